@@ -1,0 +1,121 @@
+//! Does each crate name only what its room allows? Holds `cargo metadata` against the two tables of ARCHITECTURE.md.
+//!
+//! The first table (heading "Rooms") says for each crate which of ours it may name; the second ("Heavy dependencies") says
+//! which crates may name a heavy one. Only normal and build dependencies count: tests may use what they like.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+use crate::Complaint;
+
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
+    Ok(compare(&table(&page, "Rooms")?, &table(&page, "Heavy dependencies")?, &graph(root)?))
+}
+
+/// The direct normal and build dependencies of every workspace crate.
+fn graph(root: &Path) -> anyhow::Result<Graph> {
+    let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
+    Ok(metadata
+        .packages
+        .iter()
+        .map(|package| {
+            let shipped = package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development);
+            (package.name.to_string(), shipped.map(|d| d.name.clone()).collect())
+        })
+        .collect())
+}
+
+/// The first two columns of the table under `heading`: a name, and the names that belong to it.
+fn table(page: &str, heading: &str) -> anyhow::Result<Graph> {
+    let section = page
+        .split("\n## ")
+        .find(|section| section.starts_with(heading))
+        .with_context(|| format!("ARCHITECTURE.md has no section \"{heading}\""))?;
+    let mut rows = Graph::new();
+    for line in section.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let (Some(name), Some(list)) = (cells.get(1), cells.get(2)) else { bail!("ARCHITECTURE.md: not a row: {line}") };
+        let names = list.split(',').map(|n| n.trim().trim_matches('`').to_string()).filter(|n| !n.is_empty() && n != "–");
+        rows.insert(name.trim_matches('`').to_string(), names.collect());
+    }
+    if rows.is_empty() {
+        bail!("ARCHITECTURE.md: the table under \"{heading}\" is empty");
+    }
+    Ok(rows)
+}
+
+fn compare(rooms: &Graph, heavy: &Graph, graph: &Graph) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (name, dependencies) in graph {
+        let Some(allowed) = rooms.get(name) else {
+            complaints.push(format!("{name}: has no row in ARCHITECTURE.md under Rooms"));
+            continue;
+        };
+        for dependency in dependencies.iter().filter(|d| graph.contains_key(*d) && !allowed.contains(*d)) {
+            complaints.push(format!("{name}: names {dependency}, which its room must not know (ARCHITECTURE.md, Rooms)"));
+        }
+        for dependency in dependencies {
+            if heavy.get(dependency).is_some_and(|owners| !owners.contains(name)) {
+                complaints.push(format!("{name}: names {dependency}, which has another room (ARCHITECTURE.md, Heavy dependencies)"));
+            }
+        }
+    }
+    for name in rooms.keys().filter(|name| !graph.contains_key(*name)) {
+        complaints.push(format!("ARCHITECTURE.md: {name} has a row but is no crate"));
+    }
+    complaints.extend(cycle(rooms).map(|name| format!("ARCHITECTURE.md: the rooms form a cycle through {name}")));
+    complaints
+}
+
+/// A crate that reaches itself, if there is one.
+fn cycle(rooms: &Graph) -> Option<&String> {
+    rooms.keys().find(|start| {
+        let mut reached = BTreeSet::new();
+        let mut todo: Vec<&String> = rooms[*start].iter().collect();
+        while let Some(next) = todo.pop() {
+            if reached.insert(next) {
+                todo.extend(rooms.get(next).into_iter().flatten());
+            }
+        }
+        reached.contains(start)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# A\n\n## Rooms\n\n| crate | may name |\n|---|---|\n| `a` | – | x |\n| `b` | `a` | y |\n\n## Heavy dependencies\n| `big` | `b` | z |\n";
+
+    fn graph_of(edges: &[(&str, &[&str])]) -> Graph {
+        edges.iter().map(|(n, d)| (n.to_string(), d.iter().map(|d| d.to_string()).collect())).collect()
+    }
+
+    fn complaints(edges: &[(&str, &[&str])]) -> Vec<Complaint> {
+        compare(&table(PAGE, "Rooms").unwrap(), &table(PAGE, "Heavy dependencies").unwrap(), &graph_of(edges))
+    }
+
+    #[test]
+    fn what_the_table_allows_passes() {
+        assert_eq!(complaints(&[("a", &["small"]), ("b", &["a", "big"])]), Vec::<Complaint>::new());
+    }
+
+    #[test]
+    fn a_forbidden_name_a_stolen_heavy_crate_and_a_stranger_are_named() {
+        let found = complaints(&[("a", &["b", "big"]), ("b", &[]), ("c", &[])]);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].contains("names b") && found[1].contains("names big") && found[2].starts_with("c:"));
+    }
+
+    #[test]
+    fn a_cycle_of_rooms_is_found() {
+        assert!(cycle(&graph_of(&[("a", &["b"]), ("b", &["a"])])).is_some());
+        assert!(cycle(&graph_of(&[("a", &[]), ("b", &["a"])])).is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! Does each file keep the house rules that a compiler does not see?
+//!
+//! A source file opens with `//!`. Library crates start no threads, read no clock and print nothing outside their tests.
+//! Unfinished work is an issue, not a macro. Every page of docs/formats is named by the code that writes the bytes, and every
+//! page that code names exists. No file names a person's folder.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::Complaint;
+
+/// Crates that may have threads, a clock and a terminal: the binary and the tools.
+const PROGRAMS: [&str; 3] = ["tarn", "tarn-bench", "xtask"];
+
+/// What a library's production code must not call, and what to do instead.
+const NOT_IN_LIBRARIES: [(&str, &str); 9] = [
+    ("SystemTime::now", "take a &dyn Clock"),
+    ("Instant::now", "take a &dyn Clock"),
+    ("Utc::now", "take a &dyn Clock"),
+    ("thread::spawn", "let the caller drive"),
+    ("rand::rng()", "take a seed"),
+    ("thread_rng", "take a seed"),
+    ("println!", "return it, or trace it in the binary"),
+    ("eprintln!", "return it, or trace it in the binary"),
+    ("tokio::spawn", "let the caller drive"),
+];
+
+/// What no source may contain. Split so that this file does not complain about itself.
+const NOWHERE: [(&str, &str); 4] = [
+    (concat!("todo", "!("), "write it, or open an issue"),
+    (concat!("unimplemented", "!("), "write it, or return an error"),
+    (concat!("#[", "ignore"), "a test runs or does not exist"),
+    (concat!("/", "home/"), "a path of one machine"),
+];
+
+pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
+    let mut complaints = Vec::new();
+    let mut all_sources = String::new();
+    for path in rust_files(&root.join("crates"))? {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        complaints.extend(check_file(&name, &text));
+        all_sources.push_str(&text);
+    }
+    complaints.extend(check_formats(root, &all_sources)?);
+    for page in ["README.md", "GLOSSARY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "docs/sources.md"] {
+        if !root.join(page).exists() {
+            complaints.push(format!("{page}: is missing"));
+        }
+    }
+    Ok(complaints)
+}
+
+fn check_file(name: &str, text: &str) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    if !text.starts_with("//!") {
+        complaints.push(format!("{name}:1: opens without //! (say which question the file answers)"));
+    }
+    let mut parts = name.split('/').skip(1);
+    let library = parts.next().is_some_and(|krate| !PROGRAMS.contains(&krate)) && parts.next() == Some("src");
+    let mut in_tests = is_test_file(name);
+    for (number, line) in text.lines().enumerate() {
+        in_tests |= line.trim_start().starts_with("#[cfg(test)]") || line.trim_start().starts_with("#[cfg(any(test");
+        let code = line.split("//").next().unwrap_or(line);
+        for (pattern, remedy) in NOWHERE {
+            if code.contains(pattern) {
+                complaints.push(format!("{name}:{}: {pattern}: {remedy}", number + 1));
+            }
+        }
+        for (pattern, remedy) in NOT_IN_LIBRARIES {
+            if library && !in_tests && has_word(code, pattern) {
+                complaints.push(format!("{name}:{}: {pattern} in a library: {remedy}", number + 1));
+            }
+        }
+    }
+    complaints
+}
+
+/// Test modules stand last in a file, or in a file of their own, or in a contract suite.
+fn is_test_file(name: &str) -> bool {
+    let stem = Path::new(name).file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+    stem.ends_with("tests") || stem.starts_with("test") || stem.starts_with("contract") || name.contains("/tests/")
+}
+
+/// Whether `pattern` stands in `code` and is not the end of a longer word (`eprintln!` contains `println!`).
+fn has_word(code: &str, pattern: &str) -> bool {
+    code.match_indices(pattern).any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+fn check_formats(root: &Path, sources: &str) -> anyhow::Result<Vec<Complaint>> {
+    let mut complaints = Vec::new();
+    let folder = root.join("docs/formats");
+    let pages = std::fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
+    for page in pages {
+        let path = page?.path();
+        let name = format!("docs/formats/{}", path.file_name().unwrap_or_default().to_string_lossy());
+        if !sources.contains(&name) {
+            complaints.push(format!("{name}: no source names it (the code that writes the bytes should)"));
+        }
+        if !std::fs::read_to_string(&path)?.to_lowercase().contains("version") {
+            complaints.push(format!("{name}: says nothing of a version byte"));
+        }
+    }
+    for (at, start) in sources.match_indices("docs/formats/") {
+        let tail = &sources[at + start.len()..];
+        let Some(end) = tail.find(".md") else { continue };
+        let name = &tail[..end];
+        if name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) && !folder.join(format!("{name}.md")).exists() {
+            complaints.push(format!("docs/formats/{name}.md: a source names it, but it does not exist"));
+        }
+    }
+    complaints.sort();
+    complaints.dedup();
+    Ok(complaints)
+}
+
+/// Every `.rs` file under `folder`, sorted.
+fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_may_not_read_the_clock_but_its_tests_and_the_binary_may() {
+        let text = "//! x\nfn f() { SystemTime::now(); }\n#[cfg(test)]\nmod tests { fn g() { SystemTime::now(); } }\n";
+        assert_eq!(check_file("crates/tarn-rows/src/a.rs", text).len(), 1);
+        assert_eq!(check_file("crates/tarn/src/a.rs", text).len(), 0);
+        assert_eq!(check_file("crates/tarn-rows/tests/a.rs", text).len(), 0);
+    }
+
+    #[test]
+    fn comments_and_longer_words_do_not_count() {
+        assert!(check_file("crates/tarn-rows/src/a.rs", "//! x\n// never println!\nlet my_thread_rng = 1;\n").is_empty());
+    }
+
+    #[test]
+    fn a_missing_header_and_unfinished_work_are_named() {
+        let found = check_file("crates/tarn/src/a.rs", concat!("fn f() { todo", "!() }\n"));
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+}
