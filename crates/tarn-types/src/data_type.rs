@@ -1,0 +1,213 @@
+//! Which types has a column, and which Arrow type keeps each of them?
+//!
+//! | SQL | Arrow (storage) | remark |
+//! |---|---|---|
+//! | `BOOLEAN` `SMALLINT` `INTEGER` `BIGINT` `REAL` `DOUBLE PRECISION` | Boolean, Int16–64, Float32–64 | |
+//! | `NUMERIC(p, s)` | Decimal128(p, s) | p ≤ 38 |
+//! | `TEXT` `BYTEA` | Utf8, Binary | |
+//! | `DATE` `TIME` | Date32, Time64(µs) | |
+//! | `TIMESTAMP` `TIMESTAMPTZ` | Timestamp(µs), Timestamp(µs, UTC) | |
+//! | `UUID` `JSON` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case |
+
+use std::fmt;
+
+use arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The key of the field metadata that tells UUID and JSON from text.
+pub const TYPE_METADATA: &str = "tarn.type";
+
+/// The time zone of stored `TIMESTAMPTZ` columns.
+pub const UTC: &str = "UTC";
+
+/// The most digits of a `NUMERIC`.
+pub const MAX_PRECISION: u8 = 38;
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataType {
+    /// `BOOLEAN`
+    Bool,
+    /// `SMALLINT`
+    Int16,
+    /// `INTEGER`
+    Int32,
+    /// `BIGINT`
+    Int64,
+    /// `REAL`
+    Float32,
+    /// `DOUBLE PRECISION`
+    Float64,
+    /// `NUMERIC(precision, scale)`: `precision` digits, `scale` of them behind the point.
+    Decimal {
+        /// 1 to 38.
+        precision: u8,
+        /// 0 to `precision`.
+        scale: i8,
+    },
+    /// `TEXT`
+    Text,
+    /// `BYTEA`
+    Bytes,
+    /// `DATE`: days since 1970-01-01.
+    Date,
+    /// `TIME`: microseconds since midnight.
+    Time,
+    /// `TIMESTAMP`: microseconds since 1970-01-01, no zone.
+    Timestamp,
+    /// `TIMESTAMP WITH TIME ZONE`: microseconds since 1970-01-01 UTC.
+    TimestampTz,
+    /// `UUID`
+    Uuid,
+    /// `JSON`: a text that parses, kept as it came.
+    Json,
+}
+
+/// The SQL name.
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bool => "BOOLEAN",
+            Self::Int16 => "SMALLINT",
+            Self::Int32 => "INTEGER",
+            Self::Int64 => "BIGINT",
+            Self::Float32 => "REAL",
+            Self::Float64 => "DOUBLE PRECISION",
+            Self::Decimal { precision, scale } => return write!(f, "NUMERIC({precision}, {scale})"),
+            Self::Text => "TEXT",
+            Self::Bytes => "BYTEA",
+            Self::Date => "DATE",
+            Self::Time => "TIME",
+            Self::Timestamp => "TIMESTAMP",
+            Self::TimestampTz => "TIMESTAMP WITH TIME ZONE",
+            Self::Uuid => "UUID",
+            Self::Json => "JSON",
+        })
+    }
+}
+
+/// The Arrow type a column is stored in.
+#[must_use]
+pub fn arrow_type(data_type: &DataType) -> ArrowType {
+    match *data_type {
+        DataType::Bool => ArrowType::Boolean,
+        DataType::Int16 => ArrowType::Int16,
+        DataType::Int32 => ArrowType::Int32,
+        DataType::Int64 => ArrowType::Int64,
+        DataType::Float32 => ArrowType::Float32,
+        DataType::Float64 => ArrowType::Float64,
+        DataType::Decimal { precision, scale } => ArrowType::Decimal128(precision, scale),
+        DataType::Text | DataType::Uuid | DataType::Json => ArrowType::Utf8,
+        DataType::Bytes => ArrowType::Binary,
+        DataType::Date => ArrowType::Date32,
+        DataType::Time => ArrowType::Time64(TimeUnit::Microsecond),
+        DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+    }
+}
+
+/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for UUID and JSON.
+#[must_use]
+pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
+    let field = Field::new(name, arrow_type(data_type), nullable);
+    let tag = match data_type {
+        DataType::Uuid => "uuid",
+        DataType::Json => "json",
+        _ => return field,
+    };
+    field.with_metadata([(TYPE_METADATA.to_owned(), tag.to_owned())].into())
+}
+
+/// The column type that keeps every value of an Arrow field; dictionaries count as their values.
+///
+/// Nanoseconds become microseconds. `UInt64` becomes `NUMERIC(20, 0)`, an all-null column `TEXT`.
+///
+/// # Errors
+/// [`Error::Type`] for lists, structs, maps, intervals and decimals above 38 digits.
+pub fn data_type_of(field: &Field) -> Result<DataType> {
+    let text = || match field.metadata().get(TYPE_METADATA).map(String::as_str) {
+        Some("uuid") => DataType::Uuid,
+        Some("json") => DataType::Json,
+        _ => DataType::Text,
+    };
+    let mut arrow_type = field.data_type();
+    if let ArrowType::Dictionary(_, values) = arrow_type {
+        arrow_type = values;
+    }
+    Ok(match arrow_type {
+        ArrowType::Boolean => DataType::Bool,
+        ArrowType::Int8 | ArrowType::UInt8 | ArrowType::Int16 => DataType::Int16,
+        ArrowType::UInt16 | ArrowType::Int32 => DataType::Int32,
+        ArrowType::UInt32 | ArrowType::Int64 => DataType::Int64,
+        ArrowType::UInt64 => DataType::Decimal { precision: 20, scale: 0 },
+        ArrowType::Float16 | ArrowType::Float32 => DataType::Float32,
+        ArrowType::Float64 => DataType::Float64,
+        ArrowType::Decimal32(precision, scale)
+        | ArrowType::Decimal64(precision, scale)
+        | ArrowType::Decimal128(precision, scale)
+        | ArrowType::Decimal256(precision, scale)
+            if *precision <= MAX_PRECISION && (0..=*precision as i8).contains(scale) =>
+        {
+            DataType::Decimal { precision: *precision, scale: *scale }
+        }
+        ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => text(),
+        ArrowType::Null => DataType::Text,
+        ArrowType::FixedSizeBinary(16) if field.metadata().get(TYPE_METADATA).is_some_and(|tag| tag == "uuid") => {
+            DataType::Uuid
+        }
+        ArrowType::Binary | ArrowType::LargeBinary | ArrowType::BinaryView | ArrowType::FixedSizeBinary(_) => {
+            DataType::Bytes
+        }
+        ArrowType::Date32 | ArrowType::Date64 => DataType::Date,
+        ArrowType::Time32(_) | ArrowType::Time64(_) => DataType::Time,
+        ArrowType::Timestamp(_, None) => DataType::Timestamp,
+        ArrowType::Timestamp(_, Some(_)) => DataType::TimestampTz,
+        other => {
+            return Err(Error::Type {
+                column: field.name().clone(),
+                found: other.to_string(),
+                want: "a type a table can keep".to_owned(),
+            });
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_fields_tell_their_type() {
+        let all = [
+            DataType::Bool,
+            DataType::Int16,
+            DataType::Int32,
+            DataType::Int64,
+            DataType::Float32,
+            DataType::Float64,
+            DataType::Decimal { precision: 15, scale: 2 },
+            DataType::Text,
+            DataType::Bytes,
+            DataType::Date,
+            DataType::Time,
+            DataType::Timestamp,
+            DataType::TimestampTz,
+            DataType::Uuid,
+            DataType::Json,
+        ];
+        for data_type in all {
+            assert_eq!(data_type_of(&arrow_field("c", &data_type, true)).unwrap(), data_type);
+            let json = serde_json::to_string(&data_type).unwrap();
+            assert_eq!(serde_json::from_str::<DataType>(&json).unwrap(), data_type);
+        }
+    }
+
+    #[test]
+    fn nested_types_are_refused_by_name() {
+        let field = Field::new("tags", ArrowType::new_list(ArrowType::Utf8, true), true);
+        assert!(data_type_of(&field).unwrap_err().to_string().starts_with("column tags is List"));
+    }
+}

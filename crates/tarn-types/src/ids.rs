@@ -1,0 +1,78 @@
+//! How are things numbered? Newtypes, so that two numbers of different meaning never meet in one signature.
+//!
+//! Tables and tablets count from 1 and are global to a metastore; sequence numbers count from 1 inside a tablet, and
+//! [`SeqNo::ZERO`] means "before the first change".
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<$inner> for $name {
+            fn from(inner: $inner) -> Self {
+                Self(inner)
+            }
+        }
+    };
+}
+
+id! {
+    /// A table. Counts from 1; never reused, also not after `DROP TABLE`.
+    TableId(u32)
+}
+id! {
+    /// The unit of replication and ordering: one token range of one table. Global, counts from 1; a table owns a
+    /// contiguous run.
+    TabletId(u32)
+}
+id! {
+    /// A column of a table, stable over renames and reordering: what cells are stored under.
+    ColumnId(u32)
+}
+id! {
+    /// A position in a tablet's log; equals the Raft index of the entry.
+    SeqNo(u64)
+}
+id! {
+    /// The metastore's commit number of a table. 0 is the empty table before its first commit.
+    Version(u64)
+}
+id! {
+    /// A file of the lake, unique in a metastore.
+    FileId(u64)
+}
+id! {
+    /// The Murmur3 hash (Cassandra's variant) of a partition key.
+    Token(i64)
+}
+
+impl SeqNo {
+    /// Before the first change of a tablet.
+    pub const ZERO: Self = Self(0);
+
+    /// The position after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl Version {
+    /// The version after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}

@@ -1,0 +1,192 @@
+//! What can be said in `CREATE TABLE … WITH (…)`?
+//!
+//! Every option is plain data with a default, so an older or newer definition reads back whole. `partition_key` is no
+//! option of the table but part of its key ([`crate::TableSchema::n_partition_key`]).
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, shorten};
+
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+
+/// The most tablets of one table.
+pub const MAX_TABLETS: u32 = 4096;
+
+/// The names [`TableOptions::set`] takes.
+pub const OPTION_NAMES: [&str; 8] =
+    ["append_only", "delivery", "delivery_bytes", "feed_retention", "hot_retention", "partition_by", "tablets", "ttl"];
+
+/// How a table is kept and moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableOptions {
+    /// `tablets`: into how many token ranges the table is split. Fixed at creation. Default 1.
+    pub tablets: u32,
+    /// `delivery`: the longest a change waits before it is delivered to the lake. Default 2 minutes.
+    pub delivery_interval_ms: u64,
+    /// `delivery_bytes`: recent rows of this size are delivered at once. Default 128 MiB.
+    pub delivery_bytes: u64,
+    /// `append_only`: rows are inserted only; the key is not unique, and no addresses are kept. Default false.
+    pub append_only: bool,
+    /// `hot_retention`: delivered rows older than this leave the row engine. Default: never.
+    pub hot_retention_ms: Option<u64>,
+    /// `ttl`: rows older than this are gone. Default: never.
+    pub ttl_ms: Option<u64>,
+    /// `partition_by`: what lake files are grouped by, as `hour(column)`. Default: the hour of delivery.
+    pub partition_by: Option<String>,
+    /// `feed_retention`: how long the log is kept for readers of the feed. Default 1 hour.
+    pub feed_retention_ms: u64,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            tablets: 1,
+            delivery_interval_ms: 2 * MINUTE_MS,
+            delivery_bytes: 128 << 20,
+            append_only: false,
+            hot_retention_ms: None,
+            ttl_ms: None,
+            partition_by: None,
+            feed_retention_ms: HOUR_MS,
+        }
+    }
+}
+
+impl TableOptions {
+    /// Sets one option from its text in `WITH (name = 'value')`. Durations are `'2 minutes'`, `'30 days'`, `'500 ms'`;
+    /// sizes `'128 MiB'`, `'1GB'` or bytes.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`] names those there are; [`Error::BadOption`] says what the option takes.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let bad = |want| Error::BadOption { name: name.to_owned(), value: shorten(value), want };
+        let duration = || parse_duration_ms(value).ok_or_else(|| bad("a duration, such as '2 minutes'"));
+        match name {
+            "tablets" => {
+                let tablets = value.trim().parse().ok().filter(|n| (1..=MAX_TABLETS).contains(n));
+                self.tablets = tablets.ok_or_else(|| bad("a number from 1 to 4096"))?;
+            }
+            "delivery" => self.delivery_interval_ms = duration()?,
+            "delivery_bytes" => {
+                self.delivery_bytes = parse_size_bytes(value).ok_or_else(|| bad("a size, such as '128 MiB'"))?;
+            }
+            "append_only" => {
+                self.append_only = crate::text::parse_bool(value).ok_or_else(|| bad("true or false"))?;
+            }
+            "hot_retention" => self.hot_retention_ms = Some(duration()?),
+            "ttl" => self.ttl_ms = Some(duration()?),
+            "partition_by" => {
+                parse_hour_of(value).ok_or_else(|| bad("hour(column)"))?;
+                self.partition_by = Some(value.trim().to_owned());
+            }
+            "feed_retention" => self.feed_retention_ms = duration()?,
+            _ => {
+                return Err(Error::UnknownOption { name: name.to_owned(), known: OPTION_NAMES.join(", ") });
+            }
+        }
+        Ok(())
+    }
+
+    /// The column whose hour lake files are grouped by.
+    #[must_use]
+    pub fn partition_column(&self) -> Option<&str> {
+        self.partition_by.as_deref().and_then(parse_hour_of)
+    }
+}
+
+/// `hour(column)` → `column`
+fn parse_hour_of(text: &str) -> Option<&str> {
+    let column = text.trim().strip_prefix("hour(")?.strip_suffix(')')?.trim();
+    let column = column.strip_prefix('"').and_then(|c| c.strip_suffix('"')).unwrap_or(column);
+    (!column.is_empty()).then_some(column)
+}
+
+/// A number and a unit: `ms`, `s`, `second(s)`, `min`, `minute(s)`, `h`, `hour(s)`, `d`, `day(s)`.
+#[must_use]
+pub fn parse_duration_ms(text: &str) -> Option<u64> {
+    let (number, unit) = split_unit(text)?;
+    let unit_ms = match unit.trim_end_matches('s') {
+        "m" if unit == "ms" => 1,
+        "millisecond" => 1,
+        "" if unit == "s" => 1_000,
+        "sec" | "second" => 1_000,
+        "min" | "minute" => MINUTE_MS,
+        "h" | "hour" => HOUR_MS,
+        "d" | "day" => 24 * HOUR_MS,
+        _ => return None,
+    };
+    number.checked_mul(unit_ms)
+}
+
+/// A number and a unit: none or `b`, `kb`/`mb`/`gb`/`tb` (thousands), `kib`/`mib`/`gib`/`tib` (1024), in any case.
+#[must_use]
+pub fn parse_size_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = split_unit(text)?;
+    let unit_bytes = match unit.as_str() {
+        "" | "b" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        "tib" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(unit_bytes)
+}
+
+fn split_unit(text: &str) -> Option<(u64, String)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim().to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes() {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("2 s", 2_000),
+            ("1 second", 1_000),
+            ("2 minutes", 120_000),
+            ("30 days", 2_592_000_000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(parse_duration_ms(text), Some(ms), "{text}");
+        }
+        for text in ["", "5", "5 m", "minutes", "-1 s", "99999999999999999999 s", "18446744073709551615 days"] {
+            assert_eq!(parse_duration_ms(text), None, "{text}");
+        }
+        assert_eq!(parse_size_bytes("128 MiB"), Some(128 << 20));
+        assert_eq!(parse_size_bytes("1GB"), Some(1_000_000_000));
+        assert_eq!(parse_size_bytes("17"), Some(17));
+    }
+
+    #[test]
+    fn every_name_is_settable_and_unknown_ones_are_told_the_others() {
+        let mut options = TableOptions::default();
+        let values = ["true", "2 minutes", "1 MiB", "1 h", "1 day", "hour(ts)", "4", "30 days"];
+        for (name, value) in OPTION_NAMES.iter().zip(values) {
+            options.set(name, value).unwrap();
+        }
+        assert_eq!(options.partition_column(), Some("ts"));
+        assert!(options.append_only && options.tablets == 4);
+        let error = options.set("tablet", "4").unwrap_err().to_string();
+        assert!(error.contains("unknown table option tablet") && error.contains("tablets"), "{error}");
+        assert!(options.set("tablets", "0").unwrap_err().to_string().contains("want a number from 1"));
+    }
+
+    #[test]
+    fn missing_fields_take_their_default() {
+        let options: TableOptions = serde_json::from_str(r#"{"tablets":3}"#).unwrap();
+        assert_eq!(options, TableOptions { tablets: 3, ..TableOptions::default() });
+    }
+}

@@ -1,0 +1,267 @@
+//! What does a table look like: its columns, its key, its tablets?
+//!
+//! A schema is immutable data; a change makes another one. The key is the first thing everything else hangs on: its
+//! leading [`TableSchema::n_partition_key`] parts are hashed to the token that names the tablet, the rest cluster.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use crate::data_type::{DataType, MAX_PRECISION, arrow_field};
+use crate::error::{Error, Result};
+use crate::ids::{ColumnId, TableId, TabletId, Token};
+use crate::options::{MAX_TABLETS, TableOptions};
+use crate::value::Value;
+
+/// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
+pub const SEQNO_COLUMN: &str = "__seqno";
+
+/// One column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// What its cells are stored under; never reused.
+    pub id: ColumnId,
+    /// Its name, unique in the table.
+    pub name: String,
+    /// Its type.
+    pub data_type: DataType,
+    /// May it be NULL? Key columns may not.
+    pub nullable: bool,
+    /// What a row has that does not say. `None` is NULL.
+    pub default: Option<Value>,
+}
+
+/// One part of the primary key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyPart {
+    /// The place of the column in [`TableSchema::columns`].
+    pub column_idx: usize,
+    /// Sorted from high to low.
+    pub descending: bool,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableSchema {
+    /// Its id.
+    pub id: TableId,
+    /// Its name.
+    pub name: String,
+    /// Its columns in the order of `SELECT *`.
+    pub columns: Vec<Column>,
+    /// Its primary key, most significant part first.
+    pub key: Vec<KeyPart>,
+    /// How many leading key parts make the partition key, at least one.
+    pub n_partition_key: usize,
+    /// The first of its `options.tablets` tablets.
+    pub first_tablet: TabletId,
+    /// The rest.
+    pub options: TableOptions,
+}
+
+impl TableSchema {
+    /// Holds the definition against all rules: names and ids are unique, the key exists, is not nullable and not
+    /// JSON, decimals have 1–38 digits, defaults fit their column, options are in range.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] names the table and the first thing that is wrong.
+    pub fn validate(&self) -> Result<()> {
+        self.check().map_err(|reason| Error::Schema { table: self.name.clone(), reason })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.name.is_empty() {
+            return Err("a table needs a name".to_owned());
+        }
+        let mut names = HashSet::new();
+        let mut ids = HashSet::new();
+        for column in &self.columns {
+            check_column(column)?;
+            if !names.insert(column.name.as_str()) {
+                return Err(format!("column {} is there twice", column.name));
+            }
+            if !ids.insert(column.id) {
+                return Err(format!("column id {} is there twice", column.id));
+            }
+        }
+        self.check_key()?;
+        if !(1..=MAX_TABLETS).contains(&self.options.tablets) {
+            return Err(format!("{} tablets, want 1 to {MAX_TABLETS}", self.options.tablets));
+        }
+        if self.first_tablet.0.checked_add(self.options.tablets).is_none() {
+            return Err(format!("no room for {} tablets from {}", self.options.tablets, self.first_tablet));
+        }
+        self.check_partition_by()
+    }
+
+    fn check_key(&self) -> Result<(), String> {
+        if self.key.is_empty() {
+            return Err("a table needs a primary key".to_owned());
+        }
+        if self.n_partition_key == 0 || self.n_partition_key > self.key.len() {
+            return Err(format!("{} of {} key columns partition it", self.n_partition_key, self.key.len()));
+        }
+        let mut seen = HashSet::new();
+        for part in &self.key {
+            let Some(column) = self.columns.get(part.column_idx) else {
+                return Err(format!("the key names column {} of {}", part.column_idx, self.columns.len()));
+            };
+            if !seen.insert(part.column_idx) {
+                return Err(format!("the key names column {} twice", column.name));
+            }
+            if column.nullable {
+                return Err(format!("key column {} must be NOT NULL", column.name));
+            }
+            if column.data_type == DataType::Json {
+                return Err(format!("key column {} is JSON, which has no order", column.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_partition_by(&self) -> Result<(), String> {
+        let Some(text) = &self.options.partition_by else { return Ok(()) };
+        let column =
+            self.options.partition_column().ok_or_else(|| format!("partition_by {text}: want hour(column)"))?;
+        match self.column(column).map(|(_, column)| column.data_type) {
+            Some(DataType::Timestamp | DataType::TimestampTz | DataType::Date) => Ok(()),
+            Some(other) => Err(format!("partition_by {text}: column {column} is {other}, want a timestamp or date")),
+            None => Err(format!("partition_by {text}: no column {column}")),
+        }
+    }
+
+    /// All columns in order, in their storage types ([`arrow_field`]). Builds a schema each time: keep it.
+    #[must_use]
+    pub fn arrow(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.fields().collect::<Vec<_>>()))
+    }
+
+    /// [`TableSchema::arrow`] with [`SEQNO_COLUMN`] behind.
+    #[must_use]
+    pub fn arrow_with_seqno(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.fields().chain([seqno_field()]).collect::<Vec<_>>()))
+    }
+
+    fn fields(&self) -> impl Iterator<Item = Field> + '_ {
+        self.columns.iter().map(|column| arrow_field(&column.name, &column.data_type, column.nullable))
+    }
+
+    /// The column of this name and its place. Names compare exactly.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<(usize, &Column)> {
+        self.columns.iter().enumerate().find(|(_, column)| column.name == name)
+    }
+
+    /// The columns of the key, most significant first.
+    pub fn key_columns(&self) -> impl Iterator<Item = &Column> + '_ {
+        self.key.iter().map(|part| &self.columns[part.column_idx])
+    }
+
+    /// The tablet a token belongs to: the i64 range is split evenly, the lowest tokens to the first tablet.
+    #[must_use]
+    pub fn tablet_of(&self, token: Token) -> TabletId {
+        let unsigned = (token.0 as u64) ^ (1 << 63);
+        let idx = (u128::from(unsigned) * u128::from(self.options.tablets)) >> 64;
+        TabletId(self.first_tablet.0 + idx as u32)
+    }
+
+    /// All tablets in token order.
+    pub fn tablets(&self) -> impl Iterator<Item = TabletId> + use<> {
+        let first = self.first_tablet.0;
+        (first..first + self.options.tablets).map(TabletId)
+    }
+
+    /// Is the column at this place part of the key?
+    #[must_use]
+    pub fn is_key(&self, column_idx: usize) -> bool {
+        self.key.iter().any(|part| part.column_idx == column_idx)
+    }
+
+    /// The places of the columns that are not part of the key, in order.
+    pub fn value_columns(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.columns.len()).filter(|idx| !self.is_key(*idx))
+    }
+}
+
+/// The Arrow field of [`SEQNO_COLUMN`].
+#[must_use]
+pub fn seqno_field() -> Field {
+    Field::new(SEQNO_COLUMN, ArrowType::Int64, false)
+}
+
+fn check_column(column: &Column) -> Result<(), String> {
+    let name = &column.name;
+    if name.is_empty() {
+        return Err("a column needs a name".to_owned());
+    }
+    if name.starts_with("__") {
+        return Err(format!("column {name}: names that begin with __ are ours"));
+    }
+    if let DataType::Decimal { precision, scale } = column.data_type {
+        if !(1..=MAX_PRECISION).contains(&precision) || !(0..=precision as i8).contains(&scale) {
+            return Err(format!("column {name} is {}, want 1 to 38 digits", column.data_type));
+        }
+    }
+    match &column.default {
+        Some(Value::Null) if !column.nullable => Err(format!("column {name} is NOT NULL with default NULL")),
+        Some(value) => match value.clone().coerce(&column.data_type) {
+            Ok(same) if same.cmp_same_type(value).is_eq() => Ok(()),
+            Ok(_) => Err(format!("column {name}: its default {value:?} is no {}", column.data_type)),
+            Err(error) => Err(format!("column {name}: default: {error}")),
+        },
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_data::orders;
+
+    #[test]
+    fn a_good_table_passes_and_survives_json() {
+        let schema = orders();
+        schema.validate().unwrap();
+        let json = serde_json::to_string(&schema).unwrap();
+        assert_eq!(serde_json::from_str::<TableSchema>(&json).unwrap(), schema);
+        assert_eq!(schema.arrow_with_seqno().fields().len(), schema.columns.len() + 1);
+        assert_eq!(schema.value_columns().collect::<Vec<_>>(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn each_rule_names_what_is_wrong() {
+        let refused = |change: fn(&mut TableSchema)| {
+            let mut schema = orders();
+            change(&mut schema);
+            schema.validate().unwrap_err().to_string()
+        };
+        let cases: [(fn(&mut TableSchema), &str); 9] = [
+            (|s| s.key.clear(), "needs a primary key"),
+            (|s| s.key[1].column_idx = 0, "twice"),
+            (|s| s.key[0].column_idx = 9, "column 9 of 5"),
+            (|s| s.columns[0].nullable = true, "must be NOT NULL"),
+            (|s| s.columns[1].name = "customer".into(), "there twice"),
+            (|s| s.n_partition_key = 3, "3 of 2 key columns"),
+            (|s| s.columns[2].default = Some(Value::Text("x".into())), "default"),
+            (|s| s.options.partition_by = Some("hour(nope)".into()), "no column nope"),
+            (|s| s.columns[3].name = "__seqno".into(), "are ours"),
+        ];
+        for (change, want) in cases {
+            let error = refused(change);
+            assert!(error.starts_with("table orders: ") && error.contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn tablets_split_the_tokens_evenly() {
+        let mut schema = orders();
+        schema.options.tablets = 3;
+        schema.first_tablet = TabletId(10);
+        assert_eq!(schema.tablet_of(Token(i64::MIN)), TabletId(10));
+        assert_eq!(schema.tablet_of(Token(0)), TabletId(11));
+        assert_eq!(schema.tablet_of(Token(i64::MAX)), TabletId(12));
+        assert_eq!(schema.tablets().map(|t| t.0).collect::<Vec<_>>(), [10, 11, 12]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Tables and values for the tests of this crate.
+
+use proptest::prelude::*;
+
+use crate::data_type::DataType;
+use crate::ids::{ColumnId, TableId, TabletId};
+use crate::options::TableOptions;
+use crate::schema::{Column, KeyPart, TableSchema};
+use crate::value::Value;
+
+/// `orders (customer BIGINT, id INTEGER, total NUMERIC(10,2) DEFAULT 0, note TEXT, at TIMESTAMPTZ)`, key (customer, id).
+pub fn orders() -> TableSchema {
+    let column = |id, name: &str, data_type, nullable, default| Column {
+        id: ColumnId(id),
+        name: name.to_owned(),
+        data_type,
+        nullable,
+        default,
+    };
+    let key = [0, 1].map(|column_idx| KeyPart { column_idx, descending: false });
+    TableSchema {
+        id: TableId(1),
+        name: "orders".to_owned(),
+        columns: vec![
+            column(1, "customer", DataType::Int64, false, None),
+            column(2, "id", DataType::Int32, false, None),
+            column(3, "total", DataType::Decimal { precision: 10, scale: 2 }, false, Some(Value::Decimal(0))),
+            column(4, "note", DataType::Text, true, None),
+            column(5, "at", DataType::TimestampTz, true, None),
+        ],
+        key: key.to_vec(),
+        n_partition_key: 1,
+        first_tablet: TabletId(1),
+        options: TableOptions::default(),
+    }
+}
+
+/// A table of one column of each given type, all nullable but the `n_key` leading ones, which are the key.
+pub fn table(types: &[DataType], n_key: usize, descending: &[bool], tablets: u32) -> TableSchema {
+    let columns = types.iter().enumerate().map(|(i, data_type)| Column {
+        id: ColumnId(i as u32 * 50 + 1), // so that some ids take two bytes
+        name: format!("c{i}"),
+        data_type: *data_type,
+        nullable: i >= n_key,
+        default: None,
+    });
+    let key = (0..n_key).map(|i| KeyPart { column_idx: i, descending: descending.get(i).copied().unwrap_or(false) });
+    TableSchema {
+        id: TableId(7),
+        name: "t".to_owned(),
+        columns: columns.collect(),
+        key: key.collect(),
+        n_partition_key: 1,
+        first_tablet: TabletId(3),
+        options: TableOptions { tablets, ..TableOptions::default() },
+    }
+}
+
+/// Every type there is.
+pub const ALL_TYPES: [DataType; 15] = [
+    DataType::Bool,
+    DataType::Int16,
+    DataType::Int32,
+    DataType::Int64,
+    DataType::Float32,
+    DataType::Float64,
+    DataType::Decimal { precision: 20, scale: 3 },
+    DataType::Text,
+    DataType::Bytes,
+    DataType::Date,
+    DataType::Time,
+    DataType::Timestamp,
+    DataType::TimestampTz,
+    DataType::Uuid,
+    DataType::Json,
+];
+
+/// Any value of the type but NULL, with short alphabets so that prefixes and zeros meet.
+pub fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
+    match data_type {
+        DataType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+        DataType::Int16 => any::<i16>().prop_map(Value::Int16).boxed(),
+        DataType::Int32 => any::<i32>().prop_map(Value::Int32).boxed(),
+        DataType::Int64 => prop_oneof![any::<i64>(), -2..2i64].prop_map(Value::Int64).boxed(),
+        DataType::Float32 => prop_oneof![prop::num::f32::ANY, Just(0.0), Just(-0.0)].prop_map(Value::Float32).boxed(),
+        DataType::Float64 => prop_oneof![prop::num::f64::ANY, Just(0.0), Just(-0.0)].prop_map(Value::Float64).boxed(),
+        DataType::Decimal { precision, .. } => {
+            let limit = 10i128.pow(u32::from(precision));
+            (-limit + 1..limit).prop_map(Value::Decimal).boxed()
+        }
+        DataType::Text => "[\u{0}\u{1}ab\u{ff}]{0,5}|.{0,12}".prop_map(Value::Text).boxed(),
+        DataType::Bytes => prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 0..6)
+            .prop_map(Value::Bytes)
+            .boxed(),
+        DataType::Date => any::<i32>().prop_map(Value::Date).boxed(),
+        DataType::Time => (0..=86_400_000_000i64).prop_map(Value::Time).boxed(),
+        DataType::Timestamp | DataType::TimestampTz => any::<i64>().prop_map(Value::Timestamp).boxed(),
+        DataType::Uuid => any::<u128>().prop_map(|n| Value::Uuid(uuid::Uuid::from_u128(n).to_string())).boxed(),
+        DataType::Json => any::<i32>().prop_map(|n| Value::Json(format!("{{\"a\": {n}}}"))).boxed(),
+    }
+}
+
+/// Any type with a value of it.
+pub fn typed_value() -> impl Strategy<Value = (DataType, Value)> {
+    prop::sample::select(ALL_TYPES.to_vec()).prop_flat_map(|data_type| (Just(data_type), value_of(data_type)))
+}

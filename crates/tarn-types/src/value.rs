@@ -1,0 +1,419 @@
+//! What is in one cell? A [`Value`], as the edges see it: parameters, literals, defaults, statistics, tests.
+//!
+//! Bulk paths never make values: they go from Arrow columns to bytes and back ([`crate::keys`], [`crate::cells`]).
+//! A value does not know its type: `Timestamp` serves both kinds, `Decimal` is unscaled at its column's scale. The
+//! order of values of one type is the order of their keys: floats have −0 = 0 and NaN above infinity, as in Postgres;
+//! texts compare by bytes; NULL is last.
+
+use std::cmp::Ordering;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType,
+    TimestampMicrosecondType,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::data_type::{DataType, arrow_type};
+use crate::error::{Error, Result, shorten};
+use crate::text;
+
+/// One cell.
+///
+/// Serialized, floats, decimals and bytes are texts, so that JSON keeps every digit, NaN and infinity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Value {
+    /// No value, of any type.
+    Null,
+    /// `BOOLEAN`
+    Bool(bool),
+    /// `SMALLINT`
+    Int16(i16),
+    /// `INTEGER`
+    Int32(i32),
+    /// `BIGINT`
+    Int64(i64),
+    /// `REAL`
+    #[serde(with = "as_text")]
+    Float32(f32),
+    /// `DOUBLE PRECISION`
+    #[serde(with = "as_text")]
+    Float64(f64),
+    /// `NUMERIC`: the value times 10^scale of its column.
+    #[serde(with = "as_text")]
+    Decimal(i128),
+    /// `TEXT`
+    Text(String),
+    /// `BYTEA`
+    #[serde(with = "as_hex")]
+    Bytes(Vec<u8>),
+    /// `DATE`: days since 1970-01-01.
+    Date(i32),
+    /// `TIME`: microseconds since midnight.
+    Time(i64),
+    /// `TIMESTAMP` and `TIMESTAMPTZ`: microseconds since 1970-01-01 (UTC).
+    Timestamp(i64),
+    /// `UUID` in canonical text: lower case, hyphenated.
+    Uuid(String),
+    /// `JSON`: a text that parses.
+    Json(String),
+}
+
+impl Value {
+    /// Is it NULL?
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// Reads Postgres' text format. NULL has none: an empty text is a text.
+    ///
+    /// Decimals are rounded to the type's scale, half away from zero, as Postgres does.
+    ///
+    /// # Errors
+    /// [`Error::Parse`] names the text and the type.
+    pub fn parse(data_type: &DataType, text: &str) -> Result<Self> {
+        let value = match *data_type {
+            DataType::Bool => text::parse_bool(text).map(Self::Bool),
+            DataType::Int16 => text.trim().parse().ok().map(Self::Int16),
+            DataType::Int32 => text.trim().parse().ok().map(Self::Int32),
+            DataType::Int64 => text.trim().parse().ok().map(Self::Int64),
+            DataType::Float32 => text::parse_float(text).map(Self::Float32),
+            DataType::Float64 => text::parse_float(text).map(Self::Float64),
+            DataType::Decimal { precision, scale } => text::parse_decimal(text, precision, scale).map(Self::Decimal),
+            DataType::Text => Some(Self::Text(text.to_owned())),
+            DataType::Bytes => text::parse_bytes(text).map(Self::Bytes),
+            DataType::Date => text::parse_date(text).map(Self::Date),
+            DataType::Time => text::parse_time(text).map(Self::Time),
+            DataType::Timestamp => text::parse_timestamp(text).map(Self::Timestamp),
+            DataType::TimestampTz => text::parse_timestamp_tz(text).map(Self::Timestamp),
+            DataType::Uuid => text::parse_uuid(text).map(|uuid| Self::Uuid(uuid.to_string())),
+            DataType::Json => text::is_json(text).then(|| Self::Json(text.to_owned())),
+        };
+        value.ok_or_else(|| Error::Parse { value: shorten(text), data_type: data_type.to_string() })
+    }
+
+    /// Writes Postgres' text format; NULL is `NULL`. `data_type` must be the value's (it has the scale and the zone).
+    #[must_use]
+    pub fn to_display(&self, data_type: &DataType) -> String {
+        match self {
+            Self::Null => "NULL".to_owned(),
+            Self::Bool(value) => if *value { "t" } else { "f" }.to_owned(),
+            Self::Int16(value) => value.to_string(),
+            Self::Int32(value) => value.to_string(),
+            Self::Int64(value) => value.to_string(),
+            Self::Float32(value) => text::format_f32(*value),
+            Self::Float64(value) => text::format_f64(*value),
+            Self::Decimal(unscaled) => match data_type {
+                DataType::Decimal { scale, .. } => text::format_decimal(*unscaled, *scale),
+                _ => unscaled.to_string(),
+            },
+            Self::Text(value) | Self::Uuid(value) | Self::Json(value) => value.clone(),
+            Self::Bytes(value) => text::format_bytes(value),
+            Self::Date(days) => text::format_date(*days),
+            Self::Time(us) => text::format_time(*us),
+            Self::Timestamp(us) if *data_type == DataType::TimestampTz => text::format_timestamp_tz(*us),
+            Self::Timestamp(us) => text::format_timestamp(*us),
+        }
+    }
+
+    /// The cell of an array as a value of `data_type`. The array may be of any Arrow type that casts to the storage
+    /// type, but only storage types are quick; a cast that fails gives an error, not NULL.
+    ///
+    /// # Errors
+    /// [`Error::Arrow`] when the array cannot be cast. [`Error::Usage`] when `row` is beyond the array.
+    pub fn from_arrow(array: &dyn Array, row: usize, data_type: &DataType) -> Result<Self> {
+        if row >= array.len() {
+            return Err(Error::usage(format!("row {row} of an array of {}", array.len())));
+        }
+        if array.is_null(row) {
+            return Ok(Self::Null);
+        }
+        let storage = arrow_type(data_type);
+        if *array.data_type() != storage {
+            let options = arrow::compute::CastOptions { safe: false, ..Default::default() };
+            let cell = arrow::compute::cast_with_options(&array.slice(row, 1), &storage, &options)
+                .map_err(Error::arrow("cast a cell"))?;
+            return Ok(if cell.is_null(0) { Self::Null } else { Self::from_storage(&cell, 0, data_type) });
+        }
+        Ok(Self::from_storage(array, row, data_type))
+    }
+
+    /// `array` is of the storage type and not null at `row`.
+    fn from_storage(array: &dyn Array, row: usize, data_type: &DataType) -> Self {
+        match data_type {
+            DataType::Bool => Self::Bool(array.as_boolean().value(row)),
+            DataType::Int16 => Self::Int16(array.as_primitive::<Int16Type>().value(row)),
+            DataType::Int32 => Self::Int32(array.as_primitive::<Int32Type>().value(row)),
+            DataType::Int64 => Self::Int64(array.as_primitive::<Int64Type>().value(row)),
+            DataType::Float32 => Self::Float32(array.as_primitive::<Float32Type>().value(row)),
+            DataType::Float64 => Self::Float64(array.as_primitive::<Float64Type>().value(row)),
+            DataType::Decimal { .. } => Self::Decimal(array.as_primitive::<Decimal128Type>().value(row)),
+            DataType::Text => Self::Text(array.as_string::<i32>().value(row).to_owned()),
+            DataType::Bytes => Self::Bytes(array.as_binary::<i32>().value(row).to_vec()),
+            DataType::Date => Self::Date(array.as_primitive::<Date32Type>().value(row)),
+            DataType::Time => Self::Time(array.as_primitive::<Time64MicrosecondType>().value(row)),
+            DataType::Timestamp | DataType::TimestampTz => {
+                Self::Timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row))
+            }
+            DataType::Uuid => Self::Uuid(array.as_string::<i32>().value(row).to_owned()),
+            DataType::Json => Self::Json(array.as_string::<i32>().value(row).to_owned()),
+        }
+    }
+
+    /// An array of the storage type with this value in each of `n_rows` rows: defaults, literals.
+    ///
+    /// # Errors
+    /// As [`Value::coerce`].
+    pub fn to_array(&self, data_type: &DataType, n_rows: usize) -> Result<ArrayRef> {
+        use arrow::array::*;
+        let storage = arrow_type(data_type);
+        let n = n_rows;
+        Ok(match self.clone().coerce(data_type)? {
+            Self::Null => new_null_array(&storage, n),
+            Self::Bool(value) => std::sync::Arc::new(BooleanArray::from(vec![value; n])),
+            Self::Int16(value) => std::sync::Arc::new(Int16Array::from_value(value, n)),
+            Self::Int32(value) => std::sync::Arc::new(Int32Array::from_value(value, n)),
+            Self::Int64(value) => std::sync::Arc::new(Int64Array::from_value(value, n)),
+            Self::Float32(value) => std::sync::Arc::new(Float32Array::from_value(value, n)),
+            Self::Float64(value) => std::sync::Arc::new(Float64Array::from_value(value, n)),
+            Self::Decimal(value) => std::sync::Arc::new(Decimal128Array::from_value(value, n).with_data_type(storage)),
+            Self::Text(value) | Self::Uuid(value) | Self::Json(value) => {
+                std::sync::Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, n)))
+            }
+            Self::Bytes(value) => std::sync::Arc::new(BinaryArray::from_iter_values(std::iter::repeat_n(value, n))),
+            Self::Date(value) => std::sync::Arc::new(Date32Array::from_value(value, n)),
+            Self::Time(value) => std::sync::Arc::new(Time64MicrosecondArray::from_value(value, n)),
+            Self::Timestamp(value) => {
+                std::sync::Arc::new(TimestampMicrosecondArray::from_value(value, n).with_data_type(storage))
+            }
+        })
+    }
+
+    /// Turns the value into one of `data_type`, without loss: integers of any width, integers and floats into
+    /// decimals and back when exact, dates into timestamps, texts into anything by [`Value::parse`]. A decimal
+    /// carries no scale here: it must be of the wanted type's scale already ([`Value::rescale`] changes it).
+    ///
+    /// # Errors
+    /// [`Error::Coerce`] names value and type; [`Error::Parse`] for texts.
+    pub fn coerce(self, data_type: &DataType) -> Result<Self> {
+        let value = match (&self, data_type) {
+            (Self::Null, _)
+            | (Self::Bool(_), DataType::Bool)
+            | (Self::Int16(_), DataType::Int16)
+            | (Self::Int32(_), DataType::Int32)
+            | (Self::Int64(_), DataType::Int64)
+            | (Self::Float32(_), DataType::Float32)
+            | (Self::Float64(_), DataType::Float64)
+            | (Self::Text(_), DataType::Text)
+            | (Self::Bytes(_), DataType::Bytes)
+            | (Self::Date(_), DataType::Date)
+            | (Self::Time(_), DataType::Time)
+            | (Self::Timestamp(_), DataType::Timestamp | DataType::TimestampTz)
+            | (Self::Json(_), DataType::Json) => return Ok(self),
+            (Self::Decimal(unscaled), DataType::Decimal { precision, .. }) => {
+                text::fits_precision(*unscaled, *precision).then_some(Self::Decimal(*unscaled))
+            }
+            // Parsed again, because the variant promises the canonical text and its maker may not have kept it.
+            (Self::Uuid(text), DataType::Uuid) => return Self::parse(data_type, text),
+            (Self::Text(text), _) => return Self::parse(data_type, text),
+            (Self::Uuid(text) | Self::Json(text), DataType::Text) => Some(Self::Text(text.clone())),
+            (Self::Int16(n), _) => from_integer(i128::from(*n), data_type),
+            (Self::Int32(n), _) => from_integer(i128::from(*n), data_type),
+            (Self::Int64(n), _) => from_integer(i128::from(*n), data_type),
+            (Self::Float32(f), _) => from_float(f64::from(*f), text::format_f32(*f), data_type),
+            (Self::Float64(f), _) => from_float(*f, text::format_f64(*f), data_type),
+            (Self::Date(days), DataType::Timestamp | DataType::TimestampTz) => {
+                i64::from(*days).checked_mul(86_400_000_000).map(Self::Timestamp)
+            }
+            _ => None,
+        };
+        value.ok_or_else(|| Error::Coerce { value: shorten(&format!("{self:?}")), data_type: data_type.to_string() })
+    }
+
+    /// Moves a decimal from one scale to a type, only if exact; everything else as [`Value::coerce`].
+    ///
+    /// # Errors
+    /// [`Error::Coerce`] when digits would be lost.
+    pub fn rescale(self, from_scale: i8, data_type: &DataType) -> Result<Self> {
+        let Self::Decimal(unscaled) = self else { return self.coerce(data_type) };
+        let text = text::format_decimal(unscaled, from_scale);
+        let value = match *data_type {
+            DataType::Decimal { precision, scale } => change_scale(unscaled, from_scale, scale)
+                .filter(|n| text::fits_precision(*n, precision))
+                .map(Self::Decimal),
+            DataType::Int16 | DataType::Int32 | DataType::Int64 => {
+                change_scale(unscaled, from_scale, 0).and_then(|n| from_integer(n, data_type))
+            }
+            DataType::Float32 => text::parse_float(&text).map(Self::Float32),
+            DataType::Float64 => text::parse_float(&text).map(Self::Float64),
+            _ => None,
+        };
+        value.ok_or_else(|| Error::Coerce { value: text, data_type: data_type.to_string() })
+    }
+
+    /// A total order of values of one type: that of their keys, and NULL last. Values of different types are in the
+    /// order of the enum.
+    #[must_use]
+    pub fn cmp_same_type(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
+            (Self::Int16(a), Self::Int16(b)) => a.cmp(b),
+            (Self::Int32(a), Self::Int32(b)) | (Self::Date(a), Self::Date(b)) => a.cmp(b),
+            (Self::Int64(a), Self::Int64(b))
+            | (Self::Time(a), Self::Time(b))
+            | (Self::Timestamp(a), Self::Timestamp(b)) => a.cmp(b),
+            (Self::Float32(a), Self::Float32(b)) => cmp_floats(f64::from(*a), f64::from(*b)),
+            (Self::Float64(a), Self::Float64(b)) => cmp_floats(*a, *b),
+            (Self::Decimal(a), Self::Decimal(b)) => a.cmp(b),
+            (Self::Text(a), Self::Text(b)) | (Self::Uuid(a), Self::Uuid(b)) | (Self::Json(a), Self::Json(b)) => {
+                a.cmp(b)
+            }
+            (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Bool(_) => 0,
+            Self::Int16(_) => 1,
+            Self::Int32(_) => 2,
+            Self::Int64(_) => 3,
+            Self::Float32(_) => 4,
+            Self::Float64(_) => 5,
+            Self::Decimal(_) => 6,
+            Self::Text(_) => 7,
+            Self::Bytes(_) => 8,
+            Self::Date(_) => 9,
+            Self::Time(_) => 10,
+            Self::Timestamp(_) => 11,
+            Self::Uuid(_) => 12,
+            Self::Json(_) => 13,
+            Self::Null => 14,
+        }
+    }
+}
+
+fn cmp_floats(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+fn from_integer(n: i128, data_type: &DataType) -> Option<Value> {
+    match *data_type {
+        DataType::Int16 => n.try_into().ok().map(Value::Int16),
+        DataType::Int32 => n.try_into().ok().map(Value::Int32),
+        DataType::Int64 => n.try_into().ok().map(Value::Int64),
+        DataType::Float32 => Some(Value::Float32(n as f32)),
+        DataType::Float64 => Some(Value::Float64(n as f64)),
+        DataType::Decimal { precision, scale } => {
+            change_scale(n, 0, scale).filter(|n| text::fits_precision(*n, precision)).map(Value::Decimal)
+        }
+        _ => None,
+    }
+}
+
+fn from_float(f: f64, shortest: String, data_type: &DataType) -> Option<Value> {
+    match *data_type {
+        DataType::Float32 => Some(Value::Float32(f as f32)),
+        DataType::Float64 => Some(Value::Float64(f)),
+        DataType::Int16 | DataType::Int32 | DataType::Int64 => {
+            let whole = f.fract() == 0.0 && f.abs() < 9.3e18;
+            whole.then(|| from_integer(f as i128, data_type)).flatten()
+        }
+        // The shortest text of a float is what was meant: 0.1 is one tenth.
+        DataType::Decimal { precision, scale } => {
+            let n = text::parse_decimal(&shortest, precision, scale)?;
+            let back: f64 = text::format_decimal(n, scale).parse().ok()?;
+            (back == shortest.parse::<f64>().ok()?).then_some(Value::Decimal(n))
+        }
+        _ => None,
+    }
+}
+
+fn change_scale(unscaled: i128, from: i8, to: i8) -> Option<i128> {
+    let factor = 10i128.checked_pow(u32::from(from.abs_diff(to)))?;
+    if to >= from { unscaled.checked_mul(factor) } else { (unscaled % factor == 0).then(|| unscaled / factor) }
+}
+
+mod as_text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<T: Display, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(value)
+    }
+
+    pub fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(|_| D::Error::custom("not a number"))
+    }
+}
+
+mod as_hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::text;
+
+    pub fn serialize<S: Serializer>(value: &[u8], out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&text::format_bytes(value))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text::parse_bytes(&text).ok_or_else(|| D::Error::custom("not hexadecimal"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test_data::typed_value;
+
+    #[test]
+    fn errors_name_value_and_type() {
+        let error = Value::parse(&DataType::Int32, "twelve").unwrap_err();
+        assert_eq!(error.to_string(), r#""twelve" is not a valid INTEGER"#);
+        let error = Value::Int64(1 << 40).coerce(&DataType::Int32).unwrap_err();
+        assert_eq!(error.to_string(), "Int64(1099511627776) does not fit INTEGER");
+    }
+
+    #[test]
+    fn coercions_are_exact_or_refused() {
+        let cents = DataType::Decimal { precision: 10, scale: 2 };
+        assert_eq!(Value::Int32(5).coerce(&cents).unwrap(), Value::Decimal(500));
+        assert_eq!(Value::Float64(0.1).coerce(&cents).unwrap(), Value::Decimal(10));
+        assert!(Value::Float64(0.125).coerce(&cents).is_err());
+        assert_eq!(Value::Text("0.125".into()).coerce(&cents).unwrap(), Value::Decimal(13));
+        assert_eq!(Value::Decimal(1230).rescale(3, &cents).unwrap(), Value::Decimal(123));
+        assert!(Value::Decimal(1234).rescale(3, &cents).is_err());
+        assert_eq!(Value::Decimal(300).rescale(2, &DataType::Int16).unwrap(), Value::Int16(3));
+        assert_eq!(Value::Float64(3.0).coerce(&DataType::Int16).unwrap(), Value::Int16(3));
+        assert!(Value::Float64(3.5).coerce(&DataType::Int16).is_err());
+        assert!(Value::Float64(f64::NAN).coerce(&DataType::Int64).is_err());
+        assert_eq!(Value::Date(1).coerce(&DataType::Timestamp).unwrap(), Value::Timestamp(86_400_000_000));
+        assert!(Value::Bool(true).coerce(&DataType::Int16).is_err());
+        assert_eq!(
+            Value::Uuid("A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11".into()).coerce(&DataType::Uuid).unwrap(),
+            Value::Uuid("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11".into())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn text_json_and_arrow_keep_every_value((data_type, value) in typed_value()) {
+            let same = |other: &Value| value.cmp_same_type(other) == Ordering::Equal;
+            prop_assert!(same(&Value::parse(&data_type, &value.to_display(&data_type)).unwrap()));
+            let json = serde_json::to_string(&value).unwrap();
+            prop_assert!(same(&serde_json::from_str(&json).unwrap()), "{}", json);
+            let array = value.to_array(&data_type, 2).unwrap();
+            prop_assert_eq!(array.data_type(), &arrow_type(&data_type));
+            prop_assert!(same(&Value::from_arrow(&array, 1, &data_type).unwrap()));
+        }
+    }
+}
