@@ -62,15 +62,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::test_data::{documented, hex};
 
     /// The worked example of `docs/formats/address.md`.
     #[test]
     fn documented_example() {
         let address = Address { file: FileId(258), row: 7, seqno: SeqNo(3) };
-        let hex: String = address.encode().iter().map(|b| format!("{b:02x}")).collect();
+        let hex = hex(&address.encode());
         assert_eq!(hex, "010201000000000000070000000300000000000000");
-        let doc = include_str!("../../../docs/formats/address.md");
-        assert!(doc.replace([' ', '\n'], "").contains(&hex));
+        assert!(documented(include_str!("../../../docs/formats/address.md"), &hex));
     }
 
     proptest! {

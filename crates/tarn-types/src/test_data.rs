@@ -1,8 +1,10 @@
 //! Tables and values for the tests of this crate.
 
+use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
+use arrow::compute::concat;
 use proptest::prelude::*;
 
-use crate::data_type::DataType;
+use crate::data_type::{DataType, arrow_type};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::TableOptions;
 use crate::schema::{Column, KeyPart, TableSchema};
@@ -103,4 +105,55 @@ pub fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
 /// Any type with a value of it.
 pub fn typed_value() -> impl Strategy<Value = (DataType, Value)> {
     prop::sample::select(ALL_TYPES.to_vec()).prop_flat_map(|data_type| (Just(data_type), value_of(data_type)))
+}
+
+/// A table with a key of one to three parts of any type, ascending or descending, some value columns, and rows of it.
+pub fn table_and_rows(n_rows: usize) -> impl Strategy<Value = (TableSchema, Vec<Vec<Value>>)> {
+    let types = |types: &[DataType], n| prop::collection::vec(prop::sample::select(types.to_vec()), n);
+    let shape = (types(&ALL_TYPES[..14], 1..4), types(&ALL_TYPES, 0..6), any::<[bool; 3]>(), 1..4usize, 1..6u32);
+    shape.prop_flat_map(move |(key, values, descending, n_partition_key, tablets)| {
+        let all: Vec<DataType> = key.iter().chain(&values).copied().collect();
+        let mut schema = table(&all, key.len(), &descending, tablets);
+        schema.n_partition_key = n_partition_key.min(key.len());
+        (Just(schema), rows_of(all, key.len(), n_rows))
+    })
+}
+
+fn rows_of(types: Vec<DataType>, n_key: usize, most: usize) -> impl Strategy<Value = Vec<Vec<Value>>> {
+    let cell = move |(i, data_type): (usize, &DataType)| {
+        let nullable = if i < n_key { 0 } else { 1 };
+        prop_oneof![3 => value_of(*data_type), nullable => Just(Value::Null)].boxed()
+    };
+    let row: Vec<BoxedStrategy<Value>> = types.iter().enumerate().map(cell).collect();
+    prop::collection::vec(row, 0..most)
+}
+
+/// The rows in columns, in the storage schema.
+pub fn batch_of(schema: &TableSchema, rows: &[Vec<Value>]) -> RecordBatch {
+    let column = |i: usize| {
+        let data_type = &schema.columns[i].data_type;
+        let cells: Vec<ArrayRef> = rows.iter().map(|row| row[i].to_array(data_type, 1).unwrap()).collect();
+        let cells: Vec<&dyn Array> = cells.iter().map(AsRef::as_ref).collect();
+        if cells.is_empty() { new_empty_array(&arrow_type(data_type)) } else { concat(&cells).unwrap() }
+    };
+    RecordBatch::try_new(schema.arrow(), (0..schema.columns.len()).map(column).collect()).unwrap()
+}
+
+/// The key parts of a row, in key order.
+pub fn key_of(schema: &TableSchema, row: &[Value]) -> Vec<Value> {
+    schema.key.iter().map(|part| row[part.column_idx].clone()).collect()
+}
+
+/// The row as it comes back: a key has one zero and one NaN.
+pub fn same_row(schema: &TableSchema, a: &[Value], b: &[Value]) -> bool {
+    a.len() == schema.columns.len() && a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.cmp_same_type(b).is_eq())
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Is the hexadecimal text in the document, in whatever lines and groups?
+pub fn documented(document: &str, hex: &str) -> bool {
+    document.replace([' ', '\n'], "").contains(hex)
 }

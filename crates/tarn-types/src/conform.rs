@@ -1,0 +1,312 @@
+//! How does a batch of somebody else become rows of the table?
+//!
+//! By name, and without loss: a value that does not fit is an error that names its column and row, never NULL and
+//! never cut. The only roundings are those of Postgres: decimals read from text, and nanoseconds to microseconds.
+
+use arrow::array::*;
+use arrow::compute::kernels::cmp;
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
+
+use crate::cell::{Cell, ColumnWriter};
+use crate::data_type::{DataType, arrow_type, data_type_of};
+use crate::error::{Error, Result};
+use crate::schema::{Column, TableSchema};
+use crate::text;
+use crate::value::Value;
+
+/// The batch with all columns of the table, in its order and storage types ([`TableSchema::arrow`]).
+///
+/// Columns are found by exact name; those already of their type are not copied. A missing column is filled with its
+/// default, else NULL. Texts are read as Postgres reads them, for every type.
+///
+/// # Errors
+/// [`Error::UnknownColumn`] for a column the table does not have, [`Error::MissingColumn`] for one that can be
+/// neither NULL nor a default, [`Error::Type`] for a type that cannot become the column's, [`Error::Cell`] and
+/// [`Error::Null`] for a value that cannot.
+pub fn conform(batch: &RecordBatch, schema: &TableSchema) -> Result<RecordBatch> {
+    for field in batch.schema_ref().fields() {
+        if schema.column(field.name()).is_none() {
+            return Err(Error::UnknownColumn { table: schema.name.clone(), column: field.name().clone() });
+        }
+    }
+    let column = |column: &Column| {
+        let array = match batch.schema_ref().column_with_name(&column.name) {
+            Some((idx, field)) => conform_column(batch.column(idx), field, column)?,
+            None => missing_column(schema, column, batch.num_rows())?,
+        };
+        match first_null(&array).filter(|_| !column.nullable) {
+            Some(row) => Err(Error::Null { column: column.name.clone(), row }),
+            None => Ok(array),
+        }
+    };
+    let columns = schema.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+    RecordBatch::try_new(schema.arrow(), columns).map_err(Error::arrow("build a batch"))
+}
+
+fn missing_column(schema: &TableSchema, column: &Column, n_rows: usize) -> Result<ArrayRef> {
+    match &column.default {
+        Some(value) => value.to_array(&column.data_type, n_rows),
+        None if column.nullable => Ok(new_null_array(&arrow_type(&column.data_type), n_rows)),
+        None => Err(Error::MissingColumn { table: schema.name.clone(), column: column.name.clone() }),
+    }
+}
+
+fn first_null(array: &ArrayRef) -> Option<usize> {
+    let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0)?;
+    (0..nulls.len()).find(|row| nulls.is_null(*row))
+}
+
+/// How a source column becomes the wanted one.
+enum Way {
+    /// Cast: values out of range become NULL in the kernel, which we then find.
+    Cast,
+    /// Cast, and the cast back must give the source.
+    CastExactly,
+    /// Read as text.
+    Parse,
+}
+
+fn conform_column(array: &ArrayRef, field: &Field, column: &Column) -> Result<ArrayRef> {
+    let storage = arrow_type(&column.data_type);
+    let checked_text = matches!(column.data_type, DataType::Uuid | DataType::Json);
+    if *array.data_type() == storage && !checked_text {
+        return Ok(array.clone());
+    }
+    if *array.data_type() == ArrowType::Null {
+        return Ok(new_null_array(&storage, array.len()));
+    }
+    if let ArrowType::FixedSizeBinary(16) = array.data_type()
+        && column.data_type == DataType::Uuid
+    {
+        return Ok(uuids_of_bytes(array.as_fixed_size_binary()));
+    }
+    match way(field, column)? {
+        Way::Cast => cast_safely(array, &storage, column),
+        Way::CastExactly => {
+            let out = cast_safely(array, &storage, column)?;
+            check_exact(array, &out, column)?;
+            Ok(out)
+        }
+        Way::Parse => parse_column(array, column),
+    }
+}
+
+fn way(field: &Field, column: &Column) -> Result<Way> {
+    use DataType::*;
+    let refused = || Error::Type {
+        column: column.name.clone(),
+        found: field.data_type().to_string(),
+        want: column.data_type.to_string(),
+    };
+    // An all-null column has been dealt with, so TEXT here is a text.
+    let found = data_type_of(field).map_err(|_| refused())?;
+    Ok(match (found, column.data_type) {
+        (Text | Uuid | Json, Text) => Way::Cast,
+        (Text | Uuid | Json, _) => Way::Parse,
+        (Int16 | Int32 | Int64, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. }) => Way::Cast,
+        (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Way::Cast,
+        (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Way::CastExactly,
+        (Date | Timestamp | TimestampTz, Timestamp | TimestampTz) => Way::Cast,
+        (Bool, Bool) | (Bytes, Bytes) | (Date, Date) | (Time, Time) => Way::Cast,
+        _ => return Err(refused()),
+    })
+}
+
+fn cast_safely(array: &ArrayRef, storage: &ArrowType, column: &Column) -> Result<ArrayRef> {
+    let array = match (array.data_type(), storage) {
+        // A zone is only how an instant is shown; a time without one is UTC here.
+        (ArrowType::Timestamp(unit, zone), ArrowType::Timestamp(_, wanted)) if zone.is_none() != wanted.is_none() => {
+            retag_timestamp(array, *unit, wanted.clone())?
+        }
+        _ => array.clone(),
+    };
+    let options = CastOptions { safe: true, ..CastOptions::default() };
+    let out = cast_with_options(&array, storage, &options).map_err(Error::arrow("cast a column"))?;
+    let before = array.logical_nulls();
+    let lost = |row: &usize| out.is_null(*row) && before.as_ref().is_none_or(|nulls| !nulls.is_null(*row));
+    if out.null_count() > before.as_ref().map_or(0, |nulls| nulls.null_count())
+        && let Some(row) = (0..out.len()).find(lost)
+    {
+        return Err(does_not_fit(&array, row, column));
+    }
+    Ok(out)
+}
+
+fn retag_timestamp(array: &ArrayRef, unit: TimeUnit, zone: Option<std::sync::Arc<str>>) -> Result<ArrayRef> {
+    let numbers = cast(array, &ArrowType::Int64).map_err(Error::arrow("read timestamps"))?;
+    cast(&numbers, &ArrowType::Timestamp(unit, zone)).map_err(Error::arrow("read timestamps"))
+}
+
+fn check_exact(array: &ArrayRef, out: &ArrayRef, column: &Column) -> Result<()> {
+    let back = cast(out, array.data_type()).map_err(Error::arrow("cast a column back"))?;
+    let same = cmp::not_distinct(&back, array).map_err(Error::arrow("compare a column"))?;
+    if same.true_count() == same.len() {
+        return Ok(());
+    }
+    // −0 and 0 are distinct to the kernel and the same number to us.
+    let numbers = |array: &ArrayRef| cast(array, &ArrowType::Float64).map_err(Error::arrow("compare a column"));
+    let is_float = array.data_type().is_floating();
+    let (a, b) = if is_float { (numbers(array)?, numbers(&back)?) } else { (array.clone(), back) };
+    let differs = |row: &usize| {
+        let zeros = is_float
+            && a.as_primitive::<arrow::datatypes::Float64Type>().value(*row) == 0.0
+            && b.as_primitive::<arrow::datatypes::Float64Type>().value(*row) == 0.0;
+        !same.value(*row) && !zeros
+    };
+    match (0..array.len()).find(differs) {
+        Some(row) => Err(does_not_fit(array, row, column)),
+        None => Ok(()),
+    }
+}
+
+fn does_not_fit(array: &ArrayRef, row: usize, column: &Column) -> Error {
+    let value = arrow::util::display::array_value_to_string(array, row).unwrap_or_else(|_| "a value".to_owned());
+    let source = Error::Coerce { value: crate::error::shorten(&value), data_type: column.data_type.to_string() };
+    Error::Cell { column: column.name.clone(), row, source: Box::new(source) }
+}
+
+fn uuids_of_bytes(array: &FixedSizeBinaryArray) -> ArrayRef {
+    let mut out = ColumnWriter::new(&DataType::Uuid);
+    for bytes in array.iter() {
+        let pushed = bytes.and_then(|bytes| bytes.try_into().ok()).is_some_and(|bytes| out.push(Cell::Uuid(bytes)));
+        if !pushed {
+            out.push_null();
+        }
+    }
+    out.finish()
+}
+
+fn parse_column(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+    let texts = cast(array, &ArrowType::Utf8).map_err(Error::arrow("read a column as text"))?;
+    let mut out = ColumnWriter::new(&column.data_type);
+    for (row, text) in texts.as_string::<i32>().iter().enumerate() {
+        match text {
+            None => out.push_null(),
+            Some(text) if push_parsed(&mut out, text, &column.data_type) => {}
+            Some(text) => {
+                let data_type = column.data_type.to_string();
+                let source = Error::Parse { value: crate::error::shorten(text), data_type };
+                return Err(Error::Cell { column: column.name.clone(), row, source: Box::new(source) });
+            }
+        }
+    }
+    Ok(out.finish())
+}
+
+/// As [`Value::parse`], without making a value for what needs none.
+fn push_parsed(out: &mut ColumnWriter, text: &str, data_type: &DataType) -> bool {
+    let cell = match *data_type {
+        DataType::Uuid => text::parse_uuid(text).map(|uuid| Cell::Uuid(uuid.into_bytes())),
+        DataType::Json => text::is_json(text).then_some(Cell::Bytes(text.as_bytes())),
+        _ => {
+            return match Value::parse(data_type, text) {
+                Ok(value) => matches!(Cell::of(&value, data_type), Ok(Some(cell)) if out.push(cell)),
+                Err(_) => false,
+            };
+        }
+    };
+    cell.is_some_and(|cell| out.push(cell))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test_data::{ALL_TYPES, orders, table, typed_value};
+
+    fn one(array: ArrayRef, data_type: DataType) -> Result<ArrayRef> {
+        let schema = table(&[DataType::Int32, data_type], 1, &[], 1);
+        let n = array.len() as i32;
+        let batch = RecordBatch::try_from_iter_with_nullable([
+            ("c1", array, true),
+            ("c0", Arc::new(Int32Array::from_iter_values(0..n)), false),
+        ]);
+        conform(&batch.unwrap(), &schema).map(|batch| batch.column(1).clone())
+    }
+
+    #[test]
+    fn columns_are_found_by_name_and_missing_ones_filled() {
+        let batch = RecordBatch::try_from_iter([
+            ("id", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef),
+            ("customer", Arc::new(UInt8Array::from(vec![7, 8]))),
+            ("at", Arc::new(StringArray::from(vec![None, Some("2026-01-01 00:00:00+00")]))),
+        ])
+        .unwrap();
+        let rows = conform(&batch, &orders()).unwrap();
+        assert_eq!(rows.schema(), orders().arrow());
+        assert_eq!(Value::from_arrow(rows.column(2), 1, &orders().columns[2].data_type).unwrap(), Value::Decimal(0));
+        assert_eq!(rows.column(3).null_count(), 2);
+        assert_eq!(rows.column(4).null_count(), 1);
+    }
+
+    #[test]
+    fn errors_name_column_and_row() {
+        let ids = Arc::new(Int64Array::from(vec![Some(1), Some(1 << 40), None])) as ArrayRef;
+        let error = one(ids.clone(), DataType::Int32).unwrap_err().to_string();
+        assert_eq!(error, "column c1, row 1: 1099511627776 does not fit INTEGER");
+        let key =
+            RecordBatch::try_from_iter_with_nullable([("customer", ids.clone(), true), ("id", ids, true)]).unwrap();
+        assert_eq!(conform(&key, &orders()).unwrap_err().to_string(), "column customer is NOT NULL, row 2 has NULL");
+        let texts = Arc::new(StringViewArray::from(vec!["1", "x"]));
+        let error = one(texts, DataType::Int16).unwrap_err().to_string();
+        assert_eq!(error, r#"column c1, row 1: "x" is not a valid SMALLINT"#);
+        let other = RecordBatch::try_from_iter([("nope", Arc::new(NullArray::new(1)) as ArrayRef)]).unwrap();
+        assert_eq!(conform(&other, &orders()).unwrap_err().to_string(), "table orders has no column nope");
+        let error = one(Arc::new(BooleanArray::from(vec![true])), DataType::Date).unwrap_err().to_string();
+        assert_eq!(error, "column c1 is Boolean, want DATE");
+    }
+
+    #[test]
+    fn numbers_are_kept_or_refused() {
+        let cents = DataType::Decimal { precision: 10, scale: 2 };
+        assert!(one(Arc::new(Float64Array::from(vec![0.1, -0.0, 12.34])), cents).is_ok());
+        assert!(one(Arc::new(Float64Array::from(vec![0.125])), cents).is_err());
+        assert!(one(Arc::new(Float64Array::from(vec![-0.0, 3.0])), DataType::Int16).is_ok());
+        assert!(one(Arc::new(Float64Array::from(vec![3.5])), DataType::Int16).is_err());
+        assert!(one(Arc::new(UInt64Array::from(vec![u64::MAX])), DataType::Int64).is_err());
+        let fine = Decimal128Array::from(vec![1230]).with_precision_and_scale(10, 3).unwrap();
+        assert!(one(Arc::new(fine), cents).is_ok());
+        let finer = Decimal128Array::from(vec![1234]).with_precision_and_scale(10, 3).unwrap();
+        assert!(one(Arc::new(finer), cents).is_err());
+    }
+
+    #[test]
+    fn times_and_identifiers() {
+        let nanos = Arc::new(TimestampNanosecondArray::from(vec![1_999]).with_timezone("+02:00"));
+        let out = one(nanos, DataType::Timestamp).unwrap();
+        assert_eq!(Value::from_arrow(&out, 0, &DataType::Timestamp).unwrap(), Value::Timestamp(1));
+        let days = Arc::new(Date32Array::from(vec![1]));
+        let out = one(days, DataType::TimestampTz).unwrap();
+        assert_eq!(Value::from_arrow(&out, 0, &DataType::TimestampTz).unwrap(), Value::Timestamp(86_400_000_000));
+        let shouted = Arc::new(StringArray::from(vec!["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"]));
+        let out = one(shouted, DataType::Uuid).unwrap();
+        assert_eq!(out.as_string::<i32>().value(0), "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
+        assert!(one(Arc::new(StringArray::from(vec!["{"])), DataType::Json).is_err());
+        let raw = FixedSizeBinaryArray::try_from_iter([[0u8; 16]].into_iter()).unwrap();
+        let tagged = Field::new("c", raw.data_type().clone(), true);
+        assert_eq!(data_type_of(&tagged).unwrap(), DataType::Bytes);
+        assert_eq!(one(Arc::new(raw), DataType::Uuid).unwrap().len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn text_of_any_value_conforms_to_it((data_type, value) in typed_value()) {
+            let text = value.to_display(&data_type);
+            let out = one(Arc::new(LargeStringArray::from(vec![Some(text.as_str()), None])), data_type).unwrap();
+            prop_assert!(Value::from_arrow(&out, 0, &data_type).unwrap().cmp_same_type(&value).is_eq());
+            prop_assert!(out.is_null(1));
+        }
+    }
+
+    #[test]
+    fn every_type_takes_an_all_null_column() {
+        for data_type in ALL_TYPES {
+            let out = one(Arc::new(NullArray::new(3)), data_type).unwrap();
+            assert_eq!(out.data_type(), &arrow_type(&data_type));
+        }
+    }
+}
