@@ -30,9 +30,14 @@ const CELL_TIMESTAMP: u8 = 2;
 const CELL_EXPIRY: u8 = 4;
 const CELL_TOMBSTONE: u8 = 8;
 const CELL_UNKNOWN: u8 = 0x80;
-const WIDTH_SHIFT: u8 = 4;
-/// Width classes 1 to 5 are 1, 2, 4, 8 and 16 bytes, this one is a varint length with that many bytes.
-const WIDTH_VARIABLE: u8 = 6;
+const WIDTH_MASK: u8 = 0x70;
+const WIDTH_1: u8 = 0x10;
+const WIDTH_2: u8 = 0x20;
+const WIDTH_4: u8 = 0x30;
+const WIDTH_8: u8 = 0x40;
+const WIDTH_16: u8 = 0x50;
+/// A varint length and that many bytes.
+const WIDTH_VARIABLE: u8 = 0x60;
 
 /// Is a stored row there, or the mark that it was deleted?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,25 +159,45 @@ fn encode_assigned(schema: &TableSchema, mut assigned: Vec<(usize, &Value)>) -> 
 /// Flags and value.
 #[inline]
 fn push_cell(out: &mut Vec<u8>, cell: Cell<'_>) {
-    #[inline]
-    fn push<const N: usize>(out: &mut Vec<u8>, width: u8, bytes: [u8; N]) {
-        out.push(width << WIDTH_SHIFT);
-        out.extend_from_slice(&bytes);
-    }
     match cell {
-        Cell::Bool(value) => push(out, 1, [u8::from(value)]),
-        Cell::I16(value) => push(out, 2, value.to_le_bytes()),
-        Cell::I32(value) => push(out, 3, value.to_le_bytes()),
-        Cell::F32(value) => push(out, 3, value.to_le_bytes()),
-        Cell::I64(value) => push(out, 4, value.to_le_bytes()),
-        Cell::F64(value) => push(out, 4, value.to_le_bytes()),
-        Cell::I128(value) => push(out, 5, value.to_le_bytes()),
-        Cell::Uuid(bytes) => push(out, 5, bytes),
+        Cell::Bool(value) => out.extend_from_slice(&[WIDTH_1, u8::from(value)]),
+        Cell::I16(value) => push_integer(out, i64::from(value)),
+        Cell::I32(value) => push_integer(out, i64::from(value)),
+        Cell::I64(value) => push_integer(out, value),
+        Cell::I128(value) => match i64::try_from(value) {
+            Ok(value) => push_integer(out, value),
+            Err(_) => push_fixed(out, WIDTH_16, value.to_le_bytes()),
+        },
+        Cell::F32(value) => push_fixed(out, WIDTH_4, value.to_le_bytes()),
+        Cell::F64(value) => push_fixed(out, WIDTH_8, value.to_le_bytes()),
+        Cell::Uuid(bytes) => push_fixed(out, WIDTH_16, bytes),
         Cell::Bytes(bytes) => {
-            out.push(WIDTH_VARIABLE << WIDTH_SHIFT);
+            out.push(WIDTH_VARIABLE);
             put_varint(out, bytes.len() as u64);
             out.extend_from_slice(bytes);
         }
+    }
+}
+
+#[inline]
+fn push_fixed<const N: usize>(out: &mut Vec<u8>, flags: u8, bytes: [u8; N]) {
+    out.push(flags);
+    out.extend_from_slice(&bytes);
+}
+
+/// In the fewest bytes that keep it: most numbers are small, and every byte is written to the log, the row engine and
+/// memory.
+#[inline]
+fn push_integer(out: &mut Vec<u8>, n: i64) {
+    let bytes = n.to_le_bytes();
+    if let Ok(n) = i8::try_from(n) {
+        out.extend_from_slice(&[WIDTH_1, n as u8]);
+    } else if i16::try_from(n).is_ok() {
+        out.extend_from_slice(&[WIDTH_2, bytes[0], bytes[1]]);
+    } else if let Ok(n) = i32::try_from(n) {
+        push_fixed(out, WIDTH_4, n.to_le_bytes());
+    } else {
+        push_fixed(out, WIDTH_8, bytes);
     }
 }
 
@@ -361,21 +386,21 @@ impl<'a> CellReader<'a> {
         }
         self.last_id = id;
         let flags = self.reader.u8()?;
-        let value = if flags & 0x0f == 0 && flags & CELL_UNKNOWN == 0 {
-            Some(self.value(flags >> WIDTH_SHIFT)?)
-        } else {
-            self.flagged_value(flags)?
-        };
+        let value = if flags & !WIDTH_MASK == 0 { Some(self.value(flags)?) } else { self.flagged_value(flags)? };
         let raw = &start[..start.len() - self.reader.rest().len()];
         Ok(Some(RawCell { id, value, raw }))
     }
 
     #[inline]
-    fn value(&mut self, width: u8) -> Result<&'a [u8]> {
-        match width {
-            1..=5 => self.reader.take(1 << (width - 1)),
+    fn value(&mut self, flags: u8) -> Result<&'a [u8]> {
+        match flags & WIDTH_MASK {
+            WIDTH_1 => self.reader.take(1),
+            WIDTH_2 => self.reader.take(2),
+            WIDTH_4 => self.reader.take(4),
+            WIDTH_8 => self.reader.take(8),
+            WIDTH_16 => self.reader.take(16),
             WIDTH_VARIABLE => self.reader.bytes(),
-            _ => Err(self.reader.corrupt(format!("width class {width}"))),
+            _ => Err(self.reader.corrupt(format!("cell flags {flags:#04x}"))),
         }
     }
 
@@ -389,11 +414,10 @@ impl<'a> CellReader<'a> {
         if flags & CELL_EXPIRY != 0 {
             self.reader.take(8)?;
         }
-        let width = flags >> WIDTH_SHIFT;
         if flags & (CELL_NULL | CELL_TOMBSTONE) == 0 {
-            return self.value(width).map(Some);
+            return self.value(flags).map(Some);
         }
-        if width != 0 {
+        if flags & WIDTH_MASK != 0 {
             return Err(self.reader.corrupt(format!("cell flags {flags:#04x}")));
         }
         Ok(None)
@@ -404,7 +428,7 @@ impl<'a> CellReader<'a> {
     }
 }
 
-/// The cell of a value as it lies there.
+/// The cell of a value as it lies there. An integer may have been written by a narrower type.
 #[inline]
 pub(crate) fn typed_cell<'a>(data_type: &DataType, bytes: &'a [u8]) -> Result<Cell<'a>> {
     let cell = match data_type {
@@ -413,18 +437,30 @@ pub(crate) fn typed_cell<'a>(data_type: &DataType, bytes: &'a [u8]) -> Result<Ce
             [1] => Some(Cell::Bool(true)),
             _ => None,
         },
-        DataType::Int16 => bytes.try_into().ok().map(|bytes| Cell::I16(i16::from_le_bytes(bytes))),
-        DataType::Int32 | DataType::Date => bytes.try_into().ok().map(|bytes| Cell::I32(i32::from_le_bytes(bytes))),
+        DataType::Int16 => integer(bytes).and_then(|n| n.try_into().ok()).map(Cell::I16),
+        DataType::Int32 | DataType::Date => integer(bytes).and_then(|n| n.try_into().ok()).map(Cell::I32),
+        DataType::Int64 | DataType::Time | DataType::Timestamp | DataType::TimestampTz => integer(bytes).map(Cell::I64),
+        DataType::Decimal { .. } => match bytes.try_into() {
+            Ok(bytes) => Some(Cell::I128(i128::from_le_bytes(bytes))),
+            Err(_) => integer(bytes).map(|n| Cell::I128(i128::from(n))),
+        },
         DataType::Float32 => bytes.try_into().ok().map(|bytes| Cell::F32(f32::from_le_bytes(bytes))),
-        DataType::Int64 | DataType::Time | DataType::Timestamp | DataType::TimestampTz => {
-            bytes.try_into().ok().map(|bytes| Cell::I64(i64::from_le_bytes(bytes)))
-        }
         DataType::Float64 => bytes.try_into().ok().map(|bytes| Cell::F64(f64::from_le_bytes(bytes))),
-        DataType::Decimal { .. } => bytes.try_into().ok().map(|bytes| Cell::I128(i128::from_le_bytes(bytes))),
         DataType::Uuid => bytes.try_into().ok().map(Cell::Uuid),
         DataType::Text | DataType::Bytes | DataType::Json => Some(Cell::Bytes(bytes)),
     };
     cell.ok_or_else(|| Error::corrupt("cells", format!("{} bytes are no {data_type}", bytes.len())))
+}
+
+#[inline]
+fn integer(bytes: &[u8]) -> Option<i64> {
+    Some(match *bytes {
+        [a] => i64::from(a as i8),
+        [a, b] => i64::from(i16::from_le_bytes([a, b])),
+        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -11,13 +11,11 @@ fn documented_example() {
     let mut schema = orders();
     schema.key[1].descending = true;
     let key = encode_key(&schema, &[Value::Int64(5), Value::Int32(-2)]).unwrap();
-    println!("{}", hex(&key));
-    assert!(documented(include_str!("../../../../docs/formats/key.md"), &hex(&key)));
+    assert!(documented(include_str!("../../../../docs/formats/key.md"), &hex(&key)), "{}", hex(&key));
     let mut schema = orders();
     schema.columns[0].data_type = DataType::Text;
     let key = encode_key(&schema, &[Value::Text("a\0b".into()), Value::Int32(1)]).unwrap();
-    println!("{}", hex(&key));
-    assert!(documented(include_str!("../../../../docs/formats/key.md"), &hex(&key)));
+    assert!(documented(include_str!("../../../../docs/formats/key.md"), &hex(&key)), "{}", hex(&key));
 }
 
 #[test]

@@ -20,8 +20,7 @@ fn example() -> MutationBatch {
 #[test]
 fn documented_example() {
     let hex = hex(example().as_bytes());
-    println!("{hex}");
-    assert!(documented(include_str!("../../../../docs/formats/mutation.md"), &hex));
+    assert!(documented(include_str!("../../../../docs/formats/mutation.md"), &hex), "{hex}");
 }
 
 #[test]

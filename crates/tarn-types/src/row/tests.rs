@@ -15,11 +15,10 @@ fn example_cells() -> Vec<u8> {
 fn documented_example() {
     let mut row = Vec::new();
     encode_stored(&mut row, RowKind::Live, SeqNo(3), &example_cells(), None);
-    println!("{}", hex(&row));
-    assert!(documented(include_str!("../../../../docs/formats/row.md"), &hex(&row)));
+    assert!(documented(include_str!("../../../../docs/formats/row.md"), &hex(&row)), "{}", hex(&row));
     let mut row = Vec::new();
     encode_stored(&mut row, RowKind::Tombstone, SeqNo(4), &[], None);
-    assert!(documented(include_str!("../../../../docs/formats/row.md"), &hex(&row)));
+    assert!(documented(include_str!("../../../../docs/formats/row.md"), &hex(&row)), "{}", hex(&row));
 }
 
 #[test]
@@ -43,14 +42,27 @@ fn a_stored_row_expires() {
     assert!(row.is_live(999) && !row.is_live(1_000));
 }
 
+/// A column may be widened without rewriting its rows.
+#[test]
+fn a_narrow_integer_reads_as_a_wide_one() {
+    for n in [0, -1, 127, 128, -129, 32_767, 32_768, i64::from(i32::MAX), i64::from(i32::MIN) - 1, i64::MAX] {
+        let mut out = Vec::new();
+        push_cell(&mut out, Cell::I64(n));
+        assert_eq!(typed_cell(&DataType::Int64, &out[1..]).unwrap(), Cell::I64(n));
+        let decimal = DataType::Decimal { precision: 38, scale: 0 };
+        assert_eq!(typed_cell(&decimal, &out[1..]).unwrap(), Cell::I128(n.into()));
+        assert_eq!(typed_cell(&DataType::Int32, &out[1..]).is_ok(), i32::try_from(n).is_ok());
+    }
+}
+
 /// What later writers may make is passed over rightly: timestamps, expiries, tombstones, older versions.
 #[test]
 fn cells_of_later_writers_are_read() {
     let mut cells = vec![4];
-    cells.extend([3, 5 << 4 | CELL_TIMESTAMP | CELL_EXPIRY]);
+    cells.extend([3, WIDTH_16 | CELL_TIMESTAMP | CELL_EXPIRY]);
     cells.extend([9; 16]);
     cells.extend(7i128.to_le_bytes());
-    cells.extend([3, 5 << 4]);
+    cells.extend([3, WIDTH_16]);
     cells.extend(6i128.to_le_bytes());
     cells.extend([4, CELL_TOMBSTONE | CELL_TIMESTAMP]);
     cells.extend([9; 8]);
