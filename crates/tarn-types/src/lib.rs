@@ -5,6 +5,42 @@
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
 //! - a table: [`data_type`], [`value`], [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`]
+//!
+//! ```
+//! use tarn_types::*;
+//!
+//! # fn main() -> Result<()> {
+//! let column = |id, name: &str, data_type, nullable| Column { id: ColumnId(id), name: name.into(), data_type, nullable, default: None };
+//! let schema = TableSchema {
+//!     id: TableId(1),
+//!     name: "users".into(),
+//!     columns: vec![column(1, "id", DataType::Int64, false), column(2, "name", DataType::Text, true)],
+//!     key: vec![KeyPart { column_idx: 0, descending: false }],
+//!     n_partition_key: 1,
+//!     first_tablet: TabletId(1),
+//!     options: TableOptions::default(),
+//! };
+//! schema.validate()?;
+//!
+//! // One row becomes a key and cells, and a mutation of its tablet.
+//! let row = [Value::Int64(7), Value::parse(&DataType::Text, "Ada")?];
+//! let key = encode_key(&schema, &row[..1])?;
+//! let mut batch = BatchBuilder::new(&schema, key_tablet(&key)?);
+//! batch.put(&key, &encode_cells(&schema, &row)?, None);
+//! let batch = batch.finish();
+//!
+//! // A log entry comes back as rows, or as columns.
+//! let again = MutationBatch::from_bytes(batch.as_bytes().clone())?;
+//! let mut rows = RowDecoder::new(&schema, None, true);
+//! for mutation in again.iter() {
+//!     assert_eq!(decode_row(&schema, mutation.key, mutation.cells)?, row);
+//!     rows.push(mutation.key, mutation.cells, SeqNo(1))?;
+//! }
+//! let columns = rows.finish()?;
+//! assert_eq!(columns.schema(), schema.arrow_with_seqno());
+//! # Ok(())
+//! # }
+//! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
