@@ -1,0 +1,155 @@
+//! What every engine must do, as tests over the trait: run on each implementation.
+//!
+//! A test of an engine calls [`run`] with a way to make an empty one.
+
+use std::sync::Arc;
+
+use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
+
+/// Runs all of it; panics with what is broken. `make` answers with an empty engine every time.
+///
+/// # Panics
+/// When the engine breaks the contract.
+pub fn run(make: &mut dyn FnMut() -> Arc<dyn Engine>) {
+    batches_are_whole_and_the_last_write_wins(&*make());
+    spaces_do_not_see_each_other(&*make());
+    a_snapshot_does_not_move(&*make());
+    a_scan_is_ordered_half_open_and_bounded(&*make());
+    multi_get_answers_in_the_order_asked(&*make());
+    ingested_files_cover_older_writes(&*make());
+    a_staged_file_is_invisible_and_can_be_dropped(&*make());
+    a_range_is_deleted_and_can_be_written_again(&*make());
+    flush_changes_nothing_to_see(&*make());
+}
+
+fn put(engine: &dyn Engine, space: Space, pairs: &[(&str, &str)]) {
+    let mut batch = WriteBatch::default();
+    for (key, value) in pairs {
+        batch.put(space, key.as_bytes(), value.as_bytes());
+    }
+    engine.write(&batch).expect("write");
+}
+
+fn get(engine: &dyn Engine, space: Space, key: &str) -> Option<String> {
+    let value = engine.get(space, key.as_bytes()).expect("get");
+    value.map(|bytes| String::from_utf8(bytes.to_vec()).expect("we wrote text"))
+}
+
+fn scan(snapshot: &dyn EngineSnapshot, space: Space, from: &str, to: &str) -> Vec<String> {
+    let mut iter = snapshot.scan(space, from.as_bytes().to_vec()..to.as_bytes().to_vec());
+    let mut found = Vec::new();
+    while let Some((key, value)) = iter.next().expect("scan") {
+        found.push(format!("{}={}", String::from_utf8_lossy(key), String::from_utf8_lossy(value)));
+    }
+    assert!(iter.next().expect("scan past the end").is_none());
+    found
+}
+
+fn batches_are_whole_and_the_last_write_wins(engine: &dyn Engine) {
+    let mut batch = WriteBatch::default();
+    batch.put(Space::Rows, b"a", b"1");
+    batch.put(Space::Rows, b"b", b"1");
+    batch.put(Space::Rows, b"a", b"2");
+    batch.delete(Space::Rows, b"b");
+    batch.put(Space::Meta, b"a", b"");
+    batch.put_with(Space::Rows, b"c", |arena| arena.extend_from_slice(b"long"));
+    engine.write(&batch).expect("write");
+    assert_eq!(get(engine, Space::Rows, "a").as_deref(), Some("2"));
+    assert_eq!(get(engine, Space::Rows, "b"), None);
+    assert_eq!(get(engine, Space::Rows, "c").as_deref(), Some("long"));
+    assert_eq!(get(engine, Space::Meta, "a").as_deref(), Some(""), "an empty value is a value");
+    engine.write(&WriteBatch::default()).expect("an empty batch is fine");
+}
+
+fn spaces_do_not_see_each_other(engine: &dyn Engine) {
+    for space in Space::ALL {
+        put(engine, space, &[("k", space.name())]);
+    }
+    for space in Space::ALL {
+        assert_eq!(get(engine, space, "k").as_deref(), Some(space.name()));
+    }
+}
+
+fn a_snapshot_does_not_move(engine: &dyn Engine) {
+    put(engine, Space::Rows, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    let old = engine.snapshot();
+    put(engine, Space::Rows, &[("a", "2"), ("d", "2")]);
+    let mut batch = WriteBatch::default();
+    batch.delete(Space::Rows, b"b");
+    engine.write(&batch).expect("write");
+    engine.delete_range(Space::Rows, b"c"..b"d").expect("delete_range");
+    let file = engine.stage(Space::Rows, &mut [(&b"a"[..], Some(&b"3"[..]))].into_iter()).expect("stage");
+    engine.ingest(vec![file]).expect("ingest");
+    engine.flush().expect("flush");
+    assert_eq!(scan(&*old, Space::Rows, "", "z"), ["a=1", "b=1", "c=1"]);
+    assert_eq!(scan(&*engine.snapshot(), Space::Rows, "", "z"), ["a=3", "d=2"]);
+    assert_eq!(old.get(Space::Rows, b"a").expect("get").as_deref(), Some(&b"1"[..]));
+    let found = old.multi_get(Space::Rows, &[b"a", b"b", b"d"]).expect("multi_get");
+    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
+}
+
+fn a_scan_is_ordered_half_open_and_bounded(engine: &dyn Engine) {
+    let mut batch = WriteBatch::default();
+    for i in (0..1000u32).rev() {
+        batch.put(Space::Rows, &i.to_be_bytes(), &i.to_le_bytes());
+    }
+    engine.write(&batch).expect("write");
+    let snapshot = engine.snapshot();
+    let mut iter = snapshot.scan(Space::Rows, 100u32.to_be_bytes().to_vec()..900u32.to_be_bytes().to_vec());
+    for i in 100..900u32 {
+        let (key, value) = iter.next().expect("scan").expect("an entry");
+        assert_eq!((key, value), (&i.to_be_bytes()[..], &i.to_le_bytes()[..]));
+    }
+    assert!(iter.next().expect("scan").is_none());
+    drop(iter);
+    assert!(scan(&*snapshot, Space::Rows, "b", "a").is_empty(), "an inverted range is empty");
+}
+
+fn multi_get_answers_in_the_order_asked(engine: &dyn Engine) {
+    put(engine, Space::Addresses, &[("a", "1"), ("c", "3")]);
+    let check = |keys: &[&[u8]], want: &[Option<&[u8]>]| {
+        let found = engine.multi_get(Space::Addresses, keys).expect("multi_get");
+        assert_eq!(found.iter().map(Option::as_deref).collect::<Vec<_>>(), want);
+    };
+    check(&[b"a", b"b", b"c"], &[Some(b"1"), None, Some(b"3")]);
+    check(&[b"c", b"a", b"c", b"b"], &[Some(b"3"), Some(b"1"), Some(b"3"), None]);
+    check(&[], &[]);
+}
+
+fn ingested_files_cover_older_writes(engine: &dyn Engine) {
+    put(engine, Space::Addresses, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    let entries = [(&b"a"[..], Some(&b"2"[..])), (b"b", None), (b"d", Some(b"2"))];
+    let file = engine.stage(Space::Addresses, &mut entries.into_iter()).expect("stage");
+    assert_eq!(file.n_entries(), 3);
+    engine.ingest(vec![file]).expect("ingest");
+    assert_eq!(scan(&*engine.snapshot(), Space::Addresses, "", "z"), ["a=2", "c=1", "d=2"]);
+    put(engine, Space::Addresses, &[("a", "3")]);
+    assert_eq!(get(engine, Space::Addresses, "a").as_deref(), Some("3"), "later writes cover ingested files");
+}
+
+fn a_staged_file_is_invisible_and_can_be_dropped(engine: &dyn Engine) {
+    let file = engine.stage(Space::Addresses, &mut [(&b"a"[..], Some(&b"2"[..]))].into_iter()).expect("stage");
+    assert_eq!(get(engine, Space::Addresses, "a"), None);
+    drop(file);
+    let empty = engine.stage(Space::Addresses, &mut std::iter::empty()).expect("stage nothing");
+    engine.ingest(vec![empty]).expect("ingest nothing");
+    let unordered = [(&b"b"[..], None), (&b"a"[..], None)];
+    assert!(engine.stage(Space::Addresses, &mut unordered.into_iter()).is_err(), "keys must ascend");
+}
+
+fn a_range_is_deleted_and_can_be_written_again(engine: &dyn Engine) {
+    put(engine, Space::Rows, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    engine.delete_range(Space::Rows, b"a"..b"c").expect("delete_range");
+    assert_eq!(scan(&*engine.snapshot(), Space::Rows, "", "z"), ["c=1"]);
+    put(engine, Space::Rows, &[("a", "2")]);
+    assert_eq!(scan(&*engine.snapshot(), Space::Rows, "", "z"), ["a=2", "c=1"]);
+}
+
+fn flush_changes_nothing_to_see(engine: &dyn Engine) {
+    engine.flush().expect("flush nothing");
+    put(engine, Space::Rows, &[("a", "1")]);
+    put(engine, Space::Meta, &[("a", "1")]);
+    engine.flush().expect("flush");
+    assert_eq!(get(engine, Space::Rows, "a").as_deref(), Some("1"));
+    assert_eq!(engine.stats().expect("stats").n_keys[Space::Meta as usize], 1);
+}

@@ -1,0 +1,269 @@
+//! An engine that forgets: ordered maps with versions, for tests and for tables that need not survive.
+//!
+//! Each key has its values by the number of the write that made them, ascending. A reader at write *n* takes the last one that is
+//! not above *n*. Values that no reader can reach are dropped when their key is written again. [`MemoryEngine::crash`] answers
+//! with what a flush or an ingest made durable, exactly as an engine on disk would come back.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::{Engine, EngineSnapshot, EngineStats, RowIter, Space, StagedFile, WriteBatch};
+use crate::error::{Error, Result};
+
+/// Entries that a scan copies per lock.
+const SCAN_CHUNK: usize = 256;
+
+/// See the module.
+#[derive(Default)]
+pub struct MemoryEngine {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    spaces: [BTreeMap<Bytes, Vec<Stamped>>; 3],
+    /// The last write.
+    now: u64,
+    /// The last write that a flush covers.
+    flushed: u64,
+    /// Writes that readers stand at, with how many.
+    readers: BTreeMap<u64, usize>,
+}
+
+struct Stamped {
+    at: u64,
+    /// Survives a crash although no flush covers it.
+    ingested: bool,
+    value: Option<Bytes>,
+}
+
+impl MemoryEngine {
+    /// An empty engine.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What would be there after a crash now: a new engine with what was flushed or ingested. This one goes on undisturbed.
+    #[must_use]
+    pub fn crash(&self) -> Self {
+        let inner = self.inner.lock();
+        let mut survivor = Inner::default();
+        for (space, keys) in survivor.spaces.iter_mut().zip(&inner.spaces) {
+            for (key, values) in keys {
+                let last = values.iter().rev().find(|v| v.ingested || v.at <= inner.flushed);
+                if let Some(value) = last.and_then(|v| v.value.clone()) {
+                    space.insert(key.clone(), vec![Stamped { at: 0, ingested: false, value: Some(value) }]);
+                }
+            }
+        }
+        Self { inner: Arc::new(Mutex::new(survivor)) }
+    }
+}
+
+impl Inner {
+    fn get(&self, space: Space, key: &[u8], at: u64) -> Option<Bytes> {
+        visible(self.spaces[space as usize].get(key)?, at)
+    }
+
+    fn set(&mut self, space: Space, key: &[u8], value: Option<&[u8]>, ingested: bool) {
+        let at = self.now;
+        // Readers, and a crash, can still ask for what stood at one of these.
+        let keep: Vec<u64> = self.readers.keys().copied().chain([self.flushed]).collect();
+        let values = self.spaces[space as usize].entry(Bytes::copy_from_slice(key)).or_default();
+        let mut kept = Vec::with_capacity(values.len() + 1);
+        for (i, old) in values.iter().enumerate() {
+            let until = values.get(i + 1).map_or(at, |next| next.at);
+            if old.ingested || keep.iter().any(|reader| old.at <= *reader && *reader < until) {
+                kept.push(i);
+            }
+        }
+        let mut i = 0;
+        values.retain(|_| {
+            i += 1;
+            kept.contains(&(i - 1))
+        });
+        values.push(Stamped { at, ingested, value: value.map(Bytes::copy_from_slice) });
+    }
+}
+
+fn visible(values: &[Stamped], at: u64) -> Option<Bytes> {
+    values.iter().rev().find(|v| v.at <= at)?.value.clone()
+}
+
+impl Engine for MemoryEngine {
+    fn write(&self, batch: &WriteBatch) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.now += 1;
+        for (space, key, value) in batch.iter() {
+            inner.set(space, key, value, false);
+        }
+        Ok(())
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.inner.lock().get(space, key, u64::MAX))
+    }
+
+    fn multi_get(&self, space: Space, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>> {
+        let inner = self.inner.lock();
+        Ok(keys.iter().map(|key| inner.get(space, key, u64::MAX)).collect())
+    }
+
+    fn snapshot(&self) -> Arc<dyn EngineSnapshot> {
+        let mut inner = self.inner.lock();
+        let at = inner.now;
+        *inner.readers.entry(at).or_default() += 1;
+        Arc::new(MemorySnapshot { inner: Arc::clone(&self.inner), at })
+    }
+
+    fn stage<'a>(
+        &self,
+        space: Space,
+        entries: &mut dyn Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Result<StagedFile> {
+        let staged: Vec<(Vec<u8>, Option<Vec<u8>>)> =
+            entries.map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect();
+        if let Some(pair) = staged.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+            return Err(Error::corrupt("order of staged keys", &pair[1].0, "keys must ascend"));
+        }
+        Ok(StagedFile { space, n_entries: staged.len() as u64, payload: Box::new(staged) })
+    }
+
+    fn ingest(&self, files: Vec<StagedFile>) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.now += 1;
+        for file in files {
+            let entries = file.payload.downcast::<Vec<(Vec<u8>, Option<Vec<u8>>)>>();
+            let entries = entries.map_err(|_| Error::Unsupported { engine: "memory", operation: "ingest a foreign file" })?;
+            for (key, value) in entries.iter() {
+                inner.set(file.space, key, value.as_deref(), true);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.flushed = inner.now;
+        Ok(())
+    }
+
+    fn delete_range(&self, space: Space, range: Range<&[u8]>) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.now += 1;
+        let bounds = (Bound::Included(range.start), Bound::Excluded(range.end));
+        let keys: Vec<Bytes> =
+            inner.spaces[space as usize].range::<[u8], _>(bounds).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            inner.set(space, &key, None, false);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&self, _dir: &Path) -> Result<()> {
+        Err(Error::Unsupported { engine: "memory", operation: "write a checkpoint" })
+    }
+
+    fn stats(&self) -> Result<EngineStats> {
+        let inner = self.inner.lock();
+        let mut stats = EngineStats::default();
+        for (i, space) in inner.spaces.iter().enumerate() {
+            for (key, values) in space {
+                if let Some(value) = visible(values, u64::MAX) {
+                    stats.n_keys[i] += 1;
+                    stats.memtable_bytes += (key.len() + value.len()) as u64;
+                }
+            }
+        }
+        Ok(stats)
+    }
+}
+
+struct MemorySnapshot {
+    inner: Arc<Mutex<Inner>>,
+    at: u64,
+}
+
+impl Drop for MemorySnapshot {
+    fn drop(&mut self) {
+        let mut inner = self.inner.lock();
+        if let Some(n) = inner.readers.get_mut(&self.at) {
+            *n -= 1;
+            if *n == 0 {
+                inner.readers.remove(&self.at);
+            }
+        }
+    }
+}
+
+impl EngineSnapshot for MemorySnapshot {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.inner.lock().get(space, key, self.at))
+    }
+
+    fn multi_get(&self, space: Space, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>> {
+        let inner = self.inner.lock();
+        Ok(keys.iter().map(|key| inner.get(space, key, self.at)).collect())
+    }
+
+    fn scan(&self, space: Space, range: Range<Vec<u8>>) -> Box<dyn RowIter + '_> {
+        Box::new(MemoryScan {
+            snapshot: self,
+            space,
+            from: Bound::Included(range.start),
+            end: range.end,
+            chunk: Vec::new(),
+            next: 0,
+        })
+    }
+}
+
+/// Copies a few entries per lock, so that a scan that is held open blocks nobody.
+struct MemoryScan<'a> {
+    snapshot: &'a MemorySnapshot,
+    space: Space,
+    from: Bound<Vec<u8>>,
+    end: Vec<u8>,
+    chunk: Vec<(Bytes, Bytes)>,
+    next: usize,
+}
+
+impl MemoryScan<'_> {
+    fn fill(&mut self) {
+        self.next = 0;
+        self.chunk.clear();
+        if matches!(&self.from, Bound::Included(from) | Bound::Excluded(from) if *from >= self.end) {
+            return;
+        }
+        let inner = self.snapshot.inner.lock();
+        let bounds = (self.from.as_ref().map(Vec::as_slice), Bound::Excluded(self.end.as_slice()));
+        for (key, values) in inner.spaces[self.space as usize].range::<[u8], _>(bounds) {
+            if let Some(value) = visible(values, self.snapshot.at) {
+                self.chunk.push((key.clone(), value));
+                if self.chunk.len() == SCAN_CHUNK {
+                    break;
+                }
+            }
+        }
+        if let Some((last, _)) = self.chunk.last() {
+            self.from = Bound::Excluded(last.to_vec());
+        }
+    }
+}
+
+impl RowIter for MemoryScan<'_> {
+    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        if self.next == self.chunk.len() {
+            self.fill();
+        }
+        let entry = self.chunk.get(self.next);
+        self.next += 1;
+        Ok(entry.map(|(key, value)| (&key[..], &value[..])))
+    }
+}

@@ -1,0 +1,153 @@
+//! What can go wrong with rows, and what may the caller do about it?
+
+use std::path::PathBuf;
+
+use tarn_types::{Cursor, Kind, SeqNo, TabletId, Version};
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything the row store can refuse.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The engine refused. What it was doing may or may not have happened in memory; nothing of it is durable.
+    #[error("{context}: {source}")]
+    Engine {
+        /// What we were doing, as a verb phrase.
+        context: &'static str,
+        /// Is the engine's data damaged?
+        corrupt: bool,
+        /// The engine's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The disk refused.
+    #[error("{context} {}: {source}", path.display())]
+    Io {
+        /// What we were doing, as a verb phrase.
+        context: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The engine has no such operation.
+    #[error("the {engine} engine cannot {operation}")]
+    Unsupported {
+        /// The engine.
+        engine: &'static str,
+        /// What it cannot do.
+        operation: &'static str,
+    },
+    /// Stored bytes that we did not write.
+    #[error("{what} of {key} is corrupt: {reason}")]
+    Corrupt {
+        /// What the bytes should have been.
+        what: &'static str,
+        /// The key in hexadecimal.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Entries of a tablet come in order, each once.
+    #[error("tablet {tablet} has applied {applied}, entry {seqno} comes too late")]
+    OutOfOrder {
+        /// The tablet.
+        tablet: TabletId,
+        /// What it has applied.
+        applied: SeqNo,
+        /// What was to be applied.
+        seqno: SeqNo,
+    },
+    /// The batch is of another table or tablet.
+    #[error("tablet {tablet} is not of table {table}")]
+    NotOurs {
+        /// The table's name.
+        table: String,
+        /// The tablet the batch is for.
+        tablet: TabletId,
+    },
+    /// The table is replaying its log: [`finish_replay`](crate::Table::finish_replay) first.
+    #[error("table {table} is replaying its log")]
+    Replaying {
+        /// The table's name.
+        table: String,
+    },
+    /// The table serves already: its log is replayed once.
+    #[error("table {table} has replayed its log")]
+    Replayed {
+        /// The table's name.
+        table: String,
+    },
+    /// The staged addresses do not follow the installed version: stage again.
+    #[error("version {staged} of table {table} was staged on version {base}, installed is {installed}")]
+    Stale {
+        /// The table's name.
+        table: String,
+        /// What was staged.
+        staged: Version,
+        /// On what.
+        base: Version,
+        /// What is installed now.
+        installed: Version,
+    },
+    /// A delivery's cursor is not the frozen one, or not one that the table has applied.
+    #[error("cursor {cursor} cannot be installed in table {table}: want {want}")]
+    WrongCursor {
+        /// The table's name.
+        table: String,
+        /// The delivery's cursor.
+        cursor: Cursor,
+        /// What it should be.
+        want: String,
+    },
+    /// A key was asked of a table that keeps none.
+    #[error("table {table} is append-only and keeps no keys")]
+    AppendOnly {
+        /// The table's name.
+        table: String,
+    },
+    /// A type, a key or a row is wrong.
+    #[error(transparent)]
+    Types(#[from] tarn_types::Error),
+    /// An Arrow kernel refused.
+    #[error("{context}: {source}")]
+    Arrow {
+        /// What we were doing, as a verb phrase.
+        context: &'static str,
+        /// Arrow's error.
+        source: arrow::error::ArrowError,
+    },
+}
+
+impl Error {
+    /// What the caller can do.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Engine { corrupt: true, .. } | Self::Corrupt { .. } => Kind::Corrupt,
+            Self::Engine { .. } | Self::Io { .. } | Self::Replaying { .. } => Kind::Unavailable,
+            Self::Stale { .. } => Kind::Conflict,
+            Self::Types(source) => source.kind(),
+            _ => Kind::Invalid,
+        }
+    }
+
+    pub(crate) fn corrupt(what: &'static str, key: &[u8], reason: impl Into<String>) -> Self {
+        use std::fmt::Write;
+        let mut hex = String::with_capacity(key.len() * 2);
+        for byte in key {
+            let _ = write!(hex, "{byte:02x}");
+        }
+        Self::Corrupt { what, key: hex, reason: reason.into() }
+    }
+
+    pub(crate) fn arrow(context: &'static str) -> impl FnOnce(arrow::error::ArrowError) -> Self {
+        move |source| Self::Arrow { context, source }
+    }
+}
+
+impl From<Error> for tarn_feed::Error {
+    fn from(error: Error) -> Self {
+        Self::source(error.kind(), error)
+    }
+}

@@ -1,0 +1,167 @@
+//! Which rows may leave the row space? Live ones that the lake holds and that are old enough, and tombstones whose key the lake has forgotten.
+//!
+//! A row's age is not stored; what is known is when each delivery was installed: a row at or below its cursor is at least that old. Deliveries
+//! before the last restart count as old. An eviction is a delete in the engine and nothing else: it moves no position and hides
+//! nothing. It is not logged, so a crash may bring evicted rows back; see [`Table`] for why that does no harm.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tarn_types::{Address, Cursor, RowKind, SeqNo, StoredRow, key_tablet};
+
+use crate::engine::{Space, WriteBatch};
+use crate::error::{Error, Result};
+use crate::layout;
+use crate::table::Table;
+
+/// Keys deleted per step, under the table's write lock.
+const STEP_KEYS: usize = 512;
+/// Deliveries remembered with their time; older ones are merged.
+const MAX_MARKS: usize = 1024;
+
+/// What [`Table::evict`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvictReport {
+    /// Rows looked at.
+    pub examined: u64,
+    /// Live rows that are in the lake alone now.
+    pub rows: u64,
+    /// Tombstones removed.
+    pub tombstones: u64,
+    /// The end of the table was reached; the next call begins anew.
+    pub done: bool,
+}
+
+/// What the next call needs to know.
+pub(crate) struct Evictions {
+    /// Installed cursors with the time of their install, ascending.
+    marks: Vec<(Cursor, i64)>,
+    /// Where to go on.
+    next: Option<Vec<u8>>,
+}
+
+impl Evictions {
+    pub(crate) fn new(installed: Cursor) -> Self {
+        Self { marks: vec![(installed, i64::MIN)], next: None }
+    }
+
+    /// A delivery was installed.
+    pub(crate) fn delivered(&mut self, cursor: Cursor, now_ms: i64) {
+        self.marks.push((cursor, now_ms));
+        if self.marks.len() > MAX_MARKS {
+            // Every second one goes: ages get coarser, and rows stay longer rather than shorter.
+            let mut i = 0;
+            self.marks.retain(|_| {
+                i += 1;
+                i % 2 == 0
+            });
+        }
+    }
+
+    /// What was delivered at or before `time_ms`.
+    fn delivered_before(&self, time_ms: i64) -> Cursor {
+        let old = self.marks.iter().rev().find(|(_, at_ms)| *at_ms <= time_ms);
+        old.map(|(cursor, _)| cursor.clone()).unwrap_or_default()
+    }
+}
+
+struct Candidate {
+    key: Vec<u8>,
+    seqno: SeqNo,
+    kind: RowKind,
+}
+
+impl Table {
+    /// Removes live rows delivered at or before `delivered_before_ms` (milliseconds since 1970) from the row space, and tombstones that were delivered at any
+    /// time; [`i64::MIN`] removes tombstones alone, unless rows were delivered before the table was opened. Looks at about `budget` rows, then answers; the
+    /// next call goes on. Writers wait for one step of a few hundred keys at most.
+    pub fn evict(&self, delivered_before_ms: i64, budget: usize) -> Result<EvictReport> {
+        let mut report = EvictReport::default();
+        if self.schema.options.append_only {
+            return Ok(EvictReport { done: true, ..report });
+        }
+        let (old, delivered, from) = {
+            let writer = self.writer.lock();
+            let shared = self.shared.read();
+            if !shared.serving {
+                return Err(Error::Replaying { table: self.schema.name.clone() });
+            }
+            (writer.evictions.delivered_before(delivered_before_ms), shared.installed.clone(), writer.evictions.next.clone())
+        };
+        let mut range = layout::table_range(&self.schema);
+        range.start = from.unwrap_or(range.start);
+        let snapshot = self.engine.snapshot();
+        let mut rows = snapshot.scan(Space::Rows, range);
+        let mut candidates = Vec::new();
+        let mut next = None;
+        report.done = true;
+        while let Some((key, value)) = rows.next()? {
+            if report.examined >= budget as u64 {
+                next = Some(key.to_vec());
+                report.done = false;
+                break;
+            }
+            report.examined += 1;
+            let stored = StoredRow::parse(value)?;
+            let limit = if stored.kind == RowKind::Live { &old } else { &delivered };
+            if stored.seqno <= limit.get(key_tablet(key)?) {
+                candidates.push(Candidate { key: key.to_vec(), seqno: stored.seqno, kind: stored.kind });
+            }
+            if candidates.len() == STEP_KEYS {
+                self.evict_step(&candidates, &mut report)?;
+                candidates.clear();
+            }
+        }
+        self.evict_step(&candidates, &mut report)?;
+        self.writer.lock().evictions.next = next;
+        Ok(report)
+    }
+
+    /// Deletes the candidates that are still what they were when they were found.
+    fn evict_step(&self, candidates: &[Candidate], report: &mut EvictReport) -> Result<()> {
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let _writer = self.writer.lock();
+        let keys: Vec<&[u8]> = candidates.iter().map(|candidate| candidate.key.as_slice()).collect();
+        let rows = self.engine.multi_get(Space::Rows, &keys)?;
+        let addresses = self.engine.multi_get(Space::Addresses, &keys)?;
+        let mut writes = WriteBatch::default();
+        let (mut n_rows, mut n_tombstones) = (0, 0);
+        for ((candidate, row), address) in candidates.iter().zip(&rows).zip(&addresses) {
+            if !unchanged(candidate, row.as_ref())? {
+                continue;
+            }
+            match (candidate.kind, address) {
+                (RowKind::Live, Some(address)) if Address::decode(address)?.seqno == candidate.seqno => n_rows += 1,
+                (RowKind::Tombstone, None) => n_tombstones += 1,
+                // The lake does not have this row, or still has an older one: keep it.
+                _ => continue,
+            }
+            writes.delete(Space::Rows, &candidate.key);
+        }
+        if writes.is_empty() {
+            return Ok(());
+        }
+        if n_rows > 0 {
+            // In the same batch: the flag is there after a crash exactly if an evicted row is missing.
+            writes.put(Space::Meta, &layout::evicted_key(self.schema.id), &layout::EVICTED);
+        }
+        self.hold_readers();
+        let written = self.engine.write(&writes);
+        self.evictions_written.fetch_add(1, Ordering::AcqRel);
+        let mut shared = self.shared.write();
+        shared.before_write = None;
+        written?;
+        shared.evicted |= n_rows > 0;
+        report.rows += n_rows;
+        report.tombstones += n_tombstones;
+        Ok(())
+    }
+}
+
+fn unchanged(candidate: &Candidate, row: Option<&Bytes>) -> Result<bool> {
+    let Some(row) = row else { return Ok(false) };
+    let stored = StoredRow::parse(row)?;
+    Ok(stored.seqno == candidate.seqno && stored.kind == candidate.kind)
+}

@@ -1,0 +1,252 @@
+//! Which row of this generation is a key's latest? The writer's index, and the view of its rows that readers clone.
+//!
+//! The writer works in two steps, so that readers never wait for a big batch: [`Generation::record`] under the apply lock finds
+//! out which rows a change supersedes, [`RowsView::publish`] under the table's short lock makes it visible.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use parking_lot::RwLock;
+use tarn_types::{SeqNo, TableSchema};
+
+use super::{Chunk, ChunkView, KeyLog, Live};
+use crate::error::Result;
+
+/// A row of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    chunk: u32,
+    row: u32,
+}
+
+/// The slot of a key that is deleted.
+const NOWHERE: Spot = Spot { chunk: u32::MAX, row: u32::MAX };
+
+struct Slot {
+    hash: u64,
+    spot: Spot,
+}
+
+/// The writer's side of a generation.
+pub(crate) struct Generation {
+    keys: Arc<RwLock<KeyLog>>,
+    index: HashTable<u32>,
+    /// By arrival.
+    slots: Vec<Slot>,
+    hasher: DefaultHashBuilder,
+    /// The chunk that takes single rows, its place and how many it has.
+    open: Option<(u32, Arc<Chunk>, usize)>,
+    /// How many it takes.
+    max_open_rows: usize,
+    n_chunks: u32,
+    chunk_bytes: usize,
+}
+
+/// What a batch changes in the views, collected before anybody sees it.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// Rows added to a chunk; one whose place is the end of the list is new.
+    added: Vec<(u32, Arc<Chunk>, usize)>,
+    dead: Vec<Spot>,
+    /// Rows of the frozen generation that are superseded.
+    pub(crate) dead_frozen: Vec<Spot>,
+}
+
+impl Generation {
+    /// An empty generation whose single rows go into chunks of `max_open_rows`. Keys hash with `hasher`, the same for all generations
+    /// of a table, so that a key is hashed once.
+    pub(crate) fn new(hasher: DefaultHashBuilder, max_open_rows: usize) -> Self {
+        Self {
+            keys: Arc::default(),
+            index: HashTable::new(),
+            slots: Vec::new(),
+            hasher,
+            open: None,
+            max_open_rows,
+            n_chunks: 0,
+            chunk_bytes: 0,
+        }
+    }
+
+    /// Distinct keys that were changed.
+    pub(crate) fn n_keys(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Has nothing changed?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.n_chunks == 0 && self.slots.is_empty()
+    }
+
+    /// Memory of keys, index and rows.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let slots = self.slots.capacity() * size_of::<Slot>();
+        (self.keys.read().size_bytes() + slots + self.index.allocation_size() + self.chunk_bytes) as u64
+    }
+
+    pub(crate) fn keys(&self) -> &Arc<RwLock<KeyLog>> {
+        &self.keys
+    }
+
+    /// An empty generation of the same table.
+    pub(crate) fn successor(&self) -> Self {
+        Self::new(self.hasher.clone(), self.max_open_rows)
+    }
+
+    /// Makes room for `n` more keys.
+    pub(crate) fn reserve(&mut self, n: usize) {
+        let slots = &self.slots;
+        self.index.reserve(n, |arrival| slots[*arrival as usize].hash);
+    }
+
+    /// Appends a single row; answers with its place.
+    pub(crate) fn push_row(&mut self, key: &[u8], cells: &[u8], seqno: SeqNo, changes: &mut Changes) -> Spot {
+        if self.open.as_ref().is_none_or(|(_, _, n)| *n >= self.max_open_rows) {
+            self.close_open();
+            self.open = Some((self.n_chunks, Arc::new(Chunk::open()), 0));
+            self.n_chunks += 1;
+        }
+        let (place, chunk, n) = self.open.as_mut().expect("a chunk was opened above");
+        chunk.push(key, cells, seqno);
+        let spot = Spot { chunk: *place, row: *n as u32 };
+        *n += 1;
+        self.chunk_bytes += Chunk::row_bytes(key, cells);
+        match changes.added.last_mut() {
+            Some((last, _, added)) if *last == *place => *added += 1,
+            _ => changes.added.push((*place, Arc::clone(chunk), 1)),
+        }
+        spot
+    }
+
+    /// Adds a bulk batch as a chunk; answers with the place of its first row.
+    pub(crate) fn push_bulk(&mut self, rows: &RecordBatch, seqno: SeqNo, changes: &mut Changes) -> Spot {
+        let place = self.n_chunks;
+        self.n_chunks += 1;
+        let bytes = rows.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
+        self.chunk_bytes += bytes.sum::<usize>() + rows.num_rows() / 8;
+        changes.added.push((place, Arc::new(Chunk::bulk(rows.clone(), seqno)), rows.num_rows()));
+        Spot { chunk: place, row: 0 }
+    }
+
+    /// Says where the rows of keys are now (None: deleted), in the order of the changes, and finds what that supersedes here and in
+    /// `frozen`.
+    pub(crate) fn record<'k>(
+        &mut self,
+        latest: impl Iterator<Item = (&'k [u8], Option<Spot>)>,
+        frozen: Option<&Generation>,
+        changes: &mut Changes,
+    ) {
+        let mut keys = self.keys.write();
+        let frozen_keys = frozen.map(|frozen| (frozen, frozen.keys.read()));
+        for (key, spot) in latest {
+            let hash = self.hasher.hash_one(key);
+            let spot = spot.unwrap_or(NOWHERE);
+            let same = |arrival: &u32| self.slots[*arrival as usize].hash == hash && keys.get(*arrival as usize) == key;
+            if let Some(arrival) = self.index.find(hash, same) {
+                let before = std::mem::replace(&mut self.slots[*arrival as usize].spot, spot);
+                if before != NOWHERE {
+                    changes.dead.push(before);
+                }
+                continue;
+            }
+            let slots = &self.slots;
+            let arrival = u32::try_from(slots.len()).expect("back-pressure keeps a generation far below 2^32 keys");
+            self.index.insert_unique(hash, arrival, |other| slots[*other as usize].hash);
+            self.slots.push(Slot { hash, spot });
+            keys.push(key);
+            if let Some((frozen, frozen_keys)) = &frozen_keys
+                && let Some(before) = frozen.find(hash, key, frozen_keys)
+            {
+                changes.dead_frozen.push(before);
+            }
+        }
+    }
+
+    /// Rows that have no effect after all.
+    pub(crate) fn discard(&self, base: Spot, rows: impl Iterator<Item = usize>, changes: &mut Changes) {
+        changes.dead.extend(rows.map(|row| base.offset(row)));
+    }
+
+    fn find(&self, hash: u64, key: &[u8], keys: &KeyLog) -> Option<Spot> {
+        let same = |arrival: &u32| self.slots[*arrival as usize].hash == hash && keys.get(*arrival as usize) == key;
+        let arrival = self.index.find(hash, same)?;
+        let spot = self.slots[*arrival as usize].spot;
+        (spot != NOWHERE).then_some(spot)
+    }
+
+    /// The keys that are deleted, in no order.
+    pub(crate) fn deleted_keys(&self) -> Vec<Vec<u8>> {
+        let keys = self.keys.read();
+        let deleted = self.slots.iter().enumerate().filter(|(_, slot)| slot.spot == NOWHERE);
+        deleted.map(|(arrival, _)| keys.get(arrival).to_vec()).collect()
+    }
+
+    /// No more single rows go into the chunk that took them.
+    pub(crate) fn close_open(&mut self) {
+        if let Some((_, chunk, _)) = self.open.take() {
+            chunk.close();
+        }
+    }
+}
+
+impl Spot {
+    /// The row `n` rows after this one, in the same chunk.
+    pub(crate) fn offset(self, n: usize) -> Self {
+        Self { chunk: self.chunk, row: self.row + n as u32 }
+    }
+}
+
+/// What readers see of a generation. A clone is a snapshot: two references per chunk.
+#[derive(Clone, Default)]
+pub(crate) struct RowsView {
+    pub(crate) keys: Arc<RwLock<KeyLog>>,
+    /// How many of the keys are visible.
+    pub(crate) n_keys: usize,
+    chunks: Vec<ChunkView>,
+    /// Memory, of the writer's side too.
+    pub(crate) size_bytes: u64,
+}
+
+impl RowsView {
+    pub(crate) fn of(generation: &Generation) -> Self {
+        Self { keys: Arc::clone(generation.keys()), ..Self::default() }
+    }
+
+    /// Makes recorded changes visible.
+    pub(crate) fn publish(&mut self, generation: &Generation, changes: &Changes, size_bytes: u64) {
+        for (place, chunk, n_added) in &changes.added {
+            if *place as usize == self.chunks.len() {
+                self.chunks.push(ChunkView { chunk: Arc::clone(chunk), live: Arc::new(Live::all(*n_added)) });
+                continue;
+            }
+            let live = Arc::make_mut(&mut self.chunks[*place as usize].live);
+            (0..*n_added).for_each(|_| live.push());
+        }
+        self.clear(&changes.dead);
+        self.n_keys = generation.n_keys();
+        self.size_bytes = size_bytes;
+    }
+
+    /// These rows are dead.
+    pub(crate) fn clear(&mut self, dead: &[Spot]) {
+        for spot in dead {
+            Arc::make_mut(&mut self.chunks[spot.chunk as usize].live).clear(spot.row as usize);
+        }
+    }
+
+    /// How many rows are alive.
+    pub(crate) fn n_live(&self) -> u64 {
+        self.chunks.iter().map(|view| view.live.n_live() as u64).sum()
+    }
+
+    /// The live rows, in the order they came, chunk by chunk; no batch is empty.
+    pub(crate) fn live_rows(&self, schema: &TableSchema, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+        let mut found = Vec::with_capacity(self.chunks.len());
+        for view in &self.chunks {
+            found.extend(view.live_rows(schema, projection, with_seqno)?);
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,19 @@
+//! What changed after the delivered cursor? Rows kept columnar in memory beside the engine, as two generations: the active one,
+//! and the frozen one while a delivery runs.
+//!
+//! ```text
+//! Generation          index: key -> arrival                 (the writer's, under the apply lock)
+//!                     KeyLog: arrival -> key                (shared with snapshots that resolve addresses)
+//!                     slots: arrival -> latest row or none
+//! Rows of it          [Chunk + bitmap of live rows] …       (what a snapshot clones: two references per chunk)
+//! ```
+
+mod chunk;
+mod generation;
+mod key_log;
+mod live;
+
+pub(crate) use chunk::{Chunk, ChunkView};
+pub(crate) use generation::{Changes, Generation, RowsView};
+pub(crate) use key_log::KeyLog;
+pub(crate) use live::Live;

@@ -1,0 +1,222 @@
+//! What did the table hold at one position? Recent rows, which lake rows they hide, and the engine's rows: all of one moment.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use self_cell::self_cell;
+use tarn_types::{Address, Cursor, RowDecoder, SeqNo, RowKind, StoredRow, TableSchema, Version};
+
+use crate::engine::{EngineSnapshot, RowIter, Space};
+use crate::error::{Error, Result};
+use crate::hide::{Bitmaps, ChangedKeys, Reign};
+use crate::layout;
+use crate::recent::RowsView;
+
+/// What is known of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The row: its cells (see [`tarn_types::decode_row`]) and the position that wrote it.
+    Row {
+        /// The encoded cells, without the key.
+        cells: Bytes,
+        /// The commit position of the row.
+        seqno: SeqNo,
+    },
+    /// There is no such row.
+    Absent,
+    /// The row lies in the lake alone.
+    InLake(Address),
+}
+
+/// Which rows does a scan want?
+#[derive(Clone, Debug)]
+pub enum KeyRange {
+    /// The whole table.
+    All,
+    /// All keys that begin with these bytes (see [`tarn_types::encode_partition_prefix`]).
+    Prefix(Vec<u8>),
+    /// Engine keys, half-open.
+    Range(Range<Vec<u8>>),
+}
+
+/// One moment of a table. Cheap to make; holds back memory and the engine's old values while it lives.
+pub struct HotSnapshot {
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) position: Cursor,
+    pub(crate) installed: Cursor,
+    pub(crate) reign: Arc<Reign>,
+    pub(crate) frozen: Option<RowsView>,
+    pub(crate) active: RowsView,
+    pub(crate) engine: Arc<dyn EngineSnapshot>,
+    pub(crate) evicted: bool,
+    pub(crate) hidden: OnceLock<Arc<Bitmaps>>,
+}
+
+impl HotSnapshot {
+    /// The table.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<TableSchema> {
+        &self.schema
+    }
+
+    /// Every change up to here is in the answer, and no other.
+    #[must_use]
+    pub fn position(&self) -> &Cursor {
+        &self.position
+    }
+
+    /// The lake version to read beside the recent rows.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.reign.version
+    }
+
+    /// The position that [`HotSnapshot::version`] holds.
+    #[must_use]
+    pub fn delivered(&self) -> &Cursor {
+        &self.installed
+    }
+
+    /// How many recent rows are alive.
+    #[must_use]
+    pub fn recent_rows(&self) -> u64 {
+        self.frozen.as_ref().map_or(0, RowsView::n_live) + self.active.n_live()
+    }
+
+    /// The live recent rows in the storage schema, projected, `__seqno` last when asked for; in no order, no batch empty. Rows that
+    /// came one by one are decoded by the first reader and kept.
+    pub fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+        let mut rows = Vec::new();
+        for view in self.frozen.iter().chain([&self.active]) {
+            rows.extend(view.live_rows(&self.schema, projection, with_seqno)?);
+        }
+        Ok(rows)
+    }
+
+    /// The rows of [`HotSnapshot::version`]'s files that recent changes supersede or delete, exact for this position. Addresses are read once per
+    /// changed key and version, by whoever asks first.
+    pub fn hidden(&self) -> Result<Arc<Bitmaps>> {
+        if let Some(hidden) = self.hidden.get() {
+            return Ok(Arc::clone(hidden));
+        }
+        let keys = ChangedKeys::of(self.frozen.as_ref(), Some(&self.active));
+        let hidden = self.reign.hidden(&keys, &*self.engine)?;
+        Ok(Arc::clone(self.hidden.get_or_init(|| hidden)))
+    }
+
+    /// How many rows of the lake are hidden.
+    pub fn hidden_rows(&self) -> Result<u64> {
+        Ok(self.hidden()?.values().map(roaring::RoaringBitmap::len).sum())
+    }
+
+    /// A row by its engine key, at this position.
+    pub fn get(&self, key: &[u8]) -> Result<Lookup> {
+        keyed(&self.schema)?;
+        lookup(self.engine.get(Space::Rows, key)?, || self.engine.get(Space::Addresses, key))
+    }
+
+    /// Does the row space hold every row, so that a scan needs no lake?
+    #[must_use]
+    pub fn rows_complete(&self) -> bool {
+        !self.evicted && !self.schema.options.append_only
+    }
+
+    /// The rows of the engine in key order, in batches of `batch_rows` (the last one smaller), storage schema, projected, `__seqno` last when
+    /// asked for. Evicted rows are missing: see [`HotSnapshot::rows_complete`].
+    pub fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> Result<RowScan> {
+        keyed(&self.schema)?;
+        let all = layout::table_range(&self.schema);
+        let range = match range {
+            KeyRange::All => all,
+            KeyRange::Prefix(prefix) => prefix.clone().max(all.start)..layout::prefix_end(prefix, &all.end),
+            KeyRange::Range(range) => range.start.clone().max(all.start)..range.end.clone().min(all.end),
+        };
+        let iter = OwnedIter::new(Arc::clone(&self.engine), |engine| engine.scan(Space::Rows, range));
+        Ok(RowScan {
+            schema: Arc::clone(&self.schema),
+            iter,
+            projection: projection.map(<[usize]>::to_vec),
+            with_seqno,
+            batch_rows: batch_rows.max(1),
+            done: false,
+        })
+    }
+}
+
+pub(crate) fn keyed(schema: &TableSchema) -> Result<()> {
+    if schema.options.append_only {
+        return Err(Error::AppendOnly { table: schema.name.clone() });
+    }
+    Ok(())
+}
+
+/// What the two spaces say of a key.
+pub(crate) fn lookup(row: Option<Bytes>, address: impl FnOnce() -> Result<Option<Bytes>>) -> Result<Lookup> {
+    let Some(row) = row else {
+        return Ok(match address()? {
+            Some(bytes) => Lookup::InLake(Address::decode(&bytes)?),
+            None => Lookup::Absent,
+        });
+    };
+    let stored = StoredRow::parse(&row)?;
+    Ok(match stored.kind {
+        RowKind::Live => Lookup::Row { seqno: stored.seqno, cells: row.slice_ref(stored.cells) },
+        RowKind::Tombstone => Lookup::Absent,
+    })
+}
+
+type Iter<'a> = Box<dyn RowIter + 'a>;
+
+self_cell!(
+    struct OwnedIter {
+        owner: Arc<dyn EngineSnapshot>,
+        #[covariant]
+        dependent: Iter,
+    }
+);
+
+/// The batches of a scan. It holds its engine snapshot, not the [`HotSnapshot`].
+pub struct RowScan {
+    schema: Arc<TableSchema>,
+    iter: OwnedIter,
+    projection: Option<Vec<usize>>,
+    with_seqno: bool,
+    batch_rows: usize,
+    done: bool,
+}
+
+impl RowScan {
+    fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let mut decoder = RowDecoder::new(&self.schema, self.projection.as_deref(), self.with_seqno);
+        let batch_rows = self.batch_rows;
+        let ended = self.iter.with_dependent_mut(|_, iter| -> Result<bool> {
+            while decoder.len() < batch_rows {
+                let Some((key, value)) = iter.next()? else {
+                    return Ok(true);
+                };
+                let stored = StoredRow::parse(value)?;
+                if stored.kind == RowKind::Live {
+                    decoder.push(key, stored.cells, stored.seqno)?;
+                }
+            }
+            Ok(false)
+        })?;
+        self.done = ended;
+        Ok(if decoder.len() == 0 { None } else { Some(decoder.finish()?) })
+    }
+}
+
+impl Iterator for RowScan {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let batch = self.read();
+        self.done |= batch.is_err();
+        batch.transpose()
+    }
+}

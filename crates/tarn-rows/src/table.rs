@@ -1,0 +1,429 @@
+//! One table on this node: all its tablets, from the log's entries to what readers see.
+//!
+//! ```text
+//! apply ──> resolve (point reads) ──> engine (rows + applied seqno, one batch) ──> recent rows ──> visible
+//! ```
+//!
+//! Two locks, taken in this order. `writer` is held for a whole apply, an eviction step and an install: writes of a table are serial.
+//! `shared` is what readers see; it is held for writing only to publish what was prepared, so a snapshot waits for nobody's disk and for no
+//! bulk batch. While the engine is being written, readers get an engine snapshot from just before (`Shared::before_write`), so that
+//! rows, recent rows and position are of one moment.
+//!
+//! What makes a replay end in the same state: a batch's outcome depends on the keys' presence, seqnos and cells alone. An eviction changes none of
+//! these except that a Patch of an evicted row is refused (`NeedsBase`). A refusal is answered only after the eviction behind it
+//! is durable, so no replay can see the row again and accept what was refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::DefaultHashBuilder;
+use parking_lot::{Mutex, RwLock};
+use tarn_types::{Clock, Cursor, MutationBatch, Op, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
+
+use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
+use crate::error::{Error, Result};
+use crate::evict::Evictions;
+use crate::hide::Reign;
+use crate::layout;
+use crate::recent::{Changes, Generation, RowsView};
+use crate::replay::Replay;
+use crate::resolve::{Effect, Resolved, resolve};
+use crate::snapshot::{HotSnapshot, Lookup, keyed, lookup};
+
+/// Sizes of the pieces that recent rows are kept in. The defaults are right; tests take small ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// A columnar batch of at least this many rows becomes a piece as it is.
+    pub min_bulk_rows: usize,
+    /// Single rows are collected in pieces of this many.
+    pub max_open_rows: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { min_bulk_rows: 1024, max_open_rows: 4096 }
+    }
+}
+
+/// What became of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was applied.
+    Applied {
+        /// Puts, inserted rows, and patched or deleted rows that were there.
+        affected: u64,
+    },
+    /// A guard failed, or the table cannot take such a mutation: nothing of the batch happened. Read again and propose anew.
+    Conflict {
+        /// The key whose guard failed.
+        key: Vec<u8>,
+    },
+    /// A patched row lies in the lake alone: nothing of the batch happened. Read it there, and propose a whole Put guarded with its seqno.
+    NeedsBase {
+        /// The key of the row.
+        key: Vec<u8>,
+    },
+}
+
+/// See the module.
+pub struct Table {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) clock: Arc<dyn Clock>,
+    tuning: Tuning,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) shared: RwLock<Shared>,
+    /// What the last completed flush covers.
+    durable: Mutex<Cursor>,
+    pub(crate) evictions_written: AtomicU64,
+    evictions_flushed: AtomicU64,
+}
+
+/// What only writers need.
+pub(crate) struct Writer {
+    pub(crate) active: Generation,
+    pub(crate) frozen: Option<FrozenGeneration>,
+    /// There until the log is replayed.
+    pub(crate) replay: Option<Replay>,
+    pub(crate) evictions: Evictions,
+}
+
+/// Rows that are being delivered.
+pub(crate) struct FrozenGeneration {
+    pub(crate) generation: Generation,
+    pub(crate) cursor: Cursor,
+    /// As it was at `cursor`: what is superseded later stays alive here.
+    pub(crate) rows: RowsView,
+}
+
+/// What readers see.
+pub(crate) struct Shared {
+    pub(crate) applied: Cursor,
+    pub(crate) installed: Cursor,
+    pub(crate) reign: Arc<Reign>,
+    pub(crate) frozen: Option<RowsView>,
+    pub(crate) active: RowsView,
+    /// There while the engine is being written.
+    pub(crate) before_write: Option<Arc<dyn EngineSnapshot>>,
+    pub(crate) evicted: bool,
+    /// Is the log replayed?
+    pub(crate) serving: bool,
+    /// When the active generation got its first change.
+    pub(crate) active_since_ms: Option<i64>,
+    pub(crate) frozen_since_ms: Option<i64>,
+}
+
+impl Table {
+    /// Opens a table: reads what is installed and what each tablet has applied. Then [`Table::replay`] the entries after the installed cursor, install
+    /// what a crash left undelivered ([`tarn_feed::Stage::repair`]), and [`Table::finish_replay`]: only then does it serve.
+    pub fn open(engine: Arc<dyn Engine>, schema: Arc<TableSchema>, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::open_tuned(engine, schema, clock, Tuning::default())
+    }
+
+    /// [`Table::open`] with other sizes.
+    pub fn open_tuned(engine: Arc<dyn Engine>, schema: Arc<TableSchema>, clock: Arc<dyn Clock>, tuning: Tuning) -> Result<Self> {
+        let marker_key = layout::marker_key(schema.id);
+        let (version, installed) = match engine.get(Space::Addresses, &marker_key)? {
+            Some(bytes) => layout::decode_marker(&marker_key, &bytes)?,
+            None => (Version(0), Cursor::new()),
+        };
+        let mut applied = Cursor::new();
+        for tablet in schema.tablets() {
+            let key = layout::applied_key(tablet);
+            let seqno = engine.get(Space::Meta, &key)?.map(|bytes| layout::decode_applied(&key, &bytes)).transpose()?;
+            applied.set(tablet, seqno.unwrap_or(SeqNo::ZERO));
+        }
+        let evicted = engine.get(Space::Meta, &layout::evicted_key(schema.id))?.is_some();
+        let has_addresses = {
+            let snapshot = engine.snapshot();
+            let mut addresses = snapshot.scan(Space::Addresses, layout::table_range(&schema));
+            addresses.next()?.is_some()
+        };
+        let active = Generation::new(DefaultHashBuilder::default(), tuning.max_open_rows);
+        let shared = Shared {
+            applied: applied.clone(),
+            installed: installed.clone(),
+            reign: Arc::new(Reign::new(version, has_addresses)),
+            frozen: None,
+            active: RowsView::of(&active),
+            before_write: None,
+            evicted,
+            serving: false,
+            active_since_ms: None,
+            frozen_since_ms: None,
+        };
+        let writer = Writer {
+            replay: Some(Replay::new(&active)),
+            active,
+            frozen: None,
+            evictions: Evictions::new(installed),
+        };
+        Ok(Self {
+            engine,
+            schema,
+            clock,
+            tuning,
+            writer: Mutex::new(writer),
+            shared: RwLock::new(shared),
+            durable: Mutex::new(applied),
+            evictions_written: AtomicU64::new(0),
+            evictions_flushed: AtomicU64::new(0),
+        })
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table_schema(&self) -> &Arc<TableSchema> {
+        &self.schema
+    }
+
+    /// The last entry that is in effect.
+    #[must_use]
+    pub fn applied(&self, tablet: TabletId) -> SeqNo {
+        self.shared.read().applied.get(tablet)
+    }
+
+    /// [`Table::applied`] of all tablets, at one moment.
+    #[must_use]
+    pub fn applied_cursor(&self) -> Cursor {
+        self.shared.read().applied.clone()
+    }
+
+    /// The last entry that a crash cannot take back. The engine may have flushed more by itself.
+    #[must_use]
+    pub fn durable(&self, tablet: TabletId) -> SeqNo {
+        self.durable.lock().get(tablet)
+    }
+
+    /// Applies a committed entry; visible when it returns, durable in the log alone. Entries of a tablet come in order; a failing guard is an
+    /// [`Outcome`], not an error. An error leaves the tablet where it was.
+    pub fn apply(&self, seqno: SeqNo, batch: &MutationBatch) -> Result<Outcome> {
+        self.check_ours(batch)?;
+        let mut writer = self.writer.lock();
+        if writer.replay.is_some() {
+            return Err(Error::Replaying { table: self.schema.name.clone() });
+        }
+        let applied = self.applied(batch.tablet());
+        if seqno <= applied {
+            return Err(Error::OutOfOrder { tablet: batch.tablet(), applied, seqno });
+        }
+        let resolved = self.write_entry(seqno, batch)?;
+        self.publish_entry(&mut writer, seqno, batch, &resolved);
+        Ok(resolved.outcome)
+    }
+
+    pub(crate) fn check_ours(&self, batch: &MutationBatch) -> Result<()> {
+        let ours = batch.table() == self.schema.id && self.schema.tablets().any(|tablet| tablet == batch.tablet());
+        if !ours {
+            return Err(Error::NotOurs { table: self.schema.name.clone(), tablet: batch.tablet() });
+        }
+        Ok(())
+    }
+
+    /// Decides an entry and writes it to the engine, its applied seqno in the same batch. The writer's lock is held; readers go on seeing the moment
+    /// before until somebody publishes.
+    pub(crate) fn write_entry<'a>(&self, seqno: SeqNo, batch: &'a MutationBatch) -> Result<Resolved<'a>> {
+        let resolved = if self.schema.options.append_only {
+            append_only(batch)
+        } else {
+            resolve(&*self.engine, seqno, batch)?
+        };
+        if matches!(resolved.outcome, Outcome::NeedsBase { .. }) {
+            self.flush_evictions()?;
+        }
+        let mut writes = WriteBatch::with_capacity(resolved.effects.len() + 1, batch.size_bytes() + resolved.effects.len() * 32 + 32);
+        if !self.schema.options.append_only {
+            for (mutation, effect) in batch.iter().zip(&resolved.effects) {
+                let (kind, cells) = match effect {
+                    Effect::Put(cells) => (RowKind::Live, &cells[..]),
+                    Effect::Delete => (RowKind::Tombstone, &[][..]),
+                    Effect::Nothing => continue,
+                };
+                writes.put_with(Space::Rows, mutation.key, |out| encode_stored(out, kind, seqno, cells, None));
+            }
+        }
+        writes.put(Space::Meta, &layout::applied_key(batch.tablet()), &layout::encode_applied(seqno));
+        self.hold_readers();
+        if let Err(error) = self.engine.write(&writes) {
+            self.shared.write().before_write = None;
+            return Err(error);
+        }
+        Ok(resolved)
+    }
+
+    /// From here until the next publication readers see the engine as it is now.
+    pub(crate) fn hold_readers(&self) {
+        let snapshot = self.engine.snapshot();
+        self.shared.write().before_write = Some(snapshot);
+    }
+
+    /// Puts a written entry into the recent rows and shows it to readers.
+    fn publish_entry(&self, writer: &mut Writer, seqno: SeqNo, batch: &MutationBatch, resolved: &Resolved<'_>) {
+        let mut changes = Changes::default();
+        let Writer { active, frozen, .. } = &mut *writer;
+        let frozen = frozen.as_ref().map(|frozen| &frozen.generation);
+        self.record(active, frozen, seqno, batch, resolved, &mut changes);
+        let size_bytes = active.size_bytes();
+        let now_ms = self.clock.now_ms();
+        let mut shared = self.shared.write();
+        shared.before_write = None;
+        shared.applied.set(batch.tablet(), seqno);
+        shared.active.publish(active, &changes, size_bytes);
+        if let Some(view) = &mut shared.frozen {
+            view.clear(&changes.dead_frozen);
+        }
+        if !active.is_empty() {
+            shared.active_since_ms.get_or_insert(now_ms);
+        }
+    }
+
+    fn record(
+        &self,
+        active: &mut Generation,
+        frozen: Option<&Generation>,
+        seqno: SeqNo,
+        batch: &MutationBatch,
+        resolved: &Resolved<'_>,
+        changes: &mut Changes,
+    ) {
+        let keyed = !self.schema.options.append_only;
+        let effects = || batch.iter().zip(&resolved.effects);
+        let columns = batch.columns().filter(|_| batch.len() >= self.tuning.min_bulk_rows && !resolved.effects.is_empty());
+        if let Some(columns) = columns {
+            let base = active.push_bulk(columns, seqno, changes);
+            if keyed {
+                active.reserve(batch.len());
+                let placed = effects().enumerate().filter(|(_, (_, effect))| matches!(effect, Effect::Put(_)));
+                let latest = placed.map(|(row, (mutation, _))| (mutation.key, Some(base.offset(row))));
+                active.record(latest, frozen, changes);
+            }
+            let ineffective = resolved.effects.iter().enumerate().filter(|(_, effect)| matches!(effect, Effect::Nothing));
+            active.discard(base, ineffective.map(|(row, _)| row), changes);
+            return;
+        }
+        let mut latest = Vec::with_capacity(resolved.effects.len());
+        for (mutation, effect) in effects() {
+            match effect {
+                Effect::Put(cells) => {
+                    let spot = active.push_row(mutation.key, cells, seqno, changes);
+                    latest.push((mutation.key, Some(spot)));
+                }
+                Effect::Delete => latest.push((mutation.key, None)),
+                Effect::Nothing => {}
+            }
+        }
+        if keyed {
+            active.record(latest.into_iter(), frozen, changes);
+        }
+    }
+
+    /// A view of this moment. Cost: two references per chunk of recent rows, one engine snapshot.
+    pub fn snapshot(&self) -> Result<Arc<HotSnapshot>> {
+        let shared = self.shared.read();
+        if !shared.serving {
+            return Err(Error::Replaying { table: self.schema.name.clone() });
+        }
+        let engine = shared.before_write.clone().unwrap_or_else(|| self.engine.snapshot());
+        Ok(Arc::new(HotSnapshot {
+            schema: Arc::clone(&self.schema),
+            position: shared.applied.clone(),
+            installed: shared.installed.clone(),
+            reign: Arc::clone(&shared.reign),
+            frozen: shared.frozen.clone(),
+            active: shared.active.clone(),
+            engine,
+            evicted: shared.evicted,
+            hidden: std::sync::OnceLock::new(),
+        }))
+    }
+
+    /// A row by its engine key, now, without a snapshot: as of some moment between call and return.
+    pub fn get(&self, key: &[u8]) -> Result<Lookup> {
+        keyed(&self.schema)?;
+        if !self.shared.read().serving {
+            return Err(Error::Replaying { table: self.schema.name.clone() });
+        }
+        // Row first: whatever happens before the address is read, the answer was true at one of the two moments.
+        lookup(self.engine.get(Space::Rows, key)?, || self.engine.get(Space::Addresses, key))
+    }
+
+    /// The memory that recent rows take, their index included: what back-pressure looks at.
+    #[must_use]
+    pub fn recent_bytes(&self) -> u64 {
+        let shared = self.shared.read();
+        shared.active.size_bytes + shared.frozen.as_ref().map_or(0, |view| view.size_bytes)
+    }
+
+    /// Makes everything applied so far durable. All tables of the engine are written out by it, but only this one takes note:
+    /// for several tables use [`Table::begin_flush`].
+    pub fn flush(&self) -> Result<()> {
+        let flush = self.begin_flush();
+        self.engine.flush()?;
+        self.end_flush(flush);
+        Ok(())
+    }
+
+    /// Before one [`Engine::flush`] for several tables, ask each of them; after it, [`Table::end_flush`].
+    #[must_use]
+    pub fn begin_flush(&self) -> FlushMark {
+        FlushMark { applied: self.applied_cursor(), evictions: self.evictions_written.load(Ordering::Acquire) }
+    }
+
+    /// The engine was flushed after the mark was taken.
+    pub fn end_flush(&self, mark: FlushMark) {
+        self.durable.lock().merge(&mark.applied);
+        self.evictions_flushed.fetch_max(mark.evictions, Ordering::AcqRel);
+    }
+
+    /// See the module: before a refusal that an eviction caused is answered.
+    fn flush_evictions(&self) -> Result<()> {
+        if self.evictions_flushed.load(Ordering::Acquire) < self.evictions_written.load(Ordering::Acquire) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Deletes everything the engine holds of the table, durable when it returns. The table serves nobody any more.
+    pub fn drop_data(&self) -> Result<()> {
+        let mut writer = self.writer.lock();
+        self.shared.write().serving = false;
+        writer.replay = Some(Replay::new(&writer.active));
+        let range = layout::table_range(&self.schema);
+        self.engine.delete_range(Space::Rows, &range.start[..]..&range.end[..])?;
+        self.engine.delete_range(Space::Addresses, &range.start[..]..&range.end[..])?;
+        let mut writes = WriteBatch::default();
+        writes.delete(Space::Addresses, &layout::marker_key(self.schema.id));
+        writes.delete(Space::Meta, &layout::evicted_key(self.schema.id));
+        for tablet in self.schema.tablets() {
+            writes.delete(Space::Meta, &layout::applied_key(tablet));
+        }
+        self.engine.write(&writes)?;
+        self.engine.flush()
+    }
+}
+
+/// What a flush will cover.
+#[derive(Debug)]
+pub struct FlushMark {
+    applied: Cursor,
+    evictions: u64,
+}
+
+/// Can a table that only appends take this?
+pub(crate) fn appends(op: Op) -> bool {
+    matches!(op, Op::Put | Op::Insert)
+}
+
+/// A table that only appends takes plain rows alone. Anything else is refused here only if a front door let it into the log.
+fn append_only(batch: &MutationBatch) -> Resolved<'_> {
+    let foreign = batch.iter().find(|mutation| mutation.guard.is_some() || !appends(mutation.op));
+    match foreign {
+        Some(mutation) => {
+            Resolved { outcome: Outcome::Conflict { key: mutation.key.to_vec() }, effects: Vec::new() }
+        }
+        None => {
+            let effects: Vec<Effect<'_>> = batch.iter().map(|m| Effect::Put(m.cells.into())).collect();
+            Resolved { outcome: Outcome::Applied { affected: effects.len() as u64 }, effects }
+        }
+    }
+}

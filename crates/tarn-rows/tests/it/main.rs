@@ -1,0 +1,7 @@
+//! Engines against their contract, tables against a model.
+#![allow(clippy::unwrap_used)]
+
+mod engines;
+mod model;
+mod scenarios;
+mod world;

@@ -1,0 +1,1 @@
+//! Single cases that a model does not name.

@@ -1,0 +1,492 @@
+//! A table with everything around it in memory: a log that survives, a lake of vectors, and a model that knows the truth.
+//!
+//! The model resolves mutations by itself, over plain values. The lake commits what it is given and keeps every version. What is compared: at any
+//! position, lake version minus hidden rows plus recent rows must be the model, row by row with seqnos, and so must every key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema};
+use roaring::RoaringBitmap;
+use tarn_feed::{Frozen, HotTable, Placed, Stage};
+use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, Table, Tuning};
+use tarn_types::{
+    BatchBuilder, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, MutationBatch, Op, SeqNo, TableId, TableOptions,
+    TableSchema, TabletId, Value, Version, batches_from_columns, decode_row, encode_cells, encode_key, encode_patch, key_tablet,
+};
+
+pub const N_IDS: i64 = 24;
+
+pub fn schema(append_only: bool) -> Arc<TableSchema> {
+    let column = |id: u32, name: &str, data_type, nullable| Column { id: ColumnId(id), name: name.into(), data_type, nullable, default: None };
+    let schema = TableSchema {
+        id: TableId(3),
+        name: "t".into(),
+        columns: vec![column(1, "v", DataType::Int64, true), column(2, "id", DataType::Int64, false), column(3, "s", DataType::Text, true)],
+        key: vec![KeyPart { column_idx: 1, descending: false }],
+        n_partition_key: 1,
+        first_tablet: TabletId(5),
+        options: TableOptions { tablets: 2, append_only, ..TableOptions::default() },
+    };
+    schema.validate().unwrap();
+    Arc::new(schema)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    pub id: i64,
+    pub v: Option<i64>,
+    pub s: Option<String>,
+    pub seqno: u64,
+}
+
+pub fn values(id: i64, v: Option<i64>, s: Option<&str>) -> Vec<Value> {
+    vec![v.map_or(Value::Null, Value::Int64), Value::Int64(id), s.map_or(Value::Null, |s| Value::Text(s.into()))]
+}
+
+/// Does a mutation carry the seqno of the row, or a wrong one?
+#[derive(Clone, Copy, Debug)]
+pub enum Guard {
+    None,
+    Right,
+    Wrong,
+}
+
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub op: Op,
+    pub id: i64,
+    pub v: Option<i64>,
+    pub s: Option<String>,
+    pub guard: Guard,
+}
+
+type Truth = BTreeMap<i64, Row>;
+
+#[derive(Clone, Default)]
+pub struct LakeVersion {
+    pub version: Version,
+    pub cursor: Cursor,
+    pub files: BTreeMap<FileId, Vec<Row>>,
+    pub dead: BTreeMap<FileId, RoaringBitmap>,
+}
+
+impl LakeVersion {
+    fn live(&self) -> impl Iterator<Item = (FileId, u32, &Row)> {
+        self.files.iter().flat_map(|(file, rows)| rows.iter().enumerate().map(move |(i, row)| (*file, i as u32, row))).filter(|(file, i, _)| {
+            self.dead.get(file).is_none_or(|dead| !dead.contains(*i))
+        })
+    }
+}
+
+/// A committed version: what repair or install needs.
+#[derive(Clone)]
+struct Commit {
+    version: Version,
+    cursor: Option<Cursor>,
+    added: FileId,
+}
+
+pub struct Saved {
+    snapshot: Arc<HotSnapshot>,
+    truth: Truth,
+}
+
+pub enum Disk {
+    Memory,
+    Rocks(PathBuf),
+}
+
+pub struct World {
+    pub schema: Arc<TableSchema>,
+    pub clock: Arc<ManualClock>,
+    disk: Disk,
+    memory: Option<Arc<MemoryEngine>>,
+    pub table: Option<Table>,
+    pub log: BTreeMap<TabletId, Vec<MutationBatch>>,
+    pub truth: Truth,
+    pub lake: Vec<LakeVersion>,
+    /// Committed, not installed.
+    pending: Vec<Commit>,
+    /// Frozen, not committed; with the truth at its cursor.
+    frozen: Option<(Frozen, Truth)>,
+    truth_at_freeze: Option<(Cursor, Truth)>,
+    pub saved: Vec<Saved>,
+    next_file: u64,
+}
+
+const TUNING: Tuning = Tuning { min_bulk_rows: 4, max_open_rows: 5 };
+
+impl World {
+    pub fn new(disk: Disk) -> Self {
+        let mut world = Self {
+            schema: schema(false),
+            clock: Arc::new(ManualClock::new(1_000)),
+            disk,
+            memory: None,
+            table: None,
+            log: BTreeMap::new(),
+            truth: Truth::new(),
+            lake: vec![LakeVersion::default()],
+            pending: Vec::new(),
+            frozen: None,
+            truth_at_freeze: None,
+            saved: Vec::new(),
+            next_file: 1,
+        };
+        world.start();
+        world
+    }
+
+    pub fn table(&self) -> &Table {
+        self.table.as_ref().unwrap()
+    }
+
+    pub fn key(&self, id: i64) -> Vec<u8> {
+        encode_key(&self.schema, &[Value::Int64(id)]).unwrap()
+    }
+
+    pub fn tablet(&self, id: i64) -> TabletId {
+        key_tablet(&self.key(id)).unwrap()
+    }
+
+    fn engine(&mut self) -> Arc<dyn Engine> {
+        match &self.disk {
+            Disk::Memory => {
+                let engine = Arc::new(self.memory.as_ref().map_or_else(MemoryEngine::new, |engine| engine.crash()));
+                self.memory = Some(Arc::clone(&engine));
+                engine
+            }
+            Disk::Rocks(dir) => Arc::new(crate::engines::rocks(dir)),
+        }
+    }
+
+    /// Open, replay, repair, serve.
+    fn start(&mut self) {
+        let engine = self.engine();
+        let table = Table::open_tuned(engine, Arc::clone(&self.schema), self.clock.clone(), TUNING).unwrap();
+        let (_, installed) = table.installed();
+        for (tablet, entries) in &self.log {
+            assert!(table.durable(*tablet) >= installed.get(*tablet), "installed is never ahead of durable");
+            for (i, batch) in entries.iter().enumerate() {
+                let seqno = SeqNo(i as u64 + 1);
+                if seqno > installed.get(*tablet) {
+                    // What comes back from a log has no columns.
+                    table.replay(seqno, &MutationBatch::from_bytes(batch.as_bytes().clone()).unwrap()).unwrap();
+                }
+            }
+        }
+        assert!(table.snapshot().is_err(), "nobody is served before the replay is through");
+        self.table = Some(table);
+        for commit in std::mem::take(&mut self.pending) {
+            self.install_commit(&commit, true);
+        }
+        self.table().finish_replay().unwrap();
+        for (tablet, entries) in &self.log {
+            assert_eq!(self.table().applied(*tablet), SeqNo(entries.len() as u64));
+        }
+    }
+
+    pub fn crash(&mut self) {
+        self.frozen = None;
+        self.truth_at_freeze = None;
+        if matches!(self.disk, Disk::Rocks(_)) {
+            self.saved.clear();
+        }
+        self.table = None;
+        self.start();
+    }
+
+    /// Writes a batch; all asks of other tablets than the first one's are left out.
+    pub fn write(&mut self, asks: &[Ask]) {
+        let tablet = self.tablet(asks[0].id);
+        let asks: Vec<&Ask> = asks.iter().filter(|ask| self.tablet(ask.id) == tablet).collect();
+        let batch = match self.columns_of(&asks) {
+            Some(batch) => batch,
+            None => self.batch_of(tablet, &asks),
+        };
+        let outcome = self.propose(&batch);
+        if let Outcome::NeedsBase { key } = outcome {
+            self.rewrite(&key);
+        }
+    }
+
+    /// Columnar if all asks are plain and the same.
+    fn columns_of(&self, asks: &[&Ask]) -> Option<MutationBatch> {
+        let op = asks[0].op;
+        let plain = asks.iter().all(|ask| ask.op == op && matches!(ask.guard, Guard::None));
+        if asks.len() < TUNING.min_bulk_rows || !plain || !matches!(op, Op::Put | Op::Insert) {
+            return None;
+        }
+        let v: ArrayRef = Arc::new(asks.iter().map(|ask| ask.v).collect::<Int64Array>());
+        let id: ArrayRef = Arc::new(asks.iter().map(|ask| Some(ask.id)).collect::<Int64Array>());
+        let s: ArrayRef = Arc::new(asks.iter().map(|ask| ask.s.clone()).collect::<StringArray>());
+        let rows = RecordBatch::try_new(self.schema.arrow(), vec![v, id, s]).unwrap();
+        let batch = batches_from_columns(&self.schema, &rows, op).unwrap().pop().unwrap();
+        assert!(batch.columns().is_some());
+        Some(batch)
+    }
+
+    fn batch_of(&self, tablet: TabletId, asks: &[&Ask]) -> MutationBatch {
+        let mut builder = BatchBuilder::new(&self.schema, tablet);
+        for ask in asks {
+            let key = self.key(ask.id);
+            let now = self.truth.get(&ask.id).map(|row| SeqNo(row.seqno));
+            let guard = match ask.guard {
+                Guard::None => None,
+                Guard::Right => now,
+                Guard::Wrong => Some(now.unwrap_or(SeqNo(1)).next()),
+            };
+            let all = values(ask.id, ask.v, ask.s.as_deref());
+            match ask.op {
+                Op::Put => builder.put(&key, &encode_cells(&self.schema, &all).unwrap(), guard),
+                Op::Insert => builder.insert(&key, &encode_cells(&self.schema, &all).unwrap()),
+                Op::Patch => builder.patch(&key, &encode_patch(&self.schema, &[(0, all[0].clone())]).unwrap(), guard),
+                Op::Delete => builder.delete(&key, guard),
+            }
+        }
+        builder.finish()
+    }
+
+    /// Log, apply, and compare the outcome with the model's.
+    pub fn propose(&mut self, batch: &MutationBatch) -> Outcome {
+        let entries = self.log.entry(batch.tablet()).or_default();
+        entries.push(batch.clone());
+        let seqno = SeqNo(entries.len() as u64);
+        let outcome = self.table().apply(seqno, batch).unwrap();
+        if let Outcome::NeedsBase { key } = &outcome {
+            assert!(matches!(self.table().get(key).unwrap(), Lookup::InLake(_)), "only an evicted row needs its base");
+            return outcome;
+        }
+        let mut truth = self.truth.clone();
+        let mut affected = 0;
+        for mutation in batch.iter() {
+            let Value::Int64(id) = tarn_types::decode_key(&self.schema, mutation.key).unwrap()[0] else { unreachable!() };
+            let row = truth.get(&id).cloned();
+            if mutation.guard.is_some() && mutation.guard != row.as_ref().map(|row| SeqNo(row.seqno)) {
+                assert_eq!(outcome, Outcome::Conflict { key: mutation.key.to_vec() });
+                return outcome;
+            }
+            let decoded = |cells: &[u8]| {
+                let all = decode_row(&self.schema, mutation.key, cells).unwrap();
+                let v = if let Value::Int64(v) = all[0] { Some(v) } else { None };
+                let s = if let Value::Text(s) = &all[2] { Some(s.clone()) } else { None };
+                Row { id, v, s, seqno: seqno.0 }
+            };
+            affected += 1;
+            match (mutation.op, row) {
+                (Op::Put, _) | (Op::Insert, None) => drop(truth.insert(id, decoded(mutation.cells))),
+                (Op::Patch, Some(row)) => drop(truth.insert(id, Row { s: row.s, ..decoded(mutation.cells) })),
+                (Op::Delete, Some(_)) => drop(truth.remove(&id)),
+                _ => affected -= 1,
+            }
+        }
+        assert_eq!(outcome, Outcome::Applied { affected });
+        self.truth = truth;
+        outcome
+    }
+
+    /// What a front door does when a row's base is in the lake: a whole row, guarded.
+    fn rewrite(&mut self, key: &[u8]) {
+        let Lookup::InLake(address) = self.table().get(key).unwrap() else { unreachable!() };
+        let (version, _) = self.table().installed();
+        let row = self.version(version).files[&address.file][address.row as usize].clone();
+        assert_eq!(row.seqno, address.seqno.0);
+        let mut builder = BatchBuilder::new(&self.schema, self.tablet(row.id));
+        let all = values(row.id, Some(-1), row.s.as_deref());
+        builder.put(key, &encode_cells(&self.schema, &all).unwrap(), Some(address.seqno));
+        let outcome = self.propose(&builder.finish());
+        assert_eq!(outcome, Outcome::Applied { affected: 1 });
+    }
+
+    fn version(&self, version: Version) -> &LakeVersion {
+        self.lake.iter().find(|lake| lake.version == version).unwrap()
+    }
+
+    fn last(&self) -> &LakeVersion {
+        self.lake.last().unwrap()
+    }
+
+    /// Freezes; the same again until it is installed, and with the dead rows of what is installed now.
+    pub fn freeze(&mut self) {
+        if !self.pending.is_empty() {
+            return;
+        }
+        let Some(frozen) = self.table().freeze().unwrap() else {
+            assert!(self.table().pending().rows == 0);
+            return;
+        };
+        let truth = match &self.truth_at_freeze {
+            Some((cursor, truth)) => {
+                assert_eq!(*cursor, frozen.cursor, "a failed delivery is tried again with the same cursor");
+                truth.clone()
+            }
+            None => {
+                assert_eq!(frozen.cursor, self.table().applied_cursor());
+                self.truth.clone()
+            }
+        };
+        self.truth_at_freeze = Some((frozen.cursor.clone(), truth.clone()));
+        assert_eq!(frozen.version, self.last().version);
+        let rows = rows_of(&frozen.rows);
+        assert_eq!(rows.len() as u64, frozen.n_rows);
+        assert_same(&merge(self.last(), &frozen.dead, rows), &truth, "lake without dead rows, and frozen rows");
+        self.frozen = Some((frozen, truth));
+    }
+
+    /// Commits what is frozen; it may be a while old.
+    pub fn commit(&mut self) {
+        let Some((frozen, _)) = self.frozen.take() else { return };
+        if frozen.version != self.last().version {
+            return; // a compaction came between; the commit would be refused
+        }
+        let mut rows = rows_of(&frozen.rows);
+        rows.sort();
+        let mut next = self.last().clone();
+        for (file, dead) in frozen.dead {
+            *next.dead.entry(file).or_default() |= dead;
+        }
+        next.cursor = frozen.cursor.clone();
+        self.add_version(next, rows, Some(frozen.cursor));
+    }
+
+    /// Rewrites all live rows of the lake into one file.
+    pub fn compact(&mut self) {
+        if !self.pending.is_empty() {
+            return;
+        }
+        let mut rows: Vec<Row> = self.last().live().map(|(_, _, row)| row.clone()).collect();
+        rows.sort_by_key(|row| (row.v, row.id));
+        let next = LakeVersion { files: BTreeMap::new(), dead: BTreeMap::new(), ..self.last().clone() };
+        self.add_version(next, rows, None);
+    }
+
+    fn add_version(&mut self, mut next: LakeVersion, rows: Vec<Row>, cursor: Option<Cursor>) {
+        next.version = next.version.next();
+        let added = FileId(self.next_file);
+        self.next_file += 1;
+        next.files.insert(added, rows);
+        self.pending.push(Commit { version: next.version, cursor, added });
+        self.lake.push(next);
+    }
+
+    /// Installs what is committed.
+    pub fn install(&mut self) {
+        for commit in std::mem::take(&mut self.pending) {
+            self.install_commit(&commit, false);
+        }
+    }
+
+    fn install_commit(&mut self, commit: &Commit, repair: bool) {
+        let lake = self.version(commit.version);
+        let placed = vec![placed(commit.added, &lake.files[&commit.added])];
+        let stage = match &commit.cursor {
+            Some(cursor) if repair => Stage::repair(commit.version, cursor.clone(), placed, lake.dead.clone()),
+            Some(cursor) => Stage::delivery(commit.version, cursor.clone(), placed),
+            None => Stage::compaction(commit.version, placed),
+        };
+        let staged = self.table().stage(stage).unwrap();
+        self.table().install(staged).unwrap();
+        assert_eq!(self.table().installed(), (commit.version, lake.cursor.clone()));
+        if commit.cursor.is_some() {
+            self.truth_at_freeze = None;
+            self.frozen = None;
+        }
+    }
+
+    pub fn evict(&mut self, budget: usize) {
+        while !self.table().evict(i64::MAX, budget).unwrap().done {}
+    }
+
+    pub fn save(&mut self) {
+        let snapshot = self.table().snapshot().unwrap();
+        self.saved.push(Saved { snapshot, truth: self.truth.clone() });
+        if self.saved.len() > 4 {
+            let oldest = self.saved.remove(0);
+            self.check(&oldest);
+        }
+    }
+
+    pub fn check_saved(&self) {
+        self.saved.iter().for_each(|saved| self.check(saved));
+    }
+
+    pub fn check_now(&self) {
+        self.check(&Saved { snapshot: self.table().snapshot().unwrap(), truth: self.truth.clone() });
+    }
+
+    fn check(&self, saved: &Saved) {
+        let Saved { snapshot, truth } = saved;
+        let lake = self.version(snapshot.version());
+        let recent = rows_of(&snapshot.recent(None, true).unwrap());
+        assert_eq!(recent.len() as u64, snapshot.recent_rows());
+        let hidden = snapshot.hidden().unwrap();
+        for (file, rows) in hidden.iter() {
+            assert!(lake.dead.get(file).is_none_or(|dead| dead.is_disjoint(rows)), "a dead row has no address");
+        }
+        assert_same(&merge(lake, &hidden, recent), truth, "lake and recent rows");
+        for id in 0..N_IDS {
+            let found = match snapshot.get(&self.key(id)).unwrap() {
+                Lookup::Absent => None,
+                Lookup::Row { cells, seqno } => {
+                    let all = decode_row(&self.schema, &self.key(id), &cells).unwrap();
+                    assert_eq!(all, values(id, truth[&id].v, truth[&id].s.as_deref()));
+                    Some(seqno.0)
+                }
+                Lookup::InLake(address) => {
+                    assert!(!snapshot.rows_complete());
+                    let row = &lake.files[&address.file][address.row as usize];
+                    assert_eq!((row.seqno, Some(row)), (address.seqno.0, truth.get(&id)));
+                    Some(row.seqno)
+                }
+            };
+            assert_eq!(found, truth.get(&id).map(|row| row.seqno), "row {id}");
+        }
+        if snapshot.rows_complete() {
+            let scanned: Result<Vec<RecordBatch>, _> = snapshot.scan(&KeyRange::All, None, true, 7).unwrap().collect();
+            assert_same(&rows_of(&scanned.unwrap()), truth, "a scan of the row space");
+        }
+    }
+}
+
+fn merge(lake: &LakeVersion, without: &BTreeMap<FileId, RoaringBitmap>, with: Vec<Row>) -> Vec<Row> {
+    let kept = lake.live().filter(|(file, i, _)| without.get(file).is_none_or(|rows| !rows.contains(*i)));
+    kept.map(|(_, _, row)| row.clone()).chain(with).collect()
+}
+
+fn assert_same(found: &[Row], truth: &Truth, what: &str) {
+    let ids: BTreeSet<i64> = found.iter().map(|row| row.id).collect();
+    assert_eq!(ids.len(), found.len(), "{what}: a key comes twice: {found:?}");
+    let mut found = found.to_vec();
+    found.sort();
+    assert_eq!(found, truth.values().cloned().collect::<Vec<_>>(), "{what}");
+}
+
+pub fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for batch in batches {
+        assert!(batch.num_rows() > 0);
+        let number = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().clone();
+        let (v, id, seqno) = (number("v"), number("id"), number("__seqno"));
+        let s = batch.column_by_name("s").unwrap().as_string::<i32>();
+        for i in 0..batch.num_rows() {
+            rows.push(Row {
+                id: id.value(i),
+                v: v.is_valid(i).then(|| v.value(i)),
+                s: s.is_valid(i).then(|| s.value(i).to_owned()),
+                seqno: seqno.value(i) as u64,
+            });
+        }
+    }
+    rows
+}
+
+fn placed(file: FileId, rows: &[Row]) -> Placed {
+    let fields = vec![Field::new("id", ArrowType::Int64, false), Field::new("__seqno", ArrowType::Int64, false)];
+    let id: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.id)).collect::<Int64Array>());
+    let seqno: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.seqno as i64)).collect::<Int64Array>());
+    let keys = RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![id, seqno]).unwrap();
+    Placed { file, keys, first_row: 0 }
+}
