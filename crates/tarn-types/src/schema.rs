@@ -199,10 +199,10 @@ fn check_column(column: &Column) -> Result<(), String> {
     if name.starts_with("__") {
         return Err(format!("column {name}: names that begin with __ are ours"));
     }
-    if let DataType::Decimal { precision, scale } = column.data_type {
-        if !(1..=MAX_PRECISION).contains(&precision) || !(0..=precision as i8).contains(&scale) {
-            return Err(format!("column {name} is {}, want 1 to 38 digits", column.data_type));
-        }
+    if let DataType::Decimal { precision, scale } = column.data_type
+        && (!(1..=MAX_PRECISION).contains(&precision) || !(0..=precision as i8).contains(&scale))
+    {
+        return Err(format!("column {name} is {}, want 1 to 38 digits", column.data_type));
     }
     match &column.default {
         Some(Value::Null) if !column.nullable => Err(format!("column {name} is NOT NULL with default NULL")),
@@ -232,12 +232,13 @@ mod tests {
 
     #[test]
     fn each_rule_names_what_is_wrong() {
-        let refused = |change: fn(&mut TableSchema)| {
+        type Change = fn(&mut TableSchema);
+        let refused = |change: Change| {
             let mut schema = orders();
             change(&mut schema);
             schema.validate().unwrap_err().to_string()
         };
-        let cases: [(fn(&mut TableSchema), &str); 9] = [
+        let cases: [(Change, &str); 9] = [
             (|s| s.key.clear(), "needs a primary key"),
             (|s| s.key[1].column_idx = 0, "twice"),
             (|s| s.key[0].column_idx = 9, "column 9 of 5"),
