@@ -1,0 +1,80 @@
+//! What can go wrong in the metastore, and what the caller can do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use tarn_types::{FileId, Kind, TableId, Version};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("table \"{name}\" already exists")]
+    TableExists { name: String },
+    #[error("table \"{name}\" does not exist")]
+    NoTable { name: String },
+    #[error("table {table} does not exist")]
+    NoTableId { table: TableId },
+    #[error("version {version} of table {table} is not kept: versions {oldest} to {latest} are")]
+    NoVersion { table: TableId, version: Version, oldest: Version, latest: Version },
+    #[error("table {table} has no version as old as {at_ms} ms: the oldest kept is of {oldest_ms} ms")]
+    NoVersionAt { table: TableId, at_ms: i64, oldest_ms: i64 },
+    /// Another commit came first. Read the new version, decide anew.
+    #[error("table {table} is at version {current}, the commit expected {expected}")]
+    Conflict { table: TableId, expected: Version, current: Version },
+    #[error("commit to table {table}: file {file} {reason}")]
+    InvalidFile { table: TableId, file: FileId, reason: &'static str },
+    #[error("commit to table {table}: cursor {given} is behind {current}")]
+    CursorBehind { table: TableId, given: String, current: String },
+    #[error("expire table {table}: version {keep} is newer than the latest, {latest}")]
+    ExpireAhead { table: TableId, keep: Version, latest: Version },
+    #[error("table definition")]
+    Schema {
+        #[source]
+        source: tarn_types::Error,
+    },
+    /// Bytes that were written are not the bytes that are read. Nothing is repaired by guessing.
+    #[error("{path} at byte {offset}: {reason}")]
+    Corrupt { path: PathBuf, offset: u64, reason: String },
+    #[error("{path} is held by another process")]
+    Locked { path: PathBuf },
+    /// Nothing was changed.
+    #[error("{action} {path}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The change may or may not have happened: look (`commits`, `tables`) before trying again.
+    #[error("{action} {path}: outcome unknown")]
+    Indeterminate {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// A write failed earlier in a way that leaves memory and disk apart. Reopening decides.
+    #[error("{path} takes no more writes after a failed one: reopen it")]
+    Stopped { path: PathBuf },
+}
+
+impl Error {
+    /// What the caller can do.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::TableExists { .. }
+            | Self::InvalidFile { .. }
+            | Self::CursorBehind { .. }
+            | Self::ExpireAhead { .. }
+            | Self::Schema { .. } => Kind::Invalid,
+            Self::NoTable { .. } | Self::NoTableId { .. } | Self::NoVersion { .. } | Self::NoVersionAt { .. } => {
+                Kind::NotFound
+            }
+            Self::Conflict { .. } => Kind::Conflict,
+            Self::Corrupt { .. } => Kind::Corrupt,
+            Self::Locked { .. } | Self::Io { .. } | Self::Stopped { .. } => Kind::Unavailable,
+            Self::Indeterminate { .. } => Kind::Indeterminate,
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Which of two values of one column is greater, in the order that scans filter by?
+//!
+//! Invariant: this is the order of Arrow's comparison kernels (floats by `totalOrder`, text by bytes): a bound compared
+//! in another order would prune rows that the filter keeps.
+
+use std::cmp::Ordering;
+
+use tarn_types::Value;
+
+/// `None` when the two are not of one kind, or one is NULL: then nothing can be concluded.
+pub fn compare(left: &Value, right: &Value) -> Option<Ordering> {
+    Some(match (left, right) {
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Int16(a), Value::Int16(b)) => a.cmp(b),
+        (Value::Int32(a), Value::Int32(b)) => a.cmp(b),
+        (Value::Int64(a), Value::Int64(b)) => a.cmp(b),
+        (Value::Float32(a), Value::Float32(b)) => a.total_cmp(b),
+        (Value::Float64(a), Value::Float64(b)) => a.total_cmp(b),
+        (Value::Decimal(a), Value::Decimal(b)) => a.cmp(b),
+        (Value::Text(a), Value::Text(b)) => a.as_bytes().cmp(b.as_bytes()),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (Value::Date(a), Value::Date(b)) => a.cmp(b),
+        (Value::Time(a), Value::Time(b)) => a.cmp(b),
+        (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
+        (Value::Uuid(a), Value::Uuid(b)) => a.as_bytes().cmp(b.as_bytes()),
+        (Value::Json(a), Value::Json(b)) => a.as_bytes().cmp(b.as_bytes()),
+        _ => return None,
+    })
+}
