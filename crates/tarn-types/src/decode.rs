@@ -28,10 +28,13 @@ pub fn decode_row(schema: &TableSchema, key: &[u8], cells: &[u8]) -> Result<Vec<
         row[part.column_idx] = value;
     }
     let mut reader = CellReader::new(cells)?;
-    let mut last = None;
+    let (mut last, mut from) = (None, 0);
     while let Some(raw) = reader.next_cell()? {
         let newest = last.replace(raw.id) != Some(raw.id);
-        let Some(idx) = schema.value_columns().find(|idx| schema.columns[*idx].id.0 == raw.id) else { continue };
+        // Ids mostly ascend with places: look on from the last one found.
+        let is_it = |idx: &usize| schema.columns[*idx].id.0 == raw.id && !schema.is_key(*idx);
+        let Some(idx) = (from..schema.columns.len()).chain(0..from).find(is_it) else { continue };
+        from = idx;
         let data_type = &schema.columns[idx].data_type;
         let value = match raw.value {
             Some(bytes) => typed_cell(data_type, bytes)?.to_value(data_type),
