@@ -1,0 +1,88 @@
+//! How fast? Each command starts the shipped server, drives it as any client would, and reports figures with their runs.
+//!
+//! `--json` prints one object on stdout: bench, parameters, machine, figures. Progress goes to stderr. Figures are reported, never
+//! asserted. A comparison runs both sides alternating, in the same invocation, on the same files.
+
+mod adhoc;
+mod data;
+mod duckdb;
+mod load;
+mod report;
+mod server;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Benches of Tarn, driving the shipped binary over the wire
+#[derive(Parser)]
+#[command(name = "tarn-bench", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// The five ad-hoc queries on TPC-H lineitem, beside DuckDB on the same Parquet; load; the union with recent rows
+    Adhoc(Common),
+    /// Rows per second through the front door, and the server's peak memory
+    Load(Common),
+    /// Write TPC-H lineitem as one Parquet file: the data of the other benches and of tests
+    Data(Data),
+}
+
+#[derive(Args, Debug, Clone)]
+struct Data {
+    /// Scale factor: 1 is 6 million rows
+    #[arg(long, default_value_t = 1.0)]
+    sf: f64,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+#[derive(Args, Debug, Clone)]
+struct Common {
+    /// Scale factor of the data: 1 is 6 million rows
+    #[arg(long, default_value_t = 1.0)]
+    sf: f64,
+    /// Runs of each side of each figure; the value is their median
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Print one JSON object on stdout instead of a table
+    #[arg(long)]
+    json: bool,
+    /// The server's program [default: tarn beside this program]
+    #[arg(long, value_name = "FILE")]
+    tarn: Option<PathBuf>,
+    /// A Python that has DuckDB (make setup-tests makes one)
+    #[arg(long, env = "TARN_PYTHON", default_value = "python3", value_name = "FILE")]
+    python: PathBuf,
+    /// Where to keep the servers' folders while running [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (common, report) = match Cli::parse().bench {
+            Bench::Adhoc(common) => (common.clone(), adhoc::run(&common).await?),
+            Bench::Load(common) => (common.clone(), load::run(&common).await?),
+            Bench::Data(data) => return data::write_parquet(data.sf, &data.out),
+        };
+        report.print(common.json)
+    })
+}
+
+impl Common {
+    fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("tarn-bench-");
+        Ok(match &self.scratch {
+            Some(folder) => builder.tempdir_in(folder)?,
+            None => builder.tempdir()?,
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! The server under test: the shipped binary as a child process, and a client of it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::writer::StreamWriter;
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+use futures::SinkExt;
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+use crate::Common;
+use crate::report::ms_since;
+
+/// Rows of one COPY statement.
+const STATEMENT_ROWS: usize = 1_000_000;
+
+pub struct Server {
+    child: Child,
+    pub client: Client,
+    pub data_dir: PathBuf,
+}
+
+impl Server {
+    /// Starts `tarn serve` with its defaults on a folder of its own and connects.
+    pub async fn start(common: &Common, data_dir: &Path) -> Result<Server> {
+        let program = match &common.tarn {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?.with_file_name("tarn"),
+        };
+        std::fs::create_dir_all(data_dir)?;
+        let log = File::create(data_dir.join("server.log"))?;
+        let mut command = Command::new(&program);
+        command.args(["serve", "--stop-when-stdin-closes", "--pg-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir"]);
+        command.arg(data_dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        let stdout = child.stdout.take().context("the server's stdout")?;
+        let port = BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line));
+        let Some(port) = port else {
+            let _ = child.kill();
+            bail!("the server did not start:\n{}", std::fs::read_to_string(data_dir.join("server.log")).unwrap_or_default())
+        };
+        let (client, connection) = tokio_postgres::connect(&format!("host=127.0.0.1 port={port} user=tarn dbname=tarn"), NoTls).await?;
+        tokio::spawn(connection);
+        Ok(Server { child, client, data_dir: data_dir.to_owned() })
+    }
+
+    /// All rows as text.
+    pub async fn rows(&self, sql: &str) -> Result<Vec<Vec<String>>> {
+        let messages = self.client.simple_query(sql).await.with_context(|| sql.to_owned())?;
+        let rows = messages.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|idx| row.get(idx).unwrap_or_default().to_owned()).collect()),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    pub async fn execute(&self, sql: &str) -> Result<()> {
+        self.rows(sql).await.map(drop)
+    }
+
+    /// Milliseconds until all rows of `sql` are here.
+    pub async fn time(&self, sql: &str) -> Result<f64> {
+        let started = Instant::now();
+        self.rows(sql).await?;
+        Ok(ms_since(started))
+    }
+
+    /// Sends batches through COPY; returns the rows that the server acknowledged.
+    pub async fn copy(&self, table: &str, schema: &SchemaRef, batches: impl Iterator<Item = Result<RecordBatch>>) -> Result<u64> {
+        let mut batches = batches.peekable();
+        let mut acknowledged = 0;
+        while batches.peek().is_some() {
+            let sink = self.client.copy_in::<_, Bytes>(&format!("COPY {table} FROM STDIN WITH (FORMAT arrow)")).await?;
+            let mut sink = Box::pin(sink);
+            let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
+            let mut sent = 0;
+            while sent < STATEMENT_ROWS && let Some(batch) = batches.next() {
+                let batch = batch?;
+                sent += batch.num_rows();
+                writer.write(&batch)?;
+                sink.send(Bytes::from(std::mem::take(writer.get_mut()))).await?;
+            }
+            writer.finish()?;
+            sink.send(Bytes::from(std::mem::take(writer.get_mut()))).await?;
+            acknowledged += sink.as_mut().finish().await?;
+        }
+        Ok(acknowledged)
+    }
+
+    /// The most memory that the server has had resident since it started.
+    pub fn peak_rss_mb(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in /proc")?;
+        let kb: f64 = line.split_whitespace().next().context("VmHWM has no value")?.parse()?;
+        Ok(kb / 1024.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn port(line: &str) -> Option<u16> {
+    line.strip_prefix("ready postgres=")?.split_whitespace().next()?.rsplit(':').next()?.parse().ok()
+}
