@@ -31,7 +31,9 @@ pub enum Error {
         asked: Cursor,
     },
     /// A name that cannot be a file name.
-    #[error("subscription name {name:?} has characters besides letters, digits, '-', '_' and '.', or is empty or too long")]
+    #[error(
+        "subscription name {name:?} has characters besides letters, digits, '-', '_' and '.', or is empty or too long"
+    )]
     BadName {
         /// The name.
         name: String,

@@ -93,7 +93,12 @@ impl Stage {
     /// The order at start is: open, replay the log into the table, repair (commit by commit), finish the replay. Replay comes first
     /// because mutations must be resolved against the addresses that were there when they were acknowledged.
     #[must_use]
-    pub fn repair(version: Version, cursor: Cursor, placed: Vec<Placed>, dead: BTreeMap<FileId, RoaringBitmap>) -> Self {
+    pub fn repair(
+        version: Version,
+        cursor: Cursor,
+        placed: Vec<Placed>,
+        dead: BTreeMap<FileId, RoaringBitmap>,
+    ) -> Self {
         Self { version, cursor: Some(cursor), placed, gone: None, dead: Some(dead) }
     }
 }

@@ -9,7 +9,12 @@ use tarn_types::{Cursor, MutationBatch, SeqNo, TableSchema, TabletId};
 pub trait EntrySource: Send + Sync {
     /// Entries after `after`, ascending, without those that carry no mutations; about `max_bytes` of them, at least one if there is one.
     /// [`tarn_feed::Error::Trimmed`] when they are gone.
-    fn entries(&self, tablet: TabletId, after: SeqNo, max_bytes: usize) -> tarn_feed::Result<Vec<(SeqNo, MutationBatch)>>;
+    fn entries(
+        &self,
+        tablet: TabletId,
+        after: SeqNo,
+        max_bytes: usize,
+    ) -> tarn_feed::Result<Vec<(SeqNo, MutationBatch)>>;
 
     /// The last committed entry.
     fn head(&self, tablet: TabletId) -> SeqNo;

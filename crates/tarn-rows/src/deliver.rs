@@ -56,7 +56,8 @@ impl Table {
                 let view = std::mem::replace(&mut shared.active, RowsView::of(&next));
                 let mut generation = std::mem::replace(&mut writer.active, next);
                 generation.close_open();
-                writer.frozen = Some(FrozenGeneration { generation, cursor: shared.applied.clone(), rows: view.clone() });
+                writer.frozen =
+                    Some(FrozenGeneration { generation, cursor: shared.applied.clone(), rows: view.clone() });
                 shared.frozen = Some(view);
                 shared.frozen_since_ms = shared.active_since_ms.take();
             }
@@ -85,7 +86,8 @@ impl Table {
         if stage.version <= base {
             return Err(self.stale(stage.version, base, base));
         }
-        let placed = if self.schema.options.append_only { Vec::new() } else { encode_placed(&self.schema, &stage.placed)? };
+        let placed =
+            if self.schema.options.append_only { Vec::new() } else { encode_placed(&self.schema, &stage.placed)? };
         let gone = self.gone_keys(stage)?;
         let mut entries: Vec<(&[u8], Option<[u8; ADDRESS_BYTES]>)> = Vec::new();
         for (file, keys, seqnos) in &placed {
@@ -166,7 +168,8 @@ impl Table {
             return Err(self.stale(staged.version, base, shared.reign.version));
         }
         if let Some(delivered) = &staged.cursor {
-            let wrong = |want: String| Error::WrongCursor { table: self.schema.name.clone(), cursor: delivered.clone(), want };
+            let wrong =
+                |want: String| Error::WrongCursor { table: self.schema.name.clone(), cursor: delivered.clone(), want };
             match (&writer.frozen, writer.replay.is_some()) {
                 (Some(frozen), _) if frozen.cursor == *delivered => {}
                 (Some(frozen), _) => return Err(wrong(format!("the frozen {}", frozen.cursor))),
@@ -208,7 +211,8 @@ fn encode_placed<'a>(schema: &TableSchema, placed: &'a [Placed]) -> Result<Vec<P
 
 fn seqnos(rows: &RecordBatch) -> Result<Vec<SeqNo>> {
     let column = rows.column_by_name(SEQNO_COLUMN);
-    let numbers = column.and_then(|column| column.as_primitive_opt::<Int64Type>()).filter(|column| column.null_count() == 0);
+    let numbers =
+        column.and_then(|column| column.as_primitive_opt::<Int64Type>()).filter(|column| column.null_count() == 0);
     let Some(numbers) = numbers else {
         return Err(Error::corrupt("seqno column", SEQNO_COLUMN.as_bytes(), "missing, of another type, or with NULL"));
     };

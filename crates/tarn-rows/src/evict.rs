@@ -72,21 +72,31 @@ struct Candidate {
 }
 
 impl Table {
-    /// Removes live rows delivered at or before `delivered_before_ms` (milliseconds since 1970) from the row space, and tombstones that were delivered at any
-    /// time; [`i64::MIN`] removes tombstones alone, unless rows were delivered before the table was opened. Looks at about `budget` rows, then answers; the
-    /// next call goes on. Writers wait for one step of a few hundred keys at most.
+    /// Removes live rows delivered at or before `delivered_before_ms` (milliseconds since 1970) from the row space, and tombstones delivered at any
+    /// time. Rows delivered before the table was opened count as old. Looks at about `budget` rows, then answers; the next call goes
+    /// on. Writers wait for one step of a few hundred keys at most. Not durable before the next flush, and need not be.
     pub fn evict(&self, delivered_before_ms: i64, budget: usize) -> Result<EvictReport> {
+        let old = self.writer.lock().evictions.delivered_before(delivered_before_ms);
+        self.sweep(&old, budget)
+    }
+
+    /// [`Table::evict`] of tombstones alone: for tables whose rows stay hot for ever.
+    pub fn remove_tombstones(&self, budget: usize) -> Result<EvictReport> {
+        self.sweep(&Cursor::new(), budget)
+    }
+
+    fn sweep(&self, old: &Cursor, budget: usize) -> Result<EvictReport> {
         let mut report = EvictReport::default();
         if self.schema.options.append_only {
             return Ok(EvictReport { done: true, ..report });
         }
-        let (old, delivered, from) = {
+        let (delivered, from) = {
             let writer = self.writer.lock();
             let shared = self.shared.read();
             if !shared.serving {
                 return Err(Error::Replaying { table: self.schema.name.clone() });
             }
-            (writer.evictions.delivered_before(delivered_before_ms), shared.installed.clone(), writer.evictions.next.clone())
+            (shared.installed.clone(), writer.evictions.next.clone())
         };
         let mut range = layout::table_range(&self.schema);
         range.start = from.unwrap_or(range.start);
@@ -103,7 +113,7 @@ impl Table {
             }
             report.examined += 1;
             let stored = StoredRow::parse(value)?;
-            let limit = if stored.kind == RowKind::Live { &old } else { &delivered };
+            let limit = if stored.kind == RowKind::Live { old } else { &delivered };
             if stored.seqno <= limit.get(key_tablet(key)?) {
                 candidates.push(Candidate { key: key.to_vec(), seqno: stored.seqno, kind: stored.kind });
             }

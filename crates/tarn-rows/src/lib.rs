@@ -25,7 +25,8 @@ mod table;
 
 pub use changes::{Changes, EntrySource};
 pub use engine::{
-    Engine, EngineSnapshot, EngineStats, MemoryEngine, RocksEngine, RocksOptions, RowIter, Space, StagedFile, WriteBatch,
+    Engine, EngineSnapshot, EngineStats, MemoryEngine, RocksEngine, RocksOptions, RowIter, Space, StagedFile,
+    WriteBatch,
 };
 pub use error::{Error, Result};
 pub use evict::EvictReport;

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use tarn_types::{Address, Mutation, MutationBatch, Op, SeqNo, RowKind, StoredRow, patch_cells};
+use tarn_types::{Address, Mutation, MutationBatch, Op, RowKind, SeqNo, StoredRow, patch_cells};
 
 use crate::engine::{Engine, Space};
 use crate::error::Result;

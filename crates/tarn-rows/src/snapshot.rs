@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use self_cell::self_cell;
-use tarn_types::{Address, Cursor, RowDecoder, SeqNo, RowKind, StoredRow, TableSchema, Version};
+use tarn_types::{Address, Cursor, RowDecoder, RowKind, SeqNo, StoredRow, TableSchema, Version};
 
 use crate::engine::{EngineSnapshot, RowIter, Space};
 use crate::error::{Error, Result};
@@ -125,7 +125,13 @@ impl HotSnapshot {
 
     /// The rows of the engine in key order, in batches of `batch_rows` (the last one smaller), storage schema, projected, `__seqno` last when
     /// asked for. Evicted rows are missing: see [`HotSnapshot::rows_complete`].
-    pub fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> Result<RowScan> {
+    pub fn scan(
+        &self,
+        range: &KeyRange,
+        projection: Option<&[usize]>,
+        with_seqno: bool,
+        batch_rows: usize,
+    ) -> Result<RowScan> {
         keyed(&self.schema)?;
         let all = layout::table_range(&self.schema);
         let range = match range {

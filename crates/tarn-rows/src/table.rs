@@ -121,7 +121,12 @@ impl Table {
     }
 
     /// [`Table::open`] with other sizes.
-    pub fn open_tuned(engine: Arc<dyn Engine>, schema: Arc<TableSchema>, clock: Arc<dyn Clock>, tuning: Tuning) -> Result<Self> {
+    pub fn open_tuned(
+        engine: Arc<dyn Engine>,
+        schema: Arc<TableSchema>,
+        clock: Arc<dyn Clock>,
+        tuning: Tuning,
+    ) -> Result<Self> {
         let marker_key = layout::marker_key(schema.id);
         let (version, installed) = match engine.get(Space::Addresses, &marker_key)? {
             Some(bytes) => layout::decode_marker(&marker_key, &bytes)?,
@@ -152,12 +157,8 @@ impl Table {
             active_since_ms: None,
             frozen_since_ms: None,
         };
-        let writer = Writer {
-            replay: Some(Replay::new(&active)),
-            active,
-            frozen: None,
-            evictions: Evictions::new(installed),
-        };
+        let writer =
+            Writer { replay: Some(Replay::new(&active)), active, frozen: None, evictions: Evictions::new(installed) };
         Ok(Self {
             engine,
             schema,
@@ -213,8 +214,9 @@ impl Table {
     }
 
     pub(crate) fn check_ours(&self, batch: &MutationBatch) -> Result<()> {
-        let ours = batch.table() == self.schema.id && self.schema.tablets().any(|tablet| tablet == batch.tablet());
-        if !ours {
+        let first = self.schema.first_tablet.0;
+        let tablets = first..first + self.schema.options.tablets;
+        if batch.table() != self.schema.id || !tablets.contains(&batch.tablet().0) {
             return Err(Error::NotOurs { table: self.schema.name.clone(), tablet: batch.tablet() });
         }
         Ok(())
@@ -223,15 +225,15 @@ impl Table {
     /// Decides an entry and writes it to the engine, its applied seqno in the same batch. The writer's lock is held; readers go on seeing the moment
     /// before until somebody publishes.
     pub(crate) fn write_entry<'a>(&self, seqno: SeqNo, batch: &'a MutationBatch) -> Result<Resolved<'a>> {
-        let resolved = if self.schema.options.append_only {
-            append_only(batch)
-        } else {
-            resolve(&*self.engine, seqno, batch)?
-        };
+        let resolved =
+            if self.schema.options.append_only { append_only(batch) } else { resolve(&*self.engine, seqno, batch)? };
         if matches!(resolved.outcome, Outcome::NeedsBase { .. }) {
             self.flush_evictions()?;
         }
-        let mut writes = WriteBatch::with_capacity(resolved.effects.len() + 1, batch.size_bytes() + resolved.effects.len() * 32 + 32);
+        let mut writes = WriteBatch::with_capacity(
+            resolved.effects.len() + 1,
+            batch.size_bytes() + resolved.effects.len() * 32 + 32,
+        );
         if !self.schema.options.append_only {
             for (mutation, effect) in batch.iter().zip(&resolved.effects) {
                 let (kind, cells) = match effect {
@@ -288,7 +290,8 @@ impl Table {
     ) {
         let keyed = !self.schema.options.append_only;
         let effects = || batch.iter().zip(&resolved.effects);
-        let columns = batch.columns().filter(|_| batch.len() >= self.tuning.min_bulk_rows && !resolved.effects.is_empty());
+        let columns =
+            batch.columns().filter(|_| batch.len() >= self.tuning.min_bulk_rows && !resolved.effects.is_empty());
         if let Some(columns) = columns {
             let base = active.push_bulk(columns, seqno, changes);
             if keyed {
@@ -297,7 +300,8 @@ impl Table {
                 let latest = placed.map(|(row, (mutation, _))| (mutation.key, Some(base.offset(row))));
                 active.record(latest, frozen, changes);
             }
-            let ineffective = resolved.effects.iter().enumerate().filter(|(_, effect)| matches!(effect, Effect::Nothing));
+            let ineffective =
+                resolved.effects.iter().enumerate().filter(|(_, effect)| matches!(effect, Effect::Nothing));
             active.discard(base, ineffective.map(|(row, _)| row), changes);
             return;
         }
@@ -418,9 +422,7 @@ pub(crate) fn appends(op: Op) -> bool {
 fn append_only(batch: &MutationBatch) -> Resolved<'_> {
     let foreign = batch.iter().find(|mutation| mutation.guard.is_some() || !appends(mutation.op));
     match foreign {
-        Some(mutation) => {
-            Resolved { outcome: Outcome::Conflict { key: mutation.key.to_vec() }, effects: Vec::new() }
-        }
+        Some(mutation) => Resolved { outcome: Outcome::Conflict { key: mutation.key.to_vec() }, effects: Vec::new() },
         None => {
             let effects: Vec<Effect<'_>> = batch.iter().map(|m| Effect::Put(m.cells.into())).collect();
             Resolved { outcome: Outcome::Applied { affected: effects.len() as u64 }, effects }

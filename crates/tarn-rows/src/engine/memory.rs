@@ -140,7 +140,8 @@ impl Engine for MemoryEngine {
         inner.now += 1;
         for file in files {
             let entries = file.payload.downcast::<Vec<(Vec<u8>, Option<Vec<u8>>)>>();
-            let entries = entries.map_err(|_| Error::Unsupported { engine: "memory", operation: "ingest a foreign file" })?;
+            let entries =
+                entries.map_err(|_| Error::Unsupported { engine: "memory", operation: "ingest a foreign file" })?;
             for (key, value) in entries.iter() {
                 inner.set(file.space, key, value.as_deref(), true);
             }

@@ -78,8 +78,10 @@ impl RocksEngine {
         }
         fs::create_dir(&staged_dir).map_err(io_error("create", &staged_dir))?;
 
-        let memtable_bytes = (options.memory_budget_bytes / 2 / N_MEMTABLES as usize).clamp(MIN_MEMTABLE_BYTES, MAX_MEMTABLE_BYTES);
-        let cache_bytes = options.memory_budget_bytes.saturating_sub(memtable_bytes * N_MEMTABLES as usize).max(1 << 20);
+        let memtable_bytes =
+            (options.memory_budget_bytes / 2 / N_MEMTABLES as usize).clamp(MIN_MEMTABLE_BYTES, MAX_MEMTABLE_BYTES);
+        let cache_bytes =
+            options.memory_budget_bytes.saturating_sub(memtable_bytes * N_MEMTABLES as usize).max(1 << 20);
         let cache = Cache::new_lru_cache(cache_bytes);
         let mut db_options = Options::default();
         db_options.create_if_missing(true);
@@ -96,7 +98,8 @@ impl RocksEngine {
             let memtable = if space == Space::Rows { memtable_bytes } else { memtable_bytes.min(16 << 20) };
             ColumnFamilyDescriptor::new(space.name(), family_options(&cache, memtable))
         });
-        let db = DB::open_cf_descriptors(&db_options, dir.join("db"), descriptors).map_err(engine_error("open the row engine"))?;
+        let db = DB::open_cf_descriptors(&db_options, dir.join("db"), descriptors)
+            .map_err(engine_error("open the row engine"))?;
         Ok(Self { db: Arc::new(db), cache, staged_dir, next_staged: AtomicU64::new(0) })
     }
 }

@@ -78,7 +78,8 @@ impl Body {
         };
         let complete = *closed && *n_decoded == rows.entries.len();
         if complete || pieces.len() > MAX_PIECES {
-            let whole = concat_batches(&schema.arrow_with_seqno(), pieces.iter()).map_err(Error::arrow("join recent rows"))?;
+            let whole =
+                concat_batches(&schema.arrow_with_seqno(), pieces.iter()).map_err(Error::arrow("join recent rows"))?;
             *pieces = vec![whole.clone()];
             if complete {
                 *self = Self::Decoded(whole);
@@ -125,7 +126,13 @@ impl Chunk {
     }
 
     /// The first `n_rows` rows in pieces, projected to `projection` of the table's columns, `__seqno` last when asked for.
-    fn columns(&self, schema: &TableSchema, n_rows: usize, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+    fn columns(
+        &self,
+        schema: &TableSchema,
+        n_rows: usize,
+        projection: Option<&[usize]>,
+        with_seqno: bool,
+    ) -> Result<Vec<RecordBatch>> {
         let pieces = self.pieces(schema, n_rows)?;
         let n_columns = schema.columns.len();
         let mut wanted: Vec<usize> = projection.map_or_else(|| (0..n_columns).collect(), <[usize]>::to_vec);
@@ -206,7 +213,12 @@ pub(crate) struct ChunkView {
 
 impl ChunkView {
     /// The live rows, none of the batches empty.
-    pub(crate) fn live_rows(&self, schema: &TableSchema, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+    pub(crate) fn live_rows(
+        &self,
+        schema: &TableSchema,
+        projection: Option<&[usize]>,
+        with_seqno: bool,
+    ) -> Result<Vec<RecordBatch>> {
         if self.live.n_live() == 0 {
             return Ok(Vec::new());
         }

@@ -242,7 +242,12 @@ impl RowsView {
     }
 
     /// The live rows, in the order they came, chunk by chunk; no batch is empty.
-    pub(crate) fn live_rows(&self, schema: &TableSchema, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+    pub(crate) fn live_rows(
+        &self,
+        schema: &TableSchema,
+        projection: Option<&[usize]>,
+        with_seqno: bool,
+    ) -> Result<Vec<RecordBatch>> {
         let mut found = Vec::with_capacity(self.chunks.len());
         for view in &self.chunks {
             found.extend(view.live_rows(schema, projection, with_seqno)?);

@@ -50,8 +50,8 @@ impl Live {
 
     /// A filter for the chunk's rows.
     pub(crate) fn mask(&self) -> BooleanArray {
-        let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        BooleanArray::new(BooleanBuffer::new(Buffer::from_vec(bytes), 0, self.len), None)
+        let words: Vec<u64> = self.words.iter().map(|word| word.to_le()).collect();
+        BooleanArray::new(BooleanBuffer::new(Buffer::from_vec(words), 0, self.len), None)
     }
 }
 

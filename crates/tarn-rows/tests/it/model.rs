@@ -23,13 +23,8 @@ enum Step {
 fn ask() -> impl Strategy<Value = Ask> {
     let op = prop_oneof![3 => Just(Op::Put), 2 => Just(Op::Insert), 3 => Just(Op::Patch), 2 => Just(Op::Delete)];
     let guard = prop_oneof![6 => Just(Guard::None), 2 => Just(Guard::Right), 1 => Just(Guard::Wrong)];
-    (op, 0..N_IDS, any::<Option<i8>>(), proptest::option::of("[a-c]{0,3}"), guard).prop_map(|(op, id, v, s, guard)| Ask {
-        op,
-        id,
-        v: v.map(i64::from),
-        s,
-        guard,
-    })
+    (op, 0..N_IDS, any::<Option<i8>>(), proptest::option::of("[a-c]{0,3}"), guard)
+        .prop_map(|(op, id, v, s, guard)| Ask { op, id, v: v.map(i64::from), s, guard })
 }
 
 /// Many plain rows at once: what a bulk load sends.

@@ -1,1 +1,334 @@
-//! Single cases that a model does not name.
+//! Single cases that the model does not reach: threads, ages, tables that only append, wrong calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::Int64Type;
+use parking_lot::Mutex;
+use tarn_feed::{ChangeLog, HotTable, Stage};
+use tarn_rows::{Changes, Engine, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RocksEngine, Table};
+use tarn_types::{
+    BatchBuilder, Cursor, Kind, ManualClock, MutationBatch, Op, SeqNo, TableSchema, TabletId, Value, Version,
+    batches_from_columns, encode_cells, encode_key, key_tablet,
+};
+
+use crate::world::{Ask, Disk, Guard, Row, World, rows_of, schema, values};
+
+fn columns(schema: &TableSchema, ids: std::ops::Range<i64>, v: i64) -> RecordBatch {
+    let n = (ids.end - ids.start) as usize;
+    let numbers: ArrayRef = Arc::new(Int64Array::from_value(v, n));
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(ids));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter((0..n).map(|_| None::<&str>)));
+    RecordBatch::try_new(schema.arrow(), vec![numbers, ids, texts]).unwrap()
+}
+
+fn one_tablet(append_only: bool) -> Arc<TableSchema> {
+    let mut one = TableSchema::clone(&schema(append_only));
+    one.options.tablets = 1;
+    Arc::new(one)
+}
+
+fn bulk(schema: &TableSchema, ids: std::ops::Range<i64>, v: i64, op: Op) -> MutationBatch {
+    batches_from_columns(schema, &columns(schema, ids, v), op).unwrap().pop().unwrap()
+}
+
+fn serving(engine: Arc<dyn Engine>, schema: &Arc<TableSchema>) -> Table {
+    let table = Table::open(engine, Arc::clone(schema), Arc::new(ManualClock::new(0))).unwrap();
+    table.finish_replay().unwrap();
+    table
+}
+
+fn ask(op: Op, id: i64, v: i64) -> Ask {
+    Ask { op, id, v: Some(v), s: None, guard: Guard::None }
+}
+
+/// Every write replaces all rows by rows of one value; a snapshot with two values, or a wrong number of rows, saw half a batch.
+#[test]
+fn a_snapshot_never_sees_half_a_batch() {
+    const N_ROWS: i64 = 3000;
+    const N_WRITES: i64 = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let engine: Arc<dyn Engine> = Arc::new(RocksEngine::open(dir.path(), &tarn_rows::RocksOptions::default()).unwrap());
+    let schema = one_tablet(false);
+    let table = serving(engine, &schema);
+    table.apply(SeqNo(1), &bulk(&schema, 0..N_ROWS, 1, Op::Put)).unwrap();
+    let done = AtomicBool::new(false);
+    let check = || {
+        let snapshot = table.snapshot().unwrap();
+        let want = snapshot.position().get(TabletId(5)).0 as i64;
+        let uniform = |rows: &[RecordBatch]| {
+            assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>() as i64, N_ROWS);
+            for batch in rows {
+                assert!(batch.column(0).as_primitive::<Int64Type>().values().iter().all(|v| *v == want));
+            }
+        };
+        uniform(&snapshot.recent(Some(&[0]), false).unwrap());
+        let scanned: Result<Vec<RecordBatch>, _> =
+            snapshot.scan(&KeyRange::All, Some(&[0]), false, 1000).unwrap().collect();
+        uniform(&scanned.unwrap());
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                check();
+            }
+        });
+        for v in 2..N_WRITES {
+            // Bulk and single rows take different ways.
+            let batch = bulk(&schema, 0..N_ROWS, v, Op::Put);
+            let batch = if v % 2 == 0 { batch } else { MutationBatch::from_bytes(batch.as_bytes().clone()).unwrap() };
+            table.apply(SeqNo(v as u64), &batch).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    check();
+}
+
+/// The eviction was not flushed, the refusal was answered, then the crash: the replay must refuse too, or the whole row that
+/// the front door wrote instead is lost to its own guard.
+#[test]
+fn a_refusal_for_an_evicted_row_survives_a_crash() {
+    let mut world = World::new(Disk::Memory);
+    world.write(&[ask(Op::Put, 1, 1)]);
+    world.freeze();
+    world.commit();
+    world.install();
+    world.evict(100);
+    assert!(!world.table().snapshot().unwrap().rows_complete());
+    world.write(&[ask(Op::Patch, 1, 7)]); // refused, then rewritten whole with a guard
+    assert_eq!(world.log[&world.tablet(1)].len(), 3);
+    let truth = world.truth.clone();
+    world.crash();
+    assert_eq!(world.truth, truth);
+    world.check_now();
+}
+
+#[test]
+fn a_delivery_that_was_committed_before_a_crash_is_repaired() {
+    let mut world = World::new(Disk::Memory);
+    for id in 0..10 {
+        world.write(&[ask(Op::Put, id, 1)]);
+    }
+    world.freeze();
+    world.commit();
+    world.install();
+    world.write(&[ask(Op::Delete, 1, 0)]);
+    world.write(&[ask(Op::Put, 2, 2)]);
+    world.write(&[Ask { guard: Guard::Wrong, ..ask(Op::Put, 3, 3) }]);
+    world.write(&[ask(Op::Insert, 4, 4)]);
+    world.freeze();
+    world.commit();
+    world.write(&[ask(Op::Put, 1, 9)]);
+    world.write(&[ask(Op::Delete, 2, 0)]);
+    world.crash();
+    world.check_now();
+    world.evict(100);
+    world.check_now();
+    world.freeze();
+    world.commit();
+    world.install();
+    world.check_now();
+}
+
+#[test]
+fn rows_leave_by_age_and_tombstones_by_delivery() {
+    let mut world = World::new(Disk::Memory);
+    world.clock.set_ms(1_000);
+    for id in 0..6 {
+        world.write(&[ask(Op::Put, id, 1)]);
+    }
+    let deliver = |world: &mut World| {
+        world.freeze();
+        world.commit();
+        world.install();
+    };
+    deliver(&mut world);
+    world.clock.set_ms(2_000);
+    world.write(&[ask(Op::Put, 1, 2)]);
+    world.write(&[ask(Op::Delete, 2, 0)]);
+    let evict = |world: &World, before_ms| world.table().evict(before_ms, 1_000).unwrap();
+    assert_eq!(evict(&world, 999), tarn_rows::EvictReport { examined: 6, rows: 0, tombstones: 0, done: true });
+    let report = evict(&world, 1_500);
+    assert_eq!((report.rows, report.tombstones), (4, 0), "what is not delivered stays");
+    deliver(&mut world);
+    let report = world.table().remove_tombstones(1_000).unwrap();
+    assert_eq!((report.rows, report.tombstones), (0, 1), "and a tombstone goes when the lake knows");
+    assert_eq!(evict(&world, 1_999).rows, 0);
+    assert_eq!(evict(&world, 2_000).rows, 1);
+    world.check_now();
+}
+
+#[test]
+fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
+    let schema = one_tablet(true);
+    let engine = Arc::new(MemoryEngine::new());
+    let table = serving(Arc::clone(&engine) as Arc<dyn Engine>, &schema);
+    let mut entries = vec![bulk(&schema, 0..2000, 1, Op::Put), bulk(&schema, 0..10, 2, Op::Insert)];
+    for (i, batch) in entries.iter().enumerate() {
+        let affected = batch.len() as u64;
+        assert_eq!(table.apply(SeqNo(i as u64 + 1), batch).unwrap(), Outcome::Applied { affected });
+    }
+    let mut delete = BatchBuilder::new(&schema, TabletId(5));
+    delete.delete(&encode_key(&schema, &[Value::Int64(1)]).unwrap(), None);
+    entries.push(delete.finish());
+    assert!(matches!(table.apply(SeqNo(3), &entries[2]).unwrap(), Outcome::Conflict { .. }));
+
+    let snapshot = table.snapshot().unwrap();
+    assert_eq!(snapshot.recent_rows(), 2010);
+    assert!(snapshot.hidden().unwrap().is_empty());
+    assert!(!snapshot.rows_complete());
+    assert_eq!(snapshot.get(b"x").unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(engine.stats().unwrap().n_keys, [0, 0, 1], "nothing but the applied seqno");
+
+    let frozen = table.freeze().unwrap().unwrap();
+    assert_eq!((frozen.n_rows, frozen.deleted_keys), (2010, 0));
+    let late = bulk(&schema, 0..5, 3, Op::Put);
+    table.apply(SeqNo(4), &late).unwrap();
+    entries.push(late);
+    let staged = table.stage(Stage::delivery(Version(1), frozen.cursor, Vec::new())).unwrap();
+    table.install(staged).unwrap();
+    assert_eq!(table.snapshot().unwrap().recent_rows(), 5);
+
+    let table = Table::open(Arc::new(engine.crash()), Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap();
+    for (i, batch) in entries.iter().enumerate() {
+        table.replay(SeqNo(i as u64 + 1), batch).unwrap();
+    }
+    table.finish_replay().unwrap();
+    assert_eq!(table.applied(TabletId(5)), SeqNo(4));
+    let snapshot = table.snapshot().unwrap();
+    let rows = rows_of(&snapshot.recent(None, true).unwrap());
+    assert_eq!(rows, (0..5).map(|id| Row { id, v: Some(3), s: None, seqno: 4 }).collect::<Vec<_>>());
+    assert_eq!(snapshot.version(), Version(1));
+}
+
+#[test]
+fn wrong_calls_are_refused_and_change_nothing() {
+    let schema = one_tablet(false);
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let table = Table::open(Arc::clone(&engine), Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap();
+    let batch = bulk(&schema, 0..3, 1, Op::Put);
+    assert_eq!(table.apply(SeqNo(1), &batch).unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(table.freeze().unwrap_err().kind(), Kind::Unavailable);
+    table.finish_replay().unwrap();
+    assert_eq!(table.finish_replay().unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(table.replay(SeqNo(1), &batch).unwrap_err().kind(), Kind::Invalid);
+    table.apply(SeqNo(2), &batch).unwrap();
+    assert_eq!(table.apply(SeqNo(2), &batch).unwrap_err().kind(), Kind::Invalid);
+    let mut other = TableSchema::clone(&schema);
+    other.first_tablet = TabletId(6);
+    let foreign = bulk(&other, 0..1, 1, Op::Put);
+    assert_eq!(table.apply(SeqNo(3), &foreign).unwrap_err().kind(), Kind::Invalid);
+
+    let frozen = table.freeze().unwrap().unwrap();
+    let wrong: Cursor = [(TabletId(5), SeqNo(9))].into_iter().collect();
+    let staged = table.stage(Stage::delivery(Version(1), wrong, Vec::new())).unwrap();
+    assert_eq!(table.install(staged).unwrap_err().kind(), Kind::Invalid);
+    let early = table.stage(Stage::delivery(Version(2), frozen.cursor.clone(), Vec::new())).unwrap();
+    let compaction = table.stage(Stage::compaction(Version(1), Vec::new())).unwrap();
+    table.install(compaction).unwrap();
+    assert_eq!(table.install(early).unwrap_err().kind(), Kind::Conflict, "staged on another version");
+    assert_eq!(table.stage(Stage::compaction(Version(1), Vec::new())).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(table.installed(), (Version(1), Cursor::new()));
+    assert_eq!(table.freeze().unwrap().unwrap().version, Version(1));
+}
+
+#[test]
+fn a_dropped_table_leaves_its_neighbour_alone() {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let schema = one_tablet(false);
+    let mut other = TableSchema::clone(&schema);
+    other.id = tarn_types::TableId(4);
+    other.first_tablet = TabletId(6);
+    let other = Arc::new(other);
+    let (table, neighbour) = (serving(Arc::clone(&engine), &schema), serving(Arc::clone(&engine), &other));
+    table.apply(SeqNo(1), &bulk(&schema, 0..3, 1, Op::Put)).unwrap();
+    neighbour.apply(SeqNo(1), &bulk(&other, 0..4, 1, Op::Put)).unwrap();
+    table.drop_data().unwrap();
+    assert!(table.snapshot().is_err());
+    let again = serving(Arc::clone(&engine), &schema);
+    assert_eq!((again.applied(TabletId(5)), again.snapshot().unwrap().recent_rows()), (SeqNo::ZERO, 0));
+    assert_eq!(engine.stats().unwrap().n_keys, [4, 0, 1]);
+    assert_eq!(neighbour.snapshot().unwrap().recent_rows(), 4);
+}
+
+#[test]
+fn a_projection_of_nothing_still_counts() {
+    let schema = one_tablet(false);
+    let table = serving(Arc::new(MemoryEngine::new()), &schema);
+    table.apply(SeqNo(1), &bulk(&schema, 0..2000, 1, Op::Put)).unwrap();
+    table.apply(SeqNo(2), &bulk(&schema, 0..7, 2, Op::Put)).unwrap();
+    let snapshot = table.snapshot().unwrap();
+    let n = |rows: &[RecordBatch]| rows.iter().map(RecordBatch::num_rows).sum::<usize>();
+    assert_eq!(n(&snapshot.recent(Some(&[]), false).unwrap()), 2000);
+    let scanned: Result<Vec<RecordBatch>, _> = snapshot.scan(&KeyRange::All, Some(&[]), false, 512).unwrap().collect();
+    assert_eq!(n(&scanned.unwrap()), 2000);
+    let key = encode_key(&schema, &[Value::Int64(3)]).unwrap();
+    let one = snapshot.scan(&KeyRange::Prefix(key.clone()), None, true, 512).unwrap();
+    assert_eq!(one.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 1);
+    assert!(matches!(snapshot.get(&key).unwrap(), Lookup::Row { seqno: SeqNo(2), .. }));
+    assert!(table.recent_bytes() > 2000 * 8);
+}
+
+#[derive(Default)]
+struct Entries(Mutex<Vec<(TabletId, SeqNo, MutationBatch)>>);
+
+impl EntrySource for Entries {
+    fn entries(
+        &self,
+        tablet: TabletId,
+        after: SeqNo,
+        max_bytes: usize,
+    ) -> tarn_feed::Result<Vec<(SeqNo, MutationBatch)>> {
+        let mut n_bytes = 0;
+        let entries = self.0.lock();
+        let wanted = entries.iter().filter(|(of, seqno, _)| *of == tablet && *seqno > after);
+        let within = wanted.take_while(|(_, _, batch)| {
+            let fits = n_bytes < max_bytes;
+            n_bytes += batch.size_bytes();
+            fits
+        });
+        Ok(within.map(|(_, seqno, batch)| (*seqno, batch.clone())).collect())
+    }
+
+    fn head(&self, tablet: TabletId) -> SeqNo {
+        self.0.lock().iter().filter(|(of, _, _)| *of == tablet).map(|(_, seqno, _)| *seqno).max().unwrap_or_default()
+    }
+}
+
+#[test]
+fn the_change_log_reads_every_entry_once_in_order_per_tablet() {
+    let schema = schema(false);
+    let source = Arc::new(Entries::default());
+    let mut n_entries = 0;
+    for id in 0..50 {
+        let key = encode_key(&schema, &[Value::Int64(id)]).unwrap();
+        let tablet = key_tablet(&key).unwrap();
+        let mut builder = BatchBuilder::new(&schema, tablet);
+        builder.put(&key, &encode_cells(&schema, &values(id, Some(1), None)).unwrap(), None);
+        // Positions without mutations, as a log has them.
+        let seqno = SeqNo(source.head(tablet).0 + 1 + id as u64 % 2);
+        source.0.lock().push((tablet, seqno, builder.finish()));
+        n_entries += 1;
+    }
+    let log: Arc<dyn ChangeLog> = Arc::new(Changes::new(schema, source));
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoints = Arc::new(tarn_feed::Checkpoints::open(dir.path()).unwrap());
+    let mut seen = Cursor::new();
+    let mut n_seen = 0;
+    loop {
+        // A new subscription every time: it goes on from its checkpoint.
+        let mut subscription = tarn_feed::Subscription::open(Arc::clone(&checkpoints), "s", Arc::clone(&log)).unwrap();
+        let changes = subscription.poll(100).unwrap();
+        if changes.is_empty() {
+            break;
+        }
+        for change in &changes {
+            assert!(change.seqno > seen.get(change.tablet));
+            seen.set(change.tablet, change.seqno);
+            n_seen += 1;
+        }
+        subscription.checkpoint(&seen).unwrap();
+    }
+    assert_eq!((n_seen, &seen), (n_entries, &log.head()));
+}

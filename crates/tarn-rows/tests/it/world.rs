@@ -13,18 +13,29 @@ use roaring::RoaringBitmap;
 use tarn_feed::{Frozen, HotTable, Placed, Stage};
 use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, Table, Tuning};
 use tarn_types::{
-    BatchBuilder, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, MutationBatch, Op, SeqNo, TableId, TableOptions,
-    TableSchema, TabletId, Value, Version, batches_from_columns, decode_row, encode_cells, encode_key, encode_patch, key_tablet,
+    BatchBuilder, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, MutationBatch, Op, SeqNo, TableId,
+    TableOptions, TableSchema, TabletId, Value, Version, batches_from_columns, decode_row, encode_cells, encode_key,
+    encode_patch, key_tablet,
 };
 
 pub const N_IDS: i64 = 24;
 
 pub fn schema(append_only: bool) -> Arc<TableSchema> {
-    let column = |id: u32, name: &str, data_type, nullable| Column { id: ColumnId(id), name: name.into(), data_type, nullable, default: None };
+    let column = |id: u32, name: &str, data_type, nullable| Column {
+        id: ColumnId(id),
+        name: name.into(),
+        data_type,
+        nullable,
+        default: None,
+    };
     let schema = TableSchema {
         id: TableId(3),
         name: "t".into(),
-        columns: vec![column(1, "v", DataType::Int64, true), column(2, "id", DataType::Int64, false), column(3, "s", DataType::Text, true)],
+        columns: vec![
+            column(1, "v", DataType::Int64, true),
+            column(2, "id", DataType::Int64, false),
+            column(3, "s", DataType::Text, true),
+        ],
         key: vec![KeyPart { column_idx: 1, descending: false }],
         n_partition_key: 1,
         first_tablet: TabletId(5),
@@ -75,9 +86,10 @@ pub struct LakeVersion {
 
 impl LakeVersion {
     fn live(&self) -> impl Iterator<Item = (FileId, u32, &Row)> {
-        self.files.iter().flat_map(|(file, rows)| rows.iter().enumerate().map(move |(i, row)| (*file, i as u32, row))).filter(|(file, i, _)| {
-            self.dead.get(file).is_none_or(|dead| !dead.contains(*i))
-        })
+        self.files
+            .iter()
+            .flat_map(|(file, rows)| rows.iter().enumerate().map(move |(i, row)| (*file, i as u32, row)))
+            .filter(|(file, i, _)| self.dead.get(file).is_none_or(|dead| !dead.contains(*i)))
     }
 }
 
@@ -263,7 +275,9 @@ impl World {
         let mut truth = self.truth.clone();
         let mut affected = 0;
         for mutation in batch.iter() {
-            let Value::Int64(id) = tarn_types::decode_key(&self.schema, mutation.key).unwrap()[0] else { unreachable!() };
+            let Value::Int64(id) = tarn_types::decode_key(&self.schema, mutation.key).unwrap()[0] else {
+                unreachable!()
+            };
             let row = truth.get(&id).cloned();
             if mutation.guard.is_some() && mutation.guard != row.as_ref().map(|row| SeqNo(row.seqno)) {
                 assert_eq!(outcome, Outcome::Conflict { key: mutation.key.to_vec() });
