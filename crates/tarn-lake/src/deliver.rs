@@ -1,0 +1,125 @@
+//! How do the recent rows of a table get into the lake?
+//!
+//! 1. Whatever an earlier attempt committed and did not install is installed (`repair.rs`).
+//! 2. The recent rows are frozen: rows, cursor, and which rows of the lake they supersede.
+//! 3. They are sorted and written to new files.
+//! 4. One commit: files, deletion vectors, cursor. A file whose last row died leaves the table.
+//! 5. The new addresses are staged and installed.
+//!
+//! A failure before 4 leaves orphans and nothing else; one in 4 is looked into; one after 4 is repaired by the next call or at
+//! the next start. The frozen rows stay the same until they are installed, so no row is delivered twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tarn_feed::{Frozen, HotTable, Stage};
+use tarn_metastore::{At, Commit, CommitKind, TableVersion};
+use tarn_types::{Cursor, Version};
+
+use crate::lake::{commit_id, failpoint, hot_error, metastore_error};
+use crate::sort::Sorted;
+use crate::writer::Spec;
+use crate::{Error, Lake, Result};
+
+/// What a delivery moved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delivered {
+    pub version: Version,
+    pub cursor: Cursor,
+    /// Rows written.
+    pub rows: u64,
+    pub deleted_keys: u64,
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Rows of earlier files that died.
+    pub dead: u64,
+    pub ms: u64,
+}
+
+impl Lake {
+    /// Delivers what waits; `None` when nothing does. The rows are durable in the lake, and the table knows, when it returns `Ok`.
+    ///
+    /// # Errors
+    /// Whatever the error, call it again later: it goes on from where this one got to.
+    pub async fn deliver(&self, hot: &Arc<dyn HotTable>) -> Result<Option<Delivered>> {
+        let started_us = self.clock.monotonic_us();
+        self.repair(hot).await?;
+        let freezer = hot.clone();
+        let frozen = tokio::task::spawn_blocking(move || freezer.freeze()).await?;
+        let Some(frozen) = frozen.map_err(hot_error("freeze", hot.schema().id))? else { return Ok(None) };
+        let mut delivered = self.deliver_frozen(hot, frozen).await?;
+        delivered.ms = self.clock.monotonic_us().saturating_sub(started_us) / 1000;
+        Ok(Some(delivered))
+    }
+
+    async fn deliver_frozen(&self, hot: &Arc<dyn HotTable>, frozen: Frozen) -> Result<Delivered> {
+        let Frozen { table, cursor, version: expected, rows, n_rows, dead, deleted_keys } = frozen;
+        let before = self.metastore.snapshot(table.id, At::Latest).await;
+        let before = before.map_err(metastore_error("read the version", table.id))?;
+        if before.version != expected {
+            return Err(Error::Behind { table: table.id, expected, current: before.version });
+        }
+
+        let bytes: usize = rows.iter().map(|batch| batch.get_array_memory_size()).sum();
+        let row_bytes = bytes / (n_rows.max(1) as usize);
+        let mut spec = Spec::new(table.clone(), &self.options, n_rows, row_bytes, self.hour());
+        let _writing = self.allocate(&mut spec).await?;
+        let id = commit_id(&table, spec.first_file);
+        let (sorted_table, chunk_rows) = (table.clone(), spec.chunk_rows);
+        let written = self.write_files(spec, move || Sorted::new(&sorted_table, rows, chunk_rows)).await?;
+        failpoint!("lake::after_write");
+
+        let mut delivered = Delivered {
+            version: expected,
+            cursor: cursor.clone(),
+            rows: written.files.iter().map(|file| file.n_rows).sum(),
+            deleted_keys,
+            files: written.files.len() as u64,
+            bytes: written.files.iter().map(|file| file.size_bytes).sum(),
+            dead: 0,
+            ms: 0,
+        };
+        let mut commit = Commit {
+            id,
+            expected,
+            add: written.files,
+            remove: Vec::new(),
+            deletion_vectors: BTreeMap::new(),
+            cursor: Some(cursor.clone()),
+            kind: CommitKind::Delivery,
+            at_ms: self.clock.now_ms(),
+        };
+        delivered.dead = bury(&mut commit, &before, table.id, dead)?;
+        failpoint!("lake::before_commit");
+        delivered.version = self.commit(table.id, commit).await?;
+        failpoint!("lake::after_commit");
+        self.install(hot, Stage::delivery(delivered.version, cursor, written.placed)).await?;
+        Ok(delivered)
+    }
+}
+
+/// Adds the newly dead rows to the commit; answers how many they are.
+fn bury(
+    commit: &mut Commit,
+    before: &TableVersion,
+    table: tarn_types::TableId,
+    dead: BTreeMap<tarn_types::FileId, roaring::RoaringBitmap>,
+) -> Result<u64> {
+    let mut newly_dead = 0;
+    for (id, mut rows) in dead {
+        let file = before.file(id).ok_or(Error::NoFile { table, file: id, version: before.version })?;
+        let dead_before = before.deletion_vectors.get(&id);
+        if let Some(dead_before) = dead_before {
+            rows |= &**dead_before;
+        }
+        let added = rows.len() - dead_before.map_or(0, |dead| dead.len());
+        newly_dead += added;
+        if rows.len() == file.n_rows {
+            commit.remove.push(id);
+        } else if added > 0 {
+            commit.deletion_vectors.insert(id, rows);
+        }
+    }
+    Ok(newly_dead)
+}

@@ -1,0 +1,112 @@
+//! What can go wrong on the way into the lake, and what the caller can do about it.
+
+use tarn_types::{FileId, Kind, TableId, Version};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{action} {path}")]
+    Store {
+        action: &'static str,
+        path: String,
+        #[source]
+        source: object_store::Error,
+    },
+    #[error("{action} {path}")]
+    Parquet {
+        action: &'static str,
+        path: String,
+        #[source]
+        source: parquet::errors::ParquetError,
+    },
+    #[error("{action}")]
+    Arrow {
+        action: &'static str,
+        #[source]
+        source: arrow::error::ArrowError,
+    },
+    #[error("{action}")]
+    Types {
+        action: &'static str,
+        #[source]
+        source: tarn_types::Error,
+    },
+    #[error("{action} of table {table}")]
+    Metastore {
+        action: &'static str,
+        table: TableId,
+        #[source]
+        source: tarn_metastore::Error,
+    },
+    #[error("{action} table {table}")]
+    Hot {
+        action: &'static str,
+        table: TableId,
+        #[source]
+        source: tarn_feed::Error,
+    },
+    /// An object is not as long as what was written or committed.
+    #[error("{path} is {found} bytes, want {want}")]
+    Size { path: String, found: u64, want: u64 },
+    #[error("{path} has no row {row}: {n_rows} rows")]
+    NoRow { path: String, row: u32, n_rows: u64 },
+    #[error("{path} has no column {column}")]
+    NoColumn { path: String, column: String },
+    /// Somebody else commits to the table, too. Nothing was changed; the next call starts from what is there.
+    #[error("table {table}: the rows speak of version {expected}, the metastore is at {current}")]
+    Behind { table: TableId, expected: Version, current: Version },
+    /// Addresses name a file that the version they belong to does not have.
+    #[error("table {table}: addresses name file {file}, which version {version} does not have")]
+    NoFile { table: TableId, file: FileId, version: Version },
+    /// The metastore is older than the rows: a backup was restored for one of them alone.
+    #[error("table {table}: version {installed} is installed, the metastore is at {latest}")]
+    Ahead { table: TableId, installed: Version, latest: Version },
+    #[error("{n_rows} rows in one delivery, more than {max}")]
+    TooMany { n_rows: u64, max: u64 },
+    /// The runtime shuts down.
+    #[error("the runtime stopped while rows were being written")]
+    Cancelled,
+    /// Only with the feature `failpoints`.
+    #[error("stopped at failpoint {at}")]
+    Injected { at: &'static str },
+}
+
+impl Error {
+    /// What the caller can do. A delivery or compaction that failed, whatever the kind, is simply called again: it finds out
+    /// itself how far the former one got.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Store { source: object_store::Error::NotFound { .. }, .. } => Kind::NotFound,
+            Self::Store { .. } | Self::Cancelled | Self::Injected { .. } => Kind::Unavailable,
+            Self::Parquet { source: parquet::errors::ParquetError::External(_), .. } => Kind::Unavailable,
+            Self::Parquet { .. } | Self::Size { .. } | Self::NoFile { .. } | Self::Ahead { .. } => Kind::Corrupt,
+            Self::Arrow { .. } | Self::NoRow { .. } | Self::NoColumn { .. } | Self::TooMany { .. } => Kind::Invalid,
+            Self::Types { source, .. } => source.kind(),
+            Self::Metastore { source, .. } => source.kind(),
+            Self::Hot { source, .. } => source.kind(),
+            Self::Behind { .. } => Kind::Conflict,
+        }
+    }
+}
+
+pub(crate) fn arrow_error(action: &'static str) -> impl FnOnce(arrow::error::ArrowError) -> Error {
+    move |source| Error::Arrow { action, source }
+}
+
+pub(crate) fn types_error(action: &'static str) -> impl FnOnce(tarn_types::Error) -> Error {
+    move |source| Error::Types { action, source }
+}
+
+pub(crate) fn parquet_error(
+    action: &'static str,
+    path: impl ToString,
+) -> impl FnOnce(parquet::errors::ParquetError) -> Error {
+    let path = path.to_string();
+    move |source| Error::Parquet { action, path, source }
+}
+
+pub(crate) fn store_error(action: &'static str, path: impl ToString) -> impl FnOnce(object_store::Error) -> Error {
+    let path = path.to_string();
+    move |source| Error::Store { action, path, source }
+}

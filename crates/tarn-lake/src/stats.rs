@@ -1,0 +1,79 @@
+//! What does a written file's footer say of its row groups? The metastore's blocks, bounds and all.
+
+use std::ops::Range;
+
+use arrow::array::{Array, BooleanArray};
+use arrow::datatypes::Schema;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::file::metadata::ParquetMetaData;
+
+use tarn_metastore::{Block, ColumnStats};
+use tarn_types::{TableSchema, Value};
+
+use crate::Result;
+use crate::error::{parquet_error, types_error};
+
+/// A stretch of rows in which a float column has a NaN. Parquet's bounds leave NaN out, filters do not: such blocks have no
+/// bounds for us.
+pub(crate) struct NanSpan {
+    pub column_idx: usize,
+    pub rows: Range<u64>,
+}
+
+/// One block per row group. `schema` is that of the written rows.
+pub(crate) fn blocks(
+    path: &str,
+    table: &TableSchema,
+    schema: &Schema,
+    metadata: &ParquetMetaData,
+    nans: &[NanSpan],
+) -> Result<Vec<Block>> {
+    let mut first_row = 0;
+    let mut blocks = Vec::with_capacity(metadata.num_row_groups());
+    for (row_group, group) in (0..).zip(metadata.row_groups()) {
+        let n_rows = group.num_rows() as u64;
+        blocks.push(Block { row_group, first_row, n_rows, bytes: group.compressed_size() as u64, columns: Vec::new() });
+        first_row += n_rows;
+    }
+    for (column_idx, column) in table.columns.iter().enumerate() {
+        let read = || -> Result<_, parquet::errors::ParquetError> {
+            let descriptor = metadata.file_metadata().schema_descr();
+            let converter =
+                StatisticsConverter::try_new(&column.name, schema, descriptor)?.with_missing_null_counts_as_zero(false);
+            Ok((
+                converter.row_group_mins(metadata.row_groups())?,
+                converter.row_group_maxes(metadata.row_groups())?,
+                converter.row_group_is_min_value_exact(metadata.row_groups())?,
+                converter.row_group_is_max_value_exact(metadata.row_groups())?,
+                converter.row_group_null_counts(metadata.row_groups())?,
+            ))
+        };
+        let (mins, maxes, min_exact, max_exact, null_counts) =
+            read().map_err(parquet_error("read the statistics of", path))?;
+        for (at, block) in blocks.iter_mut().enumerate() {
+            if null_counts.is_null(at) {
+                continue; // Without it nothing else can be told.
+            }
+            let null_count = null_counts.value(at);
+            let rows = block.first_row..block.first_row + block.n_rows;
+            let has_nan = nans
+                .iter()
+                .any(|nan| nan.column_idx == column_idx && nan.rows.start < rows.end && rows.start < nan.rows.end);
+            let bound = |array: &dyn Array| -> Result<Option<Value>> {
+                let bound = Value::from_arrow(array, at, &column.data_type);
+                let bound = bound.map_err(types_error("read a column's bounds"))?;
+                Ok(Some(bound).filter(|bound| !bound.is_null() && !has_nan))
+            };
+            let is_exact = |flags: &BooleanArray| flags.is_valid(at) && flags.value(at);
+            block.columns.push(ColumnStats {
+                column: column.id,
+                min: bound(&mins)?,
+                max: bound(&maxes)?,
+                exact: null_count == block.n_rows || !has_nan && is_exact(&min_exact) && is_exact(&max_exact),
+                null_count,
+                bytes: metadata.row_group(at).column(column_idx).compressed_size() as u64,
+            });
+        }
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,126 @@
+//! How do bytes get from the thread that encodes them into the store, with bounded memory?
+//!
+//! ```text
+//! blocking thread: Pipe (io::Write) ── Piece… ──> upload(): one multipart upload per file
+//! ```
+//!
+//! The channel holds a few pieces; when the store is slower than the encoder, the encoder waits.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::buffered::BufWriter;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+
+use crate::error::store_error;
+use crate::{Error, Result};
+
+/// Bytes of one message.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Messages on the way.
+const PIECES: usize = 8;
+
+/// Bytes of one part of an upload; below, the object is put in one request.
+const PART_BYTES: usize = 8 << 20;
+
+/// Parts of one upload on the way.
+const PARTS: usize = 4;
+
+pub(crate) enum Piece {
+    Start(Path),
+    Bytes(Bytes),
+    /// Ends the object, which must have this many bytes.
+    Finish {
+        size_bytes: u64,
+    },
+}
+
+pub(crate) fn channel() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
+    mpsc::channel(PIECES)
+}
+
+/// Where an encoder writes one object.
+pub(crate) struct Pipe {
+    pieces: mpsc::Sender<Piece>,
+    pending: Vec<u8>,
+}
+
+impl Pipe {
+    /// Blocks while the channel is full, as all methods do.
+    pub fn start(pieces: mpsc::Sender<Piece>, path: Path) -> io::Result<Self> {
+        let pipe = Self { pieces, pending: Vec::with_capacity(PIECE_BYTES) };
+        pipe.send(Piece::Start(path))?;
+        Ok(pipe)
+    }
+
+    pub fn finish(mut self, size_bytes: u64) -> io::Result<()> {
+        io::Write::flush(&mut self)?;
+        self.send(Piece::Finish { size_bytes })
+    }
+
+    fn send(&self, piece: Piece) -> io::Result<()> {
+        self.pieces.blocking_send(piece).map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the upload stopped"))
+    }
+}
+
+impl io::Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pending.extend_from_slice(bytes);
+        if self.pending.len() >= PIECE_BYTES {
+            io::Write::flush(self)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut self.pending, Vec::with_capacity(PIECE_BYTES));
+        self.send(Piece::Bytes(full.into()))
+    }
+}
+
+/// Uploads what comes. Answers the ETags of the objects that were finished, in order; one that was not is given up.
+pub(crate) async fn upload(
+    store: Arc<dyn ObjectStore>,
+    mut pieces: mpsc::Receiver<Piece>,
+) -> Result<Vec<Option<String>>> {
+    let mut etags = Vec::new();
+    let mut current: Option<(Path, BufWriter)> = None;
+    while let Some(piece) = pieces.recv().await {
+        match (piece, &mut current) {
+            (Piece::Start(path), _) => {
+                let writer = BufWriter::with_capacity(store.clone(), path.clone(), PART_BYTES);
+                current = Some((path, writer.with_max_concurrency(PARTS)));
+            }
+            (Piece::Bytes(bytes), Some((path, writer))) => {
+                if let Err(error) = writer.put(bytes).await {
+                    let _ = writer.abort().await; // The first error is the one to tell; what stays is an orphan.
+                    return Err(store_error("write", path)(error));
+                }
+            }
+            (Piece::Finish { size_bytes }, Some((path, writer))) => {
+                let failed =
+                    |source: io::Error| object_store::Error::Generic { store: "upload", source: source.into() };
+                writer.shutdown().await.map_err(|e| store_error("write", &path)(failed(e)))?;
+                let found = store.head(path).await.map_err(store_error("look at", &path))?;
+                if found.size != size_bytes {
+                    return Err(Error::Size { path: path.to_string(), found: found.size, want: size_bytes });
+                }
+                etags.push(found.e_tag);
+                current = None;
+            }
+            (_, None) => unreachable!("an object is started before it is written"),
+        }
+    }
+    if let Some((_, mut writer)) = current {
+        let _ = writer.abort().await; // The encoder failed and tells why.
+    }
+    Ok(etags)
+}

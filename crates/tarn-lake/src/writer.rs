@@ -1,0 +1,281 @@
+//! How do rows in key order become Parquet files, their blocks and their addresses?
+//!
+//! Invariants: a file's columns are the table's in order, then `__seqno`; its rows are in key order; it is closed only at the
+//! end of a row group, once it has reached its target size, or with the last row. So `n` rows need at most
+//! `n / row_group_rows + 1` files, whose ids are allocated before the first byte is written.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use arrow::row::{RowConverter, SortField};
+use object_store::path::Path;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression as Codec, ZstdLevel};
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use tarn_feed::Placed;
+use tarn_metastore::File;
+use tarn_types::{FileId, SEQNO_COLUMN, TableSchema, Version};
+
+use crate::error::{arrow_error, parquet_error};
+use crate::names::file_path;
+use crate::options::{Compression, Options};
+use crate::sort::key_columns;
+use crate::stats::{NanSpan, blocks};
+use crate::upload::{Piece, Pipe};
+use crate::{Error, Result};
+
+/// What is written in the metadata of each file under [`FORMAT_KEY`].
+pub(crate) const FORMAT_VERSION: &str = "1";
+pub(crate) const FORMAT_KEY: &str = "tarn.format";
+const TABLE_KEY: &str = "tarn.table";
+const FILE_KEY: &str = "tarn.file";
+
+/// Rows of one chunk on its way into a file; fewer when they are wide.
+const CHUNK_ROWS: usize = 1 << 16;
+const CHUNK_BYTES: usize = 64 << 20;
+
+/// Rows looked at to tell whether a column repeats its values.
+const SAMPLE_ROWS: usize = 4096;
+
+/// A column whose sample is more distinct than this gets no dictionary: it would outgrow its page after a fraction of the row
+/// group, cost a hash per value until then, and save nothing.
+const DISTINCT: f64 = 0.98;
+
+/// Rows addressed by 32 bits, with room for a row group.
+const MAX_FILE_ROWS: u64 = 1 << 31;
+
+/// What all files of one delivery or compaction share.
+#[derive(Clone)]
+pub(crate) struct Spec {
+    pub table: Arc<TableSchema>,
+    pub schema: SchemaRef,
+    pub options: Arc<Options>,
+    /// Rows of a row group, so that one fits the memory it may take.
+    pub row_group_rows: usize,
+    pub chunk_rows: usize,
+    pub first_file: FileId,
+    pub n_files: u64,
+    pub instance: Uuid,
+    pub hour: i64,
+    /// Whether to keep the keys and where they lie; tables that only append need no addresses.
+    pub place: bool,
+}
+
+impl Spec {
+    /// The ids are still to be allocated: `n_files` of them. `row_bytes`: of a row in memory.
+    pub fn new(table: Arc<TableSchema>, options: &Arc<Options>, n_rows: u64, row_bytes: usize, hour: i64) -> Self {
+        let row_bytes = row_bytes.max(1);
+        let row_group_rows = (options.row_group_bytes / row_bytes).clamp(1, options.row_group_rows.max(1));
+        Self {
+            schema: table.arrow_with_seqno(),
+            row_group_rows,
+            chunk_rows: (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS),
+            first_file: FileId(0),
+            n_files: n_rows / row_group_rows as u64 + 1,
+            instance: Uuid::nil(),
+            hour,
+            place: !table.options.append_only,
+            options: options.clone(),
+            table,
+        }
+    }
+}
+
+/// What was written.
+#[derive(Default)]
+pub(crate) struct Written {
+    /// Without ETags, which the store tells later.
+    pub files: Vec<File>,
+    pub placed: Vec<Placed>,
+}
+
+/// Writes rows in key order, in as many files as they need. Blocks: run it off the executor.
+pub(crate) fn write(
+    spec: &Spec,
+    chunks: impl Iterator<Item = Result<RecordBatch>>,
+    pieces: mpsc::Sender<Piece>,
+) -> Result<Written> {
+    let mut writer = Writer { spec, pieces, key_idx: key_idx(spec), current: None, written: Written::default() };
+    for chunk in chunks {
+        writer.push(chunk?)?;
+    }
+    writer.close()?;
+    Ok(writer.written)
+}
+
+/// The columns of a [`Placed`].
+fn key_idx(spec: &Spec) -> Vec<usize> {
+    let names = key_columns(&spec.table).into_iter().chain([SEQNO_COLUMN.to_owned()]);
+    names.filter_map(|name| spec.schema.index_of(&name).ok()).collect()
+}
+
+struct Writer<'a> {
+    spec: &'a Spec,
+    pieces: mpsc::Sender<Piece>,
+    key_idx: Vec<usize>,
+    current: Option<Current>,
+    written: Written,
+}
+
+/// The file that is being written.
+struct Current {
+    id: FileId,
+    path: Path,
+    parquet: ArrowWriter<Pipe>,
+    n_rows: u64,
+    nans: Vec<NanSpan>,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, mut chunk: RecordBatch) -> Result<()> {
+        while chunk.num_rows() > 0 {
+            let mut file = match self.current.take() {
+                Some(file) => file,
+                None => self.open(&chunk)?,
+            };
+            // Row groups are ended here, not by the writer: a file may only end where one does.
+            let room = self.spec.row_group_rows - file.parquet.in_progress_rows();
+            let rows = chunk.slice(0, room.min(chunk.num_rows()));
+            chunk = chunk.slice(rows.num_rows(), chunk.num_rows() - rows.num_rows());
+            self.add(&mut file, &rows)?;
+            let group_ended = file.parquet.in_progress_rows() >= self.spec.row_group_rows;
+            if group_ended {
+                file.parquet.flush().map_err(parquet_error("write", &file.path))?;
+            }
+            let full = file.parquet.bytes_written() as u64 >= self.spec.options.target_file_bytes
+                || file.n_rows >= MAX_FILE_ROWS;
+            self.current = Some(file);
+            if group_ended && full {
+                self.close()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, first: &RecordBatch) -> Result<Current> {
+        let spec = self.spec;
+        let nth = self.written.files.len() as u64;
+        assert!(nth < spec.n_files, "file {nth} of {} that were allocated", spec.n_files);
+        let id = FileId(spec.first_file.0 + nth);
+        let path = file_path(&spec.table, spec.hour, id, spec.instance);
+        let pipe =
+            Pipe::start(self.pieces.clone(), path.clone()).map_err(|e| parquet_error("write", &path)(e.into()))?;
+        let properties = properties(spec, id, first)?;
+        let parquet = ArrowWriter::try_new(pipe, spec.schema.clone(), Some(properties));
+        let parquet = parquet.map_err(parquet_error("write", &path))?;
+        Ok(Current { id, path, parquet, n_rows: 0, nans: Vec::new() })
+    }
+
+    fn add(&mut self, file: &mut Current, rows: &RecordBatch) -> Result<()> {
+        let end = file.n_rows + rows.num_rows() as u64;
+        let nans = (0..self.spec.table.columns.len()).filter(|idx| has_nan(rows.column(*idx)));
+        file.nans.extend(nans.map(|column_idx| NanSpan { column_idx, rows: file.n_rows..end }));
+        file.parquet.write(rows).map_err(parquet_error("write", &file.path))?;
+        if self.spec.place {
+            let keys = rows.project(&self.key_idx).map_err(arrow_error("keep keys"))?;
+            self.written.placed.push(Placed { file: file.id, keys, first_row: file.n_rows as u32 });
+        }
+        file.n_rows = end;
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let Some(mut file) = self.current.take() else { return Ok(()) };
+        let metadata = file.parquet.finish().map_err(parquet_error("write", &file.path))?;
+        let size_bytes = file.parquet.bytes_written() as u64;
+        let path = file.path.to_string();
+        let pipe = file.parquet.into_inner().map_err(parquet_error("write", &path))?;
+        pipe.finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
+        self.written.files.push(File {
+            id: file.id,
+            size_bytes,
+            n_rows: file.n_rows,
+            hour: self.spec.hour,
+            etag: None,
+            blocks: blocks(&path, &self.spec.table, &self.spec.schema, &metadata, &file.nans)?,
+            created_version: Version(0),
+            sorted_by_key: true,
+            path,
+        });
+        Ok(())
+    }
+}
+
+fn has_nan(column: &dyn Array) -> bool {
+    match column.data_type() {
+        DataType::Float32 => column.as_primitive::<Float32Type>().values().iter().any(|v| v.is_nan()),
+        DataType::Float64 => column.as_primitive::<Float64Type>().values().iter().any(|v| v.is_nan()),
+        _ => false,
+    }
+}
+
+fn properties(spec: &Spec, file: FileId, first: &RecordBatch) -> Result<WriterProperties> {
+    let options = &spec.options;
+    let codec = match options.compression {
+        Compression::None => Codec::UNCOMPRESSED,
+        Compression::Lz4 => Codec::LZ4_RAW,
+        Compression::Zstd(level) => {
+            Codec::ZSTD(ZstdLevel::try_new(level).map_err(parquet_error("choose the compression of", file))?)
+        }
+    };
+    let sorting = spec.table.key.iter().map(|part| SortingColumn {
+        column_idx: part.column_idx as i32,
+        descending: part.descending,
+        nulls_first: false,
+    });
+    let entry = |key: &str, value: String| KeyValue { key: key.to_owned(), value: Some(value) };
+    let mut properties = WriterProperties::builder()
+        .set_created_by(format!("tarn {}", env!("CARGO_PKG_VERSION")))
+        .set_compression(codec)
+        .set_max_row_group_row_count(None)
+        .set_data_page_row_count_limit(options.page_rows)
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_statistics_truncate_length(Some(options.statistics_bytes.max(1)))
+        .set_column_index_truncate_length(Some(options.statistics_bytes.max(1)))
+        .set_sorting_columns(Some(sorting.collect()))
+        .set_key_value_metadata(Some(vec![
+            entry(FORMAT_KEY, FORMAT_VERSION.to_owned()),
+            entry(TABLE_KEY, spec.table.id.to_string()),
+            entry(FILE_KEY, file.to_string()),
+        ]));
+    for name in distinct_columns(first)? {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::new(vec![name]), false);
+    }
+    Ok(properties.build())
+}
+
+/// The columns of which hardly a value comes twice.
+fn distinct_columns(rows: &RecordBatch) -> Result<Vec<String>> {
+    let stride = (rows.num_rows() / SAMPLE_ROWS).max(1);
+    let picked: arrow::array::UInt32Array = (0..rows.num_rows() as u32).step_by(stride).take(SAMPLE_ROWS).collect();
+    let sample = take_record_batch(rows, &picked).map_err(arrow_error("sample rows"))?;
+    let mut distinct = Vec::new();
+    for (field, column) in sample.schema().fields().iter().zip(sample.columns()) {
+        let converter = RowConverter::new(vec![SortField::new(field.data_type().clone())]);
+        let values = converter.and_then(|c| c.convert_columns(std::slice::from_ref(column)));
+        let values = values.map_err(arrow_error("sample rows"))?;
+        let n_distinct = values.iter().map(|row| row.data().to_vec()).collect::<HashSet<_>>().len();
+        if n_distinct as f64 > DISTINCT * sample.num_rows() as f64 {
+            distinct.push(field.name().clone());
+        }
+    }
+    Ok(distinct)
+}
+
+impl From<tokio::task::JoinError> for Error {
+    /// A panic goes on in the caller; a cancelled task is a runtime that shuts down.
+    fn from(error: tokio::task::JoinError) -> Self {
+        match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Self::Cancelled,
+        }
+    }
+}
