@@ -1,0 +1,281 @@
+//! Is this file's footer already parsed?
+//!
+//! A footer is found by path, size and ETag, so a replaced object is a miss. The cache is bounded by the bytes that the parsed
+//! footers take; the least recently used go first. Concurrent misses of one file fetch it once.
+//!
+//! Locks: `entries` guards the map and is never held across a fetch; `loading` has one lock per file being fetched, held across
+//! that fetch by the one who does it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parking_lot::Mutex;
+use parquet::arrow::async_reader::MetadataFetch;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+
+use crate::{Error, Result};
+
+/// How many bytes of a file's end are asked for in the first read: most footers with their page index fit.
+const FIRST_READ_BYTES: usize = 256 << 10;
+
+/// What identifies one immutable state of one object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FooterKey {
+    /// Object key.
+    pub path: Path,
+    /// Size of the whole object.
+    pub size_bytes: u64,
+    /// ETag, where the store gives one.
+    pub etag: Option<String>,
+}
+
+/// Counters since the cache was made, and what it holds now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FooterStats {
+    /// Lookups answered from memory.
+    pub hits: u64,
+    /// Lookups that read the store.
+    pub misses: u64,
+    /// Footers held.
+    pub entries: u64,
+    /// Memory of the footers held.
+    pub bytes: u64,
+}
+
+/// Parsed footers with their page index, bounded by bytes. Shared by cloning the `Arc` around it.
+#[derive(Debug)]
+pub struct FooterCache {
+    max_bytes: usize,
+    entries: Mutex<Entries>,
+    loading: Mutex<HashMap<FooterKey, Arc<futures::lock::Mutex<()>>>>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_key: HashMap<FooterKey, Entry>,
+    /// Invariant: exactly one key per entry, under the entry's `used`.
+    by_use: BTreeMap<u64, FooterKey>,
+    bytes: usize,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    footer: Arc<ParquetMetaData>,
+    bytes: usize,
+    used: u64,
+}
+
+impl FooterCache {
+    /// A cache that holds at most `max_bytes` of parsed footers. With 0 every lookup reads the store.
+    pub fn new(max_bytes: usize) -> Self {
+        FooterCache {
+            max_bytes,
+            entries: Mutex::default(),
+            loading: Mutex::default(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// The footer of `key`, with its page index if the file has one.
+    ///
+    /// Cost: nothing on a hit; on a miss one or two reads of `store`, shared by everyone who asks meanwhile.
+    /// Errors: [`Error::Footer`]; nothing is kept then.
+    pub async fn get(&self, key: &FooterKey, store: &dyn ObjectStore) -> Result<Arc<ParquetMetaData>> {
+        if let Some(footer) = self.lookup(key) {
+            return Ok(footer);
+        }
+        let gate = Arc::clone(self.loading.lock().entry(key.clone()).or_default());
+        let _fetching = gate.lock().await;
+        if let Some(footer) = self.lookup(key) {
+            return Ok(footer);
+        }
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let fetched = fetch(key, store).await;
+        if let Ok(footer) = &fetched {
+            self.insert(key, footer);
+        }
+        self.loading.lock().remove(key);
+        fetched
+    }
+
+    /// Counters and size.
+    pub fn stats(&self) -> FooterStats {
+        let entries = self.entries.lock();
+        FooterStats {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            entries: entries.by_key.len() as u64,
+            bytes: entries.bytes as u64,
+        }
+    }
+
+    fn lookup(&self, key: &FooterKey) -> Option<Arc<ParquetMetaData>> {
+        let mut entries = self.entries.lock();
+        let Entries { by_key, by_use, clock, .. } = &mut *entries;
+        let entry = by_key.get_mut(key)?;
+        by_use.remove(&entry.used);
+        *clock += 1;
+        entry.used = *clock;
+        by_use.insert(entry.used, key.clone());
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(Arc::clone(&entry.footer))
+    }
+
+    fn insert(&self, key: &FooterKey, footer: &Arc<ParquetMetaData>) {
+        let bytes = footer.memory_size();
+        if bytes > self.max_bytes {
+            return;
+        }
+        let mut entries = self.entries.lock();
+        entries.remove(key);
+        while entries.bytes + bytes > self.max_bytes {
+            let Some((_, oldest)) = entries.by_use.first_key_value() else { break };
+            let oldest = oldest.clone();
+            entries.remove(&oldest);
+        }
+        entries.clock += 1;
+        let used = entries.clock;
+        entries.bytes += bytes;
+        entries.by_use.insert(used, key.clone());
+        entries.by_key.insert(key.clone(), Entry { footer: Arc::clone(footer), bytes, used });
+    }
+}
+
+impl Entries {
+    fn remove(&mut self, key: &FooterKey) {
+        if let Some(entry) = self.by_key.remove(key) {
+            self.by_use.remove(&entry.used);
+            self.bytes -= entry.bytes;
+        }
+    }
+}
+
+async fn fetch(key: &FooterKey, store: &dyn ObjectStore) -> Result<Arc<ParquetMetaData>> {
+    ParquetMetaDataReader::new()
+        .with_page_index_policy(PageIndexPolicy::Optional)
+        .with_prefetch_hint(Some(FIRST_READ_BYTES))
+        .load_and_finish(RangeFetch { path: &key.path, store }, key.size_bytes)
+        .await
+        .map(Arc::new)
+        .map_err(|source| Error::Footer { path: key.path.to_string(), source })
+}
+
+struct RangeFetch<'a> {
+    path: &'a Path,
+    store: &'a dyn ObjectStore,
+}
+
+impl MetadataFetch for RangeFetch<'_> {
+    fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
+        let (path, store) = (self.path, self.store);
+        async move { store.get_range(path, range).await.map_err(|e| ParquetError::External(Box::new(e))) }.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::PutPayload;
+    use object_store::memory::InMemory;
+    use parquet::data_type::Int64Type;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+    use tarn_types::Kind;
+
+    use super::*;
+
+    async fn put(store: &InMemory, path: &str, n_rows: i64) -> FooterKey {
+        let schema = Arc::new(parse_message_type("message t { REQUIRED INT64 a; }").unwrap());
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(WriterProperties::default())).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&(0..n_rows).collect::<Vec<_>>(), None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        let bytes = writer.into_inner().unwrap();
+        let path = Path::from(path);
+        let size_bytes = bytes.len() as u64;
+        let put = store.put(&path, PutPayload::from(bytes)).await.unwrap();
+        FooterKey { path, size_bytes, etag: put.e_tag }
+    }
+
+    #[tokio::test]
+    async fn a_second_lookup_is_a_hit_and_has_the_page_index() {
+        let store = InMemory::new();
+        let key = put(&store, "a.parquet", 10).await;
+        let cache = FooterCache::new(1 << 20);
+        let first = cache.get(&key, &store).await.unwrap();
+        let second = cache.get(&key, &store).await.unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(first.offset_index().is_some());
+        let stats = cache.stats();
+        assert_eq!((stats.hits, stats.misses, stats.entries), (1, 1, 1));
+        assert_eq!(stats.bytes, first.memory_size() as u64);
+    }
+
+    #[tokio::test]
+    async fn a_replaced_object_is_a_miss() {
+        let store = InMemory::new();
+        let cache = FooterCache::new(1 << 20);
+        let old = put(&store, "a.parquet", 10).await;
+        assert_eq!(cache.get(&old, &store).await.unwrap().file_metadata().num_rows(), 10);
+        let new = put(&store, "a.parquet", 10_000).await;
+        assert_eq!(cache.get(&new, &store).await.unwrap().file_metadata().num_rows(), 10_000);
+    }
+
+    #[tokio::test]
+    async fn bytes_stay_under_the_bound_and_the_least_recently_used_goes_first() {
+        let store = InMemory::new();
+        let keys = [put(&store, "a", 5).await, put(&store, "b", 5).await, put(&store, "c", 5).await];
+        let one = FooterCache::new(usize::MAX).get(&keys[0], &store).await.unwrap().memory_size();
+        let cache = FooterCache::new(one * 2 + one / 2);
+        cache.get(&keys[0], &store).await.unwrap();
+        cache.get(&keys[1], &store).await.unwrap();
+        cache.get(&keys[0], &store).await.unwrap(); // b is now the oldest
+        cache.get(&keys[2], &store).await.unwrap();
+        assert_eq!(cache.stats().entries, 2);
+        assert!(cache.stats().bytes <= (one * 2 + one / 2) as u64);
+        let misses = cache.stats().misses;
+        cache.get(&keys[0], &store).await.unwrap();
+        assert_eq!(cache.stats().misses, misses);
+        cache.get(&keys[1], &store).await.unwrap();
+        assert_eq!(cache.stats().misses, misses + 1);
+    }
+
+    #[tokio::test]
+    async fn concurrent_misses_read_the_file_once() {
+        let store = InMemory::new();
+        let key = put(&store, "a", 5).await;
+        let cache = FooterCache::new(1 << 20);
+        let all = futures::future::join_all((0..8).map(|_| cache.get(&key, &store))).await;
+        assert!(all.iter().all(|r| r.is_ok()));
+        assert_eq!(cache.stats().misses, 1);
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_footer_are_named_and_not_kept() {
+        let store = InMemory::new();
+        let path = Path::from("broken.parquet");
+        store.put(&path, PutPayload::from_static(b"not a parquet file at all")).await.unwrap();
+        let key = FooterKey { path, size_bytes: 25, etag: None };
+        let cache = FooterCache::new(1 << 20);
+        let error = cache.get(&key, &store).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains("broken.parquet"), "{error}");
+        assert_eq!(cache.stats().entries, 0);
+        let missing = FooterKey { path: Path::from("none"), size_bytes: 100, etag: None };
+        assert_eq!(cache.get(&missing, &store).await.unwrap_err().kind(), Kind::NotFound);
+    }
+}

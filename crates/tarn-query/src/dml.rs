@@ -1,0 +1,230 @@
+//! Which rows does this `UPDATE`, `DELETE` or `INSERT` write? A query answers it; the caller turns the rows into mutations.
+//!
+//! | statement | the source's columns |
+//! |---|---|
+//! | `INSERT` | the table's columns, of storage types |
+//! | `UPDATE` | the table's columns with their new values, of storage types, then `__seqno` |
+//! | `DELETE` | the key columns in key order, of storage types, then `__seqno` |
+//!
+//! `__seqno` is the change that the row was read at: the caller guards its mutation with it, so that a row that somebody else changed
+//! meanwhile is not overwritten.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::ParamValues;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::parser::Statement as Parsed;
+use datafusion::sql::sqlparser::ast::{
+    AssignmentTarget, Delete, Ident, Insert, ObjectName, Statement, TableAlias, TableFactor, TableWithJoins, Update,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use futures::TryStreamExt;
+use tarn_types::{SEQNO_COLUMN, TableSchema, conform};
+
+use crate::catalog::WITH_SEQNO;
+use crate::engine::Session;
+use crate::keyed::{does_nothing, from_of, object_name, relation};
+use crate::{Error, Result};
+
+/// What to do with the source's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DmlKind {
+    /// Put each row, or leave keys that exist.
+    Insert {
+        /// `ON CONFLICT DO NOTHING`.
+        on_conflict_do_nothing: bool,
+    },
+    /// Put each row, guarded by its `__seqno`.
+    Update,
+    /// Delete each key, guarded by its `__seqno`.
+    Delete,
+}
+
+/// A planned statement: what to do, and the query whose rows to do it with. May be bound and run many times.
+#[derive(Debug, Clone)]
+pub struct Dml {
+    /// The table written to.
+    pub table: Arc<TableSchema>,
+    /// What to do.
+    pub kind: DmlKind,
+    /// The query; `$n` unbound, typed where the statement tells their type.
+    pub source: LogicalPlan,
+}
+
+impl Session {
+    /// Plans an `INSERT`, `UPDATE` or `DELETE` on `table`.
+    ///
+    /// Errors: what DataFusion says of its parts; `Unsupported` for clauses that Tarn does not have, for a changed key column, and for
+    /// anything but `INSERT` on an append-only table.
+    pub async fn dml(&self, statement: &Statement, table: &Arc<TableSchema>) -> Result<Dml> {
+        let (kind, source) = match statement {
+            Statement::Insert(insert) => self.insert(insert, table).await?,
+            Statement::Update(update) => (DmlKind::Update, self.update(update, table).await?),
+            Statement::Delete(delete) => (DmlKind::Delete, self.delete(delete, table).await?),
+            other => return Err(unsupported(format!("{other} as a change of rows"), "use INSERT, UPDATE or DELETE")),
+        };
+        Ok(Dml { table: Arc::clone(table), kind, source })
+    }
+
+    /// The rows of a planned statement, at the newest position. Columns as in the table above.
+    pub async fn dml_rows(&self, dml: &Dml, parameters: Option<ParamValues>) -> Result<SendableRecordBatchStream> {
+        let rows = self.stream(dml.source.clone(), parameters).await?;
+        let (table, kind) = (Arc::clone(&dml.table), dml.kind);
+        let schema = match kind {
+            DmlKind::Insert { .. } => table.arrow(),
+            DmlKind::Update => table.arrow_with_seqno(),
+            DmlKind::Delete => key_schema(&table)?,
+        };
+        let stored = Arc::clone(&schema);
+        let rows = rows.and_then(move |batch| {
+            let batch = match kind {
+                DmlKind::Insert { .. } => conform(&batch, &table).map_err(Error::types(&table.name)),
+                DmlKind::Update => updated(&batch, &table, &stored),
+                DmlKind::Delete => deleted(&batch, &stored),
+            };
+            std::future::ready(batch.map_err(DataFusionError::from))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    async fn insert(&self, insert: &Insert, table: &TableSchema) -> Result<(DmlKind, LogicalPlan)> {
+        let on_conflict_do_nothing = match &insert.on {
+            None => false,
+            Some(_) if table.options.append_only => {
+                return Err(unsupported(
+                    format!("ON CONFLICT on append-only table {}", table.name),
+                    "its keys are not unique",
+                ));
+            }
+            Some(on) if does_nothing(on, table) => true,
+            Some(on) => {
+                return Err(unsupported(
+                    format!("{on}").trim().to_owned(),
+                    "a plain INSERT replaces the row, or use ON CONFLICT DO NOTHING",
+                ));
+            }
+        };
+        if insert.returning.is_some() {
+            return Err(unsupported("INSERT … RETURNING".to_owned(), "read the rows with SELECT"));
+        }
+        let plain = Insert { on: None, ..insert.clone() };
+        Ok((DmlKind::Insert { on_conflict_do_nothing }, self.dml_input(Statement::Insert(plain)).await?))
+    }
+
+    async fn update(&self, update: &Update, table: &TableSchema) -> Result<LogicalPlan> {
+        refuse_append_only("UPDATE", table)?;
+        if update.from.is_some() {
+            return Err(unsupported("UPDATE … FROM".to_owned(), "use a subquery in SET or WHERE"));
+        }
+        if update.returning.is_some() {
+            return Err(unsupported("UPDATE … RETURNING".to_owned(), "read the rows with SELECT"));
+        }
+        for assignment in &update.assignments {
+            let AssignmentTarget::ColumnName(name) = &assignment.target else {
+                return Err(unsupported("UPDATE of a list of columns".to_owned(), "write SET a = …, b = …"));
+            };
+            let named =
+                name.0.last().and_then(|part| part.as_ident()).map(|ident| ObjectName::from(vec![ident.clone()]));
+            let name = named.as_ref().and_then(object_name).unwrap_or_else(|| name.to_string());
+            let Some((column, _)) = table.column(&name) else {
+                return Err(Error::types(&table.name)(tarn_types::Error::UnknownColumn {
+                    table: table.name.clone(),
+                    column: name,
+                }));
+            };
+            if table.is_key(column) {
+                return Err(unsupported(
+                    format!("UPDATE of key column {name}"),
+                    "DELETE the row and INSERT it with its new key",
+                ));
+            }
+        }
+        let target = with_seqno(&update.table, table)?;
+        self.dml_input(Statement::Update(Update { table: target, ..update.clone() })).await
+    }
+
+    async fn delete(&self, delete: &Delete, table: &TableSchema) -> Result<LogicalPlan> {
+        refuse_append_only("DELETE", table)?;
+        if delete.using.is_some() {
+            return Err(unsupported("DELETE … USING".to_owned(), "use a subquery in WHERE"));
+        }
+        if delete.returning.is_some() {
+            return Err(unsupported("DELETE … RETURNING".to_owned(), "read the rows with SELECT"));
+        }
+        let [from] = from_of(delete) else {
+            return Err(unsupported("DELETE from several tables".to_owned(), "delete from one at a time"));
+        };
+        let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+        let keys = table.key.iter().map(|part| quoted(&table.columns[part.column_idx].name));
+        let columns = keys.chain([quoted(SEQNO_COLUMN)]).collect::<Vec<_>>().join(", ");
+        let condition = delete.selection.as_ref().map(|condition| format!(" WHERE {condition}")).unwrap_or_default();
+        let select = format!("SELECT {columns} FROM {}{condition}", with_seqno(from, table)?);
+        let parsed =
+            Parser::parse_sql(&PostgreSqlDialect {}, &select).map_err(|e| DataFusionError::SQL(Box::new(e), None))?;
+        let [select] = parsed.as_slice() else { return Err(unsupported(format!("{delete}"), "write one statement")) };
+        self.plan(select).await
+    }
+
+    /// The query below the plan of an `INSERT` or `UPDATE`.
+    async fn dml_input(&self, statement: Statement) -> Result<LogicalPlan> {
+        match self.context().state().statement_to_plan(Parsed::Statement(Box::new(statement))).await? {
+            LogicalPlan::Dml(dml) => Ok(Arc::unwrap_or_clone(dml.input)),
+            other => Err(DataFusionError::Internal(format!("no change of rows: {}", other.display())).into()),
+        }
+    }
+}
+
+fn unsupported(what: String, remedy: &'static str) -> Error {
+    Error::Unsupported { what, remedy }
+}
+
+fn refuse_append_only(what: &str, table: &TableSchema) -> Result<()> {
+    match table.options.append_only {
+        true => Err(unsupported(
+            format!("{what} on append-only table {}", table.name),
+            "create the table without append_only",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The same relation, reading the table with `__seqno`, under the name it had.
+fn with_seqno(from: &TableWithJoins, table: &TableSchema) -> Result<TableWithJoins> {
+    let Some((name, alias)) = relation(from).filter(|(name, _)| *name == table.name) else {
+        return Err(unsupported(format!("change of rows of {from}"), "name one table"));
+    };
+    let mut from = from.clone();
+    if let TableFactor::Table { name: relation, alias: as_alias, .. } = &mut from.relation {
+        *relation = ObjectName::from(vec![Ident::with_quote('"', format!("{name}{WITH_SEQNO}"))]);
+        let alias = Ident::with_quote('"', alias.unwrap_or(name));
+        *as_alias = Some(TableAlias { explicit: true, name: alias, columns: vec![], at: None });
+    }
+    Ok(from)
+}
+
+fn key_schema(table: &TableSchema) -> Result<SchemaRef> {
+    let mut columns: Vec<usize> = table.key.iter().map(|part| part.column_idx).collect();
+    columns.push(table.columns.len());
+    Ok(Arc::new(table.arrow_with_seqno().project(&columns).map_err(DataFusionError::from)?))
+}
+
+fn updated(batch: &RecordBatch, table: &TableSchema, schema: &SchemaRef) -> Result<RecordBatch> {
+    let n_columns = table.columns.len();
+    let values = batch.project(&(0..n_columns).collect::<Vec<_>>()).map_err(DataFusionError::from)?;
+    let values = conform(&values, table).map_err(Error::types(&table.name))?;
+    let columns = values.columns().iter().chain([batch.column(n_columns)]).cloned().collect();
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns).map_err(DataFusionError::from)?)
+}
+
+fn deleted(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let stored = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+    let columns = stored.collect::<Result<Vec<_>, _>>().map_err(DataFusionError::from)?;
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns).map_err(DataFusionError::from)?)
+}

@@ -1,0 +1,227 @@
+//! Who runs a query? The [`Engine`] holds what all connections share; a [`Session`] is one connection with its settings.
+//!
+//! Memory of all queries together is bounded: sorts, joins and aggregates spill to disk when their share is used up.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
+use datafusion::common::ParamValues;
+use datafusion::common::config::Dialect;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use object_store::ObjectStore;
+use tarn_cache::FooterCache;
+use tarn_metastore::Metastore;
+
+use crate::Result;
+use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::hot::HotCatalog;
+use crate::reader::Readers;
+use crate::settings::Settings;
+use crate::snapshot::Snapshots;
+use crate::table::{LAKE_URL, Lake};
+
+/// How many memory consumers an out-of-memory message names.
+const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
+
+/// Limits and names of an engine.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Memory of all running queries together; above it they spill.
+    pub memory_bytes: usize,
+    /// Threads' worth of parallelism per query; usually the cores.
+    pub target_partitions: usize,
+    /// Where queries spill; it must exist. `None`: they fail instead.
+    pub spill_dir: Option<PathBuf>,
+    /// The catalog, which Postgres clients see as the database.
+    pub catalog: String,
+}
+
+impl Default for Options {
+    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`.
+    fn default() -> Self {
+        Options { memory_bytes: 1 << 30, target_partitions: 2, spill_dir: None, catalog: "tarn".to_owned() }
+    }
+}
+
+/// What all connections share.
+pub struct Engine {
+    config: SessionConfig,
+    runtime: Arc<RuntimeEnv>,
+    public: Arc<PublicSchema>,
+    system: Arc<SystemSchema>,
+    lake: Arc<Lake>,
+    catalog: String,
+}
+
+impl Engine {
+    /// An engine over a metastore, the store of its files, and the hot side. No IO.
+    ///
+    /// Errors: the spill directory cannot be used.
+    pub fn new(
+        options: Options,
+        metastore: Arc<dyn Metastore>,
+        store: Arc<dyn ObjectStore>,
+        footers: Arc<FooterCache>,
+        hot: Arc<dyn HotCatalog>,
+        system: Arc<dyn SystemTables>,
+    ) -> Result<Engine> {
+        let url = ObjectStoreUrl::parse(LAKE_URL)?;
+        let spill = match &options.spill_dir {
+            Some(dir) => DiskManagerMode::Directories(vec![dir.clone()]),
+            None => DiskManagerMode::Disabled,
+        };
+        let pool = TrackConsumersPool::new(FairSpillPool::new(options.memory_bytes), NAMED_CONSUMERS);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(pool))
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
+            .build_arc()?;
+        runtime.register_object_store(url.as_ref(), Arc::clone(&store));
+        let lake = Arc::new(Lake { metastore, readers: Arc::new(Readers::new(store, footers)), url });
+        Ok(Engine {
+            config: config(&options),
+            runtime,
+            public: Arc::new(PublicSchema { lake: Arc::clone(&lake), hot }),
+            system: Arc::new(SystemSchema { tables: system }),
+            lake,
+            catalog: options.catalog,
+        })
+    }
+
+    /// A new connection with default settings.
+    pub fn session(&self) -> Session {
+        let state = SessionStateBuilder::new()
+            .with_config(self.config.clone())
+            .with_runtime_env(Arc::clone(&self.runtime))
+            .with_default_features()
+            .build();
+        let context = SessionContext::new_with_state(state);
+        // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
+        let catalog = MemoryCatalogProvider::new();
+        let registered = catalog
+            .register_schema("public", Arc::clone(&self.public) as _)
+            .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
+        registered.expect("a memory catalog takes any schema");
+        context.register_catalog(&self.catalog, Arc::new(catalog));
+        Session { context }
+    }
+
+    pub(crate) fn lake(&self) -> &Lake {
+        &self.lake
+    }
+
+    /// Bytes that running queries hold now.
+    pub fn memory_used_bytes(&self) -> usize {
+        self.runtime.memory_pool.reserved()
+    }
+}
+
+fn config(options: &Options) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(options.target_partitions)
+        .with_information_schema(true)
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(&options.catalog, "public");
+    let set = config.options_mut();
+    set.sql_parser.dialect = Dialect::PostgreSQL;
+    set.execution.parquet.pushdown_filters = true;
+    set.execution.parquet.reorder_filters = true;
+    set.extensions.insert(Settings::default());
+    config
+}
+
+/// One connection: its settings, and statements one after another.
+pub struct Session {
+    context: SessionContext,
+}
+
+impl Session {
+    /// The DataFusion session, for what registers with it (pg_catalog) and for its settings. A statement run through it directly takes
+    /// one snapshot per scan, not per statement: use [`Session::stream`].
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// The settings as they are now.
+    pub fn settings(&self) -> Settings {
+        self.context.state_ref().read().config_options().extensions.get::<Settings>().cloned().unwrap_or_default()
+    }
+
+    /// Parses one statement.
+    ///
+    /// Errors: it does not parse, or it is more or less than one.
+    pub fn parse(&self, sql: &str) -> Result<Statement> {
+        Ok(self.context.state_ref().read().sql_to_statement(sql, &Dialect::PostgreSQL)?)
+    }
+
+    /// The logical plan of a statement, with `$n` unbound. Refuses what would write or define through DataFusion.
+    pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
+        let statement = Statement::Statement(Box::new(statement.clone()));
+        self.plan_parsed(statement).await
+    }
+
+    /// As [`Session::plan`], for what [`Session::parse`] gave.
+    pub async fn plan_parsed(&self, statement: Statement) -> Result<LogicalPlan> {
+        let plan = self.context.state().statement_to_plan(statement).await?;
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
+        Ok(plan)
+    }
+
+    /// Runs a plan at the newest position (or the session's `AS OF`), all its tables at one snapshot each. A plan may run many times.
+    ///
+    /// Dropping the stream cancels the query. Settings (`SET`) take effect when this returns.
+    pub async fn stream(
+        &self,
+        plan: LogicalPlan,
+        parameters: Option<ParamValues>,
+    ) -> Result<SendableRecordBatchStream> {
+        let plan = match parameters {
+            Some(parameters) => plan.with_param_values(parameters)?,
+            None => plan,
+        };
+        if matches!(plan, LogicalPlan::Statement(_) | LogicalPlan::DescribeTable(_)) {
+            return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
+        }
+        let state = self.statement_state();
+        let physical = state.create_physical_plan(&plan).await?;
+        Ok(execute_stream(physical, state.task_ctx())?)
+    }
+
+    /// Parses, plans and runs one statement.
+    pub async fn sql(&self, sql: &str) -> Result<SendableRecordBatchStream> {
+        let plan = self.plan_parsed(self.parse(sql)?).await?;
+        self.stream(plan, None).await
+    }
+
+    /// [`Session::sql`], with all batches in memory.
+    pub async fn collect(&self, sql: &str) -> Result<Vec<arrow::array::RecordBatch>> {
+        let stream = self.sql(sql).await?;
+        Ok(datafusion::physical_plan::common::collect(stream).await?)
+    }
+
+    /// The physical plan that [`Session::stream`] would run, and the state to run it with.
+    pub async fn physical(&self, plan: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
+        let state = self.statement_state();
+        let physical = state.create_physical_plan(plan).await?;
+        Ok((physical, state))
+    }
+
+    /// The session's state with fresh snapshots: one statement's.
+    fn statement_state(&self) -> SessionState {
+        let mut state = self.context.state();
+        state.config_mut().set_extension(Arc::new(Snapshots::default()));
+        state
+    }
+}

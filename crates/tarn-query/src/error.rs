@@ -1,0 +1,174 @@
+//! What can go wrong with a question, and what can the caller do?
+//!
+//! Errors of ours travel through DataFusion as `External` and come out as they went in.
+
+use datafusion::error::DataFusionError;
+use tarn_types::{Kind, Version};
+
+/// Result of a query.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A question without an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Planning or execution failed.
+    #[error("{}", source.strip_backtrace())]
+    Sql {
+        /// What DataFusion said.
+        source: DataFusionError,
+    },
+    /// No table of that name.
+    #[error("table {name} does not exist")]
+    NoSuchTable {
+        /// As it was asked for.
+        name: String,
+    },
+    /// The hot side failed.
+    #[error("read hot rows of {table}: {source}")]
+    Hot {
+        /// Table name.
+        table: String,
+        /// What the caller can do.
+        kind: Kind,
+        /// What the row store said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The metastore failed.
+    #[error("read the files of {table} at version {version}: {source}")]
+    Metastore {
+        /// Table name.
+        table: String,
+        /// The version that was asked for.
+        version: Version,
+        /// What the metastore said.
+        source: tarn_metastore::Error,
+    },
+    /// A value or a row that does not fit the table.
+    #[error("table {table}: {source}")]
+    Types {
+        /// Table name.
+        table: String,
+        /// What is wrong.
+        source: tarn_types::Error,
+    },
+    /// Reading a lake file failed.
+    #[error("read {path}: {source}")]
+    File {
+        /// Object key.
+        path: String,
+        /// What the reader said.
+        source: parquet::errors::ParquetError,
+    },
+    /// Reading a footer failed.
+    #[error(transparent)]
+    Footer {
+        /// What the cache said.
+        source: tarn_cache::Error,
+    },
+    /// Metadata and data contradict each other.
+    #[error("{what}")]
+    Corrupt {
+        /// The thing and what is wrong with it.
+        what: String,
+    },
+    /// The forced access path cannot give the answer.
+    #[error("access path {path} cannot answer for table {table}: {why}; {remedy}")]
+    AccessPath {
+        /// The forced path.
+        path: &'static str,
+        /// Table name.
+        table: String,
+        /// Why not.
+        why: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// A statement that Tarn does not have.
+    #[error("{what} is not supported; {remedy}")]
+    Unsupported {
+        /// The statement or clause.
+        what: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// The statement binds another number of parameters than it was given.
+    #[error("statement has {expected} parameters, {given} were given")]
+    Parameters {
+        /// Highest `$n` of the statement.
+        expected: usize,
+        /// Given.
+        given: usize,
+    },
+    /// A key column is NULL.
+    #[error("key column {column} of table {table} cannot be NULL")]
+    NullKey {
+        /// Table name.
+        table: String,
+        /// Column name.
+        column: String,
+    },
+}
+
+impl Error {
+    /// An error of the hot side, for implementations of [`HotView`](crate::HotView).
+    pub fn hot(table: &str, kind: Kind, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Error::Hot { table: table.to_owned(), kind, source: source.into() }
+    }
+
+    pub(crate) fn types(table: &str) -> impl FnOnce(tarn_types::Error) -> Self + use<'_> {
+        move |source| Error::Types { table: table.to_owned(), source }
+    }
+
+    /// What the caller can do.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Error::Sql { source } => sql_kind(source.find_root()),
+            Error::NoSuchTable { .. } => Kind::NotFound,
+            Error::Hot { kind, .. } => *kind,
+            Error::Metastore { source, .. } => source.kind(),
+            Error::Types { source, .. } => source.kind(),
+            Error::File { .. } => Kind::Unavailable,
+            Error::Footer { source } => source.kind(),
+            Error::Corrupt { .. } => Kind::Corrupt,
+            Error::AccessPath { .. } | Error::Unsupported { .. } | Error::Parameters { .. } | Error::NullKey { .. } => {
+                Kind::Invalid
+            }
+        }
+    }
+}
+
+fn sql_kind(root: &DataFusionError) -> Kind {
+    match root {
+        DataFusionError::ResourcesExhausted(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
+            Kind::Unavailable
+        }
+        DataFusionError::ParquetError(_) => Kind::Corrupt,
+        DataFusionError::External(source) => source.downcast_ref::<Error>().map_or(Kind::Invalid, Error::kind),
+        _ => Kind::Invalid,
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(source: DataFusionError) -> Self {
+        match source {
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(ours) => *ours,
+                Err(inner) => Error::Sql { source: DataFusionError::External(inner) },
+            },
+            DataFusionError::Context(context, inner) => match Error::from(*inner) {
+                Error::Sql { source } => Error::Sql { source: DataFusionError::Context(context, Box::new(source)) },
+                ours => ours,
+            },
+            source => Error::Sql { source },
+        }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Sql { source } => source,
+            other => DataFusionError::External(Box::new(other)),
+        }
+    }
+}

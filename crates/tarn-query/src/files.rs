@@ -1,0 +1,374 @@
+//! Which rows of which files does a scan read, in which pieces, and what is known about them without reading?
+//!
+//! ```text
+//! TableVersion ──prune(filters)──> kept blocks ──minus deletion vectors, hidden rows──> Piece … ──> FileGroup per partition
+//! ```
+//!
+//! A piece is a run of blocks of one file, small enough that partitions can share the work of one large file. Every piece carries the
+//! bounds of its own blocks, so that a top-k skips pieces as its threshold rises.
+//!
+//! Invariants: a row is in exactly one piece, unless pruned or dead. A bound is called exact only if a live row has it: dead rows
+//! widen bounds, so a block with dead rows never makes a bound exact.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::FileGroup;
+use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
+use datafusion::scalar::ScalarValue;
+use object_store::ObjectMeta;
+use object_store::path::Path;
+use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+use roaring::RoaringBitmap;
+use tarn_metastore::prune::{Predicate, prune};
+use tarn_metastore::{Block, File, TableVersion};
+use tarn_types::{DataType, FileId, TableSchema};
+
+use crate::values::to_scalar;
+use crate::{Error, Result};
+
+/// A piece is split off only when it has this many rows: opening a file again costs as much as reading some thousand rows.
+const MIN_PIECE_ROWS: u64 = 100_000;
+
+/// Pieces per partition of a scan: enough that the last ones end together.
+const PIECES_PER_PARTITION: u64 = 4;
+
+/// What pruning and the dead rows leave of a table version.
+pub(crate) struct LakeFiles {
+    /// One group per partition; empty when nothing is left.
+    pub groups: Vec<FileGroup>,
+    /// Over all columns of the SQL schema.
+    pub statistics: Statistics,
+    pub counts: Counts,
+}
+
+/// For `EXPLAIN`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub files_total: u64,
+    pub files_kept: u64,
+    pub blocks_total: u64,
+    pub blocks_kept: u64,
+    /// Rows of kept blocks in deletion vectors.
+    pub dead_rows: u64,
+    /// Rows of kept blocks that recent rows supersede.
+    pub hidden_rows: u64,
+    /// Live rows of kept blocks.
+    pub delivered_rows: u64,
+}
+
+/// One kept block with the number of its rows that are not read.
+struct Kept<'a> {
+    block: &'a Block,
+    dead: u64,
+}
+
+/// Hidden rows by file, as a view gives them.
+pub(crate) type Hidden = BTreeMap<FileId, RoaringBitmap>;
+
+/// Prunes `version` and cuts what is left into pieces for `partitions` partitions. No IO.
+///
+/// `schema` is the SQL schema that statistics are for: the table's columns, perhaps with `__seqno` last.
+pub(crate) fn lake_files(
+    table: &TableSchema,
+    schema: &Schema,
+    version: &TableVersion,
+    hidden: &Hidden,
+    predicates: &[Predicate],
+    partitions: usize,
+) -> Result<LakeFiles> {
+    let pruned = prune(version, predicates);
+    let mut counts = Counts {
+        files_total: pruned.counts.files_total,
+        files_kept: pruned.counts.files_kept,
+        blocks_total: pruned.counts.blocks_total,
+        blocks_kept: pruned.counts.blocks_kept,
+        ..Counts::default()
+    };
+    let kept_rows: u64 =
+        pruned.files.iter().flat_map(|f| f.row_groups.iter().map(|rg| f.file.blocks[*rg as usize].n_rows)).sum();
+    let piece_rows = (kept_rows / (partitions as u64 * PIECES_PER_PARTITION)).max(MIN_PIECE_ROWS);
+
+    let mut bounds = Bounds::new(table, schema);
+    let mut pieces = vec![];
+    for kept in &pruned.files {
+        let file = kept.file.as_ref();
+        let dead = dead_rows(version, hidden, file.id);
+        let mut run: Vec<Kept<'_>> = vec![];
+        let mut run_rows = 0;
+        for row_group in &kept.row_groups {
+            let block = &file.blocks[*row_group as usize];
+            let rows = rows_of(block);
+            let n_dead = dead.count(&rows);
+            counts.dead_rows += dead.vector.map_or(0, |v| v.range_cardinality(rows.clone()));
+            counts.hidden_rows += n_dead - dead.vector.map_or(0, |v| v.range_cardinality(rows.clone()));
+            if n_dead == block.n_rows {
+                continue;
+            }
+            counts.delivered_rows += block.n_rows - n_dead;
+            bounds.add(block, n_dead);
+            run.push(Kept { block, dead: n_dead });
+            run_rows += block.n_rows;
+            if run_rows >= piece_rows {
+                pieces.push(piece(table, schema, file, &dead, &run)?);
+                run.clear();
+                run_rows = 0;
+            }
+        }
+        if !run.is_empty() {
+            pieces.push(piece(table, schema, file, &dead, &run)?);
+        }
+    }
+    Ok(LakeFiles { groups: deal(pieces, partitions), statistics: bounds.finish(), counts })
+}
+
+/// The one row of `file` at `row`, as a scan of a single piece. `None` when the file has no such row.
+pub(crate) fn single_row(file: &File, row: u32) -> Result<Option<FileGroup>> {
+    let Some(block) = file.blocks.iter().find(|block| rows_of(block).contains(&row)) else { return Ok(None) };
+    let before = u64::from(row) - block.first_row;
+    let after = block.n_rows - before - 1;
+    let mut access = ParquetAccessPlan::new_none(file.blocks.len());
+    access.set(
+        block.row_group as usize,
+        RowGroupAccess::Selection(selection([(true, before), (false, 1), (true, after)])),
+    );
+    Ok(Some(FileGroup::new(vec![partitioned(file)?.with_extension(access)])))
+}
+
+fn rows_of(block: &Block) -> Range<u32> {
+    block.first_row as u32..(block.first_row + block.n_rows) as u32
+}
+
+/// The rows of one file that are not read.
+struct Dead<'a> {
+    vector: Option<&'a RoaringBitmap>,
+    /// Both together; borrowed when there is only one of them.
+    all: std::borrow::Cow<'a, RoaringBitmap>,
+}
+
+fn dead_rows<'a>(version: &'a TableVersion, hidden: &'a Hidden, file: FileId) -> Dead<'a> {
+    use std::borrow::Cow;
+    let vector = version.deletion_vectors.get(&file).map(Arc::as_ref);
+    let all = match (vector, hidden.get(&file)) {
+        (Some(vector), Some(hidden)) => Cow::Owned(vector | hidden),
+        (Some(one), None) | (None, Some(one)) => Cow::Borrowed(one),
+        (None, None) => Cow::Owned(RoaringBitmap::new()),
+    };
+    Dead { vector, all }
+}
+
+impl Dead<'_> {
+    fn count(&self, rows: &Range<u32>) -> u64 {
+        self.all.range_cardinality(rows.clone())
+    }
+}
+
+fn piece(
+    table: &TableSchema,
+    schema: &Schema,
+    file: &File,
+    dead: &Dead<'_>,
+    run: &[Kept<'_>],
+) -> Result<PartitionedFile> {
+    let mut access = ParquetAccessPlan::new_none(file.blocks.len());
+    let mut bounds = Bounds::new(table, schema);
+    for Kept { block, dead: n_dead } in run {
+        bounds.add(block, *n_dead);
+        let how = if *n_dead == 0 {
+            RowGroupAccess::Scan
+        } else {
+            RowGroupAccess::Selection(live_rows(&dead.all, rows_of(block)))
+        };
+        access.set(block.row_group as usize, how);
+    }
+    Ok(partitioned(file)?.with_statistics(Arc::new(bounds.finish())).with_extension(access))
+}
+
+fn partitioned(file: &File) -> Result<PartitionedFile> {
+    let location = Path::parse(&file.path)
+        .map_err(|_| Error::Corrupt { what: format!("path {} of file {} is no object key", file.path, file.id) })?;
+    Ok(PartitionedFile::new_from_meta(ObjectMeta {
+        location,
+        last_modified: Default::default(),
+        size: file.size_bytes,
+        e_tag: file.etag.clone(),
+        version: None,
+    }))
+}
+
+/// Everything in `rows` that is not in `dead`.
+fn live_rows(dead: &RoaringBitmap, rows: Range<u32>) -> RowSelection {
+    let mut runs: Vec<(bool, u64)> = vec![];
+    let mut next = rows.start;
+    for row in dead.range(rows.clone()) {
+        if row > next {
+            runs.push((false, u64::from(row - next)));
+        }
+        match runs.last_mut() {
+            Some((true, n)) if row == next => *n += 1,
+            _ => runs.push((true, 1)),
+        }
+        next = row + 1;
+    }
+    if next < rows.end {
+        runs.push((false, u64::from(rows.end - next)));
+    }
+    selection(runs)
+}
+
+/// From runs of (skipped, rows).
+fn selection(runs: impl IntoIterator<Item = (bool, u64)>) -> RowSelection {
+    let selectors = runs.into_iter().filter(|(_, n)| *n > 0);
+    RowSelection::from(selectors.map(|(skip, n)| RowSelector { row_count: n as usize, skip }).collect::<Vec<_>>())
+}
+
+/// Deals pieces round, so that neighbours in key order are read at the same time and each partition has its share.
+fn deal(pieces: Vec<PartitionedFile>, partitions: usize) -> Vec<FileGroup> {
+    let n_groups = partitions.min(pieces.len());
+    let mut groups: Vec<Vec<PartitionedFile>> = (0..n_groups).map(|_| vec![]).collect();
+    for (idx, piece) in pieces.into_iter().enumerate() {
+        groups[idx % n_groups].push(piece);
+    }
+    groups.into_iter().map(FileGroup::new).collect()
+}
+
+/// Bounds of all columns over blocks.
+struct Bounds<'a> {
+    table: &'a TableSchema,
+    n_columns: usize,
+    rows: u64,
+    bytes: u64,
+    columns: Vec<ColumnBounds>,
+}
+
+#[derive(Default, Clone)]
+struct ColumnBounds {
+    /// A block did not say: nothing is known.
+    unknown: bool,
+    nulls: u64,
+    any_dead: bool,
+    min: Option<Bound>,
+    max: Option<Bound>,
+}
+
+#[derive(Clone)]
+struct Bound {
+    value: ScalarValue,
+    /// A live row has this value.
+    attained: bool,
+}
+
+impl<'a> Bounds<'a> {
+    fn new(table: &'a TableSchema, schema: &Schema) -> Self {
+        Bounds {
+            table,
+            n_columns: schema.fields().len(),
+            rows: 0,
+            bytes: 0,
+            columns: vec![ColumnBounds::default(); table.columns.len()],
+        }
+    }
+
+    fn add(&mut self, block: &Block, dead: u64) {
+        self.rows += block.n_rows - dead;
+        self.bytes += block.bytes;
+        for (column, bounds) in self.table.columns.iter().zip(&mut self.columns) {
+            bounds.any_dead |= dead > 0;
+            let Some(stats) = block.column(column.id) else {
+                bounds.unknown = true;
+                continue;
+            };
+            bounds.nulls += stats.null_count;
+            // A block of NULLs alone has no bounds to add.
+            if stats.null_count == block.n_rows {
+                continue;
+            }
+            let scalar = |value: &Option<_>| value.as_ref().and_then(|v| to_scalar(v, &column.data_type));
+            let (Some(min), Some(max)) = (scalar(&stats.min), scalar(&stats.max)) else {
+                bounds.unknown = true;
+                continue;
+            };
+            // Parquet leaves NaN out of a float's bounds.
+            let float = matches!(column.data_type, DataType::Float32 | DataType::Float64);
+            let attained = stats.exact && dead == 0 && !float;
+            keep(&mut bounds.min, Bound { value: min, attained }, std::cmp::Ordering::Less);
+            keep(&mut bounds.max, Bound { value: max, attained }, std::cmp::Ordering::Greater);
+        }
+    }
+
+    fn finish(self) -> Statistics {
+        let unread = (self.columns.len()..self.n_columns).map(|_| ColumnStatistics::new_unknown());
+        let columns = self.columns.into_iter().map(ColumnBounds::finish).chain(unread).collect();
+        Statistics {
+            num_rows: Precision::Exact(self.rows as usize),
+            total_byte_size: Precision::Inexact(self.bytes as usize),
+            column_statistics: columns,
+        }
+    }
+}
+
+/// Keeps the bound that lies further out; of equal ones the one that a live row has.
+fn keep(so_far: &mut Option<Bound>, new: Bound, further: std::cmp::Ordering) {
+    let replace = match so_far {
+        None => true,
+        Some(old) => match new.value.partial_cmp(&old.value) {
+            Some(std::cmp::Ordering::Equal) => new.attained,
+            Some(order) => order == further,
+            None => false,
+        },
+    };
+    if replace {
+        *so_far = Some(new);
+    }
+}
+
+impl ColumnBounds {
+    fn finish(self) -> ColumnStatistics {
+        if self.unknown {
+            return ColumnStatistics::new_unknown();
+        }
+        let precise = |bound: Option<Bound>| match bound {
+            Some(Bound { value, attained: true }) => Precision::Exact(value),
+            Some(Bound { value, attained: false }) => Precision::Inexact(value),
+            None => Precision::Absent,
+        };
+        let nulls = self.nulls as usize;
+        ColumnStatistics {
+            null_count: if self.any_dead && nulls > 0 { Precision::Inexact(nulls) } else { Precision::Exact(nulls) },
+            min_value: precise(self.min),
+            max_value: precise(self.max),
+            ..ColumnStatistics::new_unknown()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selections_leave_out_the_dead_and_cover_every_row() {
+        let dead: RoaringBitmap = [3, 10, 11, 12, 15, 19, 40].into_iter().collect();
+        let selectors: Vec<RowSelector> = live_rows(&dead, 10..20).into();
+        let runs: Vec<(bool, usize)> = selectors.iter().map(|s| (s.skip, s.row_count)).collect();
+        assert_eq!(runs, [(true, 3), (false, 2), (true, 1), (false, 3), (true, 1)]);
+        assert_eq!(live_rows(&dead, 20..40).row_count(), 20);
+    }
+
+    #[test]
+    fn a_bound_is_exact_only_where_a_live_row_has_it() {
+        let int = |v, attained| Bound { value: ScalarValue::Int64(Some(v)), attained };
+        let mut min = None;
+        keep(&mut min, int(5, true), std::cmp::Ordering::Less);
+        keep(&mut min, int(3, false), std::cmp::Ordering::Less);
+        assert!(matches!(&min, Some(b) if !b.attained));
+        keep(&mut min, int(3, true), std::cmp::Ordering::Less);
+        keep(&mut min, int(4, false), std::cmp::Ordering::Less);
+        assert!(matches!(&min, Some(b) if b.attained && b.value == ScalarValue::Int64(Some(3))));
+    }
+}

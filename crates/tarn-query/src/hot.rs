@@ -1,0 +1,69 @@
+//! What does a query need to know of hot rows?
+//!
+//! The binary fills these traits from the row store. A [`HotView`] is one position of one table: everything it answers is true at
+//! that position, and it names the lake version that completes it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+use roaring::RoaringBitmap;
+use tarn_types::{Address, Cursor, FileId, SeqNo, TableSchema, Version};
+
+use crate::Result;
+
+/// Batches from the row engine, in key order within one prefix. Blocking: polled on a thread that may wait.
+pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+
+/// The tables there are.
+pub trait HotCatalog: Send + Sync {
+    /// All tables, in any order.
+    fn tables(&self) -> Vec<Arc<TableSchema>>;
+    /// A table by its exact name.
+    fn table(&self, name: &str) -> Option<Arc<dyn HotSource>>;
+}
+
+/// One table's hot side.
+pub trait HotSource: Send + Sync {
+    /// Its schema.
+    fn schema(&self) -> Arc<TableSchema>;
+    /// Its state now. No IO worth naming; taken once per statement.
+    fn snapshot(&self) -> Result<Arc<dyn HotView>>;
+}
+
+/// One table at one position.
+pub trait HotView: Send + Sync {
+    /// The lake version that, with the recent rows, is the table.
+    fn version(&self) -> Version;
+    /// Per tablet, the last change that this view shows.
+    fn position(&self) -> &Cursor;
+    /// Live rows changed after `version`'s cursor.
+    fn recent_rows(&self) -> u64;
+    /// Those rows: storage schema, projected by column position in the order given; `__seqno` last if asked for. No order.
+    fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>>;
+    /// Rows of `version`'s files that recent changes supersede, by file.
+    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>>;
+    /// The row of an engine key. Not for append-only tables, whose keys are not unique.
+    fn get(&self, key: &[u8]) -> Result<HotLookup>;
+    /// Live rows of the row engine whose key starts with `prefix`, or all. Columns as in [`HotView::recent`].
+    fn scan(&self, prefix: Option<Vec<u8>>, projection: Option<&[usize]>, with_seqno: bool) -> RowBatches;
+    /// Whether [`HotView::scan`] gives every row of the table: nothing was evicted, and the table is not append-only.
+    fn rows_complete(&self) -> bool;
+}
+
+/// What the row engine knows of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HotLookup {
+    /// The row: its encoded cells and the change that wrote it.
+    Row {
+        /// As `tarn_types::decode_row` reads them.
+        cells: Bytes,
+        /// Position of the change.
+        seqno: SeqNo,
+    },
+    /// There is no such row.
+    Absent,
+    /// The row was evicted: read it there.
+    InLake(Address),
+}

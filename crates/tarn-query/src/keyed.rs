@@ -1,0 +1,600 @@
+//! Does this statement need a plan at all? `SELECT`, `UPDATE`, `DELETE` of one full key and `INSERT … VALUES` do not.
+//!
+//! Pure: from the parsed statement and the table's schema to a [`KeyedPlan`] that is bound and executed many times. Whatever is not
+//! recognised is `None` and takes the planner's way, which also words the errors: a literal that does not fit its column is not
+//! recognised here.
+//!
+//! ```
+//! use tarn_query::{Keyed, keyed::KeyedPlan, sqlparser};
+//! # use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId};
+//! # let column = |id, name: &str, data_type| Column { id: ColumnId(id), name: name.into(), data_type, nullable: id > 1, default: None };
+//! # let schema = TableSchema {
+//! #     id: TableId(1), name: "t".into(), columns: vec![column(1, "k", DataType::Int64), column(2, "v", DataType::Text)],
+//! #     key: vec![KeyPart { column_idx: 0, descending: false }], n_partition_key: 1, first_tablet: TabletId(1), options: TableOptions::default(),
+//! # };
+//! let dialect = sqlparser::dialect::PostgreSqlDialect {};
+//! let parse = |sql| sqlparser::parser::Parser::parse_sql(&dialect, sql).unwrap().remove(0);
+//! assert!(matches!(Keyed::analyse(&parse("SELECT v FROM t WHERE k = $1"), &schema), Some(KeyedPlan::Select { .. })));
+//! assert!(Keyed::analyse(&parse("SELECT v FROM t WHERE k > $1"), &schema).is_none());
+//! ```
+
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, Delete, Expr, FromTable, Ident, Insert, ObjectName,
+    OnConflictAction, OnInsert, Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableObject,
+    TableWithJoins, UnaryOperator, Update, Value as Literal,
+};
+use tarn_types::{DataType, TableSchema, Value};
+
+use crate::{Error, Result};
+
+/// Recognises keyed statements.
+#[derive(Debug)]
+pub struct Keyed;
+
+/// A value that is known, or will be bound.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Slot {
+    /// Of the column's type, or NULL.
+    Literal(Value),
+    /// `$n`, counted from 0.
+    Parameter(usize),
+}
+
+/// A column of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputColumn {
+    /// Its alias, or the column's name.
+    pub name: String,
+    /// Position in the table.
+    pub column_idx: usize,
+}
+
+/// A statement that is answered by key. Keys have one slot per key column, in key order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KeyedPlan {
+    /// At most one row.
+    Select {
+        /// What to give of it.
+        columns: Vec<OutputColumn>,
+        /// Whose.
+        key: Vec<Slot>,
+    },
+    /// Whole rows.
+    Insert {
+        /// One slot per column of the table, in table order; columns that were not named have their default.
+        rows: Vec<Vec<Slot>>,
+        /// Whether existing keys are left as they are; else they are replaced.
+        on_conflict_do_nothing: bool,
+    },
+    /// New values for some columns of one row.
+    Update {
+        /// Whose.
+        key: Vec<Slot>,
+        /// Column position and its new value, each column once, no key column.
+        set: Vec<(usize, Slot)>,
+    },
+    /// One row.
+    Delete {
+        /// Whose.
+        key: Vec<Slot>,
+    },
+}
+
+/// A [`KeyedPlan`] with every value in place, each of its column's type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Bound {
+    /// Read this key, give the plan's columns.
+    Select {
+        /// Key values in key order, none NULL.
+        key: Vec<Value>,
+    },
+    /// Write these rows.
+    Insert {
+        /// One value per column, NULL only where the column allows it.
+        rows: Vec<Vec<Value>>,
+    },
+    /// Change this key.
+    Update {
+        /// Key values in key order, none NULL.
+        key: Vec<Value>,
+        /// New values.
+        set: Vec<(usize, Value)>,
+    },
+    /// Remove this key.
+    Delete {
+        /// Key values in key order, none NULL.
+        key: Vec<Value>,
+    },
+    /// The key was compared with NULL: nothing to read, nothing to change.
+    Nothing,
+}
+
+/// The table a statement reads or changes, when it names exactly one directly. Folds unquoted names; drops catalog and `public`.
+pub fn table_name(statement: &Statement) -> Option<String> {
+    match statement {
+        Statement::Query(query) => match query.body.as_ref() {
+            SetExpr::Select(select) => match select.from.as_slice() {
+                [from] => relation(from).map(|(name, _)| name),
+                _ => None,
+            },
+            _ => None,
+        },
+        Statement::Insert(Insert { table: TableObject::TableName(name), .. }) => object_name(name),
+        Statement::Update(Update { table, .. }) => relation(table).map(|(name, _)| name),
+        Statement::Delete(delete) => match from_of(delete) {
+            [from] => relation(from).map(|(name, _)| name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Keyed {
+    /// The plan of a keyed statement on `table`; `None` when it is none, or not simple enough.
+    pub fn analyse(statement: &Statement, table: &TableSchema) -> Option<KeyedPlan> {
+        match statement {
+            Statement::Query(query) => select(query, table),
+            Statement::Insert(statement) => insert(statement, table),
+            Statement::Update(statement) => update(statement, table),
+            Statement::Delete(statement) => delete(statement, table),
+            _ => None,
+        }
+    }
+}
+
+impl KeyedPlan {
+    /// How many parameters the plan takes: the highest `$n`.
+    pub fn n_parameters(&self) -> usize {
+        self.slots()
+            .into_iter()
+            .map(|(_, slot)| if let Slot::Parameter(idx) = slot { idx + 1 } else { 0 })
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The type of each parameter: that of the column it is for. `None` for a number that is skipped.
+    pub fn parameter_types(&self, table: &TableSchema) -> Vec<Option<DataType>> {
+        let mut types = vec![None; self.n_parameters()];
+        let key_column = |part: usize| table.key[part].column_idx;
+        for (place, slot) in self.slots() {
+            if let Slot::Parameter(idx) = slot {
+                let column = match place {
+                    Place::Key(part) => key_column(part),
+                    Place::Column(column) => column,
+                };
+                types[*idx] = Some(table.columns[column].data_type);
+            }
+        }
+        types
+    }
+
+    /// The plan with its parameters, coerced to their columns' types.
+    ///
+    /// Errors: too few parameters; a value that does not fit its column; NULL where the column has none.
+    pub fn bind(&self, table: &TableSchema, parameters: &[Value]) -> Result<Bound> {
+        if parameters.len() < self.n_parameters() {
+            return Err(Error::Parameters { expected: self.n_parameters(), given: parameters.len() });
+        }
+        let value = |column: usize, slot: &Slot| match slot {
+            Slot::Literal(value) => Ok(value.clone()),
+            Slot::Parameter(idx) if parameters[*idx] == Value::Null => Ok(Value::Null),
+            Slot::Parameter(idx) => {
+                parameters[*idx].clone().coerce(&table.columns[column].data_type).map_err(Error::types(&table.name))
+            }
+        };
+        let checked = |row: usize, column: usize, slot: &Slot| {
+            let value = value(column, slot)?;
+            let definition = &table.columns[column];
+            match value {
+                Value::Null if table.is_key(column) => {
+                    Err(Error::NullKey { table: table.name.clone(), column: definition.name.clone() })
+                }
+                Value::Null if !definition.nullable => {
+                    Err(Error::types(&table.name)(tarn_types::Error::Null { column: definition.name.clone(), row }))
+                }
+                value => Ok(value),
+            }
+        };
+        // NULL equals nothing.
+        let whose = |key: &[Slot]| {
+            let values = key
+                .iter()
+                .zip(&table.key)
+                .map(|(slot, part)| value(part.column_idx, slot))
+                .collect::<Result<Vec<_>>>()?;
+            Ok::<_, Error>((!values.contains(&Value::Null)).then_some(values))
+        };
+        Ok(match self {
+            KeyedPlan::Select { key, .. } => whose(key)?.map_or(Bound::Nothing, |key| Bound::Select { key }),
+            KeyedPlan::Delete { key } => whose(key)?.map_or(Bound::Nothing, |key| Bound::Delete { key }),
+            KeyedPlan::Update { key, set } => {
+                let set = set
+                    .iter()
+                    .map(|(column, slot)| Ok((*column, checked(0, *column, slot)?)))
+                    .collect::<Result<Vec<_>>>()?;
+                whose(key)?.map_or(Bound::Nothing, |key| Bound::Update { key, set })
+            }
+            KeyedPlan::Insert { rows, .. } => {
+                let row = |(idx, row): (usize, &Vec<Slot>)| {
+                    row.iter().enumerate().map(|(column, slot)| checked(idx, column, slot)).collect()
+                };
+                Bound::Insert { rows: rows.iter().enumerate().map(row).collect::<Result<Vec<_>>>()? }
+            }
+        })
+    }
+
+    fn slots(&self) -> Vec<(Place, &Slot)> {
+        fn of_key(key: &[Slot]) -> impl Iterator<Item = (Place, &Slot)> {
+            key.iter().enumerate().map(|(part, slot)| (Place::Key(part), slot))
+        }
+        match self {
+            KeyedPlan::Select { key, .. } | KeyedPlan::Delete { key } => of_key(key).collect(),
+            KeyedPlan::Update { key, set } => {
+                of_key(key).chain(set.iter().map(|(column, slot)| (Place::Column(*column), slot))).collect()
+            }
+            KeyedPlan::Insert { rows, .. } => rows
+                .iter()
+                .flat_map(|row| row.iter().enumerate().map(|(column, slot)| (Place::Column(column), slot)))
+                .collect(),
+        }
+    }
+}
+
+/// What a slot is for.
+enum Place {
+    Key(usize),
+    Column(usize),
+}
+
+fn select(query: &Query, table: &TableSchema) -> Option<KeyedPlan> {
+    let SetExpr::Select(body) = query.body.as_ref() else { return None };
+    let Select { projection, from, selection: Some(selection), .. } = body.as_ref() else { return None };
+    let [from] = from.as_slice() else { return None };
+    let (name, alias) = relation(from)?;
+    // Whatever else the statement has would show in its text.
+    let items = projection.iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ");
+    if query.to_string() != format!("SELECT {items} FROM {from} WHERE {selection}")
+        || name != table.name
+        || table.options.append_only
+    {
+        return None;
+    }
+    let scope = Scope { table, alias: alias.as_deref() };
+    let mut columns = vec![];
+    for item in projection {
+        match item {
+            SelectItem::Wildcard(options) if options.to_string().is_empty() => {
+                columns.extend(
+                    table
+                        .columns
+                        .iter()
+                        .enumerate()
+                        .map(|(column_idx, c)| OutputColumn { name: c.name.clone(), column_idx }),
+                );
+            }
+            SelectItem::UnnamedExpr(expr) => {
+                let column_idx = scope.column(expr)?;
+                columns.push(OutputColumn { name: table.columns[column_idx].name.clone(), column_idx });
+            }
+            SelectItem::ExprWithAlias { expr, alias } => {
+                columns.push(OutputColumn { name: fold(alias), column_idx: scope.column(expr)? })
+            }
+            _ => return None,
+        }
+    }
+    Some(KeyedPlan::Select { columns, key: scope.full_key(selection)? })
+}
+
+fn insert(statement: &Insert, table: &TableSchema) -> Option<KeyedPlan> {
+    let Insert {
+        optimizer_hints,
+        or: None,
+        ignore: false,
+        table: TableObject::TableName(name),
+        table_alias: None,
+        columns,
+        overwrite: false,
+        source: Some(source),
+        assignments,
+        partitioned: None,
+        after_columns,
+        on,
+        returning: None,
+        output: None,
+        replace_into: false,
+        insert_alias: None,
+        ..
+    } = statement
+    else {
+        return None;
+    };
+    let plain = optimizer_hints.is_empty() && assignments.is_empty() && after_columns.is_empty();
+    if !plain || object_name(name)? != table.name {
+        return None;
+    }
+    let on_conflict_do_nothing = match on {
+        None => false,
+        Some(on) if does_nothing(on, table) && !table.options.append_only => true,
+        Some(_) => return None,
+    };
+    let values = plain_values(source)?;
+    let named: Vec<usize> = match columns.as_slice() {
+        [] => (0..table.columns.len()).collect(),
+        columns => columns.iter().map(|name| Some(table.column(&object_name(name)?)?.0)).collect::<Option<_>>()?,
+    };
+    let twice = named.iter().enumerate().any(|(i, column)| named[..i].contains(column));
+    if twice {
+        return None;
+    }
+    let defaults: Vec<Slot> =
+        table.columns.iter().map(|column| Slot::Literal(column.default.clone().unwrap_or(Value::Null))).collect();
+    let mut rows = vec![];
+    for given in values {
+        if given.len() != named.len() {
+            return None;
+        }
+        let mut row = defaults.clone();
+        for (column, expr) in named.iter().zip(given) {
+            row[*column] = slot(expr, &table.columns[*column].data_type)?;
+        }
+        rows.push(row);
+    }
+    Some(KeyedPlan::Insert { rows, on_conflict_do_nothing })
+}
+
+/// The rows of a `VALUES` without anything around it.
+fn plain_values(source: &Query) -> Option<Vec<&[Expr]>> {
+    let Query {
+        with: None,
+        body,
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks,
+        for_clause: None,
+        pipe_operators,
+        ..
+    } = source
+    else {
+        return None;
+    };
+    match body.as_ref() {
+        SetExpr::Values(values) if locks.is_empty() && pipe_operators.is_empty() => {
+            Some(values.rows.iter().map(|row| &row[..]).collect())
+        }
+        _ => None,
+    }
+}
+
+/// Whether this is `ON CONFLICT DO NOTHING`, of no target or of the table's key.
+pub(crate) fn does_nothing(on: &OnInsert, table: &TableSchema) -> bool {
+    let OnInsert::OnConflict(conflict) = on else { return false };
+    let target = match &conflict.conflict_target {
+        None => true,
+        Some(ConflictTarget::Columns(columns)) => {
+            let named: Option<Vec<usize>> =
+                columns.iter().map(|c| table.column(&fold(c)).map(|(idx, _)| idx)).collect();
+            named.is_some_and(|named| {
+                named.len() == table.key.len() && table.key.iter().all(|part| named.contains(&part.column_idx))
+            })
+        }
+        Some(ConflictTarget::OnConstraint(_)) => false,
+    };
+    target && matches!(conflict.action, OnConflictAction::DoNothing)
+}
+
+fn update(statement: &Update, table: &TableSchema) -> Option<KeyedPlan> {
+    let Update { table: target, assignments, selection: Some(selection), .. } = statement else { return None };
+    let (name, alias) = relation(target)?;
+    let set_text = assignments.iter().map(|a| a.to_string()).collect::<Vec<_>>().join(", ");
+    if statement.to_string() != format!("UPDATE {target} SET {set_text} WHERE {selection}")
+        || name != table.name
+        || table.options.append_only
+    {
+        return None;
+    }
+    let scope = Scope { table, alias: alias.as_deref() };
+    let mut set: Vec<(usize, Slot)> = vec![];
+    for Assignment { target, value } in assignments {
+        let AssignmentTarget::ColumnName(name) = target else { return None };
+        let (column, definition) = table.column(&object_name(name)?)?;
+        if table.is_key(column) || set.iter().any(|(other, _)| *other == column) {
+            return None;
+        }
+        set.push((column, slot(value, &definition.data_type)?));
+    }
+    Some(KeyedPlan::Update { key: scope.full_key(selection)?, set })
+}
+
+fn delete(statement: &Delete, table: &TableSchema) -> Option<KeyedPlan> {
+    let [from] = from_of(statement) else { return None };
+    let selection = statement.selection.as_ref()?;
+    let (name, alias) = relation(from)?;
+    if statement.to_string() != format!("DELETE FROM {from} WHERE {selection}")
+        || name != table.name
+        || table.options.append_only
+    {
+        return None;
+    }
+    Some(KeyedPlan::Delete { key: Scope { table, alias: alias.as_deref() }.full_key(selection)? })
+}
+
+pub(crate) fn from_of(delete: &Delete) -> &[TableWithJoins] {
+    match &delete.from {
+        FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables) => tables,
+    }
+}
+
+/// One plain table and its alias.
+pub(crate) fn relation(from: &TableWithJoins) -> Option<(String, Option<String>)> {
+    match (&from.relation, from.joins.is_empty()) {
+        (TableFactor::Table { name, alias, args: None, version: None, sample: None, .. }, true) => {
+            let alias = match alias {
+                Some(alias) if alias.columns.is_empty() => Some(fold(&alias.name)),
+                Some(_) => return None,
+                None => None,
+            };
+            Some((object_name(name)?, alias))
+        }
+        _ => None,
+    }
+}
+
+/// The last part of a name whose schema, if given, is `public`.
+pub(crate) fn object_name(name: &ObjectName) -> Option<String> {
+    let parts: Vec<String> = name.0.iter().map(|part| part.as_ident().map(fold)).collect::<Option<_>>()?;
+    match parts.as_slice() {
+        [table] => Some(table.clone()),
+        [schema, table] | [_, schema, table] if schema == "public" => Some(table.clone()),
+        _ => None,
+    }
+}
+
+/// Postgres folds unquoted names to lower case.
+fn fold(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
+
+/// The names that a `WHERE` can use.
+struct Scope<'a> {
+    table: &'a TableSchema,
+    alias: Option<&'a str>,
+}
+
+impl Scope<'_> {
+    fn column(&self, expr: &Expr) -> Option<usize> {
+        let name = match expr {
+            Expr::Identifier(name) => name,
+            Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                [table, name] if fold(table) == self.alias.unwrap_or(&self.table.name) => name,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        self.table.column(&fold(name)).map(|(idx, _)| idx)
+    }
+
+    /// One slot per key column, when the condition is exactly an equality for each.
+    fn full_key(&self, selection: &Expr) -> Option<Vec<Slot>> {
+        let mut found: Vec<Option<Slot>> = vec![None; self.table.key.len()];
+        self.equalities(selection, &mut found)?;
+        found.into_iter().collect()
+    }
+
+    fn equalities(&self, expr: &Expr, found: &mut [Option<Slot>]) -> Option<()> {
+        match expr {
+            Expr::Nested(inner) => self.equalities(inner, found),
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+                self.equalities(left, found)?;
+                self.equalities(right, found)
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+                let (column, value) = match (self.column(left), self.column(right)) {
+                    (Some(column), None) => (column, right),
+                    (None, Some(column)) => (column, left),
+                    _ => return None,
+                };
+                let part = self.table.key.iter().position(|part| part.column_idx == column)?;
+                let data_type = &self.table.columns[column].data_type;
+                let slot = slot(value, data_type).filter(|_| compares_exactly(value, data_type))?;
+                let literal_null = slot == Slot::Literal(Value::Null);
+                if literal_null || found[part].is_some() {
+                    return None;
+                }
+                found[part] = Some(slot);
+                Some(())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a literal that was read as a value of the column is still what was written: `0.125` is no `NUMERIC(9, 2)`.
+fn compares_exactly(expr: &Expr, data_type: &DataType) -> bool {
+    let decimals = |text: &str| text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    match (data_type, expr) {
+        (DataType::Decimal { scale, .. }, Expr::Value(value)) => match &value.value {
+            Literal::Number(text, _) => !text.contains(['e', 'E']) && decimals(text) <= *scale as usize,
+            Literal::Placeholder(_) => true,
+            _ => false,
+        },
+        (DataType::Decimal { .. } | DataType::Float32, _) => false,
+        _ => true,
+    }
+}
+
+/// A literal or parameter as a value of a column; `None` for anything else, and for a literal that does not fit.
+fn slot(expr: &Expr, data_type: &DataType) -> Option<Slot> {
+    let parse = |text: &str| Value::parse(data_type, text).ok().map(Slot::Literal);
+    let numeric = matches!(
+        data_type,
+        DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Decimal { .. }
+    );
+    match expr {
+        Expr::Nested(inner) => slot(inner, data_type),
+        Expr::Value(value) => match &value.value {
+            Literal::Null => Some(Slot::Literal(Value::Null)),
+            Literal::Placeholder(name) => {
+                let number: usize = name.strip_prefix('$')?.parse().ok()?;
+                number.checked_sub(1).map(Slot::Parameter)
+            }
+            Literal::Boolean(value) => {
+                matches!(data_type, DataType::Bool).then_some(Slot::Literal(Value::Bool(*value)))
+            }
+            Literal::Number(text, _) if numeric => parse(text),
+            Literal::SingleQuotedString(text) | Literal::EscapedStringLiteral(text) => parse(text),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } if numeric => match expr.as_ref() {
+            Expr::Value(value) => match &value.value {
+                Literal::Number(text, _) => parse(&format!("-{text}")),
+                _ => None,
+            },
+            _ => None,
+        },
+        Expr::Cast { expr, data_type: to, .. } if is_named(data_type, &to.to_string()) => match expr.as_ref() {
+            Expr::Value(value)
+                if matches!(value.value, Literal::SingleQuotedString(_) | Literal::Placeholder(_) | Literal::Null) =>
+            {
+                slot(expr, data_type)
+            }
+            _ => None,
+        },
+        Expr::TypedString(typed) if is_named(data_type, &typed.data_type.to_string()) => match &typed.value.value {
+            Literal::SingleQuotedString(text) => parse(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a type's name in SQL is this type.
+fn is_named(data_type: &DataType, name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let names: &[&str] = match data_type {
+        DataType::Bool => &["BOOL", "BOOLEAN"],
+        DataType::Int16 => &["SMALLINT", "INT2"],
+        DataType::Int32 => &["INT", "INTEGER", "INT4"],
+        DataType::Int64 => &["BIGINT", "INT8"],
+        DataType::Float32 => &["REAL", "FLOAT4"],
+        DataType::Float64 => &["DOUBLE PRECISION", "FLOAT8"],
+        DataType::Text => &["TEXT", "VARCHAR", "CHARACTER VARYING"],
+        DataType::Bytes => &["BYTEA"],
+        DataType::Date => &["DATE"],
+        DataType::Time => &["TIME", "TIME WITHOUT TIME ZONE"],
+        DataType::Timestamp => &["TIMESTAMP", "TIMESTAMP WITHOUT TIME ZONE"],
+        DataType::TimestampTz => &["TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"],
+        DataType::Uuid => &["UUID"],
+        DataType::Json => &["JSON", "JSONB"],
+        DataType::Decimal { .. } => return false,
+    };
+    names.contains(&name.as_str())
+}

@@ -1,0 +1,53 @@
+//! What is the answer? One SQL statement over hot rows and lake files at one exact position.
+//!
+//! ```text
+//! SQL ──> keyed?  ──yes──> (the caller answers from the row engine; no plan)
+//!   └──no──> Session ──> DataFusion ──> TarnTable::scan ──> TarnScan
+//!                                          │  point  row engine get, or one row of one file
+//!                                          │  range  row engine, one partition key
+//!                                          │  rows   row engine, everything (forced)
+//!                                          └─ lake   pruned files, dead rows skipped  ∪  recent rows
+//! ```
+//!
+//! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
+//! - The hot side comes through [`HotCatalog`], [`HotSource`] and [`HotView`]; [`SystemTables`] fills the schema `tarn`.
+//! - [`keyed`] recognises statements that need no plan; [`dml`] turns the other `UPDATE`, `DELETE` and `INSERT`s into rows to write.
+//!
+//! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A statistic is
+//! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod error;
+mod hot;
+mod settings;
+mod values;
+
+mod predicate;
+mod reader;
+
+mod files;
+mod hot_exec;
+mod scan;
+
+mod snapshot;
+mod table;
+
+mod catalog;
+mod engine;
+mod fetch;
+
+pub mod dml;
+pub mod keyed;
+
+pub use catalog::SystemTables;
+pub use engine::{Engine, Options, Session};
+pub use error::{Error, Result};
+pub use hot::{HotCatalog, HotLookup, HotSource, HotView, RowBatches};
+pub use keyed::Keyed;
+pub use settings::{AccessPath, Settings};
+pub use values::sql_schema;
+
+/// The SQL engine, for callers that work with plans and its errors.
+pub use datafusion;
+/// The SQL parser, so that callers parse with the version that [`keyed`] and [`dml`] read.
+pub use datafusion::sql::sqlparser;

@@ -1,0 +1,376 @@
+//! Which way to this table's rows? One [`TarnTable`] per table and statement: it takes the view, chooses the path and builds the scan.
+//!
+//! | path | when | reads |
+//! |---|---|---|
+//! | `point` | every key column has one value | the row engine; an evicted row from its file, by address |
+//! | `range` | every partition-key column has one value, and no row was evicted | the row engine, one key prefix |
+//! | `rows` | forced | the row engine, all of it |
+//! | `lake` | else, or forced | files at the view's version without dead and hidden rows, and recent rows |
+//!
+//! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the path.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Constraints;
+use datafusion::datasource::TableType;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::DataFusionError;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::union::UnionExec;
+use tarn_metastore::prune::Predicate;
+use tarn_metastore::{Metastore, TableVersion};
+use tarn_types::{RowDecoder, TableSchema, Value, Version, encode_key, encode_partition_prefix, tablet_prefix};
+
+use crate::files::{Counts, Hidden, lake_files, single_row};
+use crate::hot::{HotLookup, HotSource, HotView};
+use crate::hot_exec::{RecentExec, RowsExec};
+use crate::predicate::{equalities, predicates};
+use crate::reader::Readers;
+use crate::scan::{Access, TarnScan};
+use crate::settings::{AccessPath, Settings};
+use crate::snapshot::{Snapshots, lake_version};
+use crate::values::{sql_schema, to_scalar};
+use crate::{Error, Result};
+
+/// The store under which the lake is registered with DataFusion.
+pub(crate) const LAKE_URL: &str = "tarn-lake://lake";
+
+/// What every table of an engine reads with.
+pub(crate) struct Lake {
+    pub metastore: Arc<dyn Metastore>,
+    pub readers: Arc<Readers>,
+    pub url: ObjectStoreUrl,
+}
+
+/// One table as SQL sees it.
+pub(crate) struct TarnTable {
+    lake: Arc<Lake>,
+    source: Arc<dyn HotSource>,
+    table: Arc<TableSchema>,
+    /// With `__seqno` last, if the table was asked for with it.
+    schema: SchemaRef,
+    constraints: Constraints,
+    defaults: BTreeMap<String, Expr>,
+}
+
+impl TarnTable {
+    pub(crate) fn new(lake: Arc<Lake>, source: Arc<dyn HotSource>, with_seqno: bool) -> Self {
+        let table = source.schema();
+        let schema = sql_schema(&table, with_seqno);
+        let default = |column: &tarn_types::Column| {
+            let scalar = to_scalar(column.default.as_ref()?, &column.data_type)?;
+            Some((column.name.clone(), lit(scalar)))
+        };
+        let defaults = table.columns.iter().filter_map(default).collect();
+        TarnTable { lake, source, table, schema, constraints: Constraints::default(), defaults }
+    }
+
+    fn view(&self, state: &dyn Session) -> Result<Arc<dyn HotView>> {
+        match state.config().get_extension::<Snapshots>() {
+            Some(snapshots) => snapshots.view(self.source.as_ref()),
+            None => self.source.snapshot(),
+        }
+    }
+
+    async fn version(&self, version: Version) -> Result<Arc<TableVersion>> {
+        lake_version(self.lake.metastore.as_ref(), self.table.id, &self.table.name, version).await
+    }
+}
+
+impl fmt::Debug for TarnTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TarnTable({})", self.table.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for TarnTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        self.defaults.get(column)
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> datafusion::error::Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+        let scan = Scan {
+            table: self,
+            projection: projection.cloned(),
+            schema: match projection {
+                Some(projection) => Arc::new(self.schema.project(projection)?),
+                None => Arc::clone(&self.schema),
+            },
+            predicates: predicates(filters, &self.table),
+            limit,
+            partitions: state.config().target_partitions().max(1),
+        };
+        let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
+        Ok(scan.plan(state, &settings).await?)
+    }
+}
+
+/// One scan while it is planned.
+struct Scan<'a> {
+    table: &'a TarnTable,
+    projection: Option<Vec<usize>>,
+    /// Projected, of SQL types.
+    schema: SchemaRef,
+    predicates: Vec<Predicate>,
+    limit: Option<usize>,
+    partitions: usize,
+}
+
+impl Scan<'_> {
+    async fn plan(&self, state: &dyn Session, settings: &Settings) -> Result<Arc<dyn ExecutionPlan>> {
+        let table = &self.table.table;
+        if let Some(version) = settings.as_of_version {
+            let lake = self.table.version(version).await?;
+            return self.lake(&lake, None, format!("as of version {version}"));
+        }
+        let view = self.table.view(state)?;
+        let forced = settings.access_path;
+        if forced != AccessPath::Lake && !table.options.append_only {
+            let equal = equalities(&self.predicates, table);
+            if let Some(key) = self.full_key(&equal) {
+                return self.point(view.as_ref(), &key).await;
+            }
+            if view.rows_complete() {
+                if let Some(prefix) = self.partition_prefix(&equal) {
+                    let why = "one partition key, no row evicted".to_owned();
+                    return Ok(self.rows(&view, "range", why, vec![Some(prefix)]));
+                }
+            }
+        }
+        match forced {
+            AccessPath::Rows => {
+                self.rows_can_serve(view.as_ref())?;
+                let prefixes = table.tablets().map(|tablet| Some(tablet_prefix(tablet).to_vec())).collect();
+                Ok(self.rows(&view, "rows", "forced by tarn.access_path".to_owned(), prefixes))
+            }
+            AccessPath::Lake | AccessPath::Auto => {
+                let lake = self.table.version(view.version()).await?;
+                let why = match forced {
+                    AccessPath::Lake => "forced by tarn.access_path".to_owned(),
+                    _ => self.why_lake(view.as_ref()),
+                };
+                self.lake(&lake, Some(view.as_ref()), why)
+            }
+        }
+    }
+
+    fn why_lake(&self, view: &dyn HotView) -> String {
+        let table = &self.table.table;
+        let partition_key = || {
+            table
+                .key
+                .iter()
+                .take(table.n_partition_key)
+                .map(|p| table.columns[p.column_idx].name.as_str())
+                .collect::<Vec<_>>()
+        };
+        if table.options.append_only {
+            "append-only tables have no rows by key".to_owned()
+        } else if self.partition_prefix(&equalities(&self.predicates, table)).is_some() && !view.rows_complete() {
+            "one partition key, but rows were evicted".to_owned()
+        } else {
+            format!("no equality on {}: columns cost less than rows", partition_key().join(", "))
+        }
+    }
+
+    fn rows_can_serve(&self, view: &dyn HotView) -> Result<()> {
+        let table = &self.table.table;
+        let refuse = |why, remedy| Err(Error::AccessPath { path: "rows", table: table.name.clone(), why, remedy });
+        if table.options.append_only {
+            return refuse("append-only tables are not kept by key", "SET tarn.access_path = 'auto'");
+        }
+        if !view.rows_complete() {
+            return refuse("some of its rows are only in the lake", "SET tarn.access_path = 'auto', or 'lake'");
+        }
+        Ok(())
+    }
+
+    /// The engine key, when every key column has one value.
+    fn full_key(&self, equal: &BTreeMap<usize, Value>) -> Option<Vec<u8>> {
+        let table = &self.table.table;
+        let values: Vec<Value> =
+            table.key.iter().map(|part| equal.get(&part.column_idx).cloned()).collect::<Option<_>>()?;
+        encode_key(table, &values).ok().filter(|_| !values.is_empty())
+    }
+
+    /// The engine prefix, when every partition-key column has one value; clustering columns narrow it as far as they go.
+    fn partition_prefix(&self, equal: &BTreeMap<usize, Value>) -> Option<Vec<u8>> {
+        let table = &self.table.table;
+        let values: Vec<Value> = table.key.iter().map_while(|part| equal.get(&part.column_idx).cloned()).collect();
+        if table.n_partition_key == 0 || values.len() < table.n_partition_key {
+            return None;
+        }
+        encode_partition_prefix(table, &values).ok()
+    }
+
+    /// Positions of the table's own columns, without `__seqno`; and whether that was asked for.
+    fn hot_projection(&self) -> (Vec<usize>, bool) {
+        let n_columns = self.table.table.columns.len();
+        let all = (0..self.table.schema.fields().len()).collect();
+        let wanted: Vec<usize> = self.projection.clone().unwrap_or(all);
+        (wanted.iter().copied().filter(|idx| *idx < n_columns).collect(), wanted.contains(&n_columns))
+    }
+
+    /// Hot batches have `__seqno` last: put the columns where the projection has them.
+    fn arrange(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        let n_columns = self.table.table.columns.len();
+        let (Some(wanted), (_, true)) = (&self.projection, self.hot_projection()) else { return Ok(batch) };
+        let last = batch.num_columns() - 1;
+        let mut next = 0;
+        let order: Vec<usize> = wanted
+            .iter()
+            .map(|idx| {
+                if *idx == n_columns {
+                    last
+                } else {
+                    next += 1;
+                    next - 1
+                }
+            })
+            .collect();
+        batch.project(&order).map_err(|e| Error::from(DataFusionError::from(e)))
+    }
+
+    async fn point(&self, view: &dyn HotView, key: &[u8]) -> Result<Arc<dyn ExecutionPlan>> {
+        let table = &self.table.table;
+        let (projection, with_seqno) = self.hot_projection();
+        let access = |why: &str| self.access("point", why.to_owned(), view.version());
+        match view.get(key)? {
+            HotLookup::InLake(address) => {
+                let lake = self.table.version(view.version()).await?;
+                let file = lake.file(address.file).ok_or_else(|| Error::Corrupt {
+                    what: format!(
+                        "address of a row of {} names file {}, which version {} does not have",
+                        table.name, address.file, lake.version
+                    ),
+                })?;
+                let group = single_row(file, address.row)?.ok_or_else(|| Error::Corrupt {
+                    what: format!(
+                        "address of a row of {} names row {} of {}, which has {}",
+                        table.name, address.row, file.path, file.n_rows
+                    ),
+                })?;
+                let scan = self.parquet(vec![group], None)?;
+                Ok(Arc::new(TarnScan::new(scan, access("full key, evicted row read from the lake by its address"))))
+            }
+            found => {
+                let mut decoder = RowDecoder::new(table, Some(&projection), with_seqno);
+                if let HotLookup::Row { cells, seqno } = found {
+                    decoder.push(key, &cells, seqno).map_err(Error::types(&table.name))?;
+                }
+                let batch = self.arrange(decoder.finish().map_err(Error::types(&table.name))?)?;
+                let scan = RecentExec::new(vec![batch], Arc::clone(&self.schema), 1);
+                Ok(Arc::new(TarnScan::new(Arc::new(scan), access("full key"))))
+            }
+        }
+    }
+
+    fn rows(
+        &self,
+        view: &Arc<dyn HotView>,
+        path: &'static str,
+        why: String,
+        prefixes: Vec<Option<Vec<u8>>>,
+    ) -> Arc<dyn ExecutionPlan> {
+        let (projection, with_seqno) = self.hot_projection();
+        // `__seqno` is the last column of the schema, and DataFusion keeps projections in order: no rearranging here.
+        let scan = RowsExec::new(
+            Arc::clone(view),
+            prefixes,
+            Some(projection),
+            with_seqno,
+            self.limit,
+            Arc::clone(&self.schema),
+        );
+        Arc::new(TarnScan::new(Arc::new(scan), self.access(path, why, view.version())))
+    }
+
+    /// The exact union; without a view the lake alone.
+    fn lake(&self, lake: &TableVersion, view: Option<&dyn HotView>, why: String) -> Result<Arc<dyn ExecutionPlan>> {
+        let hidden = view.map_or_else(|| Ok(Arc::new(Hidden::new())), HotView::hidden)?;
+        let files =
+            lake_files(&self.table.table, &self.table.schema, lake, &hidden, &self.predicates, self.partitions)?;
+        let recent_rows = view.map_or(0, HotView::recent_rows);
+        let access = Access { counts: files.counts, recent_rows, ..self.access("lake", why, lake.version) };
+
+        let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];
+        if !files.groups.is_empty() {
+            inputs.push(self.parquet(files.groups, Some(files.statistics))?);
+        }
+        if let Some(view) = view.filter(|view| view.recent_rows() > 0) {
+            let (projection, with_seqno) = self.hot_projection();
+            let recent = view.recent(Some(&projection), with_seqno)?;
+            let recent = recent.into_iter().map(|batch| self.arrange(batch)).collect::<Result<Vec<_>>>()?;
+            inputs.push(Arc::new(RecentExec::new(recent, Arc::clone(&self.schema), self.partitions)));
+        }
+        if inputs.is_empty() {
+            inputs.push(Arc::new(RecentExec::new(vec![], Arc::clone(&self.schema), 1)));
+        }
+        Ok(Arc::new(TarnScan::new(UnionExec::try_new(inputs)?, access)))
+    }
+
+    fn parquet(
+        &self,
+        groups: Vec<FileGroup>,
+        statistics: Option<datafusion::common::Statistics>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let source = ParquetSource::new(Arc::clone(&self.table.schema))
+            .with_parquet_file_reader_factory(Arc::clone(&self.table.lake.readers) as _)
+            .with_pushdown_filters(true)
+            .with_enable_page_index(true);
+        let mut config = FileScanConfigBuilder::new(self.table.lake.url.clone(), Arc::new(source))
+            .with_file_groups(groups)
+            .with_projection_indices(self.projection.clone())?
+            .with_limit(self.limit);
+        if let Some(statistics) = statistics {
+            config = config.with_statistics(statistics);
+        }
+        Ok(DataSourceExec::from_data_source(config.build()))
+    }
+
+    fn access(&self, path: &'static str, why: String, version: Version) -> Access {
+        Access {
+            table: self.table.table.name.clone(),
+            path,
+            why,
+            version: version.0,
+            counts: Counts::default(),
+            recent_rows: 0,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Answers that DataFusion could get wrong if we told it the wrong thing: order, duplicates, positions, names.
+
+use datafusion::common::{ParamValues, ScalarValue};
+use futures::TryStreamExt;
+use tarn_types::{Kind, Value};
+
+use crate::fixture::{Fixture, row, to_text};
+
+#[tokio::test]
+async fn a_top_k_keeps_duplicates_of_its_last_value() {
+    let fixture = Fixture::new().await;
+    // 40 rows with 4 different prices, in two files and recent rows.
+    for a in 0..40 {
+        fixture.table.put(row(a, 0, a % 4));
+        if a == 15 || a == 30 {
+            fixture.table.deliver().await;
+        }
+    }
+    for (direction, first) in [("ASC", 0), ("DESC", 3)] {
+        let rows = fixture.rows(&format!("SELECT price, a FROM t ORDER BY price {direction} LIMIT 12")).await;
+        let price = |n: i64| format!("{:.2}", (n * 25 - 1000) as f64 / 100.0);
+        assert_eq!(rows.iter().filter(|r| r.starts_with(&price(first))).count(), 10, "{rows:?}");
+        let mut keys: Vec<&str> = rows.iter().filter_map(|r| r.split('|').nth(1)).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 12, "no row twice: {rows:?}");
+    }
+    let rows = fixture.rows("SELECT a FROM t ORDER BY a DESC LIMIT 5").await;
+    assert_eq!(rows, ["39", "38", "37", "36", "35"]);
+    let rows = fixture.rows("SELECT n FROM t ORDER BY n NULLS FIRST, a LIMIT 11").await;
+    assert_eq!(rows.iter().filter(|r| *r == "NULL").count(), 10, "{rows:?}");
+}
+
+#[tokio::test]
+async fn one_statement_sees_one_position_of_a_table() {
+    let fixture = Fixture::new().await;
+    (0..10).for_each(|a| fixture.table.put(row(a, 0, a)));
+    let sql = "SELECT (SELECT count(*) FROM t) AS one, count(*) AS two FROM t AS x JOIN t AS y ON x.a = y.a";
+    assert_eq!(fixture.one(sql).await, "10|10");
+    let plan = fixture.session.plan_parsed(fixture.session.parse("SELECT count(*) FROM t").unwrap()).await.unwrap();
+    let count = || async {
+        let batches = fixture.session.stream(plan.clone(), None).await.unwrap().try_collect::<Vec<_>>().await.unwrap();
+        to_text(&batches).remove(0)
+    };
+    assert_eq!(count().await, "10");
+    // A plan that was made once reads the newest position each time it runs.
+    fixture.table.put(row(77, 0, 1));
+    assert_eq!(count().await, "11");
+}
+
+#[tokio::test]
+async fn a_stream_keeps_its_position_while_others_write() {
+    let fixture = Fixture::new().await;
+    (0..20).for_each(|a| fixture.table.put(row(a, 0, a)));
+    fixture.table.deliver().await;
+    (0..5).for_each(|a| fixture.table.put(row(a, 0, a + 1)));
+    let plan = fixture.session.plan_parsed(fixture.session.parse("SELECT a FROM t").unwrap()).await.unwrap();
+    let stream = fixture.session.stream(plan, None).await.unwrap();
+    (0..20).for_each(|a| fixture.table.delete(&row(a, 0, 0)));
+    fixture.table.deliver().await;
+    fixture.table.put(row(500, 0, 0));
+    let rows: usize = stream.try_collect::<Vec<_>>().await.unwrap().iter().map(|b| b.num_rows()).sum();
+    assert_eq!(rows, 20);
+}
+
+#[tokio::test]
+async fn parameters_are_bound_to_a_plan() {
+    let fixture = Fixture::new().await;
+    (0..10).for_each(|a| fixture.table.put(row(a, 1, a)));
+    fixture.table.deliver().await;
+    let plan = fixture
+        .session
+        .plan_parsed(fixture.session.parse("SELECT a FROM t WHERE a > $1 AND b = $2").unwrap())
+        .await
+        .unwrap();
+    let bound = ParamValues::from(vec![ScalarValue::Int64(Some(7)), ScalarValue::Int64(Some(1))]);
+    let batches = fixture.session.stream(plan, Some(bound)).await.unwrap().try_collect::<Vec<_>>().await.unwrap();
+    let mut rows = to_text(&batches);
+    rows.sort();
+    assert_eq!(rows, ["8", "9"]);
+}
+
+#[tokio::test]
+async fn an_evicted_row_is_fetched_by_its_address() {
+    let fixture = Fixture::new().await;
+    let table = &fixture.table;
+    (0..10).for_each(|a| table.put(row(a, 0, a)));
+    table.deliver().await;
+    table.evict();
+    use tarn_query::{HotLookup, HotSource};
+    let view = table.snapshot().unwrap();
+    let key = tarn_types::encode_key(&table.schema, &[Value::Int64(6), Value::Int64(0)]).unwrap();
+    let HotLookup::InLake(address) = view.get(&key).unwrap() else { panic!("not in the lake") };
+    let fetched = fixture.engine.fetch_row(&table.schema, view.version(), address).await.unwrap();
+    assert_eq!(fetched, Some((row(6, 0, 6), address.seqno)));
+
+    let wrong = tarn_types::Address { seqno: tarn_types::SeqNo(99), ..address };
+    let error = fixture.engine.fetch_row(&table.schema, view.version(), wrong).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    let gone = tarn_types::Address { file: tarn_types::FileId(9999), ..address };
+    assert_eq!(fixture.engine.fetch_row(&table.schema, view.version(), gone).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn names_are_those_of_the_catalog() {
+    let fixture = Fixture::new().await;
+    assert_eq!(fixture.rows("SELECT tablet FROM tarn.tablets ORDER BY tablet").await, ["1", "2"]);
+    let sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ('public', 'tarn') ORDER BY 1, 2";
+    assert_eq!(fixture.rows(sql).await, ["public|t", "tarn|tablets"]);
+    let columns = fixture
+        .rows("SELECT column_name FROM information_schema.columns WHERE table_name = 't' ORDER BY ordinal_position")
+        .await;
+    assert_eq!(columns, ["a", "b", "n", "price", "name", "day"]);
+    assert_eq!(fixture.one("SELECT count(*) FROM tarn.public.t").await, "0");
+    assert!(fixture.session.collect("SELECT * FROM nothing").await.is_err());
+    assert!(fixture.session.collect("SELECT __seqno FROM t").await.is_err());
+}
+
+#[tokio::test]
+async fn nothing_writes_or_defines_through_the_engine() {
+    let fixture = Fixture::new().await;
+    for sql in [
+        "CREATE EXTERNAL TABLE f STORED AS CSV LOCATION '/etc/passwd'",
+        "CREATE TABLE x AS SELECT 1",
+        "INSERT INTO t VALUES (1, 1, 1, 1, 'x', NULL)",
+        "COPY (SELECT 1) TO '/tmp/x.parquet'",
+        "DROP TABLE t",
+    ] {
+        let error = match fixture.session.parse(sql) {
+            Ok(statement) => fixture.session.plan_parsed(statement).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), Kind::Invalid, "{sql}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn errors_of_ours_come_out_as_they_went_in() {
+    let fixture = Fixture::new().await;
+    (0..10).for_each(|a| fixture.table.put(row(a, 0, a)));
+    fixture.table.deliver().await;
+    fixture.table.evict();
+    fixture.set("tarn.access_path", "rows").await;
+    let error = fixture.session.collect("SELECT count(*) FROM t").await.unwrap_err();
+    assert!(matches!(&error, tarn_query::Error::AccessPath { path: "rows", .. }), "{error:?}");
+    assert!(error.to_string().contains("SET tarn.access_path = 'auto'"), "{error}");
+    // By key the row engine still answers.
+    assert_eq!(fixture.one("SELECT n FROM t WHERE a = 5 AND b = 0").await, "5");
+}

@@ -1,0 +1,517 @@
+//! A table as the rest of Tarn would keep it, small: hot rows, recent rows, addresses, and lake files with deletion vectors.
+//!
+//! It follows the protocol (deliver, compact, evict) in the plainest way, so that the query side can be held against [`Table::truth`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use parking_lot::Mutex;
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use roaring::RoaringBitmap;
+use tarn_cache::FooterCache;
+use tarn_metastore::{Block, ColumnStats, Commit, CommitKind, File, Memory, Metastore};
+use tarn_query::{
+    Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
+};
+use tarn_types::{
+    Address, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, RowDecoder, SeqNo, TableId,
+    TableOptions, TableSchema, TabletId, Value, Version, encode_cells, encode_key,
+};
+use uuid::Uuid;
+
+pub type Row = Vec<Value>;
+
+/// Rows per row group: small, so that a handful of rows makes several blocks.
+pub const BLOCK_ROWS: usize = 4;
+
+#[derive(Clone)]
+pub struct Table {
+    pub schema: Arc<TableSchema>,
+    state: Arc<Mutex<State>>,
+    metastore: Arc<dyn Metastore>,
+    store: Arc<dyn ObjectStore>,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    seqno: u64,
+    truth: BTreeMap<Vec<u8>, (Row, SeqNo)>,
+    /// Live rows of the engine: the truth without what was evicted.
+    engine: BTreeMap<Vec<u8>, (Row, SeqNo)>,
+    recent: BTreeSet<Vec<u8>>,
+    addresses: BTreeMap<Vec<u8>, Address>,
+    version: u64,
+    cursor: Cursor,
+}
+
+pub fn column(id: u32, name: &str, data_type: DataType) -> Column {
+    Column { id: ColumnId(id), name: name.to_owned(), data_type, nullable: true, default: None }
+}
+
+/// `t (a BIGINT, b BIGINT, n BIGINT, price NUMERIC(15, 2), name TEXT, day DATE, PRIMARY KEY (a, b))`.
+pub fn schema() -> TableSchema {
+    let mut columns = vec![
+        column(1, "a", DataType::Int64),
+        column(2, "b", DataType::Int64),
+        column(3, "n", DataType::Int64),
+        column(4, "price", DataType::Decimal { precision: 15, scale: 2 }),
+        column(5, "name", DataType::Text),
+        column(6, "day", DataType::Date),
+    ];
+    columns[0].nullable = false;
+    columns[1].nullable = false;
+    TableSchema {
+        id: TableId(1),
+        name: "t".to_owned(),
+        columns,
+        key: vec![KeyPart { column_idx: 0, descending: false }, KeyPart { column_idx: 1, descending: false }],
+        n_partition_key: 1,
+        first_tablet: TabletId(1),
+        options: TableOptions { tablets: 2, ..TableOptions::default() },
+    }
+}
+
+/// A row of [`schema`] that its key and one number determine.
+pub fn row(a: i64, b: i64, n: i64) -> Row {
+    let n_or_null = if n % 7 == 3 { Value::Null } else { Value::Int64(n) };
+    let name =
+        if n % 5 == 4 { Value::Null } else { Value::Text(format!("name-{:03}-{}", n, "x".repeat((n % 20) as usize))) };
+    vec![
+        Value::Int64(a),
+        Value::Int64(b),
+        n_or_null,
+        Value::Decimal(i128::from(n) * 25 - 1000),
+        name,
+        Value::Date(9_000 + n as i32),
+    ]
+}
+
+pub fn batch(schema: &TableSchema, rows: &[(Row, SeqNo)]) -> RecordBatch {
+    let arrow = schema.arrow_with_seqno();
+    let mut columns: Vec<ArrayRef> = vec![];
+    for (idx, column) in schema.columns.iter().enumerate() {
+        let parts: Vec<ArrayRef> =
+            rows.iter().map(|(row, _)| row[idx].to_array(&column.data_type, 1).unwrap()).collect();
+        let parts: Vec<&dyn arrow::array::Array> = parts.iter().map(|p| p.as_ref()).collect();
+        columns.push(match parts.is_empty() {
+            true => arrow::array::new_empty_array(arrow.field(idx).data_type()),
+            false => arrow::compute::concat(&parts).unwrap(),
+        });
+    }
+    columns.push(Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, seqno)| seqno.0 as i64))));
+    RecordBatch::try_new(arrow, columns).unwrap()
+}
+
+impl Table {
+    pub async fn new(schema: TableSchema, metastore: Arc<dyn Metastore>, store: Arc<dyn ObjectStore>) -> Table {
+        let schema = metastore.create_table(schema).await.unwrap();
+        Table { schema, state: Arc::default(), metastore, store }
+    }
+
+    fn key(&self, row: &Row) -> Vec<u8> {
+        let values: Vec<Value> = self.schema.key.iter().map(|part| row[part.column_idx].clone()).collect();
+        encode_key(&self.schema, &values).unwrap()
+    }
+
+    pub fn put(&self, row: Row) {
+        let key = self.key(&row);
+        let mut state = self.state.lock();
+        state.seqno += 1;
+        let entry = (row, SeqNo(state.seqno));
+        state.truth.insert(key.clone(), entry.clone());
+        state.engine.insert(key.clone(), entry);
+        state.recent.insert(key);
+    }
+
+    pub fn delete(&self, row: &Row) {
+        let key = self.key(row);
+        let mut state = self.state.lock();
+        state.seqno += 1;
+        state.truth.remove(&key);
+        state.engine.remove(&key);
+        state.recent.insert(key);
+    }
+
+    pub fn truth(&self) -> Vec<Row> {
+        self.state.lock().truth.values().map(|(row, _)| row.clone()).collect()
+    }
+
+    pub fn version(&self) -> u64 {
+        self.state.lock().version
+    }
+
+    /// Delivered rows leave the engine.
+    pub fn evict(&self) {
+        let mut state = self.state.lock();
+        let State { engine, recent, .. } = &mut *state;
+        engine.retain(|key, _| recent.contains(key));
+    }
+
+    /// Recent rows become one file; what they supersede is dead.
+    pub async fn deliver(&self) {
+        let (rows, dead, cursor, version) = {
+            let state = self.state.lock();
+            if state.recent.is_empty() {
+                return;
+            }
+            let rows: Vec<(Vec<u8>, (Row, SeqNo))> =
+                state.recent.iter().filter_map(|key| Some((key.clone(), state.truth.get(key)?.clone()))).collect();
+            let dead: Vec<Address> = state.recent.iter().filter_map(|key| state.addresses.get(key).copied()).collect();
+            let mut cursor = Cursor::default();
+            cursor.set(TabletId(1), SeqNo(state.seqno));
+            (rows, dead, cursor, state.version)
+        };
+        let lake =
+            self.metastore.snapshot(self.schema.id, tarn_metastore::At::Version(Version(version))).await.unwrap();
+        let mut vectors: BTreeMap<FileId, RoaringBitmap> = BTreeMap::new();
+        for address in dead {
+            let vector = || lake.deletion_vectors.get(&address.file).map(|v| v.as_ref().clone()).unwrap_or_default();
+            vectors.entry(address.file).or_insert_with(vector).insert(address.row);
+        }
+        self.commit(rows, vec![], vectors, Some(cursor.clone()), CommitKind::Delivery).await;
+        let mut state = self.state.lock();
+        let State { recent, addresses, truth, .. } = &mut *state;
+        addresses.retain(|key, _| truth.contains_key(key));
+        recent.clear();
+        state.cursor = cursor;
+    }
+
+    /// All files become one, without their dead rows.
+    pub async fn compact(&self) {
+        let (rows, version) = {
+            let state = self.state.lock();
+            // What the lake has at the cursor: delivered rows, also of keys that changed since.
+            (state.addresses.clone(), state.version)
+        };
+        let lake =
+            self.metastore.snapshot(self.schema.id, tarn_metastore::At::Version(Version(version))).await.unwrap();
+        if lake.files.len() < 2 {
+            return;
+        }
+        let mut files = BTreeMap::new();
+        for file in &lake.files {
+            files.insert(file.id, self.read(file).await);
+        }
+        let rows =
+            rows.into_iter().map(|(key, address)| (key, files[&address.file][address.row as usize].clone())).collect();
+        let remove = lake.files.iter().map(|f| f.id).collect();
+        self.commit(rows, remove, BTreeMap::new(), None, CommitKind::Compaction).await;
+    }
+
+    async fn read(&self, file: &File) -> Vec<(Row, SeqNo)> {
+        let bytes = self.store.get(&Path::from(file.path.as_str())).await.unwrap().bytes().await.unwrap();
+        let reader =
+            parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
+        let mut rows = vec![];
+        for batch in reader {
+            let batch = batch.unwrap();
+            for i in 0..batch.num_rows() {
+                let value = |idx: usize, data_type: &DataType| {
+                    Value::from_arrow(batch.column(idx).as_ref(), i, data_type).unwrap()
+                };
+                let row = self.schema.columns.iter().enumerate().map(|(idx, c)| value(idx, &c.data_type)).collect();
+                let Value::Int64(seqno) = value(self.schema.columns.len(), &DataType::Int64) else { panic!("seqno") };
+                rows.push((row, SeqNo(seqno as u64)));
+            }
+        }
+        rows
+    }
+
+    async fn commit(
+        &self,
+        rows: Vec<(Vec<u8>, (Row, SeqNo))>,
+        remove: Vec<FileId>,
+        deletion_vectors: BTreeMap<FileId, RoaringBitmap>,
+        cursor: Option<Cursor>,
+        kind: CommitKind,
+    ) {
+        let mut rows = rows;
+        // Files are sorted by key columns, not by tablet and token.
+        rows.sort_by(|(_, (x, _)), (_, (y, _))| {
+            let part = |part: &KeyPart| x[part.column_idx].cmp_same_type(&y[part.column_idx]);
+            self.schema.key.iter().map(part).find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let id = self.metastore.allocate_files(1).await.unwrap();
+        let mut add = vec![];
+        if !rows.is_empty() {
+            let values: Vec<(Row, SeqNo)> = rows.iter().map(|(_, entry)| entry.clone()).collect();
+            add.push(write_file(&self.schema, id, &values, self.store.as_ref(), BLOCK_ROWS).await);
+        }
+        let commit = Commit {
+            id: Uuid::new_v4(),
+            expected: Version(self.version()),
+            add,
+            remove,
+            deletion_vectors,
+            cursor,
+            kind,
+            at_ms: 0,
+        };
+        let version = self.metastore.commit(self.schema.id, commit).await.unwrap();
+        let mut state = self.state.lock();
+        state.version = version.0;
+        for (idx, (key, (_, seqno))) in rows.into_iter().enumerate() {
+            state.addresses.insert(key, Address { file: id, row: idx as u32, seqno });
+        }
+    }
+}
+
+/// Writes rows in the order given and says what the metastore should know of the file.
+pub async fn write_file(
+    schema: &TableSchema,
+    id: FileId,
+    rows: &[(Row, SeqNo)],
+    store: &dyn ObjectStore,
+    block_rows: usize,
+) -> File {
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(block_rows))
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_data_page_row_count_limit(2)
+        .build();
+    let all = batch(schema, rows);
+    let mut writer = ArrowWriter::try_new(Vec::new(), all.schema(), Some(properties)).unwrap();
+    writer.write(&all).unwrap();
+    let bytes = writer.into_inner().unwrap();
+    let path = format!("{}-{}/hr=2026-11-21-12/{id}.parquet", schema.name, schema.id);
+    let size_bytes = bytes.len() as u64;
+    store.put(&Path::from(path.as_str()), PutPayload::from(bytes)).await.unwrap();
+    let blocks = rows.chunks(block_rows).enumerate().map(|(idx, rows)| Block {
+        row_group: idx as u32,
+        first_row: (idx * block_rows) as u64,
+        n_rows: rows.len() as u64,
+        bytes: 1000,
+        columns: schema
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(c, column)| column_stats(column.id, rows.iter().map(|(row, _)| &row[c])))
+            .collect(),
+    });
+    let blocks = blocks.collect();
+    File {
+        id,
+        path,
+        size_bytes,
+        n_rows: rows.len() as u64,
+        hour: 0,
+        etag: None,
+        blocks,
+        created_version: Version(0),
+        sorted_by_key: true,
+    }
+}
+
+fn column_stats<'a>(column: ColumnId, values: impl Iterator<Item = &'a Value>) -> ColumnStats {
+    let (mut min, mut max): (Option<&Value>, Option<&Value>) = (None, None);
+    let mut null_count = 0;
+    for value in values {
+        if value.is_null() {
+            null_count += 1;
+            continue;
+        }
+        min = Some(min.filter(|m| m.cmp_same_type(value).is_le()).unwrap_or(value));
+        max = Some(max.filter(|m| m.cmp_same_type(value).is_ge()).unwrap_or(value));
+    }
+    ColumnStats { column, min: min.cloned(), max: max.cloned(), exact: true, null_count, bytes: 100 }
+}
+
+impl HotSource for Table {
+    fn schema(&self) -> Arc<TableSchema> {
+        Arc::clone(&self.schema)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
+        Ok(Arc::new(View { schema: Arc::clone(&self.schema), state: self.state.lock().clone() }))
+    }
+}
+
+struct View {
+    schema: Arc<TableSchema>,
+    state: State,
+}
+
+impl View {
+    fn decode(
+        &self,
+        rows: Vec<(&Vec<u8>, &(Row, SeqNo))>,
+        projection: Option<&[usize]>,
+        with_seqno: bool,
+    ) -> RecordBatch {
+        let mut decoder = RowDecoder::new(&self.schema, projection, with_seqno);
+        for (key, (row, seqno)) in rows {
+            decoder.push(key, &encode_cells(&self.schema, row).unwrap(), *seqno).unwrap();
+        }
+        decoder.finish().unwrap()
+    }
+
+    fn live_recent(&self) -> Vec<(&Vec<u8>, &(Row, SeqNo))> {
+        self.state.recent.iter().filter_map(|key| self.state.truth.get_key_value(key)).collect()
+    }
+}
+
+impl HotView for View {
+    fn version(&self) -> Version {
+        Version(self.state.version)
+    }
+
+    fn position(&self) -> &Cursor {
+        &self.state.cursor
+    }
+
+    fn recent_rows(&self) -> u64 {
+        self.live_recent().len() as u64
+    }
+
+    fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+        // Several small batches, as the real thing has them.
+        Ok(self.live_recent().chunks(3).map(|rows| self.decode(rows.to_vec(), projection, with_seqno)).collect())
+    }
+
+    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
+        let mut hidden: BTreeMap<FileId, RoaringBitmap> = BTreeMap::new();
+        for address in self.state.recent.iter().filter_map(|key| self.state.addresses.get(key)) {
+            hidden.entry(address.file).or_default().insert(address.row);
+        }
+        Ok(Arc::new(hidden))
+    }
+
+    fn get(&self, key: &[u8]) -> Result<HotLookup> {
+        let State { truth, engine, recent, addresses, .. } = &self.state;
+        let row = engine.get(key).or_else(|| truth.get(key).filter(|_| recent.contains(key)));
+        Ok(match (row, addresses.get(key)) {
+            (Some((row, seqno)), _) => {
+                HotLookup::Row { cells: Bytes::from(encode_cells(&self.schema, row).unwrap()), seqno: *seqno }
+            }
+            (None, Some(address)) if !recent.contains(key) => HotLookup::InLake(*address),
+            _ => HotLookup::Absent,
+        })
+    }
+
+    fn scan(&self, prefix: Option<Vec<u8>>, projection: Option<&[usize]>, with_seqno: bool) -> RowBatches {
+        let prefix = prefix.unwrap_or_default();
+        let rows: Vec<_> = self.state.engine.iter().filter(|(key, _)| key.starts_with(&prefix)).collect();
+        let batches: Vec<Result<RecordBatch>> =
+            rows.chunks(5).map(|rows| Ok(self.decode(rows.to_vec(), projection, with_seqno))).collect();
+        Box::new(batches.into_iter())
+    }
+
+    fn rows_complete(&self) -> bool {
+        self.state.engine.len() == self.state.truth.len()
+    }
+}
+
+struct Tables(Vec<Table>);
+
+impl HotCatalog for Tables {
+    fn tables(&self) -> Vec<Arc<TableSchema>> {
+        self.0.iter().map(|table| Arc::clone(&table.schema)).collect()
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
+        self.0.iter().find(|table| table.schema.name == name).map(|table| Arc::new(table.clone()) as _)
+    }
+}
+
+struct OneSystemTable;
+
+#[async_trait]
+impl SystemTables for OneSystemTable {
+    fn names(&self) -> Vec<String> {
+        vec!["tablets".to_owned()]
+    }
+
+    async fn table(&self, _: &str) -> Result<RecordBatch> {
+        Ok(RecordBatch::try_from_iter([("tablet", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef)]).unwrap())
+    }
+}
+
+/// An engine over one table of [`schema`].
+pub struct Fixture {
+    pub table: Table,
+    pub engine: Engine,
+    pub session: Session,
+}
+
+impl Fixture {
+    pub async fn new() -> Fixture {
+        Fixture::with(schema()).await
+    }
+
+    pub async fn with(schema: TableSchema) -> Fixture {
+        let metastore: Arc<dyn Metastore> = Arc::new(Memory::new(Arc::new(ManualClock::default())));
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let table = Table::new(schema, Arc::clone(&metastore), Arc::clone(&store)).await;
+        let engine = Engine::new(
+            Options::default(),
+            metastore,
+            store,
+            Arc::new(FooterCache::new(16 << 20)),
+            Arc::new(Tables(vec![table.clone()])),
+            Arc::new(OneSystemTable),
+        )
+        .unwrap();
+        let session = engine.session();
+        Fixture { table, engine, session }
+    }
+
+    /// Rows as text, one string a row, in the order they came.
+    pub async fn rows(&self, sql: &str) -> Vec<String> {
+        let batches = self.session.collect(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        to_text(&batches)
+    }
+
+    /// As [`Fixture::rows`], sorted.
+    pub async fn sorted(&self, sql: &str) -> Vec<String> {
+        let mut rows = self.rows(sql).await;
+        rows.sort();
+        rows
+    }
+
+    pub async fn one(&self, sql: &str) -> String {
+        let rows = self.rows(sql).await;
+        assert_eq!(rows.len(), 1, "{sql}");
+        rows.into_iter().next().unwrap()
+    }
+
+    pub async fn set(&self, name: &str, value: &str) {
+        self.session.collect(&format!("SET {name} = '{value}'")).await.unwrap();
+    }
+
+    /// The physical plan as text.
+    pub async fn explain(&self, sql: &str) -> String {
+        let statement = self.session.parse(sql).unwrap();
+        let plan = self.session.plan_parsed(statement).await.unwrap();
+        let (physical, _) = self.session.physical(&plan).await.unwrap();
+        datafusion::physical_plan::displayable(physical.as_ref()).indent(false).to_string()
+    }
+}
+
+pub fn to_text(batches: &[RecordBatch]) -> Vec<String> {
+    let options = FormatOptions::default().with_null("NULL");
+    let mut rows = vec![];
+    for batch in batches {
+        let columns: Vec<ArrayFormatter<'_>> =
+            batch.columns().iter().map(|c| ArrayFormatter::try_new(c, &options).unwrap()).collect();
+        rows.extend(
+            (0..batch.num_rows()).map(|i| columns.iter().map(|c| c.value(i).to_string()).collect::<Vec<_>>().join("|")),
+        );
+    }
+    rows
+}
+
+/// A model row as [`to_text`] shows it.
+pub fn row_text(schema: &TableSchema, row: &Row) -> String {
+    let shown = |(value, column): (&Value, &Column)| {
+        if value.is_null() { "NULL".to_owned() } else { value.to_display(&column.data_type) }
+    };
+    row.iter().zip(&schema.columns).map(shown).collect::<Vec<_>>().join("|")
+}
