@@ -119,6 +119,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The example of `docs/formats/rows.md`.
+    #[test]
+    fn the_documented_bytes() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let cursor: Cursor = [(TabletId(5), SeqNo(257))].into_iter().collect();
+        assert_eq!(hex(&marker_key(TableId(3))), "0000000000000003");
+        assert_eq!(hex(&encode_marker(Version(2), &cursor)), "01020000000000000001000000050000000101000000000000");
+        assert_eq!(hex(&applied_key(TabletId(5))), "6100000005");
+        assert_eq!(hex(&encode_applied(SeqNo(258))), "010201000000000000");
+        assert_eq!(hex(&evicted_key(TableId(3))), "6500000003");
+    }
+
     proptest! {
         #[test]
         fn a_marker_survives_and_a_cut_one_is_corrupt(version: u64, positions: Vec<(u32, u64)>, cut in 0usize..200) {

@@ -7,6 +7,38 @@
 //! - [`Changes`]: the table's [`tarn_feed::ChangeLog`].
 //!
 //! Who keeps the log, who agrees on its entries and what a lake file is are other rooms' business.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tarn_rows::{Lookup, MemoryEngine, Outcome, Table};
+//! use tarn_types::{BatchBuilder, Column, ColumnId, DataType, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema};
+//! use tarn_types::{TabletId, Value, encode_cells, encode_key};
+//!
+//! let column = |id, name: &str| Column { id: ColumnId(id), name: name.into(), data_type: DataType::Int64, nullable: false, default: None };
+//! let schema = Arc::new(TableSchema {
+//!     id: TableId(1),
+//!     name: "t".into(),
+//!     columns: vec![column(1, "id"), column(2, "v")],
+//!     key: vec![KeyPart { column_idx: 0, descending: false }],
+//!     n_partition_key: 1,
+//!     first_tablet: TabletId(1),
+//!     options: TableOptions::default(),
+//! });
+//! let table = Table::open(Arc::new(MemoryEngine::new()), schema.clone(), Arc::new(ManualClock::new(0)))?;
+//! table.finish_replay()?; // there is no log yet
+//!
+//! let key = encode_key(&schema, &[Value::Int64(7)])?;
+//! let mut batch = BatchBuilder::new(&schema, TabletId(1));
+//! batch.put(&key, &encode_cells(&schema, &[Value::Int64(7), Value::Int64(42)])?, None);
+//! let outcome = table.apply(SeqNo(1), &batch.finish())?; // after the log has made it durable
+//! assert_eq!(outcome, Outcome::Applied { affected: 1 });
+//!
+//! let snapshot = table.snapshot()?; // one moment: keys, recent rows, and which lake rows they hide
+//! assert!(matches!(snapshot.get(&key)?, Lookup::Row { seqno: SeqNo(1), .. }));
+//! assert_eq!(snapshot.recent(None, false)?[0].num_rows(), 1);
+//! assert!(snapshot.hidden()?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod changes;
