@@ -3,7 +3,8 @@
 //! Errors of ours travel through DataFusion as `External` and come out as they went in.
 
 use datafusion::error::DataFusionError;
-use tarn_types::{Kind, Version};
+use tarn_metastore::At;
+use tarn_types::Kind;
 
 /// Result of a query.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -34,12 +35,12 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The metastore failed.
-    #[error("read the files of {table} at version {version}: {source}")]
+    #[error("read the files of {table} at {at:?}: {source}")]
     Metastore {
         /// Table name.
         table: String,
-        /// The version that was asked for.
-        version: Version,
+        /// What was asked for.
+        at: At,
         /// What the metastore said.
         source: tarn_metastore::Error,
     },

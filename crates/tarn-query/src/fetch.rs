@@ -5,10 +5,11 @@ use object_store::path::Path;
 use parquet::arrow::ParquetRecordBatchStreamBuilder;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection, RowSelector};
 use tarn_cache::FooterKey;
+use tarn_metastore::At;
 use tarn_types::{Address, DataType, SEQNO_COLUMN, SeqNo, TableSchema, Value, Version};
 
 use crate::engine::Engine;
-use crate::snapshot::lake_version;
+use crate::snapshot::lake_at;
 use crate::{Error, Result};
 
 impl Engine {
@@ -23,7 +24,7 @@ impl Engine {
         version: Version,
         address: Address,
     ) -> Result<Option<(Vec<Value>, SeqNo)>> {
-        let lake = lake_version(self.lake().metastore.as_ref(), table.id, &table.name, version).await?;
+        let lake = lake_at(self.lake().metastore.as_ref(), table, At::Version(version)).await?;
         let Some(file) = lake.file(address.file) else { return Ok(None) };
         let corrupt = |what: String| Error::Corrupt { what: format!("row {} of {}: {what}", address.row, file.path) };
         let row = u64::from(address.row);

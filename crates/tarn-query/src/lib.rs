@@ -44,7 +44,7 @@ pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use hot::{HotCatalog, HotLookup, HotSource, HotView, RowBatches};
 pub use keyed::Keyed;
-pub use settings::{AccessPath, Settings};
+pub use settings::{AccessPath, AsOf, Settings};
 pub use values::sql_schema;
 
 /// The SQL engine, for callers that work with plans and its errors.

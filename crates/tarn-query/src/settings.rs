@@ -1,11 +1,12 @@
-//! What may a session set? `SET tarn.access_path = 'lake'`, `SET tarn.as_of_version = 17`.
+//! What may a session set? `SET tarn.access_path = 'lake'`, `SET tarn.as_of_version = 17`,
+//! `SET tarn.as_of_time = '2026-11-21 12:00:00Z'`.
 
 use std::any::Any;
 use std::fmt;
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::DataFusionError;
-use tarn_types::Version;
+use tarn_types::{DataType, Value, Version};
 
 /// How tables are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,15 +35,25 @@ impl fmt::Display for AccessPath {
 pub struct Settings {
     /// `auto` | `rows` | `lake`; default `auto`.
     pub access_path: AccessPath,
-    /// Read the lake alone at this version; default none: the newest state of everything.
-    pub as_of_version: Option<Version>,
+    /// Read the lake alone at a place in its past; default none: the newest state of everything. Set by `as_of_version` or
+    /// `as_of_time`; setting one unsets the other.
+    pub as_of: Option<AsOf>,
+}
+
+/// A place in the past of every table's lake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AsOf {
+    /// Version of each table that is read.
+    Version(Version),
+    /// Milliseconds since the Unix epoch: the newest version committed by then.
+    Time(i64),
 }
 
 impl ConfigExtension for Settings {
     const PREFIX: &'static str = "tarn";
 }
 
-const NAMES: &str = "access_path, as_of_version";
+const NAMES: &str = "access_path, as_of_version, as_of_time";
 
 impl ExtensionOptions for Settings {
     fn as_any(&self) -> &dyn Any {
@@ -68,15 +79,19 @@ impl ExtensionOptions for Settings {
                     _ => return bad("auto, rows or lake"),
                 };
             }
-            "as_of_version" => {
-                self.as_of_version = match value.to_ascii_lowercase().as_str() {
-                    "" | "none" | "latest" | "default" => None,
-                    number => match number.parse() {
-                        Ok(version) => Some(Version(version)),
-                        Err(_) => return bad("a version number or 'latest'"),
-                    },
-                };
+            "as_of_version" | "as_of_time"
+                if matches!(value.to_ascii_lowercase().as_str(), "" | "none" | "latest" | "default") =>
+            {
+                self.as_of = None;
             }
+            "as_of_version" => match value.parse() {
+                Ok(version) => self.as_of = Some(AsOf::Version(Version(version))),
+                Err(_) => return bad("a version number or 'latest'"),
+            },
+            "as_of_time" => match Value::parse(&DataType::TimestampTz, value) {
+                Ok(Value::Timestamp(micros)) => self.as_of = Some(AsOf::Time(micros.div_euclid(1000))),
+                _ => return bad("a timestamp, UTC unless it has a zone, or 'latest'"),
+            },
             _ => return Err(DataFusionError::Configuration(format!("unknown setting tarn.{key}, known are: {NAMES}"))),
         }
         Ok(())
@@ -91,8 +106,19 @@ impl ExtensionOptions for Settings {
             },
             ConfigEntry {
                 key: format!("{}.as_of_version", Self::PREFIX),
-                value: self.as_of_version.map(|v| v.0.to_string()),
+                value: match self.as_of {
+                    Some(AsOf::Version(version)) => Some(version.0.to_string()),
+                    _ => None,
+                },
                 description: "read the lake alone at this version of each table",
+            },
+            ConfigEntry {
+                key: format!("{}.as_of_time", Self::PREFIX),
+                value: match self.as_of {
+                    Some(AsOf::Time(ms)) => Some(Value::Timestamp(ms * 1000).to_display(&DataType::TimestampTz)),
+                    _ => None,
+                },
+                description: "read the lake alone as it was at this time",
             },
         ]
     }
@@ -107,11 +133,13 @@ mod tests {
         let mut settings = Settings::default();
         settings.set("access_path", "LAKE").unwrap();
         settings.set("as_of_version", "17").unwrap();
-        assert_eq!((settings.access_path, settings.as_of_version), (AccessPath::Lake, Some(Version(17))));
+        assert_eq!((settings.access_path, settings.as_of), (AccessPath::Lake, Some(AsOf::Version(Version(17)))));
+        settings.set("as_of_time", "1970-01-01 00:00:01.5+00").unwrap();
+        assert_eq!(settings.as_of, Some(AsOf::Time(1500)));
         settings.set("as_of_version", "latest").unwrap();
-        assert_eq!(settings.as_of_version, None);
+        assert_eq!(settings.as_of, None);
         assert!(settings.set("access_path", "fast").unwrap_err().to_string().contains("auto, rows or lake"));
         assert!(settings.set("as_of_version", "-1").unwrap_err().to_string().contains("version number"));
-        assert!(settings.set("speed", "1").unwrap_err().to_string().contains("access_path, as_of_version"));
+        assert!(settings.set("speed", "1").unwrap_err().to_string().contains(NAMES));
     }
 }

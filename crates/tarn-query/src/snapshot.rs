@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tarn_metastore::{At, Metastore, TableVersion};
-use tarn_types::{TableId, Version};
+use tarn_types::{TableId, TableSchema};
 
 use crate::hot::{HotSource, HotView};
 use crate::{Error, Result};
@@ -33,16 +33,8 @@ impl Snapshots {
     }
 }
 
-/// The files of a table at exactly `version`.
-pub(crate) async fn lake_version(
-    metastore: &dyn Metastore,
-    table: TableId,
-    name: &str,
-    version: Version,
-) -> Result<Arc<TableVersion>> {
-    metastore.snapshot(table, At::Version(version)).await.map_err(|source| Error::Metastore {
-        table: name.to_owned(),
-        version,
-        source,
-    })
+/// The files of a table at a place in its past, or at exactly the version that a view names.
+pub(crate) async fn lake_at(metastore: &dyn Metastore, table: &TableSchema, at: At) -> Result<Arc<TableVersion>> {
+    let failed = |source| Error::Metastore { table: table.name.clone(), at, source };
+    metastore.snapshot(table.id, at).await.map_err(failed)
 }

@@ -27,7 +27,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
 use tarn_metastore::prune::Predicate;
-use tarn_metastore::{Metastore, TableVersion};
+use tarn_metastore::{At, Metastore, TableVersion};
 use tarn_types::{RowDecoder, TableSchema, Value, Version, encode_key, encode_partition_prefix, tablet_prefix};
 
 use crate::files::{Counts, Hidden, lake_files, single_row};
@@ -36,8 +36,8 @@ use crate::hot_exec::{RecentExec, RowsExec};
 use crate::predicate::{equalities, predicates};
 use crate::reader::Readers;
 use crate::scan::{Access, TarnScan};
-use crate::settings::{AccessPath, Settings};
-use crate::snapshot::{Snapshots, lake_version};
+use crate::settings::{AccessPath, AsOf, Settings};
+use crate::snapshot::{Snapshots, lake_at};
 use crate::values::{sql_schema, to_scalar};
 use crate::{Error, Result};
 
@@ -81,8 +81,8 @@ impl TarnTable {
         }
     }
 
-    async fn version(&self, version: Version) -> Result<Arc<TableVersion>> {
-        lake_version(self.lake.metastore.as_ref(), self.table.id, &self.table.name, version).await
+    async fn lake(&self, at: At) -> Result<Arc<TableVersion>> {
+        lake_at(self.lake.metastore.as_ref(), &self.table, at).await
     }
 }
 
@@ -154,9 +154,12 @@ struct Scan<'a> {
 impl Scan<'_> {
     async fn plan(&self, state: &dyn Session, settings: &Settings) -> Result<Arc<dyn ExecutionPlan>> {
         let table = &self.table.table;
-        if let Some(version) = settings.as_of_version {
-            let lake = self.table.version(version).await?;
-            return self.lake(&lake, None, format!("as of version {version}"));
+        if let Some(as_of) = settings.as_of {
+            let (at, why) = match as_of {
+                AsOf::Version(version) => (At::Version(version), "forced by tarn.as_of_version"),
+                AsOf::Time(ms) => (At::Time(ms), "forced by tarn.as_of_time"),
+            };
+            return self.lake(&*self.table.lake(at).await?, None, why.to_owned());
         }
         let view = self.table.view(state)?;
         let forced = settings.access_path;
@@ -179,7 +182,7 @@ impl Scan<'_> {
                 Ok(self.rows(&view, "rows", "forced by tarn.access_path".to_owned(), prefixes))
             }
             AccessPath::Lake | AccessPath::Auto => {
-                let lake = self.table.version(view.version()).await?;
+                let lake = self.table.lake(At::Version(view.version())).await?;
                 let why = match forced {
                     AccessPath::Lake => "forced by tarn.access_path".to_owned(),
                     _ => self.why_lake(view.as_ref()),
@@ -199,8 +202,8 @@ impl Scan<'_> {
                 .map(|p| table.columns[p.column_idx].name.as_str())
                 .collect::<Vec<_>>()
         };
-        if table.options.append_only {
-            "append-only tables have no rows by key".to_owned()
+        if table.options.append_only || table.key.is_empty() {
+            "the table has no rows by key".to_owned()
         } else if self.partition_prefix(&equalities(&self.predicates, table)).is_some() && !view.rows_complete() {
             "one partition key, but rows were evicted".to_owned()
         } else {
@@ -272,7 +275,7 @@ impl Scan<'_> {
         let access = |why: &str| self.access("point", why.to_owned(), view.version());
         match view.get(key)? {
             HotLookup::InLake(address) => {
-                let lake = self.table.version(view.version()).await?;
+                let lake = self.table.lake(At::Version(view.version())).await?;
                 let file = lake.file(address.file).ok_or_else(|| Error::Corrupt {
                     what: format!(
                         "address of a row of {} names file {}, which version {} does not have",

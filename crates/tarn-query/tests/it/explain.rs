@@ -1,6 +1,8 @@
 //! Does the plan say what it does, and does it do no more than it must?
 
-use crate::fixture::{Fixture, row};
+use tarn_types::{DataType, Value};
+
+use crate::fixture::{Fixture, column, row, schema};
 
 async fn mixed() -> Fixture {
     let fixture = Fixture::new().await;
@@ -98,4 +100,51 @@ async fn filters_thresholds_and_orders_reach_the_files() {
     assert!(parquet.contains("projection=[a]") || parquet.contains("projection=[a, price]"), "{plan}");
     // Nothing filters twice: the one filter left is that of the recent rows.
     assert_eq!(plan.matches("FilterExec").count(), 1, "{plan}");
+}
+
+#[tokio::test]
+async fn times_prune_however_they_are_written() {
+    let mut schema = schema();
+    schema.columns.push(column(7, "at", DataType::Timestamp));
+    schema.columns.push(column(8, "at_tz", DataType::TimestampTz));
+    let fixture = Fixture::with(schema).await;
+    let first = 1_700_000_000_000_000; // 2023-11-14 22:13:20
+    for a in 0..40 {
+        let at = Value::Timestamp(first + a * 86_400_000_000);
+        fixture.table.put([row(a, 0, a), vec![at.clone(), at]].concat());
+    }
+    fixture.table.deliver().await;
+    for condition in [
+        "at >= '2023-12-20 22:13:20'",
+        "at >= TIMESTAMP '2023-12-20 22:13:20'",
+        "at >= DATE '2023-12-20'",
+        "at_tz >= '2023-12-20 22:13:20Z'",
+        "at_tz >= TIMESTAMP '2023-12-20 22:13:20'",
+        "at_tz >= TIMESTAMPTZ '2023-12-20 22:13:20+00'",
+        "at_tz > TIMESTAMPTZ '2023-12-24 00:00:00Z' - INTERVAL '4 days'",
+        "at BETWEEN '2023-12-20 22:13:20' AND '2024-12-31'",
+        "day >= DATE '1970-01-01' + 9036",
+        "n + 0 >= 36 AND n >= 36",
+    ] {
+        let plan = fixture.explain(&format!("SELECT * FROM t WHERE {condition}")).await;
+        assert!(plan.contains("blocks=1/10"), "{condition}\n{plan}");
+    }
+}
+
+#[tokio::test]
+async fn settings_are_shown() {
+    let fixture = mixed().await;
+    fixture.set("tarn.access_path", "lake").await;
+    assert_eq!(fixture.rows("SHOW tarn.access_path").await, ["tarn.access_path|lake"]);
+    assert!(
+        fixture
+            .session
+            .collect("SET tarn.access_path = 'fast'")
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("auto, rows or lake")
+    );
+    assert!(fixture.session.collect("SET tarn.speed = 'fast'").await.unwrap_err().to_string().contains("access_path"));
+    assert_eq!(fixture.one("SELECT round(1.26, 1), abs(-3)").await, "1.3|3");
 }

@@ -147,6 +147,8 @@ async fn as_of_reads_the_lake_alone_at_a_version() {
     assert_eq!(fixture.one("SELECT count(*), min(a) FROM t").await, "7|3");
     fixture.set("tarn.as_of_version", "latest").await;
     assert_eq!(fixture.one("SELECT count(*) FROM t").await, "8");
+    fixture.set("tarn.as_of_time", "2030-01-01 00:00:00Z").await;
+    assert_eq!(fixture.one("SELECT count(*) FROM t").await, "7");
     fixture.set("tarn.as_of_version", "99").await;
     let error = fixture.session.collect("SELECT count(*) FROM t").await.unwrap_err();
     assert!(error.to_string().contains("99"), "{error}");
