@@ -9,18 +9,26 @@ use std::sync::Arc;
 use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
+use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SortOrderPushdownResult};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, SortOrderPushdownResult,
+};
 
 use crate::files::Counts;
 
@@ -34,11 +42,13 @@ pub(crate) struct Access {
     pub version: u64,
     pub counts: Counts,
     pub recent_rows: u64,
+    /// Columns by which the rows of every file are sorted, and whether descending; key columns, which have no NULL.
+    pub sorted_by: Vec<(String, bool)>,
 }
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Access { table, path, why, version, counts, recent_rows } = self;
+        let Access { table, path, why, version, counts, recent_rows, .. } = self;
         write!(f, "table={table}, access_path={path}, why={why:?}, version={version}")?;
         if *path == "lake" {
             write!(
@@ -187,27 +197,99 @@ impl ExecutionPlan for TarnScan {
         Ok(FilterPushdownPropagation::if_all(result))
     }
 
-    /// A union stops an order, though its files could still be read in it: then a top-k has its threshold early and skips the rest.
+    /// Rows of files are in key order already: an order by the key needs no sort. Any other order sets in which order files are read, so
+    /// that a top-k has its threshold early and skips the rest; a union would stop that, hence its inputs are asked one by one.
     fn try_pushdown_sort(&self, order: &[PhysicalSortExpr]) -> Result<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
-        match self.input.downcast_ref::<UnionExec>() {
-            None => self.input.try_pushdown_sort(order)?.try_map(|input| Ok(self.over(input))),
-            Some(union) => {
-                let mut ordered = false;
-                let mut inputs = vec![];
-                for input in union.inputs() {
-                    inputs.push(match input.try_pushdown_sort(order)? {
-                        SortOrderPushdownResult::Exact { inner } | SortOrderPushdownResult::Inexact { inner } => {
-                            ordered = true;
-                            inner
-                        }
-                        SortOrderPushdownResult::Unsupported => Arc::clone(input),
-                    });
-                }
-                match ordered {
-                    true => Ok(SortOrderPushdownResult::Inexact { inner: self.over(UnionExec::try_new(inputs)?) }),
-                    false => Ok(SortOrderPushdownResult::Unsupported),
-                }
-            }
+        let union = self.input.downcast_ref::<UnionExec>();
+        let inputs = union.map_or(std::slice::from_ref(&self.input), |union| union.inputs().as_slice());
+        if let Some(sorted) = self.in_key_order(inputs, order) {
+            return Ok(SortOrderPushdownResult::Exact { inner: self.over(UnionExec::try_new(sorted)?) });
         }
+        let mut ordered = false;
+        let mut pushed = vec![];
+        for input in inputs {
+            pushed.push(match input.try_pushdown_sort(order)? {
+                SortOrderPushdownResult::Exact { inner } | SortOrderPushdownResult::Inexact { inner } => {
+                    ordered = true;
+                    inner
+                }
+                SortOrderPushdownResult::Unsupported => Arc::clone(input),
+            });
+        }
+        match ordered {
+            true => Ok(SortOrderPushdownResult::Inexact { inner: self.over(UnionExec::try_new(pushed)?) }),
+            false => Ok(SortOrderPushdownResult::Unsupported),
+        }
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        None
+    }
+
+    /// Each partition gives at most `limit` rows; nothing if there are several, whose limit is that of their merge.
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let limit = limit?;
+        let limited = |input: &Arc<dyn ExecutionPlan>| -> Arc<dyn ExecutionPlan> {
+            input.with_fetch(Some(limit)).unwrap_or_else(|| Arc::new(LocalLimitExec::new(Arc::clone(input), limit)))
+        };
+        let input = match self.input.downcast_ref::<UnionExec>() {
+            None => limited(&self.input),
+            Some(union) => UnionExec::try_new(union.inputs().iter().map(limited).collect()).ok()?,
+        };
+        Some(self.over(input))
+    }
+}
+
+/// Above this many pieces, whose readers are open at the same time, merging them costs more memory than a sort.
+const MAX_MERGED_PIECES: usize = 16;
+
+impl TarnScan {
+    /// The inputs with their rows in `order`, when it is the order of the key: a partition for every piece of a file, the rest sorted.
+    fn in_key_order(
+        &self,
+        inputs: &[Arc<dyn ExecutionPlan>],
+        order: &[PhysicalSortExpr],
+    ) -> Option<Vec<Arc<dyn ExecutionPlan>>> {
+        let mut n_partitions = 0;
+        let mut sorted: Vec<Arc<dyn ExecutionPlan>> = vec![];
+        for input in inputs {
+            let files = input.downcast_ref::<DataSourceExec>();
+            sorted.push(match files.and_then(|files| files.data_source().downcast_ref::<FileScanConfig>()) {
+                Some(files) => Arc::new(self.files_in_key_order(files, order)?),
+                None => Arc::new(
+                    SortExec::new(LexOrdering::new(order.iter().cloned())?, Arc::clone(input))
+                        .with_preserve_partitioning(true),
+                ),
+            });
+            n_partitions += sorted.last()?.output_partitioning().partition_count();
+        }
+        // A single partition was sorted as a whole: it must stay one. Several are merged above.
+        let merged = self.input.output_partitioning().partition_count() > 1;
+        (merged || n_partitions == 1).then_some(sorted)
+    }
+
+    fn files_in_key_order(&self, files: &FileScanConfig, order: &[PhysicalSortExpr]) -> Option<DataSourceExec> {
+        let pieces: Vec<PartitionedFile> = files.file_groups.iter().flat_map(|group| group.iter().cloned()).collect();
+        if order.len() > self.access.sorted_by.len() || pieces.len() > MAX_MERGED_PIECES {
+            return None;
+        }
+        let projection = files.file_source().projection()?;
+        let mut stored = vec![];
+        for (wanted, (name, descending)) in order.iter().zip(&self.access.sorted_by) {
+            let output = wanted.expr.downcast_ref::<Column>()?;
+            let column = projection.as_ref().get(output.index())?.expr.downcast_ref::<Column>()?;
+            if column.name() != name || wanted.options.descending != *descending {
+                return None;
+            }
+            stored.push(PhysicalSortExpr::new(Arc::new(column.clone()), wanted.options));
+        }
+        let config = FileScanConfigBuilder::from(files.clone())
+            .with_file_groups(pieces.into_iter().map(|piece| FileGroup::new(vec![piece])).collect())
+            .with_output_ordering(vec![LexOrdering::new(stored)?])
+            .with_preserve_order(true)
+            .build();
+        let scan = DataSourceExec::new(Arc::new(config));
+        let satisfied = scan.properties().equivalence_properties().ordering_satisfy(order.iter().cloned());
+        satisfied.is_ok_and(|satisfied| satisfied).then_some(scan)
     }
 }

@@ -329,7 +329,11 @@ impl Scan<'_> {
         let files =
             lake_files(&self.table.table, &self.table.schema, lake, &hidden, &self.predicates, self.partitions)?;
         let recent_rows = view.map_or(0, HotView::recent_rows);
-        let access = Access { counts: files.counts, recent_rows, ..self.access("lake", why, lake.version) };
+        let sorted_by = match lake.files.iter().all(|file| file.sorted_by_key) {
+            true => self.key_order(),
+            false => vec![],
+        };
+        let access = Access { counts: files.counts, recent_rows, sorted_by, ..self.access("lake", why, lake.version) };
 
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];
         if !files.groups.is_empty() {
@@ -345,6 +349,11 @@ impl Scan<'_> {
             inputs.push(Arc::new(RecentExec::new(vec![], Arc::clone(&self.schema), 1)));
         }
         Ok(Arc::new(TarnScan::new(UnionExec::try_new(inputs)?, access)))
+    }
+
+    fn key_order(&self) -> Vec<(String, bool)> {
+        let table = &self.table.table;
+        table.key.iter().map(|part| (table.columns[part.column_idx].name.clone(), part.descending)).collect()
     }
 
     fn parquet(
@@ -374,6 +383,7 @@ impl Scan<'_> {
             version: version.0,
             counts: Counts::default(),
             recent_rows: 0,
+            sorted_by: vec![],
         }
     }
 }

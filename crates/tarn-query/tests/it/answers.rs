@@ -25,6 +25,12 @@ async fn a_top_k_keeps_duplicates_of_its_last_value() {
         keys.dedup();
         assert_eq!(keys.len(), 12, "no row twice: {rows:?}");
     }
+    let rows = fixture.rows("SELECT a, n FROM t WHERE n <> 1 ORDER BY a LIMIT 5").await;
+    assert_eq!(rows, ["0|0", "2|2", "4|0", "6|2", "8|0"]);
+    let rows = fixture.rows("SELECT n AS a FROM t WHERE n > 0 ORDER BY a LIMIT 2").await;
+    assert_eq!(rows, ["1", "1"]);
+    let all = fixture.rows("SELECT a FROM t ORDER BY a").await;
+    assert_eq!(all, (0..40).map(|a| a.to_string()).collect::<Vec<_>>());
     let rows = fixture.rows("SELECT a FROM t ORDER BY a DESC LIMIT 5").await;
     assert_eq!(rows, ["39", "38", "37", "36", "35"]);
     let rows = fixture.rows("SELECT n FROM t ORDER BY n NULLS FIRST, a LIMIT 11").await;

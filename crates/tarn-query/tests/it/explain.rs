@@ -89,9 +89,9 @@ async fn counts_and_bounds_come_from_metadata() {
 #[tokio::test]
 async fn filters_thresholds_and_orders_reach_the_files() {
     let fixture = mixed().await;
-    let plan = fixture.explain("SELECT a FROM t WHERE price < 3 ORDER BY a LIMIT 2").await;
+    let plan = fixture.explain("SELECT a FROM t WHERE price < 3 ORDER BY n LIMIT 2").await;
     let parquet = plan.lines().find(|line| line.contains("DataSourceExec")).unwrap();
-    for part in ["predicate=price", "DynamicFilter", "sort_order_for_reorder=[a"] {
+    for part in ["predicate=price", "DynamicFilter", "sort_order_for_reorder=[n"] {
         assert!(parquet.contains(part), "{part} in\n{plan}");
     }
     // Only columns that are asked for leave the file scan; the filter's own column stays inside.
@@ -147,4 +147,27 @@ async fn settings_are_shown() {
     );
     assert!(fixture.session.collect("SET tarn.speed = 'fast'").await.unwrap_err().to_string().contains("access_path"));
     assert_eq!(fixture.one("SELECT round(1.26, 1), abs(-3)").await, "1.3|3");
+}
+
+#[tokio::test]
+async fn an_order_by_the_key_sorts_only_recent_rows() {
+    let fixture = mixed().await;
+    for sql in ["SELECT * FROM t ORDER BY a LIMIT 2", "SELECT b, a FROM t WHERE n > 5 ORDER BY a, b LIMIT 2"] {
+        let plan = fixture.explain(sql).await;
+        assert_eq!(plan.matches("SortExec").count(), 1, "{plan}");
+        let parquet = plan.lines().find(|line| line.contains("DataSourceExec")).unwrap();
+        assert!(parquet.contains("limit=2") && parquet.contains("output_ordering=[a"), "{plan}");
+    }
+    fixture.table.deliver().await;
+    let plan = fixture.explain("SELECT * FROM t ORDER BY a LIMIT 2").await;
+    assert!(!plan.contains("SortExec"), "{plan}");
+    // Neither another direction nor another column by the same name is the key's order.
+    for sql in [
+        "SELECT * FROM t ORDER BY a DESC LIMIT 2",
+        "SELECT n AS a FROM t ORDER BY a LIMIT 2",
+        "SELECT * FROM t ORDER BY b LIMIT 2",
+    ] {
+        let plan = fixture.explain(sql).await;
+        assert!(plan.contains("SortExec"), "{sql}\n{plan}");
+    }
 }

@@ -84,6 +84,9 @@ async fn check(fixture: &Fixture, path: &str) {
     assert_eq!(fixture.rows("SELECT a, b FROM t ORDER BY price, a, b LIMIT 4").await, top, "{}", context("top 4"));
     let mut keys: Vec<(i64, i64)> = order.iter().map(|(_, a, b)| (*a, *b)).collect();
     keys.sort();
+    let first: Vec<String> = keys.iter().skip(2).take(5).map(|(a, b)| format!("{a}|{b}")).collect();
+    let sql = "SELECT a, b FROM t ORDER BY a, b LIMIT 5 OFFSET 2";
+    assert_eq!(fixture.rows(sql).await, first, "{}", context("first 5 by key"));
     let last: Vec<String> = keys.iter().rev().take(3).map(|(a, b)| format!("{a}|{b}")).collect();
     assert_eq!(
         fixture.rows("SELECT a, b FROM t ORDER BY a DESC, b DESC LIMIT 3").await,
