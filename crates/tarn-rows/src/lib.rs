@@ -64,3 +64,5 @@ pub use error::{Error, Result};
 pub use evict::EvictReport;
 pub use snapshot::{HotSnapshot, KeyRange, Lookup, RowScan};
 pub use table::{FlushMark, Outcome, Table, Tuning};
+/// Its errors and its [`tarn_feed::HotTable`] are in the signatures here.
+pub use tarn_feed;

@@ -1,0 +1,313 @@
+//! Does an acknowledged batch survive, take effect once, and in order?
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use tarn_raftlog::{MemoryDisk, Options, RaftLog};
+use tarn_replica::{Error, LogReader, Replica, propose_all};
+use tarn_rows::tarn_feed::{self, ChangeLog};
+use tarn_rows::{Changes, Engine, EntrySource, Lookup, MemoryEngine, Outcome, Table};
+use tarn_types::{
+    BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, SeqNo, TableId,
+    TableOptions, TableSchema, TabletId, Value, encode_cells, encode_key, key_tablet,
+};
+
+fn schema(tablets: u32) -> Arc<TableSchema> {
+    let column = |id, name: &str| Column {
+        id: ColumnId(id),
+        name: name.into(),
+        data_type: DataType::Int64,
+        nullable: false,
+        default: None,
+    };
+    Arc::new(TableSchema {
+        id: TableId(1),
+        name: "t".into(),
+        columns: vec![column(1, "id"), column(2, "v")],
+        key: vec![KeyPart { column_idx: 0, descending: false }],
+        n_partition_key: 1,
+        first_tablet: TabletId(1),
+        options: TableOptions { tablets, ..TableOptions::default() },
+    })
+}
+
+fn key(schema: &TableSchema, id: i64) -> Vec<u8> {
+    encode_key(schema, &[Value::Int64(id)]).unwrap()
+}
+
+fn cells(schema: &TableSchema, id: i64, v: i64) -> Vec<u8> {
+    encode_cells(schema, &[Value::Int64(id), Value::Int64(v)]).unwrap()
+}
+
+/// One row set to a value.
+fn put(schema: &TableSchema, id: i64, v: i64) -> MutationBatch {
+    let key = key(schema, id);
+    let mut batch = BatchBuilder::new(schema, key_tablet(&key).unwrap());
+    batch.put(&key, &cells(schema, id, v), None);
+    batch.finish()
+}
+
+/// A node: one log, one table, its replicas.
+struct Node {
+    disk: MemoryDisk,
+    schema: Arc<TableSchema>,
+    log: Arc<RaftLog>,
+    table: Arc<Table>,
+    replicas: Vec<Replica>,
+    replayed: u64,
+}
+
+impl Node {
+    fn open(disk: &MemoryDisk, engine: Arc<dyn Engine>, schema: Arc<TableSchema>) -> Result<Node, Error> {
+        let options = Options { segment_bytes: 64 << 10, ..Options::new("/log") };
+        let (log, _) = RaftLog::open_on(Arc::new(disk.clone()), options).unwrap();
+        let log = Arc::new(log);
+        let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap());
+        let mut replayed = 0;
+        let mut replicas = Vec::new();
+        for tablet in schema.tablets() {
+            let replica = Replica::open(Arc::clone(&log), Arc::clone(&table), tablet)?;
+            replayed += replica.replay()?;
+            replicas.push(replica);
+        }
+        table.finish_replay().unwrap();
+        Ok(Node { disk: disk.clone(), schema, log, table, replicas, replayed })
+    }
+
+    fn new(tablets: u32) -> Node {
+        Node::open(&MemoryDisk::new(7), Arc::new(MemoryEngine::new()), schema(tablets)).unwrap()
+    }
+
+    /// Loses power. The engine loses everything, as one that was never flushed does.
+    fn restart(self) -> Node {
+        let Node { disk, schema, log, table, replicas, .. } = self;
+        drop((log, table, replicas));
+        disk.cut_power();
+        Node::open(&disk, Arc::new(MemoryEngine::new()), schema).unwrap()
+    }
+
+    fn replica_of(&self, batch: &MutationBatch) -> &Replica {
+        &self.replicas[(batch.tablet().0 - 1) as usize]
+    }
+
+    fn put(&self, id: i64, v: i64) -> Result<(SeqNo, Outcome), Error> {
+        let batch = put(&self.schema, id, v);
+        self.replica_of(&batch).propose(batch)
+    }
+
+    fn get(&self, id: i64) -> Option<(SeqNo, Vec<u8>)> {
+        match self.table.get(&key(&self.schema, id)).unwrap() {
+            Lookup::Row { cells, seqno } => Some((seqno, cells.to_vec())),
+            Lookup::Absent => None,
+            Lookup::InLake(address) => panic!("nothing was delivered, yet {address:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_loss_of_power() {
+    let node = Node::new(2);
+    for id in 0..50 {
+        assert!(matches!(node.put(id, id * 10).unwrap().1, Outcome::Applied { affected: 1 }));
+    }
+    let before: Vec<_> = (0..50).map(|id| node.get(id)).collect();
+    let node = node.restart();
+    assert_eq!(node.replayed, 50);
+    assert_eq!((0..50).map(|id| node.get(id)).collect::<Vec<_>>(), before);
+    assert!(before.iter().all(Option::is_some));
+    // And it goes on where it stopped.
+    let heads: u64 = node.replicas.iter().map(|r| r.head().0).sum();
+    assert_eq!(heads, 50);
+    let (seqno, _) = node.put(3, 1).unwrap();
+    assert_eq!(node.get(3).unwrap().0, seqno);
+}
+
+#[test]
+fn replaying_decides_as_the_first_time() {
+    let node = Node::new(1);
+    let replica = &node.replicas[0];
+    let k = key(&node.schema, 1);
+    let mut outcomes = Vec::new();
+    for v in 0..4 {
+        let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+        batch.insert(&k, &cells(&node.schema, 1, v)); // only the first takes effect
+        outcomes.push(replica.propose(batch.finish()).unwrap().1);
+        let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+        batch.put(&k, &cells(&node.schema, 1, 100 + v), Some(SeqNo(1))); // only while nobody changed it
+        outcomes.push(replica.propose(batch.finish()).unwrap().1);
+    }
+    let affected = |o: &Outcome| if let Outcome::Applied { affected } = o { *affected } else { 9 };
+    assert_eq!(outcomes.iter().map(affected).collect::<Vec<_>>(), [1, 1, 0, 9, 0, 9, 0, 9]);
+    let before = node.get(1);
+    let node = node.restart();
+    assert_eq!(node.get(1), before);
+    assert_eq!(node.replicas[0].head(), SeqNo(8));
+}
+
+#[test]
+fn concurrent_proposals_share_flushes_and_apply_in_order() {
+    let node = Node::new(3);
+    let (n_threads, n_puts) = (6, 40);
+    std::thread::scope(|scope| {
+        for thread in 0..n_threads {
+            let node = &node;
+            scope.spawn(move || {
+                for i in 0..n_puts {
+                    // One row of my own, and one that all fight for.
+                    let (seqno, outcome) = node.put(thread, i).unwrap();
+                    assert_eq!(outcome, Outcome::Applied { affected: 1 });
+                    assert_eq!(node.get(thread).unwrap(), (seqno, cells(&node.schema, thread, i)));
+                    node.put(1000, thread * 1000 + i).unwrap();
+                }
+            });
+        }
+    });
+    let total: u64 = node.replicas.iter().map(|r| r.head().0).sum();
+    assert_eq!(total as i64, n_threads * n_puts * 2);
+    let before: Vec<_> = (0..n_threads).chain([1000]).map(|id| node.get(id)).collect();
+    let node = node.restart();
+    assert_eq!((0..n_threads).chain([1000]).map(|id| node.get(id)).collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn several_tablets_cost_one_flush_and_are_all_or_none() {
+    let node = Node::new(4);
+    node.put(0, 0).unwrap(); // makes the spare segment
+    let syncs = node.disk.n_syncs();
+    let batches: Vec<MutationBatch> = (0..40).map(|id| put(&node.schema, id, 5)).collect();
+    let proposals: Vec<_> = batches.iter().map(|b| (node.replica_of(b), b.clone())).collect();
+    let decided = propose_all(&proposals).unwrap();
+    assert_eq!(node.disk.n_syncs() - syncs, 1);
+    for (id, (seqno, outcome)) in decided.iter().enumerate() {
+        assert_eq!(*outcome, Outcome::Applied { affected: 1 });
+        assert_eq!(node.get(id as i64).unwrap(), (*seqno, cells(&node.schema, id as i64, 5)));
+    }
+    assert!(propose_all(&[]).unwrap().is_empty());
+
+    // Lost power during the flush: all of the statement or none of it.
+    node.disk.pull_plug_in(1);
+    let batches: Vec<MutationBatch> = (0..40).map(|id| put(&node.schema, id, 6)).collect();
+    let proposals: Vec<_> = batches.iter().map(|b| (node.replica_of(b), b.clone())).collect();
+    assert_eq!(propose_all(&proposals).unwrap_err().kind(), Kind::Indeterminate);
+    let node = node.restart();
+    let sixes = (0..40).filter(|&id| node.get(id).unwrap().1 == cells(&node.schema, id, 6)).count();
+    assert!(sixes == 0 || sixes == 40, "{sixes}");
+}
+
+#[test]
+fn submitting_is_not_yet_agreement() {
+    let node = Node::new(1);
+    let first = node.replicas[0].submit(put(&node.schema, 1, 1)).unwrap();
+    let second = node.replicas[0].submit(put(&node.schema, 1, 2)).unwrap();
+    assert_eq!((first.seqno(), second.seqno()), (SeqNo(1), SeqNo(2)));
+    assert_eq!(node.get(1), None);
+    // The later one applies both.
+    second.wait().unwrap();
+    assert_eq!(node.get(1).unwrap(), (SeqNo(2), cells(&node.schema, 1, 2)));
+    assert_eq!(first.wait().unwrap(), (SeqNo(1), Outcome::Applied { affected: 1 }));
+}
+
+#[test]
+fn a_failed_flush_is_indeterminate_and_then_the_log_is_unavailable() {
+    for steps in 0..2 {
+        let node = Node::new(1);
+        node.put(1, 1).unwrap();
+        node.disk.fail_in(steps); // the write, then the flush
+        let error = node.put(1, 2).unwrap_err();
+        assert_eq!(error.kind(), Kind::Indeterminate, "{error}");
+        assert_eq!(node.get(1).unwrap().0, SeqNo(1), "nothing takes effect that may be lost");
+        let error = node.put(1, 3).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+        let node = node.restart();
+        assert!(node.get(1).unwrap().0 <= SeqNo(2));
+        node.put(1, 4).unwrap();
+    }
+}
+
+#[test]
+fn an_entry_that_could_not_be_applied_is_applied_next() {
+    let disk = MemoryDisk::new(9);
+    let options = Options { segment_bytes: 64 << 10, ..Options::new("/log") };
+    let log = Arc::new(RaftLog::open_on(Arc::new(disk), options).unwrap().0);
+    let schema = schema(1);
+    let engine = Arc::new(MemoryEngine::new());
+    let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap());
+    let replica = Replica::open(log, Arc::clone(&table), TabletId(1)).unwrap();
+    replica.replay().unwrap();
+    // The table does not serve yet: the entry is in the log and waits.
+    let error = replica.propose(put(&schema, 1, 1)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Indeterminate, "{error}");
+    table.finish_replay().unwrap();
+    assert_eq!(replica.propose(put(&schema, 1, 2)).unwrap().0, SeqNo(2));
+    assert_eq!(table.applied(TabletId(1)), SeqNo(2));
+}
+
+#[test]
+fn the_feed_reads_what_is_in_effect_and_learns_what_is_trimmed() {
+    let node = Node::new(2);
+    let reader = Arc::new(LogReader::new(Arc::clone(&node.log), Arc::clone(&node.table)));
+    let changes = Changes::new(Arc::clone(&node.schema), reader.clone());
+    for id in 0..20 {
+        node.put(id, 1).unwrap();
+    }
+    let waiting = node.replicas[0].submit(put(&node.schema, first_of(&node.schema, 1), 2)).unwrap();
+    let mut at = Cursor::new();
+    let mut n = 0;
+    while n < 20 {
+        let some = changes.read(&at, 1).unwrap();
+        assert!(!some.is_empty());
+        for change in some {
+            assert_eq!(change.seqno, at.get(change.tablet).next());
+            at.set(change.tablet, change.seqno);
+            n += change.batch.len();
+        }
+    }
+    assert_eq!((changes.read(&at, 1 << 20).unwrap().len(), &at), (0, &changes.head()));
+    waiting.wait().unwrap();
+    assert_eq!(changes.read(&at, 1 << 20).unwrap().len(), 1);
+
+    // Nothing is delivered: a trim keeps what the rows need.
+    node.replicas[0].trim(SeqNo(5)).unwrap();
+    assert_eq!(reader.entries(TabletId(1), SeqNo::ZERO, 1 << 20).unwrap()[0].0, SeqNo(1));
+    // The log itself lost them: the reader is told.
+    let mut batch = node.log.batch();
+    batch.purge(tarn_replica::group_of(TabletId(1)), tarn_raftlog::Index(3), tarn_raftlog::Term(1));
+    node.log.commit(batch).unwrap();
+    let gone = reader.entries(TabletId(1), SeqNo(2), 1 << 20).unwrap_err();
+    assert!(matches!(gone, tarn_feed::Error::Trimmed { first: SeqNo(4), .. }), "{gone}");
+    assert_eq!(reader.entries(TabletId(1), SeqNo(3), 1 << 20).unwrap()[0].0, SeqNo(4));
+}
+
+/// The smallest id whose row is in a tablet.
+fn first_of(schema: &TableSchema, tablet: u32) -> i64 {
+    (0..).find(|&id| key_tablet(&key(schema, id)).unwrap() == TabletId(tablet)).unwrap()
+}
+
+#[test]
+fn rows_and_log_must_belong_together() {
+    let node = Node::new(1);
+    for v in 0..3 {
+        node.put(1, v).unwrap();
+    }
+    let wrong = node.replicas[0].propose(BatchBuilder::new(&node.schema, TabletId(2)).finish()).err();
+    assert_eq!(wrong.unwrap().kind(), Kind::Invalid);
+
+    // Rows from another log: they are ahead of this one.
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let one = Node::open(&MemoryDisk::new(1), Arc::clone(&engine), schema(1)).unwrap();
+    one.put(1, 1).unwrap();
+    drop(one);
+    let behind = Node::open(&MemoryDisk::new(2), engine, schema(1)).err().unwrap();
+    assert!(matches!(behind, Error::LogBehind { applied: SeqNo(1), last: SeqNo(0), .. }), "{behind}");
+
+    // A log that begins after what the rows lost.
+    let mut batch = node.log.batch();
+    batch.purge(tarn_replica::group_of(TabletId(1)), tarn_raftlog::Index(2), tarn_raftlog::Term(1));
+    node.log.commit(batch).unwrap();
+    let Node { disk, schema, log, table, replicas, .. } = node;
+    drop((log, table, replicas));
+    let gone = Node::open(&disk, Arc::new(MemoryEngine::new()), schema).err().unwrap();
+    assert!(matches!(gone, Error::LogGone { needed: SeqNo(1), first: SeqNo(3), .. }), "{gone}");
+    assert_eq!(gone.kind(), Kind::Corrupt);
+}
