@@ -2,7 +2,7 @@
 //!
 //! Random steps on a simulated disk with 16–64 KiB segments, so that rollover, rewriting and deletion happen all the
 //! time. A history of models is kept, one for each submitted batch: after a crash the log must equal one of them, and
-//! none older than the last batch that was acknowledged.
+//! none older than the last batch that was acknowledged. `PROPTEST_CASES` sets how many histories are tried.
 
 #![allow(clippy::unwrap_used)]
 
@@ -312,7 +312,7 @@ fn difference(log: &RaftLog, model: &Model) -> Option<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn log_equals_its_model_through_crashes(
