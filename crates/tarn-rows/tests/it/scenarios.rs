@@ -332,3 +332,84 @@ fn the_change_log_reads_every_entry_once_in_order_per_tablet() {
     }
     assert_eq!((n_seen, &seen), (n_entries, &log.head()));
 }
+
+/// A bag has no seqno to compare at the end of a replay but that of its entries.
+#[test]
+fn an_appended_delivery_that_was_committed_before_a_crash_is_repaired() {
+    let schema = one_tablet(true);
+    let engine = Arc::new(MemoryEngine::new());
+    let table = serving(Arc::clone(&engine) as Arc<dyn Engine>, &schema);
+    let entries = [bulk(&schema, 0..3, 1, Op::Put), bulk(&schema, 3..5, 2, Op::Put)];
+    table.apply(SeqNo(1), &entries[0]).unwrap();
+    let frozen = table.freeze().unwrap().unwrap();
+    table.apply(SeqNo(2), &entries[1]).unwrap();
+
+    let table = Table::open(Arc::new(engine.crash()), Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap();
+    let early = table.stage(Stage::repair(Version(1), frozen.cursor.clone(), Vec::new(), Default::default())).unwrap();
+    assert_eq!(table.install(early).unwrap_err().kind(), Kind::Invalid, "the log has not been replayed so far");
+    for (i, batch) in entries.iter().enumerate() {
+        table.replay(SeqNo(i as u64 + 1), batch).unwrap();
+    }
+    let staged = table.stage(Stage::repair(Version(1), frozen.cursor, Vec::new(), Default::default())).unwrap();
+    table.install(staged).unwrap();
+    table.finish_replay().unwrap();
+    let ids: Vec<i64> =
+        rows_of(&table.snapshot().unwrap().recent(None, true).unwrap()).iter().map(|row| row.id).collect();
+    assert_eq!(ids, [3, 4]);
+}
+
+#[test]
+fn entries_without_effect_are_not_recent_after_a_crash() {
+    let mut world = World::new(Disk::Memory);
+    world.write(&[ask(Op::Put, 1, 1)]);
+    world.freeze();
+    world.commit();
+    world.install();
+    world.write(&[ask(Op::Insert, 1, 2)]);
+    world.write(&[Ask { guard: Guard::Wrong, ..ask(Op::Put, 1, 3) }]);
+    assert_eq!(world.table().pending().rows, 0);
+    world.crash();
+    assert_eq!(world.table().pending().rows, 0);
+    assert!(world.table().freeze().unwrap().is_none());
+}
+
+/// An eviction finds a row, a writer replaces it, the eviction goes on: the new row must stay.
+#[test]
+fn an_eviction_never_takes_a_row_that_was_written_meanwhile() {
+    const N_ROWS: i64 = 1500;
+    let schema = one_tablet(false);
+    let table = serving(Arc::new(MemoryEngine::new()), &schema);
+    let batch = bulk(&schema, 0..N_ROWS, 1, Op::Put);
+    table.apply(SeqNo(1), &batch).unwrap();
+    let frozen = table.freeze().unwrap().unwrap();
+    let placed = tarn_feed::Placed { file: tarn_types::FileId(1), keys: frozen.rows[0].clone(), first_row: 0 };
+    let staged = table.stage(Stage::delivery(Version(1), frozen.cursor, vec![placed])).unwrap();
+    table.install(staged).unwrap();
+    let check = || {
+        let snapshot = table.snapshot().unwrap();
+        if snapshot.rows_complete() {
+            let n: usize = snapshot
+                .scan(&KeyRange::All, Some(&[]), false, 512)
+                .unwrap()
+                .map(|rows| rows.unwrap().num_rows())
+                .sum();
+            assert_eq!(n as i64, N_ROWS, "a snapshot that says it is complete is");
+        }
+    };
+    std::thread::scope(|scope| {
+        let evicting = scope.spawn(|| while !table.evict(i64::MAX, 100).unwrap().done {});
+        let reading = scope.spawn(|| (0..20).for_each(|_| check()));
+        for (i, mutation) in batch.iter().enumerate() {
+            let mut builder = BatchBuilder::new(&schema, TabletId(5));
+            builder.put(mutation.key, mutation.cells, None);
+            table.apply(SeqNo(2 + i as u64), &builder.finish()).unwrap();
+        }
+        evicting.join().unwrap();
+        reading.join().unwrap();
+    });
+    while !table.evict(i64::MAX, 1000).unwrap().done {}
+    for (i, mutation) in batch.iter().enumerate() {
+        let found = table.get(mutation.key).unwrap();
+        assert!(matches!(found, Lookup::Row { seqno, .. } if seqno == SeqNo(2 + i as u64)), "row {i}: {found:?}");
+    }
+}
