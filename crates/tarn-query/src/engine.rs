@@ -17,6 +17,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
@@ -32,6 +33,7 @@ use crate::reader::Readers;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::table::{LAKE_URL, Lake};
+use crate::uuids::CanonicalUuids;
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
@@ -102,10 +104,13 @@ impl Engine {
 
     /// A new connection with default settings.
     pub fn session(&self) -> Session {
+        let mut analyzers = Analyzer::new().rules;
+        analyzers.insert(0, Arc::new(CanonicalUuids));
         let state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_default_features()
+            .with_analyzer_rules(analyzers)
             .build();
         let context = SessionContext::new_with_state(state);
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.

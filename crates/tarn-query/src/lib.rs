@@ -20,6 +20,7 @@
 mod error;
 mod hot;
 mod settings;
+mod uuids;
 mod values;
 
 mod predicate;

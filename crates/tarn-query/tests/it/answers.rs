@@ -2,9 +2,10 @@
 
 use datafusion::common::{ParamValues, ScalarValue};
 use futures::TryStreamExt;
-use tarn_types::{Kind, Value};
+use tarn_query::Options;
+use tarn_types::{DataType, Kind, Value};
 
-use crate::fixture::{Fixture, row, to_text};
+use crate::fixture::{Fixture, column, row, schema, to_text};
 
 #[tokio::test]
 async fn a_top_k_keeps_duplicates_of_its_last_value() {
@@ -152,4 +153,52 @@ async fn errors_of_ours_come_out_as_they_went_in() {
     assert!(error.to_string().contains("SET tarn.access_path = 'auto'"), "{error}");
     // By key the row engine still answers.
     assert_eq!(fixture.one("SELECT n FROM t WHERE a = 5 AND b = 0").await, "5");
+}
+
+#[tokio::test]
+async fn a_uuid_is_found_in_any_spelling_on_any_path() {
+    let mut schema = schema();
+    schema.columns[0] = column(1, "a", DataType::Uuid);
+    schema.columns[0].nullable = false;
+    let fixture = Fixture::with(schema).await;
+    let uuid = |n: i64| Value::Uuid(format!("0a0b0c0d-0000-4000-8000-00000000000{n}"));
+    for n in 0..9 {
+        let mut row = row(0, 0, n);
+        row[0] = uuid(n);
+        fixture.table.put(row);
+    }
+    fixture.table.deliver().await;
+    for path in ["auto", "lake", "rows"] {
+        fixture.set("tarn.access_path", path).await;
+        for condition in [
+            "a = '0A0B0C0D-0000-4000-8000-000000000005' AND b = 0",
+            "a = '0A0B0C0D-0000-4000-8000-000000000005'",
+            "'0A0B0C0D-0000-4000-8000-000000000005' = a AND n > 0",
+            "a IN ('0a0b0c0d-0000-4000-8000-000000000005', '0A0B0C0D-0000-4000-8000-00000000000F')",
+            "a BETWEEN '0A0B0C0D-0000-4000-8000-000000000005' AND '0A0B0C0D-0000-4000-8000-000000000005'",
+            "n IN (SELECT n FROM t WHERE a = '0A0B0C0D-0000-4000-8000-000000000005')",
+        ] {
+            assert_eq!(
+                fixture.rows(&format!("SELECT n FROM t WHERE {condition}")).await,
+                ["5"],
+                "{condition} by {path}"
+            );
+        }
+        assert!(fixture.rows("SELECT n FROM t WHERE a = 'no uuid' AND b = 0").await.is_empty(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn memory_is_bounded_and_a_sort_spills() {
+    let sql = "SELECT max(v) FROM (SELECT value * 7919 % 100003 AS v FROM generate_series(1, 60000) ORDER BY v DESC LIMIT 50000)";
+    let small = Options { memory_bytes: 400_000, target_partitions: 1, ..Options::default() };
+    let fixture = Fixture::with_options(schema(), small.clone()).await;
+    let error = fixture.session.collect(sql).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let spilling = Options { memory_bytes: 4_000_000, spill_dir: Some(dir.path().to_owned()), ..small };
+    let fixture = Fixture::with_options(schema(), spilling).await;
+    assert_eq!(fixture.one(sql).await, "100002");
+    assert_eq!(fixture.engine.memory_used_bytes(), 0);
 }

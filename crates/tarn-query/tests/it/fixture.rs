@@ -447,11 +447,15 @@ impl Fixture {
     }
 
     pub async fn with(schema: TableSchema) -> Fixture {
+        Fixture::with_options(schema, Options::default()).await
+    }
+
+    pub async fn with_options(schema: TableSchema, options: Options) -> Fixture {
         let metastore: Arc<dyn Metastore> = Arc::new(Memory::new(Arc::new(ManualClock::default())));
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let table = Table::new(schema, Arc::clone(&metastore), Arc::clone(&store)).await;
         let engine = Engine::new(
-            Options::default(),
+            options,
             metastore,
             store,
             Arc::new(FooterCache::new(16 << 20)),
