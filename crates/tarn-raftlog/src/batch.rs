@@ -126,6 +126,7 @@ impl Batch {
         self
     }
 
+    /// Whether nothing was added yet.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }

@@ -13,14 +13,19 @@ use std::sync::Arc;
 
 /// A file system as the log sees it.
 pub trait Disk: Send + Sync {
+    /// Makes a folder and those above it, if absent.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// Names (not paths) of the files in `dir`, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// A new or emptied file of `len` bytes that read as zero, with its space reserved: `StorageFull` comes from here.
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn DiskFile>>;
+    /// A file that is there, to read and write; else `NotFound`.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    /// Moves a name, replacing what has it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a name; open files can still be read.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes all names in a folder durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Takes the exclusive lock of a file, made if absent; `None` if another process holds it. Dropping it unlocks.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
@@ -30,11 +35,13 @@ pub trait Disk: Send + Sync {
 
 /// One open file; positions are explicit, so it is shared freely.
 pub trait DiskFile: Send + Sync {
+    /// The file's length.
     fn size_bytes(&self) -> io::Result<u64>;
     /// Fills `buf`, or fails with `UnexpectedEof`.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes all slices one after another from `offset`.
     fn write_at(&self, slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+    /// Cuts or extends the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Data and what is needed to read it back.
     fn sync_data(&self) -> io::Result<()>;

@@ -65,10 +65,12 @@ pub struct GroupId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Index(pub u64);
 
+/// Term of a Raft election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
 impl Index {
+    /// The index after this one.
     pub fn next(self) -> Index {
         Index(self.0 + 1)
     }

@@ -73,6 +73,7 @@ impl Ticket {
         self.shared.wait(self.lsn)
     }
 
+    /// Whether [`Ticket::wait`] would return at once.
     pub fn is_durable(&self) -> bool {
         self.shared.state.lock().durable_lsn >= self.lsn
     }
@@ -189,10 +190,12 @@ impl RaftLog {
         self.group(group, |g| g.bytes).unwrap_or(0)
     }
 
+    /// The group's hard state, as it was last set.
     pub fn state(&self, group: GroupId) -> Option<Bytes> {
         self.group(group, |g| g.meta.state.clone()).flatten()
     }
 
+    /// The value of one of the group's pairs.
     pub fn get(&self, group: GroupId, key: &[u8]) -> Option<Bytes> {
         self.group(group, |g| g.meta.pairs.get(key).cloned()).flatten()
     }
@@ -227,6 +230,7 @@ impl RaftLog {
         gc::blockers(&self.shared.state.lock())
     }
 
+    /// Counters since open and what there is now. Cost: one pass over groups and segments.
     pub fn metrics(&self) -> Metrics {
         let state = self.shared.state.lock();
         Metrics {
@@ -246,6 +250,7 @@ impl RaftLog {
         RaftLog::verify_on(&OsDisk, dir)
     }
 
+    /// As [`RaftLog::verify`], on a disk of the caller's.
     pub fn verify_on(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
         let _lock = take_lock(disk, dir)?;
         verify::verify(disk, dir)

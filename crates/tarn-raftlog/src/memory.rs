@@ -55,6 +55,7 @@ struct FileState {
 }
 
 impl MemoryDisk {
+    /// An empty disk without limits or faults.
     pub fn new(seed: u64) -> MemoryDisk {
         MemoryDisk {
             shared: Arc::new(Mutex::new(Shared {
@@ -159,6 +160,7 @@ impl MemoryDisk {
         self.shared.lock().n_steps
     }
 
+    /// Flushes of files so far.
     pub fn n_syncs(&self) -> u64 {
         self.shared.lock().n_syncs
     }

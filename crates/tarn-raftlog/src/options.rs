@@ -15,6 +15,7 @@ pub enum Durability {
     Os,
 }
 
+/// How a log is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Folder of the log; made if absent. Nothing else may live in it.
