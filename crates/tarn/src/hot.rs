@@ -1,0 +1,88 @@
+//! How do queries see hot rows? Adapters from the row store to the traits of `tarn-query`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use roaring::RoaringBitmap;
+use tarn_query::{Error, HotLookup, HotSource, HotView, Result, RowBatches};
+use tarn_rows::{HotSnapshot, KeyRange, Lookup, Table};
+use tarn_types::{Cursor, FileId, TableSchema, Version};
+
+/// Rows of one batch of a row-engine scan.
+const SCAN_BATCH_ROWS: usize = 8192;
+
+/// One table of the row store.
+pub struct Source(pub Arc<Table>);
+
+impl HotSource for Source {
+    fn schema(&self) -> Arc<TableSchema> {
+        Arc::clone(self.0.table_schema())
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
+        let snapshot = self.0.snapshot().map_err(|e| failed(&self.0.table_schema().name, e))?;
+        Ok(Arc::new(View(snapshot)))
+    }
+}
+
+/// One position of one table.
+struct View(Arc<HotSnapshot>);
+
+fn failed(table: &str, error: tarn_rows::Error) -> Error {
+    Error::hot(table, error.kind(), error)
+}
+
+/// What the row store knows of a key, in the words of a query.
+pub fn lookup(found: Lookup) -> HotLookup {
+    match found {
+        Lookup::Row { cells, seqno } => HotLookup::Row { cells, seqno },
+        Lookup::Absent => HotLookup::Absent,
+        Lookup::InLake(address) => HotLookup::InLake(address),
+    }
+}
+
+impl View {
+    fn name(&self) -> &str {
+        &self.0.schema().name
+    }
+}
+
+impl HotView for View {
+    fn version(&self) -> Version {
+        self.0.version()
+    }
+
+    fn position(&self) -> &Cursor {
+        self.0.position()
+    }
+
+    fn recent_rows(&self) -> u64 {
+        self.0.recent_rows()
+    }
+
+    fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+        self.0.recent(projection, with_seqno).map_err(|e| failed(self.name(), e))
+    }
+
+    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
+        self.0.hidden().map_err(|e| failed(self.name(), e))
+    }
+
+    fn get(&self, key: &[u8]) -> Result<HotLookup> {
+        self.0.get(key).map(lookup).map_err(|e| failed(self.name(), e))
+    }
+
+    fn scan(&self, prefix: Option<Vec<u8>>, projection: Option<&[usize]>, with_seqno: bool) -> RowBatches {
+        let range = prefix.map_or(KeyRange::All, KeyRange::Prefix);
+        let table = self.name().to_owned();
+        match self.0.scan(&range, projection, with_seqno, SCAN_BATCH_ROWS) {
+            Ok(scan) => Box::new(scan.map(move |batch| batch.map_err(|e| failed(&table, e)))),
+            Err(error) => Box::new(std::iter::once(Err(failed(&table, error)))),
+        }
+    }
+
+    fn rows_complete(&self) -> bool {
+        self.0.rows_complete()
+    }
+}

@@ -1,0 +1,35 @@
+//! How is it put together and run? Settings, protocols and wiring: no algorithm lives here.
+//!
+//! - [`settings`]: what can be set, and who set it. [`node`]: everything opened and wired; used in-process by tests and benches.
+//! - [`server`]: listeners around a node. [`pg`]: the Postgres wire protocol. [`http`]: probes, metrics, SQL as JSON.
+//! - [`session`]: what one connection does with a statement. [`write`]: how mutations get in. [`worker`]: what happens behind.
+//!
+//! ```no_run
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let settings = tarn::settings::Settings { data_dir: "data".into(), ..Default::default() };
+//! let server = tarn::server::start(settings).await?;
+//! println!("psql -h {} -p {}", server.pg.ip(), server.pg.port());
+//! server.stop().await?;
+//! # Ok::<(), tarn::error::SqlError>(())
+//! # }).unwrap();
+//! ```
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod catalog;
+pub mod clock;
+pub mod ddl;
+pub mod error;
+mod hot;
+pub mod http;
+mod metrics;
+pub mod node;
+pub mod pg;
+mod pg_catalog;
+pub mod server;
+pub mod session;
+pub mod settings;
+pub mod statement;
+mod system;
+pub mod worker;
+pub mod write;

@@ -1,0 +1,79 @@
+//! What has the server done so far? Counters and gauges in Prometheus' text format.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// All metrics of a node. Cheap to update from anywhere.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    pub statements: Counter,
+    pub keyed_statements: Counter,
+    pub errors: Counter,
+    pub rows_written: Counter,
+    pub write_waits: Counter,
+    pub deliveries: Counter,
+    pub delivered_rows: Counter,
+    pub compactions: Counter,
+    pub background_failures: Counter,
+    pub evicted_rows: Counter,
+    pub connections: Gauge,
+    pub tables: Gauge,
+    pub recent_bytes: Gauge,
+    pub query_memory_bytes: Gauge,
+    pub log_bytes: Gauge,
+    pub log_commits: Gauge,
+    pub footer_hits: Gauge,
+    pub footer_misses: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("tarn");
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let statements = counter("statements", "Statements executed");
+        let keyed_statements = counter("keyed_statements", "Statements answered by key, without a plan");
+        let errors = counter("errors", "Statements that failed");
+        let rows_written = counter("rows_written", "Rows put, inserted, updated or deleted");
+        let write_waits = counter("write_waits", "Writes that waited for delivery to make room");
+        let deliveries = counter("deliveries", "Deliveries to the lake");
+        let delivered_rows = counter("delivered_rows", "Rows delivered to the lake");
+        let compactions = counter("compactions", "Compactions of lake files");
+        let background_failures = counter("background_failures", "Background steps that failed and will be retried");
+        let evicted_rows = counter("evicted_rows", "Rows that left the row engine for the lake alone");
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let connections = gauge("connections", "Open Postgres connections");
+        let tables = gauge("tables", "Tables");
+        let recent_bytes = gauge("recent_bytes", "Memory of rows that are not delivered yet");
+        let query_memory_bytes = gauge("query_memory_bytes", "Memory of running queries");
+        let log_bytes = gauge("log_bytes", "Disk taken by the log");
+        let log_commits = gauge("log_commits", "Group commits (one write and one flush each) since start");
+        let footer_hits = gauge("footer_hits", "Parquet footers found in memory since start");
+        let footer_misses = gauge("footer_misses", "Parquet footers read since start");
+        Metrics {
+            registry, statements, keyed_statements, errors, rows_written, write_waits, deliveries, delivered_rows, compactions,
+            background_failures, evicted_rows, connections, tables, recent_bytes, query_memory_bytes, log_bytes, log_commits,
+            footer_hits, footer_misses,
+        }
+    }
+}
+
+impl Metrics {
+    /// The text of `/metrics`.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

@@ -1,0 +1,482 @@
+//! How is a node put together?
+//!
+//! Opens, in this order: the folder's lock, the log, the row engine, the metastore, the lake, then each table (replay the
+//! log, repair what a crash left between commit and install, serve), then the query engine and the workers. Closing goes
+//! the other way: no more statements, workers stop, the row engine is flushed. Everything a client was told is durable is
+//! in the log before it is told, so a node may also just die.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tarn_cache::{CachedStore, FooterCache};
+use tarn_feed::HotTable;
+use tarn_lake::{Lake, LocalStore};
+use tarn_metastore::{Embedded, Metastore};
+use tarn_raftlog::RaftLog;
+use tarn_replica::Replica;
+use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};
+use tarn_types::{Clock, TableSchema, TabletId, tablet_prefix};
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::{Catalog, TableHandle};
+use crate::clock::SystemClock;
+use crate::error::{Result, SqlError, state};
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::system::System;
+use crate::worker::{MAX_JOBS, Worker};
+use crate::write::blocking;
+
+/// How often the node looks after the log and the row engine.
+const UPKEEP: Duration = Duration::from_secs(1);
+
+/// Log bytes that one round of garbage collection may copy.
+const GARBAGE_BUDGET_BYTES: u64 = 16 << 20;
+
+/// The row engine is flushed at least this often while there are writes.
+const FLUSH_INTERVAL_MS: i64 = 60_000;
+
+/// What statements and workers share.
+pub struct Parts {
+    pub settings: Settings,
+    pub clock: Arc<dyn Clock>,
+    pub log: Arc<RaftLog>,
+    pub engine: Arc<RocksEngine>,
+    pub metastore: Arc<dyn Metastore>,
+    pub lake: Lake,
+    pub store: Arc<dyn object_store::ObjectStore>,
+    pub footers: Arc<FooterCache>,
+    pub catalog: Arc<Catalog>,
+    pub metrics: Metrics,
+    /// Woken when a delivery made room for writers.
+    pub room: Notify,
+    /// Log bytes appended when the engine was last flushed.
+    flushed_log_bytes: AtomicU64,
+    /// One flush at a time.
+    flushing: Mutex<()>,
+}
+
+/// A running node. Shared by all connections; [`Node::close`] it before dropping it, or accept a replay at the next start.
+pub struct Node {
+    parts: Arc<Parts>,
+    query: tarn_query::Engine,
+    /// Serializes CREATE and DROP.
+    ddl: tokio::sync::Mutex<()>,
+    stop: CancellationToken,
+    closed: RwLock<bool>,
+    /// Workers have threads of their own: encoding Parquet must not hold up statements.
+    background: Mutex<Option<Runtime>>,
+    _lock: File,
+}
+
+impl Node {
+    /// Opens or makes the node in `settings.data_dir`.
+    ///
+    /// Errors: another process has the folder; anything below is damaged. Nothing is served then.
+    pub async fn open(settings: Settings) -> Result<Arc<Node>> {
+        Node::open_with(settings, Arc::new(SystemClock::default())).await
+    }
+
+    /// As [`Node::open`], with a clock of the caller's.
+    pub async fn open_with(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
+        let lock = lock_folder(&settings.data_dir)?;
+        let parts = open_parts(settings, clock)?;
+        let background = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("tarn-background")
+            .enable_all()
+            .build()
+            .map_err(|e| io_error("start background threads", Path::new("."), &e))?;
+        let query = query_engine(&parts)?;
+        let node = Arc::new(Node {
+            parts,
+            query,
+            ddl: tokio::sync::Mutex::new(()),
+            stop: CancellationToken::new(),
+            closed: RwLock::new(false),
+            background: Mutex::new(Some(background)),
+            _lock: lock,
+        });
+        node.open_tables().await?;
+        node.start_upkeep();
+        Ok(node)
+    }
+
+    async fn open_tables(&self) -> Result<()> {
+        let tables = self.parts.metastore.tables().await?;
+        self.forget_dropped(&tables)?;
+        for schema in tables {
+            let name = schema.name.clone();
+            let handle = self.open_table(schema).await.map_err(|e| {
+                SqlError::new(e.state(), format!("open table \"{name}\": {}", e.message()))
+            })?;
+            self.parts.catalog.insert(handle);
+        }
+        self.parts.metrics.tables.set(self.parts.catalog.all().len() as i64);
+        Ok(())
+    }
+
+    /// Finishes drops that a crash cut short: rows and logs of tablets that no table has.
+    fn forget_dropped(&self, tables: &[Arc<TableSchema>]) -> Result<()> {
+        let is_known = |tablet: TabletId| tables.iter().any(|table| table.tablets().any(|known| known == tablet));
+        for group in self.parts.log.groups() {
+            let tablet = TabletId(group.0 as u32);
+            if is_known(tablet) {
+                continue;
+            }
+            let range = tablet_prefix(tablet).to_vec()..tablet_prefix(TabletId(tablet.0 + 1)).to_vec();
+            for space in [Space::Rows, Space::Addresses] {
+                self.parts.engine.delete_range(space, range.start.as_slice()..range.end.as_slice())?;
+            }
+            self.parts.engine.flush()?;
+            self.destroy_log(tablet)?;
+        }
+        Ok(())
+    }
+
+    fn destroy_log(&self, tablet: TabletId) -> Result<()> {
+        let mut batch = self.parts.log.batch();
+        batch.destroy(tarn_raftlog::GroupId(tablet.0.into()));
+        Ok(self.parts.log.commit(batch)?)
+    }
+
+    async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Arc<TableHandle>> {
+        let parts = Arc::clone(&self.parts);
+        let opened = Arc::clone(&schema);
+        let (table, replicas) = blocking(move || {
+            let engine: Arc<dyn tarn_rows::Engine> = parts.engine.clone();
+            let table = Arc::new(Table::open(engine, Arc::clone(&opened), Arc::clone(&parts.clock))?);
+            let mut replicas = Vec::with_capacity(opened.options.tablets as usize);
+            for tablet in opened.tablets() {
+                let replica = Replica::open(Arc::clone(&parts.log), Arc::clone(&table), tablet)?;
+                replica.replay()?;
+                replicas.push(replica);
+            }
+            Ok((table, replicas))
+        })
+        .await?;
+        let hot: Arc<dyn HotTable> = table.clone();
+        let repaired = self.parts.lake.repair(&hot).await?;
+        tracing::debug!(table = %schema.name, ?repaired, "opened");
+        let finished = Arc::clone(&table);
+        blocking(move || Ok(finished.finish_replay()?)).await?;
+
+        let (jobs, queue) = mpsc::channel(MAX_JOBS);
+        let handle = Arc::new(TableHandle {
+            hot,
+            table,
+            replicas,
+            jobs,
+            kick: Notify::new(),
+            stop: self.stop.child_token(),
+            worker: Mutex::new(None),
+            dropped: RwLock::new(false),
+        });
+        let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle));
+        if let Some(background) = self.background.lock().as_ref() {
+            *handle.worker.lock() = Some(background.spawn(worker.run(queue)));
+        }
+        Ok(handle)
+    }
+
+    /// Makes a table. False: it was there already and `if_not_exists` was said.
+    pub async fn create_table(&self, schema: TableSchema, if_not_exists: bool) -> Result<bool> {
+        let _one = self.ddl.lock().await;
+        self.check_open()?;
+        if self.parts.catalog.get(&schema.name).is_some() {
+            if if_not_exists {
+                return Ok(false);
+            }
+            return Err(SqlError::new(state::DUPLICATE_TABLE, format!("table \"{}\" already exists", schema.name))
+                .with_hint("use CREATE TABLE IF NOT EXISTS, or DROP TABLE it first"));
+        }
+        let schema = self.parts.metastore.create_table(schema).await?;
+        let handle = self.open_table(schema).await?;
+        self.parts.catalog.insert(handle);
+        self.parts.metrics.tables.inc();
+        Ok(true)
+    }
+
+    /// Forgets a table, its rows, its log and its files. False: there was none and `if_exists` was said.
+    pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
+        let _one = self.ddl.lock().await;
+        self.check_open()?;
+        let handle = match self.parts.catalog.get(name) {
+            Some(handle) => handle,
+            None if if_exists => return Ok(false),
+            None => return Err(SqlError::undefined_table(name)),
+        };
+        handle.stop.cancel();
+        let worker = handle.worker.lock().take();
+        if let Some(worker) = worker {
+            let _ = worker.await;
+        }
+        // Not cancelled from here on: a connection that goes away must not leave half a drop.
+        let schema = self.parts.metastore.drop_table(name).await?;
+        self.parts.catalog.remove(name);
+        let dropping = Arc::clone(&handle);
+        blocking(move || {
+            *dropping.dropped.write() = true;
+            Ok(dropping.table.drop_data()?)
+        })
+        .await?;
+        for tablet in schema.tablets() {
+            self.destroy_log(tablet)?;
+        }
+        self.parts.remove_files(&schema).await?;
+        self.parts.metrics.tables.dec();
+        Ok(true)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if *self.closed.read() {
+            return Err(SqlError::new(state::ADMIN_SHUTDOWN, "the server is stopping"));
+        }
+        Ok(())
+    }
+
+    fn start_upkeep(self: &Arc<Self>) {
+        if !self.parts.settings.background {
+            return;
+        }
+        let (parts, stop) = (Arc::clone(&self.parts), self.stop.clone());
+        if let Some(background) = self.background.lock().as_ref() {
+            background.spawn(async move {
+                let mut flushed_ms = parts.clock.now_ms();
+                loop {
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(UPKEEP) => {}
+                    }
+                    if let Err(error) = parts.upkeep(&mut flushed_ms).await {
+                        parts.metrics.background_failures.inc();
+                        tracing::error!(%error, "upkeep failed, will be retried");
+                    }
+                }
+            });
+        }
+    }
+
+    /// Stops the workers and makes everything applied durable in the row engine, so that the next start replays nothing.
+    pub async fn close(&self) -> Result<()> {
+        {
+            let mut closed = self.closed.write();
+            if std::mem::replace(&mut *closed, true) {
+                return Ok(());
+            }
+        }
+        self.stop.cancel();
+        for handle in self.parts.catalog.all() {
+            let worker = handle.worker.lock().take();
+            if let Some(worker) = worker {
+                let _ = worker.await;
+            }
+        }
+        let parts = Arc::clone(&self.parts);
+        blocking(move || {
+            parts.log.sync()?;
+            parts.flush()
+        })
+        .await?;
+        if let Some(background) = self.background.lock().take() {
+            background.shutdown_background();
+        }
+        Ok(())
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.parts.settings
+    }
+
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.parts.clock
+    }
+
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.parts.catalog
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.parts.metrics
+    }
+
+    pub fn metastore(&self) -> &Arc<dyn Metastore> {
+        &self.parts.metastore
+    }
+
+    pub fn query(&self) -> &tarn_query::Engine {
+        &self.query
+    }
+
+    pub fn room(&self) -> &Notify {
+        &self.parts.room
+    }
+
+    /// Whether statements are served; `/readyz`.
+    pub fn is_ready(&self) -> bool {
+        !*self.closed.read() && !self.parts.log.metrics().poisoned
+    }
+
+    /// The text of `/metrics`, gauges brought up to date.
+    pub fn metrics_text(&self) -> String {
+        let metrics = &self.parts.metrics;
+        let log = self.parts.log.metrics();
+        let footers = self.parts.footers.stats();
+        metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
+        metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
+        metrics.log_bytes.set(log.disk_bytes as i64);
+        metrics.log_commits.set(log.frames as i64);
+        metrics.footer_hits.set(footers.hits as i64);
+        metrics.footer_misses.set(footers.misses as i64);
+        metrics.text()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // A runtime may not be waited for inside another: let its threads end by themselves.
+        if let Some(background) = self.background.lock().take() {
+            background.shutdown_background();
+        }
+    }
+}
+
+impl Parts {
+    /// Flushes the row engine; all tables take note.
+    pub fn flush(&self) -> Result<()> {
+        let _one = self.flushing.lock();
+        let log_bytes = self.log.metrics().entry_bytes;
+        let tables = self.catalog.all();
+        let marks: Vec<_> = tables.iter().map(|handle| handle.table.begin_flush()).collect();
+        self.engine.flush()?;
+        for (handle, mark) in tables.iter().zip(marks) {
+            handle.table.end_flush(mark);
+        }
+        self.flushed_log_bytes.store(log_bytes, Ordering::Release);
+        Ok(())
+    }
+
+    async fn upkeep(self: &Arc<Self>, flushed_ms: &mut i64) -> Result<()> {
+        let unflushed = self.log.metrics().entry_bytes - self.flushed_log_bytes.load(Ordering::Acquire);
+        let now_ms = self.clock.now_ms();
+        let due = unflushed > 0 && now_ms.saturating_sub(*flushed_ms) >= FLUSH_INTERVAL_MS;
+        let parts = Arc::clone(self);
+        let flush = due || unflushed >= self.settings.log_flush_bytes;
+        if flush {
+            *flushed_ms = now_ms;
+        }
+        blocking(move || {
+            if flush {
+                parts.flush()?;
+            }
+            parts.log.collect_garbage(GARBAGE_BUDGET_BYTES)?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the lake files of a dropped table.
+    pub async fn remove_files(&self, schema: &TableSchema) -> Result<()> {
+        self.lake.remove_table(schema).await?;
+        Ok(())
+    }
+}
+
+fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
+    let dir = settings.data_dir.clone();
+    let log_options = tarn_raftlog::Options {
+        segment_bytes: settings.log_segment_bytes,
+        cache_bytes: settings.log_cache_bytes,
+        ..tarn_raftlog::Options::new(dir.join("log"))
+    };
+    let (log, recovered) = RaftLog::open(log_options)?;
+    tracing::info!(segments = recovered.n_segments, entries = recovered.n_entries, torn = ?recovered.torn_tail, "log opened");
+    let rocks = RocksOptions { memory_budget_bytes: settings.rows_memory_bytes as usize, ..RocksOptions::default() };
+    let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
+    let (metastore, recovery) = Embedded::open(&dir.join("meta"), Arc::clone(&clock))?;
+    tracing::info!(?recovery, "metastore opened");
+    let metastore: Arc<dyn Metastore> = Arc::new(metastore);
+
+    let lake_dir = lake_folder(&settings.lake_location())?;
+    let store = LocalStore::open(&lake_dir).map_err(|e| {
+        SqlError::new(state::IO_ERROR, format!("open the lake in {}: {e}", lake_dir.display())).with_hint("set `lake` to a folder that can be written")
+    })?;
+    let store: Arc<dyn object_store::ObjectStore> = Arc::new(CachedStore::new(Arc::new(store)));
+    let lake_options = tarn_lake::Options {
+        target_file_bytes: settings.lake_target_file_bytes,
+        row_group_rows: settings.lake_row_group_rows,
+        ..tarn_lake::Options::default()
+    };
+    let lake = Lake::new(Arc::clone(&store), Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
+    let footers = Arc::new(FooterCache::new(settings.footer_cache_bytes as usize));
+    let spill = settings.spill_location();
+    let _ = std::fs::remove_dir_all(&spill);
+    std::fs::create_dir_all(&spill).map_err(|e| io_error("make", &spill, &e))?;
+    Ok(Arc::new(Parts {
+        settings,
+        clock,
+        log: Arc::new(log),
+        engine: Arc::new(engine),
+        metastore,
+        lake,
+        store,
+        footers,
+        catalog: Arc::default(),
+        metrics: Metrics::default(),
+        room: Notify::new(),
+        flushed_log_bytes: AtomicU64::new(0),
+        flushing: Mutex::new(()),
+    }))
+}
+
+fn query_engine(parts: &Arc<Parts>) -> Result<tarn_query::Engine> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let partitions = parts.settings.query_partitions;
+    let options = tarn_query::Options {
+        memory_bytes: parts.settings.query_memory_bytes as usize,
+        target_partitions: if partitions == 0 { cores } else { partitions },
+        spill_dir: Some(parts.settings.spill_location()),
+        catalog: crate::pg_catalog::DATABASE.to_owned(),
+    };
+    let catalog = Arc::clone(&parts.catalog);
+    let system = Arc::new(System::new(Arc::clone(&parts.metastore), Arc::clone(&catalog), Arc::clone(&parts.log)));
+    let (metastore, store, footers) = (Arc::clone(&parts.metastore), Arc::clone(&parts.store), Arc::clone(&parts.footers));
+    Ok(tarn_query::Engine::new(options, metastore, store, footers, catalog, system)?)
+}
+
+fn lock_folder(dir: &Path) -> Result<File> {
+    std::fs::create_dir_all(dir).map_err(|e| io_error("make", dir, &e))?;
+    let path = dir.join("LOCK");
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(|e| io_error("open", &path, &e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(SqlError::new(
+            state::OBJECT_IN_USE,
+            format!("the data folder {} is in use by another tarn process", dir.display()),
+        )
+        .with_hint("stop it, or choose another folder with --data-dir")),
+        Err(TryLockError::Error(error)) => Err(io_error("lock", &path, &error)),
+    }
+}
+
+fn lake_folder(location: &str) -> Result<PathBuf> {
+    match location.split_once("://") {
+        None => Ok(PathBuf::from(location)),
+        Some(("file", path)) => Ok(PathBuf::from(path)),
+        Some((scheme, _)) => Err(SqlError::unsupported(
+            format!("lake location {location}: no store for {scheme}://"),
+            "use a folder or a file:// URL",
+        )),
+    }
+}
+
+fn io_error(what: &str, path: &Path, error: &std::io::Error) -> SqlError {
+    SqlError::new(state::IO_ERROR, format!("{what} {}: {error}", path.display()))
+}

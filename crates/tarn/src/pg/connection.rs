@@ -1,0 +1,631 @@
+//! What does each message of a client do?
+//!
+//! The handler traits of `pgwire`, over one [`Session`]. Replies are fed, not flushed, until the client waits for them
+//! (Sync, Flush, ReadyForQuery): one write a round trip. Rows go out as they are read, so a portal with a row limit
+//! (JDBC's fetch size) holds one batch, not the result.
+
+use std::fmt::Debug;
+use std::ops::DerefMut;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::{Sink, SinkExt};
+use parking_lot::Mutex;
+use pgwire::api::auth::{StartupHandler, protocol_negotiation, save_startup_parameters_to_metadata};
+use pgwire::api::cancel::CancelHandler;
+use pgwire::api::copy::CopyHandler;
+use pgwire::api::portal::{Format, Portal, PortalExecutionState};
+use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
+use pgwire::api::results::{DescribePortalResponse, DescribeStatementResponse, FieldInfo, Response};
+use pgwire::api::stmt::{QueryParser, StoredStatement};
+use pgwire::api::store::{Entry, PortalStore};
+use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, PidSecretKeyGenerator, Type};
+use pgwire::error::{PgWireError, PgWireResult};
+use pgwire::messages::cancel::CancelRequest;
+use pgwire::messages::copy::{CopyData, CopyDone, CopyFail, CopyInResponse};
+use pgwire::messages::data::{NoData, ParameterDescription};
+use pgwire::messages::extendedquery::{
+    Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, Sync as PgSync, TARGET_TYPE_BYTE_PORTAL,
+    TARGET_TYPE_BYTE_STATEMENT,
+};
+use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
+use pgwire::messages::simplequery::Query;
+use pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
+use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
+use tarn_types::{DataType, data_type_of};
+
+use super::copy_format::Kind as CopyKind;
+use super::params::{Bound, natural};
+use super::rows::{fields, pg_type};
+use super::{Shared, send};
+use crate::error::{Result, SqlError, state};
+use crate::session::{Answer, CopyFrom, Parameter, REPORTED, SERVER_VERSION, Session, Status, Tag};
+use crate::statement::{Parsed, parse};
+
+pub use crate::session::Prepared;
+
+/// One client.
+pub struct Connection {
+    shared: Arc<Shared>,
+    session: Session,
+    /// The COPY FROM that is running.
+    copy: tokio::sync::Mutex<Option<CopyFrom>>,
+    pid: Mutex<Option<i32>>,
+}
+
+impl Connection {
+    pub fn new(shared: Arc<Shared>) -> Connection {
+        let session = Session::new(Arc::clone(&shared.node));
+        Connection { shared, session, copy: tokio::sync::Mutex::new(None), pid: Mutex::new(None) }
+    }
+
+    pub fn pid(&self) -> Option<i32> {
+        *self.pid.lock()
+    }
+
+    /// After any error on the wire.
+    pub fn failed(&self) {
+        self.session.failed();
+    }
+
+    pub fn idle_limit(&self) -> Option<Duration> {
+        self.session.idle_limit()
+    }
+
+    fn transaction_status(&self) -> TransactionStatus {
+        match self.session.status() {
+            Status::Idle => TransactionStatus::Idle,
+            Status::InTransaction => TransactionStatus::Transaction,
+            Status::Failed => TransactionStatus::Error,
+        }
+    }
+
+    /// Settings a client is told about, as they are now.
+    fn reported(&self) -> Vec<(String, String)> {
+        REPORTED.iter().map(|(name, shown)| ((*shown).to_owned(), self.session.var(name).unwrap_or_default())).collect()
+    }
+
+    async fn tell_changes<C: send::Client>(&self, client: &mut C, before: &[(String, String)]) -> PgWireResult<()>
+    where
+        PgWireError: From<C::Error>,
+    {
+        for (name, value) in self.reported() {
+            if !before.contains(&(name.clone(), value.clone())) {
+                client.feed(PgWireBackendMessage::ParameterStatus(ParameterStatus::new(name, value))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn begin_copy<C: send::Client>(&self, client: &mut C, copy: CopyFrom) -> PgWireResult<()>
+    where
+        PgWireError: From<C::Error>,
+    {
+        let binary = i8::from(copy.format.kind == CopyKind::Arrow);
+        let n_columns = copy.n_columns;
+        *self.copy.lock().await = Some(copy);
+        let response = CopyInResponse::new(binary, n_columns as i16, vec![binary.into(); n_columns]);
+        client.send(PgWireBackendMessage::CopyInResponse(response)).await?;
+        Ok(())
+    }
+
+    async fn parameters(&self, portal: &Portal<Arc<Prepared>>) -> Result<Vec<Parameter>> {
+        let prepared = &portal.statement.statement;
+        let mut parameters = Vec::with_capacity(portal.parameters.len());
+        for (idx, bytes) in portal.parameters.iter().enumerate() {
+            let wanted = prepared.parameters.get(idx).and_then(Option::as_ref);
+            let declared = portal.statement.parameter_types.get(idx).cloned().flatten().filter(|t| *t != Type::UNKNOWN);
+            let described = match wanted {
+                Some(field) => pg_type(field)?,
+                None => Type::TEXT,
+            };
+            let sent = declared.unwrap_or(described);
+            let want = wanted.and_then(|field| data_type_of(field).ok());
+            if natural(&sent).is_none() && want.is_none() {
+                return array_parameters(portal);
+            }
+            let bound = Bound { number: idx + 1, bytes: bytes.as_deref(), binary: is_binary(&portal.parameter_format, idx)?, pg_type: &sent };
+            let value = bound.value(want.as_ref())?;
+            let data_type = want.or_else(|| natural(&sent)).unwrap_or(DataType::Text);
+            parameters.push(Parameter::Value(value, data_type));
+        }
+        Ok(parameters)
+    }
+
+    /// Runs the statement of a portal; rows are left in the portal.
+    async fn run_portal(&self, portal: &Portal<Arc<Prepared>>) -> Result<Answer> {
+        self.session.begin_statement();
+        let parameters = self.parameters(portal).await?;
+        let running = self.session.execute(&portal.statement.statement, parameters);
+        self.session.interrupt().run(running).await
+    }
+
+    async fn query<C>(&self, client: &mut C, sql: &str) -> PgWireResult<()>
+    where
+        C: send::Client + ClientInfo + ClientPortalStore,
+        C::PortalStore: PortalStore,
+        PgWireError: From<C::Error>,
+    {
+        let statements = parse(sql)?;
+        if statements.is_empty() {
+            client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
+        }
+        let n_statements = statements.len();
+        for (idx, parsed) in statements.into_iter().enumerate() {
+            let before = self.reported();
+            if let Some(name) = deallocated(&parsed)
+                && forget(client.portal_store(), &name)
+            {
+                send::complete(client, &Tag::new("DEALLOCATE")).await?;
+                continue;
+            }
+            let answer = self.session.run_one(parsed).await?;
+            match answer {
+                Answer::Rows(rows) => {
+                    let mut response = send::response(rows, &Format::UnifiedText)?;
+                    send::describe(client, &response.row_schema()).await?;
+                    send::rows(client, &mut response, 0, self.session.interrupt()).await?;
+                }
+                Answer::Done(tag) => {
+                    self.tell_changes(client, &before).await?;
+                    send::complete(client, &tag).await?;
+                }
+                Answer::CopyTo(copy) => send::copy_to(client, copy, self.session.interrupt()).await?,
+                Answer::CopyFrom(copy) => {
+                    if idx + 1 < n_statements {
+                        copy.abort().await;
+                        return Err(SqlError::unsupported("COPY FROM STDIN before other statements of the same text", "send it by itself").into());
+                    }
+                    self.begin_copy(client, *copy).await?;
+                    client.set_state(PgWireConnectionState::CopyInProgress(false));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_binary(format: &Format, idx: usize) -> Result<bool> {
+    match format {
+        Format::UnifiedText => Ok(false),
+        Format::UnifiedBinary => Ok(true),
+        Format::Individual(codes) => codes.get(idx).map(|code| *code == 1).ok_or_else(|| {
+            SqlError::new(state::PROTOCOL_VIOLATION, format!("bind message has {} parameter formats but more parameters", codes.len()))
+        }),
+    }
+}
+
+/// Arrays and other types that no column has.
+fn array_parameters(portal: &Portal<Arc<Prepared>>) -> Result<Vec<Parameter>> {
+    let prepared = &portal.statement.statement;
+    let types: Vec<_> = prepared.parameters.iter().map(|field| field.as_ref().map(|field| field.data_type())).collect();
+    let values = arrow_pg::datatypes::df::deserialize_parameters(portal, &types)
+        .map_err(|error| SqlError::new(state::INVALID_BINARY, format!("parameters: {error}")))?;
+    match values {
+        datafusion::common::ParamValues::List(list) => Ok(list.into_iter().map(|scalar| Parameter::Scalar(scalar.value)).collect()),
+        datafusion::common::ParamValues::Map(_) => Err(SqlError::new(state::INTERNAL, "parameters are a list")),
+    }
+}
+
+/// The name in DEALLOCATE name, which may be one of the protocol's.
+fn deallocated(parsed: &Parsed) -> Option<String> {
+    match parsed {
+        Parsed::Sql(statement) => match statement.as_ref() {
+            datafusion::sql::sqlparser::ast::Statement::Deallocate { name, .. } => Some(name.value.clone()),
+            _ => None,
+        },
+        Parsed::Admin { .. } => None,
+    }
+}
+
+fn forget(store: &impl PortalStore, name: &str) -> bool {
+    let found = store.get_statement(name).is_some();
+    if found {
+        store.rm_statement(name);
+    }
+    found
+}
+
+#[async_trait]
+impl StartupHandler for Connection {
+    async fn on_startup<C>(&self, client: &mut C, message: PgWireFrontendMessage) -> PgWireResult<()>
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let PgWireFrontendMessage::Startup(startup) = &message else { return Ok(()) };
+        protocol_negotiation(client, startup).await?;
+        save_startup_parameters_to_metadata(client, startup);
+        let (pid, key): (i32, SecretKey) = self.shared.keys.generate(client);
+        client.set_pid_and_secret_key(pid, key.clone());
+        self.shared.register(pid, key.clone(), Arc::clone(self.session.interrupt()));
+        *self.pid.lock() = Some(pid);
+
+        let given: Vec<(String, String)> = client.metadata().iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        for (name, value) in given {
+            match name.as_str() {
+                "user" => self.session.set_var("session_authorization", Some(&value))?,
+                "database" | "replication" | "options" => {}
+                // A driver may ask for what we do not have (a time zone, a client encoding): it learns what it got.
+                _ => {
+                    let _ = self.session.set_var(&name, Some(&value));
+                }
+            }
+        }
+        client.feed(PgWireBackendMessage::Authentication(Authentication::Ok)).await?;
+        for (name, value) in self.reported() {
+            client.feed(PgWireBackendMessage::ParameterStatus(ParameterStatus::new(name, value))).await?;
+        }
+        client.feed(PgWireBackendMessage::BackendKeyData(BackendKeyData::new(pid, key))).await?;
+        client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(TransactionStatus::Idle))).await?;
+        client.set_state(PgWireConnectionState::ReadyForQuery);
+        tracing::debug!(pid, version = SERVER_VERSION, "client connected");
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl CancelHandler for Connection {
+    async fn on_cancel_request(&self, request: CancelRequest) {
+        self.shared.cancel(request.pid, &request.secret_key);
+    }
+}
+
+#[async_trait]
+impl SimpleQueryHandler for Connection {
+    async fn on_query<C>(&self, client: &mut C, query: Query) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        client.set_state(PgWireConnectionState::QueryInProgress);
+        self.session.begin_statement();
+        self.query(client, &query.query).await?;
+        let status = self.transaction_status();
+        client.set_transaction_status(status);
+        if !matches!(client.state(), PgWireConnectionState::CopyInProgress(_)) {
+            client.set_state(PgWireConnectionState::ReadyForQuery);
+            client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
+        }
+        Ok(())
+    }
+
+    async fn do_query<C>(&self, _client: &mut C, _query: &str) -> PgWireResult<Vec<Response>>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        Err(SqlError::new(state::INTERNAL, "on_query answers itself").into())
+    }
+}
+
+/// The protocol library asks for a parser; statements are prepared by the session.
+#[async_trait]
+impl QueryParser for Connection {
+    type Statement = Arc<Prepared>;
+
+    async fn parse_sql<C>(&self, _client: &C, sql: &str, types: &[Option<Type>]) -> PgWireResult<Option<Self::Statement>>
+    where
+        C: ClientInfo + Unpin + Send + Sync,
+    {
+        let mut statements = parse(sql)?;
+        if statements.len() > 1 {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement").into());
+        }
+        let Some(parsed) = statements.pop() else { return Ok(None) };
+        let declared: Vec<Option<DataType>> =
+            types.iter().map(|t| t.as_ref().filter(|t| **t != Type::UNKNOWN).and_then(natural)).collect();
+        self.session.begin_statement();
+        let preparing = self.session.prepare(parsed, &declared);
+        Ok(Some(self.session.interrupt().run(preparing).await?))
+    }
+
+    fn get_parameter_types(&self, statement: &Self::Statement) -> PgWireResult<Vec<Type>> {
+        parameter_types(statement, &[]).map_err(PgWireError::from)
+    }
+
+    fn get_result_schema(&self, statement: &Self::Statement, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {
+        result_fields(statement, format).map_err(PgWireError::from)
+    }
+}
+
+fn parameter_types(prepared: &Prepared, declared: &[Option<Type>]) -> Result<Vec<Type>> {
+    let n = prepared.parameters.len().max(declared.len());
+    (0..n)
+        .map(|idx| match declared.get(idx).cloned().flatten().filter(|t| *t != Type::UNKNOWN) {
+            Some(declared) => Ok(declared),
+            None => prepared.parameters.get(idx).and_then(Option::as_ref).map_or(Ok(Type::TEXT), |field| pg_type(field)),
+        })
+        .collect()
+}
+
+fn result_fields(prepared: &Prepared, format: Option<&Format>) -> Result<Vec<FieldInfo>> {
+    match &prepared.columns {
+        None => Ok(vec![]),
+        Some(columns) => Ok(fields(columns, format.unwrap_or(&Format::UnifiedText))?.as_ref().clone()),
+    }
+}
+
+#[async_trait]
+impl ExtendedQueryHandler for Connection {
+    type Statement = Arc<Prepared>;
+    type QueryParser = Connection;
+
+    fn query_parser(&self) -> Arc<Self::QueryParser> {
+        unreachable!("on_parse and on_describe are our own, nobody asks for the parser")
+    }
+
+    async fn on_parse<C>(&self, client: &mut C, message: Parse) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        if name != DEFAULT_NAME && client.portal_store().get_statement(&name).is_some() {
+            return Err(SqlError::new(state::DUPLICATE_PREPARED, format!("prepared statement \"{name}\" already exists")).into());
+        }
+        let types: Vec<Option<Type>> = message.type_oids.iter().map(|oid| Type::from_oid(*oid)).collect();
+        match self.parse_sql(client, &message.query, &types).await? {
+            Some(prepared) => {
+                let statement = StoredStatement::new(name, prepared, types);
+                client.portal_store().put_statement(Arc::new(statement));
+            }
+            None => client.portal_store().put_empty_statement(&name),
+        }
+        client.feed(PgWireBackendMessage::ParseComplete(ParseComplete::new())).await?;
+        Ok(())
+    }
+
+    async fn on_bind<C>(&self, client: &mut C, message: Bind) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
+        let wanted = match client.portal_store().get_statement(name) {
+            Some(Entry::Value(statement)) => {
+                let wanted = statement.statement.parameters.len();
+                if message.parameters.len() == wanted {
+                    let portal = Portal::try_new(&message, statement)?;
+                    client.portal_store().put_portal(Arc::new(portal));
+                }
+                wanted
+            }
+            Some(Entry::Empty) => {
+                client.portal_store().put_empty_portal(message.portal_name.as_deref().unwrap_or(DEFAULT_NAME));
+                0
+            }
+            None => return Err(PgWireError::StatementNotFound(name.to_owned())),
+        };
+        if message.parameters.len() != wanted {
+            let text = format!("bind message supplies {} parameters, but the prepared statement requires {wanted}", message.parameters.len());
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, text).into());
+        }
+        client.feed(PgWireBackendMessage::BindComplete(BindComplete::new())).await?;
+        Ok(())
+    }
+
+    async fn on_describe<C>(&self, client: &mut C, message: Describe) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
+        let columns = match message.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                let (types, columns) = match client.portal_store().get_statement(name) {
+                    Some(Entry::Value(statement)) => {
+                        let types = parameter_types(&statement.statement, &statement.parameter_types)?;
+                        (types, result_fields(&statement.statement, None)?)
+                    }
+                    Some(Entry::Empty) => (vec![], vec![]),
+                    None => return Err(PgWireError::StatementNotFound(name.to_owned())),
+                };
+                let description = ParameterDescription::new(types.iter().map(Type::oid).collect());
+                client.feed(PgWireBackendMessage::ParameterDescription(description)).await?;
+                columns
+            }
+            TARGET_TYPE_BYTE_PORTAL => match client.portal_store().get_portal(name) {
+                Some(Entry::Value(portal)) => result_fields(&portal.statement.statement, Some(&portal.result_column_format))?,
+                Some(Entry::Empty) => vec![],
+                None => return Err(PgWireError::PortalNotFound(name.to_owned())),
+            },
+            other => return Err(PgWireError::InvalidTargetType(other)),
+        };
+        if columns.is_empty() {
+            client.feed(PgWireBackendMessage::NoData(NoData::new())).await?;
+        } else {
+            send::describe(client, &columns).await?;
+        }
+        Ok(())
+    }
+
+    async fn on_execute<C>(&self, client: &mut C, message: Execute) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
+        let max_rows = usize::try_from(message.max_rows).unwrap_or(0);
+        let portal = match client.portal_store().get_portal(name) {
+            Some(Entry::Value(portal)) => portal,
+            Some(Entry::Empty) => {
+                client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
+                return Ok(());
+            }
+            None => return Err(PgWireError::PortalNotFound(name.to_owned())),
+        };
+        client.set_state(PgWireConnectionState::QueryInProgress);
+        let shared_state = portal.state();
+        let mut portal_state = shared_state.lock().await;
+        if matches!(*portal_state, PortalExecutionState::Initial) {
+            let before = self.reported();
+            match self.run_portal(&portal).await? {
+                Answer::Rows(rows) => *portal_state = PortalExecutionState::Suspended(send::response(rows, &portal.result_column_format)?),
+                Answer::Done(tag) => {
+                    if let Some(name) = tag.command.starts_with("DEALLOCATE").then_some(DEFAULT_NAME) {
+                        client.portal_store().rm_portal(name);
+                    }
+                    self.tell_changes(client, &before).await?;
+                    *portal_state = PortalExecutionState::Finished;
+                    send::complete(client, &tag).await?;
+                    client.set_state(PgWireConnectionState::ReadyForQuery);
+                    client.set_transaction_status(self.transaction_status());
+                    return Ok(());
+                }
+                Answer::CopyTo(copy) => {
+                    *portal_state = PortalExecutionState::Finished;
+                    send::copy_to(client, copy, self.session.interrupt()).await?;
+                    client.set_state(PgWireConnectionState::ReadyForQuery);
+                    return Ok(());
+                }
+                Answer::CopyFrom(copy) => {
+                    *portal_state = PortalExecutionState::Finished;
+                    self.begin_copy(client, *copy).await?;
+                    client.set_state(PgWireConnectionState::CopyInProgress(true));
+                    return Ok(());
+                }
+            }
+        }
+        match portal_state.deref_mut() {
+            PortalExecutionState::Suspended(response) => {
+                if send::rows(client, response, max_rows, self.session.interrupt()).await? {
+                    *portal_state = PortalExecutionState::Finished;
+                }
+            }
+            _ => send::complete(client, &Tag::rows("SELECT", 0)).await?,
+        }
+        client.set_state(PgWireConnectionState::ReadyForQuery);
+        client.set_transaction_status(self.transaction_status());
+        Ok(())
+    }
+
+    async fn on_sync<C>(&self, client: &mut C, _message: PgSync) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let status = self.transaction_status();
+        // Portals live as long as their transaction.
+        if status == TransactionStatus::Idle {
+            client.portal_store().clear_portals();
+        }
+        client.set_transaction_status(status);
+        client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
+        Ok(())
+    }
+
+    async fn on_close<C>(&self, client: &mut C, message: Close) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
+        match message.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => client.portal_store().rm_statement(name),
+            _ => client.portal_store().rm_portal(name),
+        }
+        client.feed(PgWireBackendMessage::CloseComplete(CloseComplete::new())).await?;
+        Ok(())
+    }
+
+    async fn do_describe_statement<C>(&self, _client: &mut C, target: &StoredStatement<Self::Statement>) -> PgWireResult<DescribeStatementResponse>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let types = parameter_types(&target.statement, &target.parameter_types)?;
+        Ok(DescribeStatementResponse::new(types, result_fields(&target.statement, None)?))
+    }
+
+    async fn do_describe_portal<C>(&self, _client: &mut C, target: &Portal<Self::Statement>) -> PgWireResult<DescribePortalResponse>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        Ok(DescribePortalResponse::new(result_fields(&target.statement.statement, Some(&target.result_column_format))?))
+    }
+
+    async fn do_query<C>(&self, _client: &mut C, _portal: &Portal<Self::Statement>, _max_rows: usize) -> PgWireResult<Response>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        Err(SqlError::new(state::INTERNAL, "on_execute answers itself").into())
+    }
+}
+
+#[async_trait]
+impl CopyHandler for Connection {
+    async fn on_copy_data<C>(&self, _client: &mut C, data: CopyData) -> PgWireResult<()>
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let mut running = self.copy.lock().await;
+        let Some(copy) = running.as_mut() else { return Ok(()) };
+        let pushed = tokio::select! {
+            biased;
+            error = self.session.interrupt().triggered() => Err(error),
+            pushed = copy.push(data.data) => pushed,
+        };
+        if let Err(error) = pushed {
+            if let Some(copy) = running.take() {
+                copy.abort().await;
+            }
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    async fn on_copy_done<C>(&self, client: &mut C, _done: CopyDone) -> PgWireResult<()>
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let Some(copy) = self.copy.lock().await.take() else { return Ok(()) };
+        let rows = copy.finish(&self.session).await?;
+        client.set_transaction_status(self.transaction_status());
+        send::complete(client, &Tag::rows("COPY", rows)).await
+    }
+
+    async fn on_copy_fail<C>(&self, _client: &mut C, fail: CopyFail) -> PgWireError
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        if let Some(copy) = self.copy.lock().await.take() {
+            copy.abort().await;
+        }
+        SqlError::new(state::QUERY_CANCELED, format!("COPY from stdin failed: {}", fail.message)).into()
+    }
+}
+
+impl pgwire::api::ErrorHandler for Connection {}

@@ -1,0 +1,230 @@
+//! How does Postgres write a value as text?
+//!
+//! The output formats of `DateStyle = ISO, MDY`, `IntervalStyle = postgres`, `bytea_output = hex`,
+//! `extra_float_digits = 1`, time zone UTC. Used by DataRow text cells and by COPY TO.
+
+use std::io::Write;
+
+use bytes::{BufMut, BytesMut};
+
+/// 1 `true`, 0 `false`: `t` or `f`.
+pub fn boolean(out: &mut BytesMut, value: bool) {
+    out.put_u8(if value { b't' } else { b'f' });
+}
+
+pub fn integer(out: &mut BytesMut, value: i64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = value.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        out.put_u8(b'-');
+    }
+    out.put_slice(&digits[at..]);
+}
+
+/// Shortest text that reads back as the same number; an exponent where Postgres uses one.
+pub fn float(out: &mut BytesMut, value: f64, shortest: impl Fn(f64, bool) -> String) {
+    if value.is_nan() {
+        return out.put_slice(b"NaN");
+    }
+    if value.is_infinite() {
+        return out.put_slice(if value > 0.0 { b"Infinity" } else { b"-Infinity" });
+    }
+    let magnitude = value.abs();
+    if magnitude == 0.0 || (1e-4..1e15).contains(&magnitude) {
+        return out.put_slice(shortest(value, false).as_bytes());
+    }
+    let text = shortest(value, true);
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    out.put_slice(mantissa.as_bytes());
+    out.put_u8(b'e');
+    let (sign, digits) = exponent.strip_prefix('-').map_or((b'+', exponent), |digits| (b'-', digits));
+    out.put_u8(sign);
+    if digits.len() < 2 {
+        out.put_u8(b'0');
+    }
+    out.put_slice(digits.as_bytes());
+}
+
+pub fn float64(out: &mut BytesMut, value: f64) {
+    float(out, value, |v, exponent| if exponent { format!("{v:e}") } else { format!("{v}") });
+}
+
+pub fn float32(out: &mut BytesMut, value: f32) {
+    let magnitude = value.abs();
+    // Postgres switches to exponents at 1e6 for float4.
+    let plain = magnitude == 0.0 || (1e-4..1e6).contains(&magnitude);
+    if plain || !value.is_finite() {
+        float(out, f64::from(value), |_, _| format!("{value}"));
+    } else {
+        float(out, if value < 0.0 { -1e300 } else { 1e300 }, |_, _| format!("{value:e}"));
+    }
+}
+
+/// `unscaled` × 10^-`scale`.
+pub fn decimal(out: &mut BytesMut, unscaled: i128, scale: i8) {
+    let mut buffer = [0u8; 48];
+    let mut rest = buffer.as_mut_slice();
+    // 39 digits and a sign at most: it fits.
+    let _ = write!(rest, "{}", unscaled.unsigned_abs());
+    let unused = rest.len();
+    let digits = &buffer[..48 - unused];
+    if unscaled < 0 {
+        out.put_u8(b'-');
+    }
+    if scale <= 0 {
+        out.put_slice(digits);
+        if unscaled != 0 {
+            out.put_bytes(b'0', usize::from(scale.unsigned_abs()));
+        }
+        return;
+    }
+    let scale = scale as usize;
+    if digits.len() <= scale {
+        out.put_slice(b"0.");
+        out.put_bytes(b'0', scale - digits.len());
+        out.put_slice(digits);
+    } else {
+        let point = digits.len() - scale;
+        out.put_slice(&digits[..point]);
+        out.put_u8(b'.');
+        out.put_slice(&digits[point..]);
+    }
+}
+
+/// `\x0102ff`
+pub fn bytea(out: &mut BytesMut, value: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(2 + value.len() * 2);
+    out.put_slice(b"\\x");
+    for byte in value {
+        out.put_u8(HEX[usize::from(byte >> 4)]);
+        out.put_u8(HEX[usize::from(byte & 15)]);
+    }
+}
+
+/// Days since 1970-01-01.
+pub fn date(out: &mut BytesMut, days: i64) {
+    let before_christ = civil(out, days);
+    if before_christ {
+        out.put_slice(b" BC");
+    }
+}
+
+/// Microseconds of the day.
+pub fn time(out: &mut BytesMut, micros: i64) {
+    let seconds = micros.div_euclid(1_000_000);
+    two(out, seconds / 3600);
+    out.put_u8(b':');
+    two(out, seconds / 60 % 60);
+    out.put_u8(b':');
+    two(out, seconds % 60);
+    let mut fraction = micros.rem_euclid(1_000_000);
+    if fraction != 0 {
+        out.put_u8(b'.');
+        let mut unit = 100_000;
+        while fraction != 0 {
+            out.put_u8(b'0' + (fraction / unit) as u8);
+            fraction %= unit;
+            unit /= 10;
+        }
+    }
+}
+
+/// Microseconds since 1970-01-01 00:00 UTC; `zoned` appends `+00`.
+pub fn timestamp(out: &mut BytesMut, micros: i64, zoned: bool) {
+    const DAY: i64 = 86_400_000_000;
+    let before_christ = civil(out, micros.div_euclid(DAY));
+    out.put_u8(b' ');
+    time(out, micros.rem_euclid(DAY));
+    if zoned {
+        out.put_slice(b"+00");
+    }
+    if before_christ {
+        out.put_slice(b" BC");
+    }
+}
+
+/// Writes yyyy-mm-dd; true when the year is before Christ. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", civil_from_days.
+fn civil(out: &mut BytesMut, days: i64) -> bool {
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let before_christ = year <= 0;
+    let shown = if before_christ { 1 - year } else { year };
+    if shown < 10_000 {
+        two(out, shown / 100);
+        two(out, shown % 100);
+    } else {
+        integer(out, shown);
+    }
+    out.put_u8(b'-');
+    two(out, month);
+    out.put_u8(b'-');
+    two(out, day);
+    before_christ
+}
+
+fn two(out: &mut BytesMut, value: i64) {
+    out.put_u8(b'0' + (value / 10 % 10) as u8);
+    out.put_u8(b'0' + (value % 10) as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl Fn(&mut BytesMut)) -> String {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn numbers_as_postgres_writes_them() {
+        assert_eq!(text(|o| integer(o, i64::MIN)), "-9223372036854775808");
+        assert_eq!(text(|o| integer(o, 0)), "0");
+        for (value, want) in [
+            (0.0, "0"), (-0.5, "-0.5"), (1e15, "1e+15"), (123456789012345.0, "123456789012345"), (1.5e-7, "1.5e-07"),
+            (1e300, "1e+300"), (f64::NAN, "NaN"), (f64::NEG_INFINITY, "-Infinity"), (0.1, "0.1"),
+        ] {
+            assert_eq!(text(|o| float64(o, value)), want);
+        }
+        assert_eq!(text(|o| float32(o, 0.1)), "0.1");
+        assert_eq!(text(|o| float32(o, -1.5e20)), "-1.5e+20");
+    }
+
+    #[test]
+    fn decimals_keep_their_scale() {
+        assert_eq!(text(|o| decimal(o, 12345, 2)), "123.45");
+        assert_eq!(text(|o| decimal(o, -5, 3)), "-0.005");
+        assert_eq!(text(|o| decimal(o, 0, 2)), "0.00");
+        assert_eq!(text(|o| decimal(o, 7, -2)), "700");
+        assert_eq!(text(|o| decimal(o, i128::MIN, 0)), i128::MIN.to_string());
+    }
+
+    #[test]
+    fn dates_and_times() {
+        assert_eq!(text(|o| date(o, 0)), "1970-01-01");
+        assert_eq!(text(|o| date(o, 19_782)), "2024-02-29");
+        assert_eq!(text(|o| date(o, -719_528)), "0001-01-01 BC");
+        assert_eq!(text(|o| timestamp(o, -1, true)), "1969-12-31 23:59:59.999999+00");
+        assert_eq!(text(|o| timestamp(o, 1_500_000, false)), "1970-01-01 00:00:01.5");
+        assert_eq!(text(|o| time(o, 86_399_000_000)), "23:59:59");
+    }
+}

@@ -1,0 +1,103 @@
+//! How does a prepared statement run? By its kind; planned anew first when the catalog moved.
+
+use std::sync::Arc;
+
+use tarn_query::AccessPath;
+
+use super::prepare::{Kind, bind};
+use super::{Answer, Parameter, Prepared, Session};
+use crate::catalog::TableHandle;
+use crate::error::{Result, SqlError};
+use crate::statement::{Parsed, Work};
+use crate::worker::{Report, ask};
+
+impl Session {
+    /// Runs a statement. Rows are read as they are polled; writes are committed (or held) when this returns.
+    pub async fn execute(&self, prepared: &Arc<Prepared>, parameters: Vec<Parameter>) -> Result<Answer> {
+        self.node.metrics().statements.inc();
+        if self.is_current(prepared) {
+            return self.run_prepared(prepared, parameters).await;
+        }
+        let fresh = self.prepare(prepared.parsed.clone(), &prepared.declared).await?;
+        self.run_prepared(&fresh, parameters).await
+    }
+
+    fn is_current(&self, prepared: &Prepared) -> bool {
+        match &prepared.kind {
+            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => prepared.generation == self.node.catalog().generation(),
+            Kind::Utility(_) | Kind::Admin { .. } => true,
+        }
+    }
+
+    async fn run_prepared(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        match &prepared.kind {
+            Kind::Keyed { plan, table } => {
+                self.transaction.lock().check_usable()?;
+                if let Some(answer) = self.forced(prepared, &parameters).await? {
+                    return Ok(answer);
+                }
+                self.node.metrics().keyed_statements.inc();
+                let handle = self.node.catalog().require(&table.name)?;
+                let values = parameters.into_iter().map(Parameter::into_value).collect::<Result<Vec<_>>>()?;
+                self.keyed(plan, &handle, prepared.columns.as_ref(), &values).await
+            }
+            Kind::Query { plan, command } => {
+                {
+                    let transaction = self.transaction.lock();
+                    transaction.check_usable()?;
+                    transaction.check_read()?;
+                }
+                let parameters = bind(&prepared.parameters, parameters)?;
+                let stream = self.query.stream(plan.as_ref().clone(), parameters).await?;
+                Ok(Answer::stream(stream, command))
+            }
+            Kind::Dml { dml, command } => {
+                self.transaction.lock().check_usable()?;
+                let handle = self.node.catalog().require(&dml.table.name)?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                self.dml(dml, command, &handle, parameters).await
+            }
+            Kind::Utility(statement) => self.utility(statement).await,
+            Kind::Admin { work, table } => {
+                self.transaction.lock().check_usable()?;
+                self.admin(*work, table).await?;
+                Ok(Answer::done(work.tag()))
+            }
+        }
+    }
+
+    /// A keyed SELECT when the session forces an access path or a version: that is the planner's business.
+    async fn forced(&self, prepared: &Prepared, parameters: &[Parameter]) -> Result<Option<Answer>> {
+        let settings = self.query.settings();
+        let is_free = settings.access_path == AccessPath::Auto && settings.as_of.is_none();
+        if is_free || prepared.columns.is_none() {
+            return Ok(None);
+        }
+        let Parsed::Sql(statement) = &prepared.parsed else { return Ok(None) };
+        self.transaction.lock().check_read()?;
+        let plan = self.plan(statement, &prepared.declared).await?;
+        let parameters = bind(&super::prepare::parameter_fields(&plan)?, parameters.to_vec())?;
+        let stream = self.query.stream(plan, parameters).await?;
+        Ok(Some(Answer::stream(stream, "SELECT")))
+    }
+
+    pub(super) async fn admin(&self, work: Work, table: &str) -> Result<Report> {
+        let handle = self.node.catalog().require(table)?;
+        ask(&handle, work).await
+    }
+
+    /// Commits what a transaction held.
+    pub(super) async fn commit_held(&self, held: super::Held) -> Result<()> {
+        match held {
+            super::Held::Ddl(ddl) => self.run_ddl(ddl).await.map(|_| ()),
+            super::Held::Mutations { table, batches, .. } => {
+                let handle: Arc<TableHandle> = self.node.catalog().require(&table.name)?;
+                if handle.schema().id != table.id {
+                    return Err(SqlError::undefined_table(&table.name).with_detail("it was dropped and made again during the transaction"));
+                }
+                let outcomes = self.node.write(&handle, crate::write::merge(&handle, &batches)).await?;
+                crate::write::affected(&handle, &outcomes).map(|_| ())
+            }
+        }
+    }
+}

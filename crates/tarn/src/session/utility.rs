@@ -1,0 +1,371 @@
+//! Everything that is neither a query nor a write: tables, settings, transactions, prepared names, cursors.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::sqlparser::ast::{
+    CloseCursor, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set, ShowCreateObject,
+    Statement, TransactionAccessMode, TransactionMode, Value as Literal,
+};
+
+use super::transaction::Transaction;
+use super::{Answer, Held, Parameter, Session};
+use crate::ddl::{Ddl, create_statement, table_schema};
+use crate::error::{Result, SqlError, state};
+use crate::statement::{Parsed, Work, fold, table_name};
+
+impl Session {
+    /// The columns a utility statement answers, known before it runs.
+    pub(super) fn utility_columns(&self, statement: &Statement) -> Result<Option<SchemaRef>> {
+        Ok(match statement {
+            Statement::ShowVariable { variable } => Some(texts(&show_columns(&name_of(variable)))),
+            Statement::ShowTables { .. } => Some(texts(&["table_name"])),
+            Statement::ShowCreate { .. } => Some(texts(&["table_name", "create_statement"])),
+            Statement::ShowColumns { .. } | Statement::ExplainTable { .. } => Some(texts(&["column_name", "data_type", "is_nullable", "key", "default"])),
+            Statement::Fetch { name, .. } => Some(self.cursor_schema(&fold(name))?),
+            Statement::Call(_) => Some(report_schema()),
+            Statement::Execute { name: Some(name), .. } => {
+                let named = self.named.lock();
+                named.get(&name.to_string().to_lowercase()).and_then(|prepared| prepared.columns.clone())
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) async fn utility(&self, statement: &Statement) -> Result<Answer> {
+        match statement {
+            Statement::Commit { .. } => return self.commit().await,
+            Statement::Rollback { savepoint: None, .. } => return Ok(self.rollback()),
+            _ => self.transaction.lock().check_usable()?,
+        }
+        match statement {
+            Statement::StartTransaction { modes, .. } => self.begin(modes),
+            Statement::CreateTable(create) => {
+                let schema = Box::new(table_schema(create, self.node.settings())?);
+                self.define(Ddl::Create { schema, if_not_exists: create.if_not_exists }).await
+            }
+            Statement::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
+                let names = names.iter().map(table_name).collect::<Result<_>>()?;
+                self.define(Ddl::Drop { names, if_exists: *if_exists }).await
+            }
+            Statement::Copy { .. } => self.copy(statement).await,
+            Statement::Set(set) => self.set(set),
+            Statement::Reset(reset) => self.reset(&reset.reset),
+            Statement::ShowVariable { variable } => self.show(&name_of(variable)),
+            Statement::ShowTables { .. } => {
+                let names = self.node.catalog().all().iter().map(|table| table.schema().name.clone()).collect();
+                text_rows(&["table_name"], vec![names])
+            }
+            Statement::ShowCreate { obj_type: ShowCreateObject::Table, obj_name } => {
+                let table = self.node.catalog().require(&table_name(obj_name)?)?;
+                text_rows(&["table_name", "create_statement"], vec![vec![table.schema().name.clone()], vec![create_statement(table.schema())]])
+            }
+            Statement::ShowColumns { show_options, .. } => match show_options.show_in.as_ref().and_then(|s| s.parent_name.as_ref()) {
+                Some(name) => self.describe(name),
+                None => Err(SqlError::new(state::SYNTAX_ERROR, "SHOW COLUMNS needs FROM table")),
+            },
+            Statement::ExplainTable { table_name, .. } => self.describe(table_name),
+            Statement::Call(function) => self.call(&function.name, &function.args).await,
+            Statement::Prepare { name, statement, data_types } => {
+                let declared = data_types.iter().map(|t| crate::ddl::data_type(t).map(Some)).collect::<Result<Vec<_>>>()?;
+                self.prepare_named(&fold(name), statement, &declared).await
+            }
+            Statement::Execute { name: Some(name), parameters, .. } => self.execute_named(&name.to_string().to_lowercase(), parameters).await,
+            Statement::Deallocate { name, .. } => self.deallocate(&fold(name)),
+            Statement::Declare { stmts } => self.declare(stmts).await,
+            Statement::Fetch { name, direction, .. } => self.fetch(&fold(name), direction).await,
+            Statement::Close { cursor } => match cursor {
+                CloseCursor::All => self.close_cursor(None),
+                CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
+            },
+            Statement::Discard { .. } => self.discard(),
+            // Statistics are always exact: nothing to do.
+            Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
+            Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
+                Err(SqlError::unsupported("savepoints", "a transaction holds one writing statement: COMMIT or ROLLBACK the whole"))
+            }
+            Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
+            Statement::Truncate(_) => Err(SqlError::unsupported("TRUNCATE", "DELETE FROM t, or DROP and CREATE the table")),
+            Statement::AlterTable(_) => Err(SqlError::unsupported("ALTER TABLE", "create another table and INSERT INTO … SELECT")),
+            Statement::CreateIndex(_) => Err(SqlError::unsupported("CREATE INDEX", "the primary key orders the rows; the lake prunes by statistics")),
+            Statement::CreateView { .. } => Err(SqlError::unsupported("CREATE VIEW", "use WITH name AS (…) in the query")),
+            other => {
+                let text = other.to_string();
+                let verb: Vec<&str> = text.split_whitespace().take(2).collect();
+                Err(SqlError::unsupported(verb.join(" "), "see `tarn help sql` for the statements there are"))
+            }
+        }
+    }
+
+    fn begin(&self, modes: &[TransactionMode]) -> Result<Answer> {
+        let mut transaction = self.transaction.lock();
+        // Postgres only warns: the transaction that is open goes on.
+        if transaction.is_open() {
+            return Ok(Answer::done("BEGIN"));
+        }
+        let read_only = modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)));
+        *transaction = Transaction::Open { held: None, read_only };
+        Ok(Answer::done("BEGIN"))
+    }
+
+    async fn commit(&self) -> Result<Answer> {
+        let transaction = std::mem::take(&mut *self.transaction.lock());
+        self.cursors.lock().clear();
+        match transaction {
+            Transaction::Open { held: Some(held), .. } => {
+                self.commit_held(held).await?;
+                Ok(Answer::done("COMMIT"))
+            }
+            Transaction::Failed => Ok(Answer::done("ROLLBACK")),
+            Transaction::Open { held: None, .. } | Transaction::Idle => Ok(Answer::done("COMMIT")),
+        }
+    }
+
+    fn rollback(&self) -> Answer {
+        *self.transaction.lock() = Transaction::Idle;
+        self.cursors.lock().clear();
+        Answer::done("ROLLBACK")
+    }
+
+    /// Runs a change of the catalog, or holds it until COMMIT.
+    async fn define(&self, ddl: Ddl) -> Result<Answer> {
+        let tag = match &ddl {
+            Ddl::Create { .. } => "CREATE TABLE",
+            Ddl::Drop { .. } => "DROP TABLE",
+        };
+        if self.transaction.lock().must_hold()? {
+            self.check_ddl(&ddl)?;
+            self.hold(Held::Ddl(ddl))?;
+            return Ok(Answer::done(tag));
+        }
+        self.run_ddl(ddl).await?;
+        Ok(Answer::done(tag))
+    }
+
+    /// What would fail at COMMIT fails when it is asked for.
+    fn check_ddl(&self, ddl: &Ddl) -> Result<()> {
+        match ddl {
+            Ddl::Create { schema, if_not_exists: false } if self.node.catalog().get(&schema.name).is_some() => {
+                Err(SqlError::new(state::DUPLICATE_TABLE, format!("table \"{}\" already exists", schema.name)))
+            }
+            Ddl::Drop { names, if_exists: false } => names.iter().try_for_each(|name| self.node.catalog().require(name).map(|_| ())),
+            _ => Ok(()),
+        }
+    }
+
+    /// To its end, also when the client goes away: half a DDL is none.
+    pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<()> {
+        let node = Arc::clone(&self.node);
+        let running = tokio::spawn(async move {
+            match ddl {
+                Ddl::Create { schema, if_not_exists } => node.create_table(*schema, if_not_exists).await.map(|_| ()),
+                Ddl::Drop { names, if_exists } => {
+                    for name in names {
+                        node.drop_table(&name, if_exists).await?;
+                    }
+                    Ok(())
+                }
+            }
+        });
+        running.await.map_err(|e| SqlError::new(state::INTERNAL, format!("a change of the catalog died: {e}")))?
+    }
+
+    fn set(&self, set: &Set) -> Result<Answer> {
+        match set {
+            Set::SingleAssignment { variable, values, .. } => {
+                let name = variable.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(".").replace('"', "").to_lowercase();
+                let values: Vec<String> = values.iter().map(setting_text).collect();
+                let value = values.join(", ");
+                self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
+            }
+            Set::SetTimeZone { value, .. } => self.set_var("timezone", Some(&setting_text(value)))?,
+            Set::SetNames { charset_name, .. } => self.set_var("client_encoding", Some(&charset_name.value))?,
+            Set::SetNamesDefault {} | Set::SetSessionAuthorization(_) | Set::SetRole { .. } => {}
+            // Every statement reads one snapshot and a transaction writes once: all levels are kept.
+            Set::SetTransaction { modes, .. } => {
+                if modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)))
+                    && let Transaction::Open { read_only, .. } = &mut *self.transaction.lock()
+                {
+                    *read_only = true;
+                }
+            }
+            other => return Err(SqlError::unsupported(format!("{other}"), "SET name = value, one at a time")),
+        }
+        Ok(Answer::done("SET"))
+    }
+
+    fn reset(&self, reset: &Reset) -> Result<Answer> {
+        match reset {
+            Reset::ALL => self.reset_all()?,
+            Reset::ConfigurationParameter(name) => self.set_var(&name.to_string().to_lowercase(), None)?,
+        }
+        Ok(Answer::done("RESET"))
+    }
+
+    fn reset_all(&self) -> Result<()> {
+        self.vars.lock().reset_all();
+        for name in ["tarn.access_path", "tarn.as_of_version"] {
+            self.set_var(name, None)?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self) -> Result<Answer> {
+        if self.transaction.lock().is_open() {
+            return Err(SqlError::new(state::ACTIVE_TRANSACTION, "DISCARD cannot run inside a transaction block"));
+        }
+        self.reset_all()?;
+        self.cursors.lock().clear();
+        self.named.lock().clear();
+        Ok(Answer::done("DISCARD ALL"))
+    }
+
+    fn show(&self, name: &str) -> Result<Answer> {
+        if name == "all" {
+            let (names, values) = self.all_settings().into_iter().unzip();
+            return text_rows(&["name", "setting"], vec![names, values]);
+        }
+        let value = if super::vars::is_engine_setting(name) { self.engine_setting(name)? } else { self.var(name)? };
+        text_rows(&[name], vec![vec![value]])
+    }
+
+    fn all_settings(&self) -> Vec<(String, String)> {
+        let mut all = self.vars.lock().all();
+        all.extend(self.engine_settings());
+        all
+    }
+
+    fn engine_settings(&self) -> Vec<(String, String)> {
+        let state = self.query.context().state();
+        let entries = state.config_options().entries();
+        let known = entries.into_iter().filter(|entry| super::vars::is_engine_setting(&entry.key));
+        known.map(|entry| (entry.key, entry.value.unwrap_or_default())).collect()
+    }
+
+    fn engine_setting(&self, name: &str) -> Result<String> {
+        let found = self.engine_settings().into_iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value).ok_or_else(|| SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")))
+    }
+
+    fn describe(&self, name: &ObjectName) -> Result<Answer> {
+        let table = self.node.catalog().require(&table_name(name)?)?;
+        let schema = table.schema();
+        let mut columns: Vec<Vec<String>> = vec![Vec::new(); 5];
+        for (idx, column) in schema.columns.iter().enumerate() {
+            let part = schema.key.iter().position(|part| part.column_idx == idx);
+            let cells = [
+                column.name.clone(),
+                column.data_type.to_string(),
+                if column.nullable { "YES" } else { "NO" }.to_owned(),
+                part.map(|part| (part + 1).to_string()).unwrap_or_default(),
+                column.default.as_ref().map(|value| value.to_display(&column.data_type)).unwrap_or_default(),
+            ];
+            columns.iter_mut().zip(cells).for_each(|(list, cell)| list.push(cell));
+        }
+        text_rows(&["column_name", "data_type", "is_nullable", "key", "default"], columns)
+    }
+
+    /// `CALL tarn.deliver('t')`: background work by name, answering what it did.
+    async fn call(&self, name: &ObjectName, arguments: &FunctionArguments) -> Result<Answer> {
+        let work = match name.to_string().to_lowercase().as_str() {
+            "tarn.deliver" => Work::Deliver,
+            "tarn.compact" => Work::Compact,
+            "tarn.evict" => Work::Evict,
+            "tarn.flush" => Work::Flush,
+            other => {
+                return Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("procedure {other} does not exist"))
+                    .with_hint("procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table)"));
+            }
+        };
+        let table = only_text(arguments).ok_or_else(|| SqlError::new(state::SYNTAX_ERROR, format!("CALL {name} takes one table name, as text")))?;
+        let report = self.admin(work, &table).await?;
+        let count = |n: u64| Arc::new(Int64Array::from(vec![n as i64])) as ArrayRef;
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(StringArray::from(vec![table])), count(report.rows), count(report.files), count(report.version)];
+        Ok(Answer::batch(RecordBatch::try_new(report_schema(), columns)?, "CALL"))
+    }
+
+    async fn prepare_named(&self, name: &str, statement: &Statement, declared: &[Option<tarn_types::DataType>]) -> Result<Answer> {
+        if self.named.lock().contains_key(name) {
+            return Err(SqlError::new(state::DUPLICATE_PREPARED, format!("prepared statement \"{name}\" already exists")));
+        }
+        let prepared = Box::pin(self.prepare(Parsed::Sql(Box::new(statement.clone())), declared)).await?;
+        self.named.lock().insert(name.to_owned(), prepared);
+        Ok(Answer::done("PREPARE"))
+    }
+
+    async fn execute_named(&self, name: &str, given: &[Expr]) -> Result<Answer> {
+        let prepared = self.named.lock().get(name).cloned();
+        let prepared = prepared.ok_or_else(|| SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist")))?;
+        if given.len() != prepared.parameters.len() {
+            return Err(super::prepare::missing_parameters(prepared.parameters.len(), given.len()));
+        }
+        let mut parameters = Vec::with_capacity(given.len());
+        for (expr, field) in given.iter().zip(&prepared.parameters) {
+            let data_type = field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
+            let text = crate::ddl::literal(expr).ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
+            let value = match text {
+                None => tarn_types::Value::Null,
+                Some(text) => tarn_types::Value::parse(&data_type, &text)?,
+            };
+            parameters.push(Parameter::Value(value, data_type));
+        }
+        Box::pin(self.execute(&prepared, parameters)).await
+    }
+
+    fn deallocate(&self, name: &str) -> Result<Answer> {
+        if name == "all" {
+            self.named.lock().clear();
+        } else if self.named.lock().remove(name).is_none() {
+            return Err(SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist")));
+        }
+        Ok(Answer::done("DEALLOCATE"))
+    }
+}
+
+fn name_of(variable: &[Ident]) -> String {
+    let name = variable.iter().map(|part| part.value.to_lowercase()).collect::<Vec<_>>().join(".");
+    match name.as_str() {
+        "time.zone" => "timezone".to_owned(),
+        "transaction.isolation.level" => "transaction_isolation".to_owned(),
+        _ => name,
+    }
+}
+
+fn show_columns(name: &str) -> Vec<&str> {
+    if name == "all" { vec!["name", "setting"] } else { vec![name] }
+}
+
+/// A value of SET as text.
+fn setting_text(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Literal::SingleQuotedString(text) | Literal::DoubleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        Expr::Identifier(ident) => ident.value.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn only_text(arguments: &FunctionArguments) -> Option<String> {
+    let FunctionArguments::List(list) = arguments else { return None };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] = list.args.as_slice() else { return None };
+    crate::ddl::literal(expr).flatten()
+}
+
+fn report_schema() -> SchemaRef {
+    let count = |name| Field::new(name, ArrowType::Int64, false);
+    Arc::new(Schema::new(vec![Field::new("table_name", ArrowType::Utf8, false), count("rows"), count("files"), count("version")]))
+}
+
+fn texts(names: &[&str]) -> SchemaRef {
+    Arc::new(Schema::new(names.iter().map(|name| Field::new(*name, ArrowType::Utf8, true)).collect::<Vec<_>>()))
+}
+
+fn text_rows(names: &[&str], columns: Vec<Vec<String>>) -> Result<Answer> {
+    let arrays = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
+    Ok(Answer::batch(RecordBatch::try_new(texts(names), arrays)?, "SHOW"))
+}

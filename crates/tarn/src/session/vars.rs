@@ -1,0 +1,188 @@
+//! Which client settings does a connection have?
+//!
+//! `SET`, `RESET` and `SHOW` of the settings that drivers use. What changes how Tarn answers is held to the values Tarn
+//! has (UTF-8, ISO dates); what only informs is kept and shown. `tarn.*` and `datafusion.*` belong to the query engine and
+//! are not kept here.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Result, SqlError, state};
+use crate::settings::parse_duration_ms;
+
+/// Version of the Postgres whose protocol and catalog clients may expect.
+pub const SERVER_VERSION: &str = "16.6";
+
+/// Name, default, and the only values accepted (none: any).
+const KNOWN: &[(&str, &str, &[&str])] = &[
+    ("application_name", "", &[]),
+    ("bytea_output", "hex", &["hex"]),
+    ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode"]),
+    ("client_min_messages", "notice", &[]),
+    ("datestyle", "ISO, MDY", &[]),
+    ("default_transaction_isolation", "read committed", &[]),
+    ("default_transaction_read_only", "off", &["off", "false", "0", "no"]),
+    ("extra_float_digits", "1", &[]),
+    ("geqo", "on", &[]),
+    ("idle_in_transaction_session_timeout", "0", &[]),
+    ("in_hot_standby", "off", &["off"]),
+    ("integer_datetimes", "on", &["on"]),
+    ("intervalstyle", "postgres", &["postgres"]),
+    ("is_superuser", "on", &["on"]),
+    ("jit", "off", &[]),
+    ("lc_collate", "C", &["C"]),
+    ("lc_ctype", "C.UTF-8", &[]),
+    ("lc_messages", "C", &[]),
+    ("lc_monetary", "C", &[]),
+    ("lc_numeric", "C", &[]),
+    ("lc_time", "C", &[]),
+    ("lock_timeout", "0", &[]),
+    ("max_identifier_length", "63", &["63"]),
+    ("max_index_keys", "32", &["32"]),
+    ("row_security", "on", &[]),
+    ("search_path", "\"$user\", public", &[]),
+    ("server_encoding", "UTF8", &["utf8"]),
+    ("server_version", SERVER_VERSION, &[SERVER_VERSION]),
+    ("server_version_num", "160006", &["160006"]),
+    ("session_authorization", "tarn", &[]),
+    ("standard_conforming_strings", "on", &["on", "true", "1", "yes"]),
+    ("statement_timeout", "0", &[]),
+    ("synchronous_commit", "on", &[]),
+    ("timezone", "UTC", &[]),
+    ("transaction_isolation", "read committed", &[]),
+    ("transaction_read_only", "off", &["off", "false", "0", "no"]),
+    ("work_mem", "4MB", &[]),
+];
+
+/// Settings reported to the client at start and whenever they change (ParameterStatus), in the spelling drivers know.
+pub const REPORTED: &[(&str, &str)] = &[
+    ("application_name", "application_name"),
+    ("client_encoding", "client_encoding"),
+    ("datestyle", "DateStyle"),
+    ("default_transaction_read_only", "default_transaction_read_only"),
+    ("in_hot_standby", "in_hot_standby"),
+    ("integer_datetimes", "integer_datetimes"),
+    ("intervalstyle", "IntervalStyle"),
+    ("is_superuser", "is_superuser"),
+    ("search_path", "search_path"),
+    ("server_encoding", "server_encoding"),
+    ("server_version", "server_version"),
+    ("session_authorization", "session_authorization"),
+    ("standard_conforming_strings", "standard_conforming_strings"),
+    ("timezone", "TimeZone"),
+];
+
+/// The settings of one connection that differ from their default.
+#[derive(Debug, Clone, Default)]
+pub struct Vars {
+    changed: BTreeMap<String, String>,
+}
+
+impl Vars {
+    /// Sets one, or puts the default back (`None`).
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
+        let name = name.to_ascii_lowercase();
+        let Some(value) = value else {
+            self.changed.remove(&name);
+            return known(&name).map(|_| ());
+        };
+        let (_, _, accepted) = known(&name)?;
+        if !accepted.is_empty() && !accepted.iter().any(|a| a.eq_ignore_ascii_case(value)) {
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{name}\": \"{value}\""))
+                .with_hint(format!("accepted: {}", accepted.join(", "))));
+        }
+        if name == "datestyle" && !value.to_ascii_lowercase().contains("iso") {
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"DateStyle\": \"{value}\""))
+                .with_hint("dates are written in ISO form"));
+        }
+        if name.ends_with("_timeout") && parse_duration_ms(value).is_err() {
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{name}\": \"{value}\"")));
+        }
+        // Text is always written in UTC; the name is kept for those who ask.
+        let value = match name.as_str() {
+            "datestyle" => "ISO, MDY",
+            "client_encoding" => "UTF8",
+            "timezone" => "UTC",
+            _ => value,
+        };
+        self.changed.insert(name, value.to_owned());
+        Ok(())
+    }
+
+    /// The value of one setting.
+    pub fn get(&self, name: &str) -> Result<String> {
+        let name = name.to_ascii_lowercase();
+        if let Some(value) = self.changed.get(&name) {
+            return Ok(value.clone());
+        }
+        known(&name).map(|(_, default, _)| (*default).to_owned())
+    }
+
+    /// Milliseconds of a timeout; `None` is off.
+    pub fn timeout_ms(&self, name: &str, default_ms: u64) -> Option<u64> {
+        let ms = match self.changed.get(name) {
+            Some(value) => parse_duration_ms(value).unwrap_or(default_ms),
+            None => default_ms,
+        };
+        (ms > 0).then_some(ms)
+    }
+
+    pub fn reset_all(&mut self) {
+        self.changed.clear();
+    }
+
+    /// Name and value of every setting, by name.
+    pub fn all(&self) -> Vec<(String, String)> {
+        KNOWN
+            .iter()
+            .map(|(name, default, _)| {
+                ((*name).to_owned(), self.changed.get(*name).cloned().unwrap_or_else(|| (*default).to_owned()))
+            })
+            .collect()
+    }
+}
+
+/// Whether the query engine keeps a setting of this name.
+pub fn is_engine_setting(name: &str) -> bool {
+    name.starts_with("tarn.") || name.starts_with("datafusion.")
+}
+
+type Known = (&'static str, &'static str, &'static [&'static str]);
+
+fn known(name: &str) -> Result<&'static Known> {
+    // A driver's own namespace, as Postgres allows it.
+    const CUSTOM: Known = ("custom", "", &[]);
+    if let Some(row) = KNOWN.iter().find(|(known, _, _)| *known == name) {
+        return Ok(row);
+    }
+    if name.contains('.') && !is_engine_setting(name) {
+        return Ok(&CUSTOM);
+    }
+    Err(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")).with_hint("SHOW ALL lists them"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_show_reset() {
+        let mut vars = Vars::default();
+        assert_eq!(vars.get("TimeZone").unwrap(), "UTC");
+        vars.set("Application_Name", Some("psql")).unwrap();
+        assert_eq!(vars.get("application_name").unwrap(), "psql");
+        vars.set("statement_timeout", Some("2s")).unwrap();
+        assert_eq!(vars.timeout_ms("statement_timeout", 0), Some(2_000));
+        vars.set("statement_timeout", None).unwrap();
+        assert_eq!(vars.timeout_ms("statement_timeout", 0), None);
+        vars.set("my.own", Some("1")).unwrap();
+    }
+
+    #[test]
+    fn what_tarn_cannot_do_is_refused() {
+        let mut vars = Vars::default();
+        for (name, value) in [("client_encoding", "latin1"), ("bytea_output", "escape"), ("datestyle", "German"), ("lock_timeout", "x")] {
+            assert_eq!(vars.set(name, Some(value)).unwrap_err().state(), state::INVALID_PARAMETER_VALUE, "{name}");
+        }
+        assert_eq!(vars.set("colour", Some("red")).unwrap_err().state(), "42704");
+    }
+}

@@ -1,0 +1,411 @@
+//! What can be set, what is it by default, and who set it?
+//!
+//! Every setting is one row of [`SETTINGS`]: its name, its default, one sentence, and how text becomes a value. Flags
+//! win over `TARN_*` variables, these over the TOML file, this over the default: callers apply the layers in that order
+//! with [`Layers`], which remembers where each value came from. [`Settings`] itself is plain data.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The settings of one server. Plain data; [`SETTINGS`] documents each field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    pub data_dir: PathBuf,
+    pub lake: Option<String>,
+    pub pg_listen: SocketAddr,
+    pub http_listen: Option<SocketAddr>,
+    pub max_connections: usize,
+    pub statement_timeout_ms: u64,
+    pub idle_in_transaction_timeout_ms: u64,
+    pub transaction_bytes: u64,
+    pub query_memory_bytes: u64,
+    pub query_partitions: usize,
+    pub spill_dir: Option<PathBuf>,
+    pub rows_memory_bytes: u64,
+    pub recent_limit_bytes: u64,
+    pub write_wait_ms: u64,
+    pub footer_cache_bytes: u64,
+    pub log_segment_bytes: u64,
+    pub log_cache_bytes: u64,
+    pub log_flush_bytes: u64,
+    pub delivery_interval_ms: u64,
+    pub delivery_bytes: u64,
+    pub background_interval_ms: u64,
+    pub background: bool,
+    pub compaction: bool,
+    pub lake_target_file_bytes: u64,
+    pub lake_row_group_rows: usize,
+    pub versions_kept_ms: u64,
+    pub copy_batch_rows: usize,
+    pub shutdown_ms: u64,
+    pub log: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let mut settings = Settings {
+            data_dir: PathBuf::new(),
+            lake: None,
+            pg_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http_listen: None,
+            max_connections: 0,
+            statement_timeout_ms: 0,
+            idle_in_transaction_timeout_ms: 0,
+            transaction_bytes: 0,
+            query_memory_bytes: 0,
+            query_partitions: 0,
+            spill_dir: None,
+            rows_memory_bytes: 0,
+            recent_limit_bytes: 0,
+            write_wait_ms: 0,
+            footer_cache_bytes: 0,
+            log_segment_bytes: 0,
+            log_cache_bytes: 0,
+            log_flush_bytes: 0,
+            delivery_interval_ms: 0,
+            delivery_bytes: 0,
+            background_interval_ms: 0,
+            background: false,
+            compaction: false,
+            lake_target_file_bytes: 0,
+            lake_row_group_rows: 0,
+            versions_kept_ms: 0,
+            copy_batch_rows: 0,
+            shutdown_ms: 0,
+            log: String::new(),
+        };
+        for setting in SETTINGS {
+            settings.set(setting.name, setting.default).expect("the defaults in SETTINGS parse");
+        }
+        settings
+    }
+}
+
+/// One documented setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Name in the TOML file; `--name-with-dashes` as a flag, `TARN_NAME` as a variable.
+    pub name: &'static str,
+    pub default: &'static str,
+    /// One sentence for `tarn config` and `--help`.
+    pub doc: &'static str,
+}
+
+impl Setting {
+    /// `data_dir` → `TARN_DATA_DIR`.
+    pub fn variable(&self) -> String {
+        format!("TARN_{}", self.name.to_ascii_uppercase())
+    }
+
+    /// `data_dir` → `--data-dir`.
+    pub fn flag(&self) -> String {
+        format!("--{}", self.name.replace('_', "-"))
+    }
+}
+
+const fn row(name: &'static str, default: &'static str, doc: &'static str) -> Setting {
+    Setting { name, default, doc }
+}
+
+/// All settings in the order in which `tarn config` prints them.
+#[rustfmt::skip]
+pub const SETTINGS: &[Setting] = &[
+    row("data_dir", "tarn-data", "folder of the log, the row engine, the metastore and, unless `lake` says otherwise, the lake"),
+    row("lake", "", "where lake files live: a folder or file:// URL; empty = <data_dir>/lake"),
+    row("pg_listen", "127.0.0.1:5433", "address of the Postgres wire protocol; port 0 picks a free one"),
+    row("http_listen", "127.0.0.1:8433", "address of HTTP (/livez /readyz /metrics /v1/sql); empty = off"),
+    row("max_connections", "200", "Postgres connections served at once; more are refused with 53300"),
+    row("statement_timeout_ms", "0", "a statement that runs longer is cancelled (57014); 0 = never; `SET statement_timeout` overrides it"),
+    row("idle_in_transaction_timeout_ms", "0", "a transaction idle for longer loses its connection (25P03); 0 = never"),
+    row("transaction_bytes", "64MiB", "how much one BEGIN … COMMIT may hold back before it is refused (54000)"),
+    row("query_memory_bytes", "512MiB", "memory of all queries together; what needs more spills to disk or fails with 53200"),
+    row("query_partitions", "0", "parallel partitions of a query; 0 = number of cores"),
+    row("spill_dir", "", "folder of spilled query state; empty = <data_dir>/spill"),
+    row("rows_memory_bytes", "256MiB", "block cache and write buffers of the row engine"),
+    row("recent_limit_bytes", "512MiB", "recent (undelivered) rows kept in memory, all tables together; writers wait when it is reached"),
+    row("write_wait_ms", "60000", "how long a writer waits for that room before it fails with 53400"),
+    row("footer_cache_bytes", "64MiB", "parsed Parquet footers kept in memory"),
+    row("log_segment_bytes", "64MiB", "size of one segment file of the log"),
+    row("log_cache_bytes", "32MiB", "log entries kept in memory for readers near the head"),
+    row("log_flush_bytes", "256MiB", "the row engine is flushed when this much log would have to be replayed"),
+    row("delivery_interval_ms", "2min", "default of a table's delivery interval"),
+    row("delivery_bytes", "128MiB", "default of a table's delivery size: recent rows beyond it are delivered at once"),
+    row("background_interval_ms", "1s", "how often each table is looked at for delivery, compaction, eviction and log trimming"),
+    row("background", "true", "run that background work at all (tests and benches drive it by hand instead)"),
+    row("compaction", "true", "merge small lake files in the background"),
+    row("lake_target_file_bytes", "256MiB", "size at which a new lake file is begun"),
+    row("lake_row_group_rows", "262144", "rows of one block (Parquet row group)"),
+    row("versions_kept_ms", "1h", "how long a superseded lake version and its files stay readable (AS OF)"),
+    row("copy_batch_rows", "32768", "rows of one commit of COPY FROM and of INSERT … SELECT"),
+    row("shutdown_ms", "30s", "how long running statements may finish after a stop was asked for"),
+    row("log", "info", "what is logged, in the syntax of RUST_LOG"),
+];
+
+/// A setting that cannot be applied: names the setting, the value and what would be accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("unknown setting `{name}` in {origin}; `tarn config` lists all settings")]
+    Unknown { name: String, origin: String },
+    #[error("setting `{name}` = `{value}` in {origin}: want {want}")]
+    Value { name: String, value: String, origin: String, want: &'static str },
+    #[error("read {path}: {message}")]
+    File { path: PathBuf, message: String },
+}
+
+type Parsed<T> = Result<T, &'static str>;
+
+impl Settings {
+    /// Sets one field from text: `64MiB`, `2min`, `true`, `127.0.0.1:5433`.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.apply(name, value.trim()).map_err(|want| match want {
+            "" => Error::Unknown { name: name.to_owned(), origin: String::new() },
+            want => Error::Value { name: name.to_owned(), value: value.to_owned(), origin: String::new(), want },
+        })
+    }
+
+    fn apply(&mut self, name: &str, value: &str) -> Parsed<()> {
+        match name {
+            "data_dir" => self.data_dir = PathBuf::from(non_empty(value)?),
+            "lake" => self.lake = optional(value).map(str::to_owned),
+            "pg_listen" => self.pg_listen = address(value)?,
+            "http_listen" => self.http_listen = optional(value).map(address).transpose()?,
+            "max_connections" => self.max_connections = count(value)?,
+            "statement_timeout_ms" => self.statement_timeout_ms = parse_duration_ms(value)?,
+            "idle_in_transaction_timeout_ms" => self.idle_in_transaction_timeout_ms = parse_duration_ms(value)?,
+            "transaction_bytes" => self.transaction_bytes = parse_bytes(value)?,
+            "query_memory_bytes" => self.query_memory_bytes = parse_bytes(value)?,
+            "query_partitions" => self.query_partitions = count(value)?,
+            "spill_dir" => self.spill_dir = optional(value).map(PathBuf::from),
+            "rows_memory_bytes" => self.rows_memory_bytes = parse_bytes(value)?,
+            "recent_limit_bytes" => self.recent_limit_bytes = parse_bytes(value)?,
+            "write_wait_ms" => self.write_wait_ms = parse_duration_ms(value)?,
+            "footer_cache_bytes" => self.footer_cache_bytes = parse_bytes(value)?,
+            "log_segment_bytes" => self.log_segment_bytes = parse_bytes(value)?,
+            "log_cache_bytes" => self.log_cache_bytes = parse_bytes(value)?,
+            "log_flush_bytes" => self.log_flush_bytes = parse_bytes(value)?,
+            "delivery_interval_ms" => self.delivery_interval_ms = parse_duration_ms(value)?,
+            "delivery_bytes" => self.delivery_bytes = parse_bytes(value)?,
+            "background_interval_ms" => self.background_interval_ms = parse_duration_ms(value)?.max(1),
+            "background" => self.background = switch(value)?,
+            "compaction" => self.compaction = switch(value)?,
+            "lake_target_file_bytes" => self.lake_target_file_bytes = parse_bytes(value)?,
+            "lake_row_group_rows" => self.lake_row_group_rows = count(value)?.max(1),
+            "versions_kept_ms" => self.versions_kept_ms = parse_duration_ms(value)?,
+            "copy_batch_rows" => self.copy_batch_rows = count(value)?.max(1),
+            "shutdown_ms" => self.shutdown_ms = parse_duration_ms(value)?,
+            "log" => self.log = value.to_owned(),
+            _ => return Err(""),
+        }
+        Ok(())
+    }
+
+    /// The folder or `file://` URL of the lake, the default filled in.
+    pub fn lake_location(&self) -> String {
+        self.lake.clone().unwrap_or_else(|| self.data_dir.join("lake").display().to_string())
+    }
+
+    /// The folder of spilled query state, the default filled in.
+    pub fn spill_location(&self) -> PathBuf {
+        self.spill_dir.clone().unwrap_or_else(|| self.data_dir.join("spill"))
+    }
+}
+
+/// Where a value came from, weakest first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    Default,
+    File(PathBuf),
+    Environment(String),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(path) => write!(f, "{}", path.display()),
+            Origin::Environment(name) => write!(f, "${name}"),
+            Origin::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Settings being assembled. Apply the file first, then the environment, then flags: the last one wins.
+#[derive(Debug, Clone, Default)]
+pub struct Layers {
+    settings: Settings,
+    origins: BTreeMap<String, Origin>,
+}
+
+impl Layers {
+    /// Applies a TOML file of `name = value` lines. Numbers, booleans and text like `"64MiB"` are accepted.
+    pub fn file(&mut self, path: &Path) -> Result<(), Error> {
+        let fail = |message: String| Error::File { path: path.to_owned(), message };
+        let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| fail(e.to_string()))?;
+        for (name, value) in table {
+            let text = match value {
+                toml::Value::String(text) => text,
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Boolean(flag) => flag.to_string(),
+                other => return Err(fail(format!("`{name}` is a {}, want text, a number or a boolean", other.type_str()))),
+            };
+            self.set(&name, &text, Origin::File(path.to_owned()))?;
+        }
+        Ok(())
+    }
+
+    /// Applies the `TARN_*` variables that name a setting; others (`TARN_CONFIG`, `TARN_FAILPOINTS`) are left alone.
+    pub fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> Result<(), Error> {
+        for (variable, value) in variables {
+            if let Some(setting) = SETTINGS.iter().find(|s| s.variable() == variable) {
+                self.set(setting.name, &value, Origin::Environment(variable))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies one flag by its setting's name.
+    pub fn flag(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.set(name, value, Origin::Flag(format!("--{}", name.replace('_', "-"))))
+    }
+
+    fn set(&mut self, name: &str, value: &str, origin: Origin) -> Result<(), Error> {
+        self.settings.set(name, value).map_err(|error| match error {
+            Error::Unknown { name, .. } => Error::Unknown { name, origin: origin.to_string() },
+            Error::Value { name, value, want, .. } => Error::Value { name, value, want, origin: origin.to_string() },
+            other => other,
+        })?;
+        self.origins.insert(name.to_owned(), origin);
+        Ok(())
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where the value of `name` came from.
+    pub fn origin(&self, name: &str) -> Origin {
+        self.origins.get(name).cloned().unwrap_or(Origin::Default)
+    }
+}
+
+/// `64MiB`, `1.5GB`, `4096` → bytes. Powers of 1,024 with an `i`, of 1,000 without.
+pub fn parse_bytes(text: &str) -> Parsed<u64> {
+    const WANT: &str = "a size such as 64MiB, 1GB or 4096";
+    let (number, unit) = split_unit(text).ok_or(WANT)?;
+    let factor: f64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" | "k" => 1e3,
+        "mb" | "m" => 1e6,
+        "gb" | "g" => 1e9,
+        "tb" | "t" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(WANT),
+    };
+    Ok((number * factor) as u64)
+}
+
+/// `2min`, `30 days`, `500ms`, `1500` → milliseconds.
+pub fn parse_duration_ms(text: &str) -> Parsed<u64> {
+    const WANT: &str = "a duration such as 500ms, 30s, 2min, 1h, 30 days or a number of milliseconds";
+    let (number, unit) = split_unit(text).ok_or(WANT)?;
+    let factor: f64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "ms" | "millisecond" | "milliseconds" => 1.0,
+        "s" | "sec" | "second" | "seconds" => 1e3,
+        "m" | "min" | "minute" | "minutes" => 60e3,
+        "h" | "hour" | "hours" => 3_600e3,
+        "d" | "day" | "days" => 86_400e3,
+        _ => return Err(WANT),
+    };
+    Ok((number * factor) as u64)
+}
+
+fn split_unit(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+    let number: f64 = text[..end].replace('_', "").parse().ok()?;
+    Some((number, text[end..].trim()))
+}
+
+fn non_empty(value: &str) -> Parsed<&str> {
+    if value.is_empty() { Err("a path") } else { Ok(value) }
+}
+
+fn optional(value: &str) -> Option<&str> {
+    (!value.is_empty()).then_some(value)
+}
+
+fn address(value: &str) -> Parsed<SocketAddr> {
+    value.parse().map_err(|_| "an address such as 127.0.0.1:5433")
+}
+
+fn count(value: &str) -> Parsed<usize> {
+    value.replace('_', "").parse().map_err(|_| "a whole number")
+}
+
+fn switch(value: &str) -> Parsed<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" | "1" => Ok(true),
+        "false" | "off" | "no" | "0" => Ok(false),
+        _ => Err("true or false"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_has_a_field_and_its_default_parses() {
+        let settings = Settings::default();
+        assert_eq!(settings.delivery_interval_ms, 120_000);
+        assert_eq!(settings.delivery_bytes, 128 << 20);
+        let fields = toml::Table::try_from(&settings).unwrap();
+        for name in fields.keys() {
+            assert!(SETTINGS.iter().any(|s| s.name == name), "{name} is not documented in SETTINGS");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_environment_over_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tarn.toml");
+        std::fs::write(&path, "data_dir = \"from-file\"\nmax_connections = 7\nlog = \"warn\"\n").unwrap();
+        let mut layers = Layers::default();
+        layers.file(&path).unwrap();
+        layers.environment([("TARN_DATA_DIR".to_owned(), "from-env".to_owned()), ("TARN_CONFIG".to_owned(), "x".to_owned())].into_iter()).unwrap();
+        layers.flag("log", "debug").unwrap();
+        assert_eq!(layers.settings().data_dir, Path::new("from-env"));
+        assert_eq!(layers.settings().max_connections, 7);
+        assert_eq!(layers.settings().log, "debug");
+        assert_eq!(layers.origin("max_connections"), Origin::File(path));
+        assert_eq!(layers.origin("data_dir").to_string(), "$TARN_DATA_DIR");
+        assert_eq!(layers.origin("lake"), Origin::Default);
+    }
+
+    #[test]
+    fn a_bad_value_names_setting_value_place_and_remedy() {
+        let mut layers = Layers::default();
+        let error = layers.flag("delivery_bytes", "lots").unwrap_err().to_string();
+        assert_eq!(error, "setting `delivery_bytes` = `lots` in --delivery-bytes: want a size such as 64MiB, 1GB or 4096");
+        let error = layers.flag("colour", "red").unwrap_err().to_string();
+        assert!(error.starts_with("unknown setting `colour` in --colour"), "{error}");
+    }
+
+    #[test]
+    fn sizes_and_durations() {
+        assert_eq!(parse_bytes("1.5 KiB"), Ok(1536));
+        assert_eq!(parse_bytes("1_000"), Ok(1000));
+        assert_eq!(parse_duration_ms("30 days"), Ok(2_592_000_000));
+        assert!(parse_duration_ms("soon").is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! What did the client ask for?
+//!
+//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t` are Tarn's own; the rest
+//! is the Postgres dialect. Text that touches Postgres' catalog goes through the compatibility rewrites that make psql's,
+//! JDBC's and psycopg's metadata queries plannable; other queries never do, because those rewrites may replace what they
+//! do not understand by NULL.
+
+use std::sync::LazyLock;
+
+use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart, Statement};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+
+use crate::error::{Result, SqlError, state};
+
+/// Nesting of one statement; deeper text is refused before it can exhaust a stack.
+const RECURSION_LIMIT: usize = 128;
+
+/// One statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parsed {
+    Sql(Box<Statement>),
+    /// `DELIVER TABLE t` and its kin: background work asked for by hand.
+    Admin { work: Work, table: String },
+}
+
+/// Background work of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Recent rows → lake files.
+    Deliver,
+    /// Small lake files → large ones.
+    Compact,
+    /// Delivered rows leave the row engine; their addresses stay.
+    Evict,
+    /// The row engine's memory → disk.
+    Flush,
+}
+
+impl Work {
+    /// The command tag, e.g. `DELIVER TABLE`.
+    pub fn tag(self) -> &'static str {
+        match self {
+            Work::Deliver => "DELIVER TABLE",
+            Work::Compact => "COMPACT TABLE",
+            Work::Evict => "EVICT TABLE",
+            Work::Flush => "FLUSH TABLE",
+        }
+    }
+}
+
+/// Parses all statements of one text. Empty statements vanish.
+pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).try_with_sql(sql)?;
+    let mut statements = Vec::new();
+    loop {
+        while parser.consume_token(&Token::SemiColon) {}
+        if parser.peek_token_ref().token == Token::EOF {
+            break;
+        }
+        statements.push(parse_one(&mut parser)?);
+        let next = &parser.peek_token_ref().token;
+        if *next != Token::EOF && *next != Token::SemiColon {
+            return Err(SqlError::new(state::SYNTAX_ERROR, format!("syntax error at or near \"{next}\"")));
+        }
+    }
+    if touches_catalog(sql) && statements.iter().all(is_read) {
+        return Ok(compatible(sql).unwrap_or(statements));
+    }
+    Ok(statements)
+}
+
+fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
+    if let Some((work, words)) = own_statement(parser) {
+        for _ in 0..words {
+            parser.next_token();
+        }
+        let table = table_name(&parser.parse_object_name(false)?)?;
+        return Ok(Parsed::Admin { work, table });
+    }
+    // Postgres spells it ABORT as well; the parser does not know it.
+    if is_word(&parser.peek_token_ref().token, "abort") {
+        parser.next_token();
+        let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
+        return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
+    }
+    Ok(Parsed::Sql(Box::new(parser.parse_statement()?)))
+}
+
+/// The work asked for and how many words name it.
+fn own_statement(parser: &Parser<'_>) -> Option<(Work, usize)> {
+    let work = match &parser.peek_token_ref().token {
+        token if is_word(token, "deliver") => Work::Deliver,
+        token if is_word(token, "compact") => Work::Compact,
+        token if is_word(token, "evict") => Work::Evict,
+        token if is_word(token, "flush") => Work::Flush,
+        _ => return None,
+    };
+    is_word(&parser.peek_nth_token_ref(1).token, "table").then_some((work, 2))
+}
+
+fn is_word(token: &Token, text: &str) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
+}
+
+/// `t`, `public.t` or `tarn.public.t` → `t`, folded to lower case unless quoted.
+pub fn table_name(name: &ObjectName) -> Result<String> {
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .map(|part| match part {
+            ObjectNamePart::Identifier(ident) => Ok(fold(ident)),
+            ObjectNamePart::Function(_) => Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is not a table name"))),
+        })
+        .collect::<Result<_>>()?;
+    match parts.as_slice() {
+        [table] => Ok(table.clone()),
+        [schema, table] if schema == "public" => Ok(table.clone()),
+        [_, schema, table] if schema == "public" => Ok(table.clone()),
+        _ => Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" cannot be written to: tables live in schema public"))
+            .with_hint("the schemas tarn, pg_catalog and information_schema are read-only views")),
+    }
+}
+
+/// Postgres' folding of identifiers: lower case unless quoted.
+pub fn fold(ident: &datafusion::sql::sqlparser::ast::Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+fn is_read(parsed: &Parsed) -> bool {
+    matches!(parsed, Parsed::Sql(statement) if matches!(statement.as_ref(), Statement::Query(_) | Statement::Explain { .. }))
+}
+
+/// Whether Postgres' own catalog or session functions are named.
+pub fn touches_catalog(sql: &str) -> bool {
+    const MARKS: [&str; 9] = [
+        "pg_", "information_schema", "regclass", "regtype", "regproc", "current_schema", "current_user", "session_user",
+        "version()",
+    ];
+    let lower = sql.to_ascii_lowercase();
+    MARKS.iter().any(|mark| lower.contains(mark))
+}
+
+fn compatible(sql: &str) -> Option<Vec<Parsed>> {
+    static PARSER: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
+    let statements = PARSER.parse(sql).ok()?;
+    Some(statements.into_iter().map(|s| Parsed::Sql(Box::new(s))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_statements_and_several_in_one_text() {
+        let parsed = parse("; DELIVER TABLE Public.T ; select 1;; evict table \"My\"").unwrap();
+        assert_eq!(parsed.len(), 3);
+        assert_eq!(parsed[0], Parsed::Admin { work: Work::Deliver, table: "t".into() });
+        assert_eq!(parsed[2], Parsed::Admin { work: Work::Evict, table: "My".into() });
+    }
+
+    #[test]
+    fn syntax_errors_are_42601() {
+        for sql in ["selec 1", "select 1 from", "select 'open", "deliver table", "select 1 select 2"] {
+            assert_eq!(parse(sql).unwrap_err().state(), state::SYNTAX_ERROR, "{sql}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_not_a_crash() {
+        let sql = format!("select {}1{}", "(".repeat(10_000), ")".repeat(10_000));
+        assert_eq!(parse(&sql).unwrap_err().state(), state::PROGRAM_LIMIT);
+    }
+
+    #[test]
+    fn copy_from_stdin_parses_with_and_without_semicolon() {
+        assert_eq!(parse("COPY t (a, b) FROM STDIN WITH (FORMAT csv, HEADER true)").unwrap().len(), 1);
+        assert_eq!(parse("COPY t FROM STDIN;").unwrap().len(), 1);
+        assert_eq!(parse("COPY t FROM STDIN WITH (FORMAT arrow)").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn abort_is_rollback() {
+        assert!(matches!(&parse("abort").unwrap()[0], Parsed::Sql(s) if matches!(**s, Statement::Rollback { .. })));
+    }
+}

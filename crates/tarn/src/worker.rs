@@ -1,0 +1,250 @@
+//! What happens in the background of a table? Delivery, compaction, eviction, log trimming: one after another.
+//!
+//! One task a table, so that deliveries and compactions of a table are serial, as the seam to the lake demands. Statements
+//! such as `DELIVER TABLE t` are jobs of the same task. A failed step is logged, counted and tried again at the next turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_feed::HotTable;
+use tarn_lake::Compacted;
+use tarn_types::{Cursor, SeqNo};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::catalog::TableHandle;
+use crate::error::{Result, SqlError, state};
+use crate::node::Parts;
+use crate::statement::Work;
+use crate::write::blocking;
+
+/// Jobs waiting for one table.
+pub const MAX_JOBS: usize = 64;
+
+/// Rows of the row engine looked at by one eviction step.
+const EVICT_BUDGET: usize = 50_000;
+
+/// Deliveries in one `DELIVER TABLE`: what was frozen by a failed one, then the rest.
+const MAX_DELIVERIES: usize = 3;
+
+/// Work asked for, and where to report it.
+pub struct Job {
+    pub work: Work,
+    pub done: oneshot::Sender<Result<Report>>,
+}
+
+/// What a job did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Rows delivered, rewritten or evicted.
+    pub rows: u64,
+    /// Files written.
+    pub files: u64,
+    /// Lake version afterwards.
+    pub version: u64,
+}
+
+/// Asks the table's worker and waits for it.
+pub async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
+    let gone = || SqlError::new(state::CANNOT_CONNECT_NOW, format!("the worker of table \"{}\" has stopped", handle.schema().name));
+    let (done, answer) = oneshot::channel();
+    handle.jobs.send(Job { work, done }).await.map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())?
+}
+
+/// The task of one table.
+pub struct Worker {
+    parts: Arc<Parts>,
+    handle: Arc<TableHandle>,
+    /// Positions at earlier times, oldest first: what the feed's retention keeps.
+    marks: Vec<(i64, Cursor)>,
+    maintained_ms: i64,
+}
+
+impl Worker {
+    pub fn new(parts: Arc<Parts>, handle: Arc<TableHandle>) -> Worker {
+        Worker { parts, handle, marks: Vec::new(), maintained_ms: 0 }
+    }
+
+    /// Runs until the table is dropped or the node closes.
+    pub async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let handle = Arc::clone(&self.handle);
+        let background = self.parts.settings.background;
+        let mut interval = tokio::time::interval(Duration::from_millis(self.parts.settings.background_interval_ms));
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = handle.stop.cancelled() => return,
+                job = jobs.recv() => match job {
+                    Some(job) => {
+                        let report = self.work(job.work).await;
+                        // Nobody waits any more: the work is done all the same.
+                        let _ = job.done.send(report);
+                    }
+                    None => return,
+                },
+                () = handle.kick.notified(), if background => self.turn().await,
+                _ = interval.tick(), if background => self.turn().await,
+            }
+        }
+    }
+
+    async fn work(&mut self, work: Work) -> Result<Report> {
+        let mut report = match work {
+            Work::Deliver => self.deliver_all().await?,
+            Work::Compact => self.compact_all().await?,
+            Work::Evict => self.evict_all().await?,
+            Work::Flush => {
+                let parts = Arc::clone(&self.parts);
+                blocking(move || parts.flush()).await?;
+                Report::default()
+            }
+        };
+        report.version = self.handle.table.installed().0.0;
+        Ok(report)
+    }
+
+    /// One turn: whatever is due.
+    async fn turn(&mut self) {
+        let step = async {
+            let delivered = self.is_delivery_due() && self.deliver().await?.is_some();
+            if delivered && self.parts.settings.compaction {
+                while !self.is_delivery_due() && self.compact().await? {}
+            }
+            self.evict_old().await?;
+            self.trim().await?;
+            self.maintain().await
+        };
+        if let Err(error) = step.await {
+            self.parts.metrics.background_failures.inc();
+            tracing::error!(table = %self.handle.schema().name, %error, "background work failed, will be retried");
+        }
+    }
+
+    fn is_delivery_due(&self) -> bool {
+        let pending = self.handle.table.pending();
+        let Some(oldest_ms) = pending.oldest_ms else { return false };
+        let options = &self.handle.schema().options;
+        let age_ms = self.parts.clock.now_ms().saturating_sub(oldest_ms);
+        let pressed = self.parts.catalog.recent_bytes() * 2 > self.parts.settings.recent_limit_bytes;
+        pending.bytes >= options.delivery_bytes || age_ms >= options.delivery_interval_ms as i64 || pressed
+    }
+
+    async fn deliver(&mut self) -> Result<Option<Report>> {
+        let delivered = self.parts.lake.deliver(&self.handle.hot).await?;
+        self.parts.room.notify_waiters();
+        Ok(delivered.map(|delivered| {
+            self.parts.metrics.deliveries.inc();
+            self.parts.metrics.delivered_rows.inc_by(delivered.rows);
+            tracing::info!(table = %self.handle.schema().name, version = %delivered.version, rows = delivered.rows, files = delivered.files, "delivered");
+            Report { rows: delivered.rows, files: delivered.files, version: delivered.version.0 }
+        }))
+    }
+
+    /// Everything written before the call: also what came while an earlier delivery was frozen.
+    async fn deliver_all(&mut self) -> Result<Report> {
+        let wanted = self.handle.table.applied_cursor();
+        let mut total = Report::default();
+        for _ in 0..MAX_DELIVERIES {
+            let Some(report) = self.deliver().await? else { break };
+            total.rows += report.rows;
+            total.files += report.files;
+            if self.handle.table.installed().1.covers(&wanted) {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// What is most worth it, by policy; true: something was.
+    async fn compact(&mut self) -> Result<bool> {
+        let compacted = self.parts.lake.compact(&self.handle.hot).await?;
+        Ok(compacted.map(|compacted| self.compacted(&compacted)).is_some())
+    }
+
+    /// All small files and all dead rows.
+    async fn compact_all(&mut self) -> Result<Report> {
+        let mut total = Report::default();
+        while let Some(compacted) = self.parts.lake.compact_fully(&self.handle.hot).await? {
+            self.compacted(&compacted);
+            total.rows += compacted.rows;
+            total.files += compacted.files_after;
+        }
+        Ok(total)
+    }
+
+    fn compacted(&self, compacted: &Compacted) {
+        self.parts.metrics.compactions.inc();
+        let Compacted { version, rows, files_before, files_after, .. } = compacted;
+        tracing::info!(table = %self.handle.schema().name, %version, rows, files_before, files_after, "compacted");
+    }
+
+    /// Delivered rows past the table's hot retention.
+    async fn evict_old(&mut self) -> Result<()> {
+        let options = &self.handle.schema().options;
+        let Some(retention_ms) = options.hot_retention_ms.filter(|_| !options.append_only) else { return Ok(()) };
+        let before_ms = self.parts.clock.now_ms().saturating_sub(retention_ms as i64);
+        self.evict(before_ms).await.map(|_| ())
+    }
+
+    async fn evict(&mut self, before_ms: i64) -> Result<tarn_rows::EvictReport> {
+        let table = Arc::clone(&self.handle.table);
+        let report = blocking(move || Ok(table.evict(before_ms, EVICT_BUDGET)?)).await?;
+        self.parts.metrics.evicted_rows.inc_by(report.rows);
+        Ok(report)
+    }
+
+    async fn evict_all(&mut self) -> Result<Report> {
+        if self.handle.schema().options.append_only {
+            return Ok(Report::default());
+        }
+        let mut rows = 0;
+        // To the end of what a running pass has left, then once over everything.
+        for _ in 0..2 {
+            loop {
+                let report = self.evict(i64::MAX).await?;
+                rows += report.rows;
+                if report.done {
+                    break;
+                }
+            }
+        }
+        Ok(Report { rows, ..Report::default() })
+    }
+
+    /// Forgets log entries that are durable in the row engine, delivered, and past the feed's retention.
+    async fn trim(&mut self) -> Result<()> {
+        let handle = Arc::clone(&self.handle);
+        let now_ms = self.parts.clock.now_ms();
+        let retention_ms = handle.schema().options.feed_retention_ms as i64;
+        self.marks.push((now_ms, handle.table.applied_cursor()));
+        let n_old = self.marks.iter().take_while(|(at_ms, _)| now_ms.saturating_sub(*at_ms) >= retention_ms).count();
+        let Some((_, retained)) = n_old.checked_sub(1).and_then(|newest_old| self.marks.get(newest_old)).cloned() else { return Ok(()) };
+        self.marks.drain(..n_old - 1);
+        blocking(move || {
+            let (_, installed) = handle.table.installed();
+            for replica in &handle.replicas {
+                let tablet = replica.tablet();
+                let upto = handle.table.durable(tablet).min(installed.get(tablet)).min(retained.get(tablet));
+                if upto > SeqNo::ZERO {
+                    replica.trim(upto)?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Rarely: forgets lake versions nobody may ask for any more.
+    async fn maintain(&mut self) -> Result<()> {
+        let now_ms = self.parts.clock.now_ms();
+        let kept_ms = self.parts.settings.versions_kept_ms as i64;
+        if now_ms.saturating_sub(self.maintained_ms) < (kept_ms / 4).max(10_000) {
+            return Ok(());
+        }
+        self.maintained_ms = now_ms;
+        let (installed, _) = self.handle.table.installed();
+        self.parts.lake.expire(self.handle.schema().id, kept_ms as u64, installed).await?;
+        Ok(())
+    }
+}

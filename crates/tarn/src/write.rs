@@ -1,0 +1,142 @@
+//! How does a mutation get in? Room first, then the log, then the rows; the answer when it is durable and visible.
+//!
+//! All batches of one call are submitted before the first is waited for: one group commit. The call runs on a blocking
+//! thread and is not stopped half-way: a caller that goes away leaves it to finish.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use tarn_replica::{Replica, propose_all};
+use tarn_rows::Outcome;
+use tarn_types::{BatchBuilder, MutationBatch, Op, TabletId, batches_from_columns};
+
+use crate::catalog::TableHandle;
+use crate::error::{Result, SqlError, state};
+use crate::node::Node;
+
+/// Runs blocking work (a flush to disk, encoding) off the executor.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(SqlError::new(state::INTERNAL, format!("a blocking task died: {error}"))),
+    }
+}
+
+impl Node {
+    /// Waits until recent rows of all tables take less than the limit. Writers call it before they propose.
+    ///
+    /// Errors: `53400` when delivery does not make room in `write_wait_ms`.
+    pub async fn wait_for_room(&self, handle: &TableHandle) -> Result<()> {
+        let limit = self.settings().recent_limit_bytes;
+        let used = self.catalog().recent_bytes();
+        if used * 2 > limit {
+            handle.kick.notify_one();
+        }
+        if used < limit {
+            return Ok(());
+        }
+        self.metrics().write_waits.inc();
+        let wait = async {
+            loop {
+                // Registered before looking, so that a delivery in between is not missed.
+                let made = self.room().notified();
+                if self.catalog().recent_bytes() < limit {
+                    return;
+                }
+                for table in self.catalog().all() {
+                    table.kick.notify_one();
+                }
+                made.await;
+            }
+        };
+        let limit_ms = self.settings().write_wait_ms;
+        tokio::time::timeout(Duration::from_millis(limit_ms), wait).await.map_err(|_| {
+            SqlError::new(state::CONFIGURATION_LIMIT, format!("undelivered rows take {used} bytes, the limit is {limit}; waited {limit_ms} ms for delivery"))
+                .with_hint("see the log for failing deliveries, or raise recent_limit_bytes")
+        })
+    }
+
+    /// Commits batches, each whole and by itself, and answers what became of each, in order.
+    pub async fn write(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
+        self.wait_for_room(handle).await?;
+        let handle = Arc::clone(handle);
+        let outcomes = blocking(move || handle.propose(batches)).await?;
+        self.count(&outcomes);
+        Ok(outcomes)
+    }
+
+    /// Encodes rows (storage schema, all columns) and commits them: one batch a tablet. Answers how many were written;
+    /// with `Op::Insert`, how many did not exist.
+    pub async fn write_rows(&self, handle: &Arc<TableHandle>, rows: RecordBatch, op: Op) -> Result<u64> {
+        self.wait_for_room(handle).await?;
+        let table = Arc::clone(handle);
+        let outcomes = blocking(move || {
+            let batches = batches_from_columns(table.schema(), &rows, op)?;
+            table.propose(batches)
+        })
+        .await?;
+        self.count(&outcomes);
+        affected(handle, &outcomes)
+    }
+
+    pub(crate) fn count(&self, outcomes: &[Outcome]) {
+        let rows: u64 = outcomes.iter().map(|outcome| if let Outcome::Applied { affected } = outcome { *affected } else { 0 }).sum();
+        self.metrics().rows_written.inc_by(rows);
+    }
+}
+
+impl TableHandle {
+    /// Commits on the calling thread, which waits for the disk.
+    pub(crate) fn propose(&self, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
+        let dropped = self.dropped.read();
+        if *dropped {
+            return Err(SqlError::undefined_table(&self.schema().name));
+        }
+        let mut proposals = Vec::with_capacity(batches.len());
+        for batch in batches {
+            proposals.push((self.replica(batch.tablet())?, batch));
+        }
+        let decided = propose_all(&proposals)?;
+        Ok(decided.into_iter().map(|(_, outcome)| outcome).collect())
+    }
+
+    fn replica(&self, tablet: TabletId) -> Result<&Replica> {
+        let idx = tablet.0.checked_sub(self.schema().first_tablet.0).map(|idx| idx as usize);
+        idx.and_then(|idx| self.replicas.get(idx))
+            .ok_or_else(|| SqlError::new(state::INTERNAL, format!("tablet {tablet} is not one of table {}", self.schema().name)))
+    }
+}
+
+/// Rows written in all; a conflict is `40001`.
+pub fn affected(handle: &TableHandle, outcomes: &[Outcome]) -> Result<u64> {
+    let mut rows = 0;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Applied { affected } => rows += affected,
+            Outcome::Conflict { .. } | Outcome::NeedsBase { .. } => return Err(conflict(&handle.schema().name)),
+        }
+    }
+    Ok(rows)
+}
+
+/// `40001`: somebody changed a row between reading and writing it.
+pub fn conflict(table: &str) -> SqlError {
+    SqlError::new(state::SERIALIZATION_FAILURE, format!("could not serialize access to table \"{table}\": a row changed meanwhile"))
+        .with_hint("run the statement or transaction again")
+}
+
+/// Makes one batch a tablet of mutations that came as several, keeping their order.
+pub fn merge(handle: &TableHandle, batches: &[MutationBatch]) -> Vec<MutationBatch> {
+    if batches.len() == 1 {
+        return batches.to_vec();
+    }
+    let mut merged: std::collections::BTreeMap<TabletId, BatchBuilder> = std::collections::BTreeMap::new();
+    for batch in batches {
+        let builder = merged.entry(batch.tablet()).or_insert_with(|| BatchBuilder::new(handle.schema(), batch.tablet()));
+        for mutation in batch.iter() {
+            builder.push(&mutation);
+        }
+    }
+    merged.into_values().map(BatchBuilder::finish).collect()
+}

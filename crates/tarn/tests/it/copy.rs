@@ -1,0 +1,135 @@
+//! Bulk data in and out: every format, both protocols, errors that say where.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{AsArray, Int32Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::ipc::writer::StreamWriter;
+use futures::{SinkExt, TryStreamExt};
+use tokio_postgres::{Client, Error};
+
+use crate::harness::{Server, cell, failure, rows};
+
+async fn table() -> (Server, Client) {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text, n numeric(10,2))").await.unwrap();
+    (server, client)
+}
+
+async fn copy_in(client: &Client, sql: &str, data: &[u8]) -> Result<u64, Error> {
+    let sink = client.copy_in::<_, Bytes>(sql).await?;
+    futures::pin_mut!(sink);
+    for chunk in data.chunks(1000) {
+        sink.send(Bytes::copy_from_slice(chunk)).await?;
+    }
+    sink.finish().await
+}
+
+async fn copy_out(client: &Client, sql: &str) -> Vec<u8> {
+    let stream = client.copy_out(sql).await.unwrap();
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    chunks.concat()
+}
+
+fn arrow(batches: &[RecordBatch]) -> Vec<u8> {
+    let mut writer = StreamWriter::try_new(Vec::new(), &batches[0].schema()).unwrap();
+    for batch in batches {
+        writer.write(batch).unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+fn batch(keys: impl Iterator<Item = Option<i32>>) -> RecordBatch {
+    let keys: Int32Array = keys.collect();
+    let texts: StringArray = (0..keys.len()).map(|idx| (idx % 3 != 0).then(|| format!("row {idx}"))).collect();
+    let schema = Schema::new(vec![Field::new("k", DataType::Int32, true), Field::new("v", DataType::Utf8, true)]);
+    RecordBatch::try_new(Arc::new(schema), vec![Arc::new(keys), Arc::new(texts)]).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csv_and_text_in_and_out() {
+    let (_server, client) = table().await;
+    let csv = "k,v,n\n1,plain,1.50\n2,\"with, comma\",\n3,,2.25\n4,\"\",0\n";
+    assert_eq!(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT csv, HEADER true)", csv.as_bytes()).await.unwrap(), 4);
+    assert_eq!(
+        rows(&client, "SELECT * FROM t ORDER BY k").await,
+        [["1", "plain", "1.50"], ["2", "with, comma", "∅"], ["3", "∅", "2.25"], ["4", "", "0.00"]]
+    );
+    let out = copy_out(&client, "COPY (SELECT * FROM t ORDER BY k) TO STDOUT WITH (FORMAT csv, HEADER true)").await;
+    assert_eq!(String::from_utf8(out).unwrap(), "k,v,n\n1,plain,1.50\n2,\"with, comma\",\n3,,2.25\n4,\"\",0.00\n");
+    let text = copy_out(&client, "COPY (SELECT k, v FROM t ORDER BY k) TO STDOUT").await;
+    assert_eq!(String::from_utf8(text.clone()).unwrap(), "1\tplain\n2\twith, comma\n3\t\\N\n4\t\n");
+    client.batch_execute("DELETE FROM t").await.unwrap();
+    assert_eq!(copy_in(&client, "COPY t (k, v) FROM STDIN", &text).await.unwrap(), 4);
+    assert_eq!(cell(&client, "SELECT count(v) FROM t").await, "3");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arrow_in_and_out() {
+    let (_server, client) = table().await;
+    let data = arrow(&[batch((0..1500).map(Some)), batch((1500..4000).map(Some))]);
+    assert_eq!(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT arrow)", &data).await.unwrap(), 4000);
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "4000");
+    let out = copy_out(&client, "COPY (SELECT k FROM t WHERE k < 100) TO STDOUT WITH (FORMAT arrow)").await;
+    let batches: Vec<RecordBatch> = StreamReader::try_new(out.as_slice(), None).unwrap().collect::<Result<_, _>>().unwrap();
+    let mut keys: Vec<i32> = batches.iter().flat_map(|b| b.column(0).as_primitive::<Int32Type>().values().to_vec()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, (0..100).collect::<Vec<_>>());
+    let empty = copy_out(&client, "COPY (SELECT * FROM t LIMIT 0) TO STDOUT WITH (FORMAT arrow)").await;
+    let schema = StreamReader::try_new(empty.as_slice(), None).unwrap().schema();
+    assert_eq!(schema.fields().len(), 3);
+    assert!(!schema.field(0).is_nullable());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_row_fails_its_batch_and_says_what_stays() {
+    let server = Server::start_with(|settings| settings.copy_batch_rows = 100).await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text, n numeric(10,2))").await.unwrap();
+    let mut csv: String = (1..=250).map(|k| format!("{k},x,1\n")).collect();
+    csv.push_str("oops,x,1\n");
+    let (code, text) = failure(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT csv)", csv.as_bytes()).await);
+    assert_eq!(code, "22P02");
+    assert!(text.contains("line 251, column k") && text.contains("oops") && text.contains("200 rows"), "{text}");
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "200");
+
+    client.batch_execute("DELETE FROM t").await.unwrap();
+    let data = arrow(&[batch((0..100).map(Some)), batch((100..200).map(|k| (k != 150).then_some(k)))]);
+    let (code, text) = failure(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT arrow)", &data).await);
+    assert_eq!(code, "23502");
+    assert!(text.contains("column k") && text.contains("100 rows"), "{text}");
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "100");
+
+    assert_eq!(failure(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT arrow)", b"no arrow at all, just text").await).0, "22P04");
+    assert_eq!(failure(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT parquet)", b"").await).0, "0A000");
+    assert_eq!(failure(copy_in(&client, "COPY t (k, nope) FROM STDIN", b"").await).0, "42703");
+    assert_eq!(cell(&client, "SELECT 1").await, "1", "the connection stays usable");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aborted_copy_writes_nothing_more() {
+    let (_server, client) = table().await;
+    {
+        let sink = client.copy_in::<_, Bytes>("COPY t (k) FROM STDIN").await.unwrap();
+        futures::pin_mut!(sink);
+        sink.send(Bytes::from_static(b"1\n2\n")).await.unwrap();
+        // Dropped without finish: the client sends CopyFail.
+    }
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_inside_begin_is_held() {
+    let (_server, client) = table().await;
+    client.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(copy_in(&client, "COPY t (k) FROM STDIN", b"1\n2\n").await.unwrap(), 2);
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "0");
+    client.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(copy_in(&client, "COPY t (k) FROM STDIN", b"1\n2\n").await.unwrap(), 2);
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "2");
+}

@@ -1,0 +1,102 @@
+//! Bad input gets an error with a SQLSTATE, the thing and the remedy; the connection stays usable.
+
+use crate::harness::{Server, cell, failure};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mistakes_have_their_sqlstate_and_name_the_thing() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL, w text)").await.unwrap();
+    client.batch_execute("CREATE TABLE log (k int PRIMARY KEY, v int) WITH (append_only = true)").await.unwrap();
+    client.batch_execute("INSERT INTO t VALUES (1, 1, 'x')").await.unwrap();
+    let cases = [
+        ("SELEC 1", "42601", "SELEC"),
+        ("SELECT * FROM nowhere", "42P01", "nowhere"),
+        ("SELECT nope FROM t", "42703", "nope"),
+        ("SELECT nosuch(1)", "42883", "nosuch"),
+        ("INSERT INTO nowhere VALUES (1)", "42P01", "nowhere"),
+        ("INSERT INTO t VALUES (NULL, 1, 'x')", "23502", "k"),
+        ("INSERT INTO t (k) VALUES (5)", "23502", "v"),
+        ("INSERT INTO t VALUES ('abc', 1, 'x')", "22P02", "abc"),
+        ("INSERT INTO t VALUES (99999999999, 1, 'x')", "22003", ""),
+        ("SELECT 1/0", "22012", "zero"),
+        ("SELECT 'abc'::int", "22P02", "abc"),
+        ("UPDATE t SET k = 2", "0A000", "key column"),
+        ("UPDATE log SET v = 2", "0A000", "append"),
+        ("DELETE FROM log WHERE k = 1", "0A000", "append"),
+        ("INSERT INTO t VALUES (1, 1, 'x') RETURNING k", "0A000", "RETURNING"),
+        ("CREATE TABLE t (k int PRIMARY KEY)", "42P07", "already exists"),
+        ("CREATE TABLE u (k int)", "42P16", "primary key"),
+        ("CREATE TABLE u (k int PRIMARY KEY) WITH (colour = 'red')", "22023", "colour"),
+        ("DROP TABLE nowhere", "42P01", "nowhere"),
+        ("DELIVER TABLE nowhere", "42P01", "nowhere"),
+        ("CALL tarn.nothing('t')", "42883", "tarn.deliver"),
+        ("COPY t FROM '/etc/passwd'", "0A000", "STDIN"),
+        ("SET nonsense = 1", "42704", "nonsense"),
+        ("SET tarn.access_path = 'fast'", "22023", "access_path"),
+        ("SAVEPOINT a", "0A000", "savepoints"),
+        ("FETCH 1 FROM nowhere", "34000", "nowhere"),
+        ("EXECUTE nowhere", "26000", "nowhere"),
+        ("TRUNCATE t", "0A000", "TRUNCATE"),
+        ("ALTER TABLE t ADD COLUMN x int", "0A000", "ALTER TABLE"),
+        ("INSERT INTO tarn.tables VALUES (1)", "42809", "public"),
+    ];
+    for (sql, state, part) in cases {
+        let (code, text) = failure(client.simple_query(sql).await);
+        assert_eq!(code, state, "{sql}: {text}");
+        assert!(text.contains(part), "{sql}: {text}");
+        let (code, text) = failure(match client.prepare(sql).await {
+            Ok(statement) => client.execute(&statement, &[]).await.map(|_| ()),
+            Err(error) => Err(error),
+        });
+        assert_eq!(code, state, "prepared {sql}: {text}");
+    }
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_can_be_cancelled_and_timed_out() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let endless = "SELECT count(*) FROM generate_series(1, 200000) a, generate_series(1, 200000) b WHERE a.value + b.value = -1";
+    let token = client.cancel_token();
+    let running = client.simple_query(endless);
+    let cancel = async {
+        // The statement may not have begun: a cancel that finds nothing is no error, so ask until it ends.
+        loop {
+            token.cancel_query(tokio_postgres::NoTls).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let result = tokio::select! {
+        result = running => result,
+        () = cancel => unreachable!(),
+    };
+    assert_eq!(failure(result).0, "57014");
+
+    client.batch_execute("SET statement_timeout = '20ms'").await.unwrap();
+    let (code, text) = failure(client.simple_query(endless).await);
+    assert_eq!(code, "57014");
+    assert!(text.contains("timeout"), "{text}");
+    client.batch_execute("RESET statement_timeout").await.unwrap();
+    assert_eq!(cell(&client, "SELECT 1").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_many_connections_are_refused_by_name() {
+    let server = Server::start_with(|settings| settings.max_connections = 1).await;
+    let first = server.client().await;
+    let config = format!("host=127.0.0.1 port={} user=tester", server.running.pg.port());
+    let (code, text) = failure(tokio_postgres::connect(&config, tokio_postgres::NoTls).await.map(|_| ()));
+    assert_eq!(code, "53300");
+    assert!(text.contains("max_connections"), "{text}");
+    drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_has_one_server() {
+    let server = Server::start().await;
+    let error = tarn::node::Node::open(crate::harness::settings(server.dir.path())).await.err().unwrap();
+    assert_eq!(error.state(), "55006");
+    assert!(error.message().contains("in use by another"), "{error}");
+}

@@ -1,0 +1,15 @@
+//! What does a client get? A server in this process, an ordinary Postgres client, real folders.
+
+#![allow(clippy::unwrap_used)]
+
+mod catalog;
+mod copy;
+mod errors;
+mod harness;
+mod http;
+mod lake;
+mod prepared;
+mod restart;
+mod slt;
+mod transactions;
+mod types;

@@ -1,0 +1,103 @@
+//! Prepared statements: described, bound, run many times, planned anew when a table changes, fetched in portions.
+
+use futures::{StreamExt, TryStreamExt};
+use tokio_postgres::types::Type;
+
+use crate::harness::{Server, cell, failure, rows};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_know_their_parameters_and_columns() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, n numeric(10,2), u uuid, at timestamptz)").await.unwrap();
+    let cases: [(&str, &[Type], usize); 6] = [
+        ("SELECT * FROM t WHERE k = $1", &[Type::INT8], 4),
+        ("SELECT u FROM t WHERE at > $1 AND u = $2", &[Type::TIMESTAMPTZ, Type::UUID], 1),
+        ("INSERT INTO t VALUES ($1, $2, $3, $4)", &[Type::INT8, Type::NUMERIC, Type::UUID, Type::TIMESTAMPTZ], 0),
+        ("UPDATE t SET at = $1 WHERE k = $2", &[Type::TIMESTAMPTZ, Type::INT8], 0),
+        ("DELETE FROM t WHERE k = $1", &[Type::INT8], 0),
+        ("SELECT $1", &[Type::TEXT], 1),
+    ];
+    for (sql, parameters, n_columns) in cases {
+        let statement = client.prepare(sql).await.unwrap();
+        assert_eq!(statement.params(), parameters, "{sql}");
+        assert_eq!(statement.columns().len(), n_columns, "{sql}");
+    }
+    let typed = client.prepare_typed("SELECT $1 AS x", &[Type::INT4]).await.unwrap();
+    assert_eq!(typed.columns()[0].type_(), &Type::INT4);
+    assert_eq!(client.query_one(&typed, &[&5i32]).await.unwrap().get::<_, i32>(0), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_statement_runs_many_times_and_survives_a_new_table() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text)").await.unwrap();
+    let insert = client.prepare("INSERT INTO t VALUES ($1, $2)").await.unwrap();
+    let select = client.prepare("SELECT v FROM t WHERE k = $1").await.unwrap();
+    let scan = client.prepare("SELECT count(*) FROM t WHERE v <> $1").await.unwrap();
+    let update = client.prepare("UPDATE t SET v = $2 WHERE k = $1").await.unwrap();
+    let delete = client.prepare("DELETE FROM t WHERE k = $1").await.unwrap();
+    for round in 0..2 {
+        for k in 0..20i32 {
+            assert_eq!(client.execute(&insert, &[&k, &format!("v{k}")]).await.unwrap(), 1, "round {round}");
+            assert_eq!(client.query_one(&select, &[&k]).await.unwrap().get::<_, &str>(0), format!("v{k}"));
+        }
+        assert_eq!(client.query_one(&scan, &[&"v3"]).await.unwrap().get::<_, i64>(0), 19);
+        assert_eq!(client.execute(&update, &[&7i32, &"seven"]).await.unwrap(), 1);
+        assert_eq!(client.execute(&update, &[&700i32, &"seven"]).await.unwrap(), 0);
+        assert_eq!(client.execute(&delete, &[&8i32]).await.unwrap(), 1);
+        assert!(client.query_opt(&select, &[&8i32]).await.unwrap().is_none());
+        assert!(client.query_opt(&select, &[&None::<i32>]).await.unwrap().is_none());
+        client.batch_execute("DROP TABLE t; CREATE TABLE t (k int PRIMARY KEY, v text)").await.unwrap();
+    }
+    client.batch_execute("DROP TABLE t").await.unwrap();
+    assert_eq!(failure(client.query(&select, &[&1i32]).await).0, "42P01");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn portals_are_fetched_in_portions() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT * FROM generate_series(1, 1000)").await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let portal = transaction.bind("SELECT k FROM t ORDER BY k", &[]).await.unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let part = transaction.query_portal(&portal, 300).await.unwrap();
+        assert!(part.len() <= 300);
+        if part.is_empty() {
+            break;
+        }
+        seen.extend(part.iter().map(|row| row.get::<_, i32>(0)));
+    }
+    assert_eq!(seen, (1..=1000).collect::<Vec<_>>());
+    transaction.commit().await.unwrap();
+
+    let stream = client.query_raw("SELECT k FROM t", Vec::<i32>::new()).await.unwrap();
+    let all: Vec<_> = stream.map_ok(|row| row.get::<_, i32>(0)).collect::<Vec<_>>().await;
+    assert_eq!(all.len(), 1000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sql_prepare_execute_deallocate() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 2)").await.unwrap();
+    client.batch_execute("PREPARE p AS SELECT v FROM t WHERE k = $1").await.unwrap();
+    assert_eq!(cell(&client, "EXECUTE p(1)").await, "2");
+    assert!(rows(&client, "EXECUTE p(2)").await.is_empty());
+    assert_eq!(failure(client.batch_execute("PREPARE p AS SELECT 1").await).0, "42P05");
+    client.batch_execute("DEALLOCATE p").await.unwrap();
+    assert_eq!(failure(client.batch_execute("EXECUTE p(1)").await).0, "26000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keyed_statements_need_no_plan() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int)").await.unwrap();
+    let before = server.running.node.metrics().keyed_statements.get();
+    client.batch_execute("INSERT INTO t VALUES (1, 2); SELECT v FROM t WHERE k = 1; UPDATE t SET v = 3 WHERE k = 1; DELETE FROM t WHERE k = 1").await.unwrap();
+    assert_eq!(server.running.node.metrics().keyed_statements.get() - before, 4);
+}
