@@ -142,7 +142,6 @@ fn config(options: &Options) -> SessionConfig {
     let set = config.options_mut();
     set.sql_parser.dialect = Dialect::PostgreSQL;
     set.execution.parquet.pushdown_filters = true;
-    set.execution.parquet.reorder_filters = true;
     set.extensions.insert(Settings::default());
     config
 }
