@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 
 use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 
 use tarn_metastore::At;
 use tarn_types::{TableId, TableSchema, Version};

@@ -167,7 +167,7 @@ fn sorted_files(version: &TableVersion) -> impl Iterator<Item = &Arc<File>> {
 }
 
 fn is_small(file: &File, options: &Options) -> bool {
-    file.size_bytes < options.target_file_bytes / 2
+    file.size_bytes < options.target_file_bytes / 2 && file.n_rows <= options.target_file_rows / 2
 }
 
 /// One clean file alone is as good as it gets.

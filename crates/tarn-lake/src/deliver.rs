@@ -12,9 +12,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow::array::{Array, RecordBatch};
+use roaring::RoaringBitmap;
+
 use tarn_feed::{Frozen, HotTable, Stage};
 use tarn_metastore::{At, Commit, CommitKind, TableVersion};
-use tarn_types::{Cursor, Version};
+use tarn_types::{Cursor, FileId, TableId, Version};
 
 use crate::lake::{commit_id, failpoint, hot_error, metastore_error};
 use crate::sort::Sorted;
@@ -54,15 +57,15 @@ impl Lake {
     }
 
     async fn deliver_frozen(&self, hot: &Arc<dyn HotTable>, frozen: Frozen) -> Result<Delivered> {
-        let Frozen { table, cursor, version: expected, rows, n_rows, dead, deleted_keys } = frozen;
+        let Frozen { table, cursor, version: expected, rows, dead, deleted_keys, .. } = frozen;
         let before = self.metastore.snapshot(table.id, At::Latest).await;
         let before = before.map_err(metastore_error("read the version", table.id))?;
         if before.version != expected {
             return Err(Error::Behind { table: table.id, expected, current: before.version });
         }
 
-        let bytes: usize = rows.iter().map(|batch| batch.get_array_memory_size()).sum();
-        let row_bytes = bytes / (n_rows.max(1) as usize);
+        let n_rows: u64 = rows.iter().map(|batch| batch.num_rows() as u64).sum();
+        let row_bytes = rows.iter().map(size_bytes).sum::<usize>() / (n_rows.max(1) as usize);
         let mut spec = Spec::new(table.clone(), &self.options, n_rows, row_bytes, self.hour());
         let _writing = self.allocate(&mut spec).await?;
         let id = commit_id(&table, spec.first_file);
@@ -99,12 +102,17 @@ impl Lake {
     }
 }
 
+/// What the rows themselves take: slices share buffers, which must not count for each of them.
+fn size_bytes(rows: &RecordBatch) -> usize {
+    rows.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
+}
+
 /// Adds the newly dead rows to the commit; answers how many they are.
 fn bury(
     commit: &mut Commit,
     before: &TableVersion,
-    table: tarn_types::TableId,
-    dead: BTreeMap<tarn_types::FileId, roaring::RoaringBitmap>,
+    table: TableId,
+    dead: BTreeMap<FileId, RoaringBitmap>,
 ) -> Result<u64> {
     let mut newly_dead = 0;
     for (id, mut rows) in dead {

@@ -107,7 +107,7 @@ impl Lake {
     {
         let (sender, receiver) = channel();
         let encode = tokio::task::spawn_blocking(move || write(&spec, chunks()?, sender));
-        let (etags, written) = tokio::join!(upload(self.store.clone(), receiver), encode);
+        let (etags, written) = tokio::join!(upload(self.store.clone(), self.options.part_bytes, receiver), encode);
         // When the upload failed the encoder did, too, and only says that the pipe broke.
         let (etags, mut written) = (etags?, written??);
         for (file, etag) in written.files.iter_mut().zip(etags) {

@@ -150,3 +150,62 @@ impl Iterator for Merged {
         self.fill().transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test_data::{Event, batch, event, events};
+
+    fn source(rows: Vec<Event>, batch_rows: usize) -> Source {
+        let batches: Vec<_> = rows.chunks(batch_rows).map(|rows| batch(&events(), rows)).collect();
+        let mut batches = batches.into_iter();
+        Box::new(move || Ok(batches.next()))
+    }
+
+    fn seqnos(chunks: impl Iterator<Item = Result<RecordBatch>>) -> Vec<i64> {
+        use arrow::array::AsArray;
+        let values =
+            |chunk: RecordBatch| chunk.column(4).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec();
+        chunks.flat_map(|chunk| values(chunk.unwrap())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn merging_is_sorting(
+            files in proptest::collection::vec(proptest::collection::vec((0..3u8, 0..50i64), 0..40), 0..6),
+            batch_rows in 1..10usize,
+            chunk_rows in 1..10usize,
+        ) {
+            let mut seqno = 0;
+            let mut all = vec![];
+            let mut sources = vec![];
+            for (idx, mut file) in files.into_iter().enumerate() {
+                file.sort_by_key(|(device, at)| (*device, -at));
+                let rows: Vec<_> = file
+                    .into_iter()
+                    .map(|(device, at)| {
+                        seqno += 1;
+                        event(&device.to_string(), at, seqno)
+                    })
+                    .collect();
+                all.extend(rows.iter().map(|row| (row.device.clone(), -row.at, idx, row.seqno)));
+                sources.push(source(rows, batch_rows));
+            }
+            all.sort();
+            let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, chunk_rows).unwrap();
+            prop_assert_eq!(seqnos(merged), all.into_iter().map(|row| row.3).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn files_of_different_times_pass_through() {
+        let rows = |from: i64| (from..from + 5000).rev().map(|at| event("a", at, at)).collect::<Vec<_>>();
+        let sources = vec![source(rows(0), 2000), source(rows(10_000), 2000), source(rows(5000), 2000)];
+        let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, 100).unwrap();
+        let chunks: Vec<_> = merged.map(|chunk| chunk.unwrap()).collect();
+        assert_eq!(chunks.len(), 9, "{:?}", chunks.iter().map(|chunk| chunk.num_rows()).collect::<Vec<_>>());
+        assert_eq!(seqnos(chunks.into_iter().map(Ok)), (0..15_000).rev().collect::<Vec<_>>());
+    }
+}

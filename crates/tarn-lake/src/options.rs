@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Options {
     /// A file is closed once it has this many bytes. Default 256 MiB: 50,000 files make 12 TB.
     pub target_file_bytes: u64,
+    /// Or this many rows. Default 2^30; addresses count rows in 32 bits.
+    pub target_file_rows: u64,
     /// Rows of a row group, the unit of pruning and of parallel scans. Default 262,144; less for wide rows.
     pub row_group_rows: usize,
     /// Rows of a row group take no more memory than this while they are written. Default 128 MiB.
@@ -15,6 +17,8 @@ pub struct Options {
     /// Rows of a page, the least that a read by address decodes. Default 8,192, one batch of a scan.
     pub page_rows: usize,
     pub compression: Compression,
+    /// Bytes of one part of an upload; smaller objects are put in one request. Default 8 MiB (S3 wants at least 5).
+    pub part_bytes: usize,
     /// Text and byte bounds longer than this are shortened (and marked inexact). Default 64.
     pub statistics_bytes: usize,
     /// Compaction takes files of one size class once there are so many of them. Default 8.
@@ -42,10 +46,12 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             target_file_bytes: 256 << 20,
+            target_file_rows: 1 << 30,
             row_group_rows: 1 << 18,
             row_group_bytes: 128 << 20,
             page_rows: 8192,
             compression: Compression::Lz4,
+            part_bytes: 8 << 20,
             statistics_bytes: 64,
             compact_files: 8,
             compact_dead: 0.2,

@@ -119,3 +119,48 @@ impl Iterator for Sorted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_data::{batch, event, events};
+
+    fn sorted(batches: &[&[(&str, i64)]], chunk_rows: usize) -> (Vec<(String, i64, i64)>, bool) {
+        use arrow::array::AsArray;
+        use arrow::datatypes::Int64Type;
+        let table = events();
+        let mut seqno = 0;
+        let mut next = |(device, at): &(&str, i64)| {
+            seqno += 1;
+            event(device, *at, seqno)
+        };
+        let batches = batches.iter().map(|rows| batch(&table, &rows.iter().map(&mut next).collect::<Vec<_>>()));
+        let sorted = Sorted::new(&table, batches.collect(), chunk_rows).unwrap();
+        let as_is = matches!(sorted.order, Order::AsIs { .. });
+        let rows = sorted.flat_map(|chunk| {
+            let chunk = chunk.unwrap();
+            assert!((1..=chunk_rows).contains(&chunk.num_rows()));
+            let (device, at) = (chunk.column(0).as_string::<i32>(), chunk.column(1).as_primitive::<Int64Type>());
+            let seqno = chunk.column(4).as_primitive::<Int64Type>();
+            let row = |row| (device.value(row).to_owned(), at.value(row), seqno.value(row));
+            (0..chunk.num_rows()).map(row).collect::<Vec<_>>()
+        });
+        (rows.collect(), as_is)
+    }
+
+    #[test]
+    fn rows_in_order_are_left_where_they_are() {
+        let (rows, as_is) = sorted(&[&[("a", 9), ("a", 8)], &[], &[("a", 7), ("b", 9), ("b", 1)]], 2);
+        assert!(as_is);
+        assert_eq!(rows.iter().map(|row| row.2).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(sorted(&[], 2).0, []);
+    }
+
+    #[test]
+    fn rows_out_of_order_are_sorted_by_each_part_as_declared_and_ties_keep_their_order() {
+        let (rows, as_is) = sorted(&[&[("b", 1), ("a", 1)], &[("a", 2), ("b", 1), ("", 5)]], 2);
+        assert!(!as_is);
+        let expected = [("", 5, 5), ("a", 2, 3), ("a", 1, 2), ("b", 1, 1), ("b", 1, 4)];
+        assert_eq!(rows, expected.map(|(device, at, seqno)| (device.to_owned(), at, seqno)));
+    }
+}

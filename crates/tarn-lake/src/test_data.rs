@@ -41,8 +41,14 @@ pub struct Event {
     pub seqno: i64,
 }
 
+/// Some readings and notes are NULL, some notes are too long for exact bounds.
 pub fn event(device: &str, at: i64, seqno: i64) -> Event {
-    Event { device: device.to_owned(), at, reading: Some(at as f64), note: Some(format!("note {seqno}")), seqno }
+    let note = match seqno % 5 {
+        0 => None,
+        1 => Some(format!("{}{seqno}", "long ".repeat(20))),
+        _ => Some(format!("note {seqno}")),
+    };
+    Event { device: device.to_owned(), at, reading: (at % 3 != 0).then_some(at as f64 / 4.0), note, seqno }
 }
 
 pub fn batch(table: &TableSchema, rows: &[Event]) -> RecordBatch {

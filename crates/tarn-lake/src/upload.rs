@@ -25,9 +25,6 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Messages on the way.
 const PIECES: usize = 8;
 
-/// Bytes of one part of an upload; below, the object is put in one request.
-const PART_BYTES: usize = 8 << 20;
-
 /// Parts of one upload on the way.
 const PARTS: usize = 4;
 
@@ -58,8 +55,9 @@ impl Pipe {
         Ok(pipe)
     }
 
-    pub fn finish(mut self, size_bytes: u64) -> io::Result<()> {
-        io::Write::flush(&mut self)?;
+    /// Nothing can be written behind it.
+    pub fn finish(&mut self, size_bytes: u64) -> io::Result<()> {
+        io::Write::flush(self)?;
         self.send(Piece::Finish { size_bytes })
     }
 
@@ -89,6 +87,7 @@ impl io::Write for Pipe {
 /// Uploads what comes. Answers the ETags of the objects that were finished, in order; one that was not is given up.
 pub(crate) async fn upload(
     store: Arc<dyn ObjectStore>,
+    part_bytes: usize,
     mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<Vec<Option<String>>> {
     let mut etags = Vec::new();
@@ -96,7 +95,7 @@ pub(crate) async fn upload(
     while let Some(piece) = pieces.recv().await {
         match (piece, &mut current) {
             (Piece::Start(path), _) => {
-                let writer = BufWriter::with_capacity(store.clone(), path.clone(), PART_BYTES);
+                let writer = BufWriter::with_capacity(store.clone(), path.clone(), part_bytes);
                 current = Some((path, writer.with_max_concurrency(PARTS)));
             }
             (Piece::Bytes(bytes), Some((path, writer))) => {

@@ -49,9 +49,6 @@ const SAMPLE_ROWS: usize = 4096;
 /// group, cost a hash per value until then, and save nothing.
 const DISTINCT: f64 = 0.98;
 
-/// Rows addressed by 32 bits, with room for a row group.
-const MAX_FILE_ROWS: u64 = 1 << 31;
-
 /// What all files of one delivery or compaction share.
 #[derive(Clone)]
 pub(crate) struct Spec {
@@ -151,7 +148,7 @@ impl Writer<'_> {
                 file.parquet.flush().map_err(parquet_error("write", &file.path))?;
             }
             let full = file.parquet.bytes_written() as u64 >= self.spec.options.target_file_bytes
-                || file.n_rows >= MAX_FILE_ROWS;
+                || file.n_rows >= self.spec.options.target_file_rows;
             self.current = Some(file);
             if group_ended && full {
                 self.close()?;
@@ -192,8 +189,7 @@ impl Writer<'_> {
         let metadata = file.parquet.finish().map_err(parquet_error("write", &file.path))?;
         let size_bytes = file.parquet.bytes_written() as u64;
         let path = file.path.to_string();
-        let pipe = file.parquet.into_inner().map_err(parquet_error("write", &path))?;
-        pipe.finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
+        file.parquet.inner_mut().finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
         self.written.files.push(File {
             id: file.id,
             size_bytes,
@@ -277,5 +273,52 @@ impl From<tokio::task::JoinError> for Error {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Self::Cancelled,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Float64Array};
+    use tarn_types::Value;
+
+    use super::*;
+    use crate::test_data::{batch, event, events};
+
+    fn written(options: Options, rows: RecordBatch) -> Written {
+        let n_rows = rows.num_rows() as u64;
+        let spec = Spec::new(Arc::new(events()), &Arc::new(options), n_rows, 100, 0);
+        let (sender, mut receiver) = crate::upload::channel();
+        let drain = std::thread::spawn(move || while receiver.blocking_recv().is_some() {});
+        let written = write(&spec, [Ok(rows)].into_iter(), sender).unwrap();
+        drain.join().unwrap();
+        written
+    }
+
+    #[test]
+    fn a_block_with_nan_has_no_bounds_and_its_neighbour_has() {
+        let events_: Vec<_> = (0..6).map(|at| event("a", 10 - at, 2)).collect();
+        let rows = batch(&events(), &events_);
+        let readings = Float64Array::from(vec![Some(1.0), Some(f64::NAN), Some(5.0), None, Some(-2.0), Some(3.0)]);
+        let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
+        columns[2] = Arc::new(readings);
+        let rows = RecordBatch::try_new(rows.schema(), columns).unwrap();
+        let written = written(Options { row_group_rows: 3, ..Options::default() }, rows);
+        let stats: Vec<_> = written.files[0].blocks.iter().map(|block| &block.columns[2]).collect();
+        assert_eq!((&stats[0].min, &stats[0].max, stats[0].exact, stats[0].null_count), (&None, &None, false, 0));
+        let (min, max) = (Some(Value::Float64(-2.0)), Some(Value::Float64(3.0)));
+        assert_eq!((&stats[1].min, &stats[1].max, stats[1].exact, stats[1].null_count), (&min, &max, true, 1));
+    }
+
+    #[test]
+    fn wide_rows_make_small_row_groups() {
+        let spec = |row_bytes| Spec::new(Arc::new(events()), &Arc::new(Options::default()), 1_000_000, row_bytes, 0);
+        assert_eq!((spec(100).row_group_rows, spec(100).n_files), (1 << 18, 4));
+        assert_eq!((spec(1 << 20).row_group_rows, spec(1 << 20).chunk_rows), (128, 64));
+    }
+
+    #[test]
+    fn a_column_without_repetition_has_no_dictionary() {
+        let rows: Vec<_> = (0..3000).map(|at| event(["a", "b"][at as usize % 2], at, at / 100)).collect();
+        assert_eq!(distinct_columns(&batch(&events(), &rows)).unwrap(), ["at"]);
     }
 }

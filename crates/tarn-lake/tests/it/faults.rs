@@ -1,0 +1,223 @@
+//! A store and a metastore of which one chosen call fails: before it did anything, or after it did everything.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::*;
+use parking_lot::Mutex;
+
+use tarn_metastore::{At, Commit, CommitInfo, File, Metastore, Stats, TableVersion};
+use tarn_types::{FileId, TableId, TableSchema, Version};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum When {
+    /// The call does nothing and fails.
+    Before,
+    /// The call does its work, and the answer is lost.
+    After,
+}
+
+/// Counts calls and fails the chosen one.
+#[derive(Debug, Default)]
+pub struct Faults {
+    calls: AtomicU64,
+    chosen: Mutex<Option<(u64, When)>>,
+}
+
+impl Faults {
+    /// The `nth` call from now on fails.
+    pub fn choose(&self, nth: u64, when: When) {
+        *self.chosen.lock() = Some((self.calls.load(Ordering::SeqCst) + nth, when));
+    }
+
+    /// Nothing fails any more. Answers whether the chosen call did.
+    pub fn clear(&self) -> bool {
+        self.chosen.lock().take().is_none()
+    }
+
+    fn count(&self) -> Option<When> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        self.chosen.lock().take_if(|(nth, _)| *nth == call).map(|(_, when)| when)
+    }
+}
+
+fn lost() -> Error {
+    Error::Generic { store: "faulty", source: "injected".into() }
+}
+
+#[derive(Debug)]
+pub struct FaultyStore {
+    pub inner: Arc<dyn ObjectStore>,
+    pub faults: Arc<Faults>,
+}
+
+impl fmt::Display for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FaultyStore({})", self.inner)
+    }
+}
+
+impl FaultyStore {
+    async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        run(&self.faults, call).await
+    }
+}
+
+async fn run<T>(faults: &Faults, call: impl Future<Output = Result<T>>) -> Result<T> {
+    match faults.count() {
+        None => call.await,
+        Some(When::Before) => Err(lost()),
+        Some(When::After) => call.await.and(Err(lost())),
+    }
+}
+
+#[async_trait]
+impl ObjectStore for FaultyStore {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.call(self.inner.put_opts(location, payload, options)).await
+    }
+
+    async fn put_multipart_opts(&self, location: &Path, o: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        let inner = self.call(self.inner.put_multipart_opts(location, o)).await?;
+        Ok(Box::new(FaultyUpload { inner, faults: self.faults.clone() }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.call(self.inner.get_opts(location, options)).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.call(self.inner.get_ranges(location, ranges)).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let (inner, faults) = (self.inner.clone(), self.faults.clone());
+        locations
+            .then(move |location| {
+                let (inner, faults) = (inner.clone(), faults.clone());
+                async move {
+                    let location = location?;
+                    run(&faults, async { inner.delete(&location).await }).await?;
+                    Ok(location)
+                }
+            })
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (inner, faults, prefix) = (self.inner.clone(), self.faults.clone(), prefix.cloned());
+        let listed = async move { run(&faults, async { Ok(inner.list(prefix.as_ref())) }).await };
+        futures::stream::once(listed).try_flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+#[derive(Debug)]
+struct FaultyUpload {
+    inner: Box<dyn MultipartUpload>,
+    faults: Arc<Faults>,
+}
+
+#[async_trait]
+impl MultipartUpload for FaultyUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let (part, faults) = (self.inner.put_part(data), self.faults.clone());
+        Box::pin(async move { run(&faults, part).await })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        run(&self.faults, self.inner.complete()).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}
+
+type Hook = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+pub struct FaultyMetastore {
+    pub inner: Arc<dyn Metastore>,
+    pub faults: Arc<Faults>,
+    /// Runs before each commit.
+    pub before_commit: Mutex<Option<Arc<Hook>>>,
+}
+
+type Answer<T> = tarn_metastore::Result<T>;
+
+impl FaultyMetastore {
+    async fn call<T>(&self, call: impl Future<Output = Answer<T>>) -> Answer<T> {
+        let lost = tarn_metastore::Error::Indeterminate {
+            action: "call",
+            path: "faulty".into(),
+            source: std::io::ErrorKind::TimedOut.into(),
+        };
+        match self.faults.count() {
+            None => call.await,
+            Some(When::Before) => Err(lost),
+            Some(When::After) => call.await.and(Err(lost)),
+        }
+    }
+}
+
+#[async_trait]
+impl Metastore for FaultyMetastore {
+    async fn create_table(&self, schema: TableSchema) -> Answer<Arc<TableSchema>> {
+        self.call(self.inner.create_table(schema)).await
+    }
+
+    async fn drop_table(&self, name: &str) -> Answer<Arc<TableSchema>> {
+        self.call(self.inner.drop_table(name)).await
+    }
+
+    async fn tables(&self) -> Answer<Vec<Arc<TableSchema>>> {
+        self.call(self.inner.tables()).await
+    }
+
+    async fn allocate_files(&self, n: u64) -> Answer<FileId> {
+        self.call(self.inner.allocate_files(n)).await
+    }
+
+    async fn commit(&self, table: TableId, commit: Commit) -> Answer<Version> {
+        let hook = self.before_commit.lock().clone();
+        if let Some(hook) = hook {
+            hook().await;
+        }
+        self.call(self.inner.commit(table, commit)).await
+    }
+
+    async fn version(&self, table: TableId) -> Answer<Version> {
+        self.call(self.inner.version(table)).await
+    }
+
+    async fn snapshot(&self, table: TableId, at: At) -> Answer<Arc<TableVersion>> {
+        self.call(self.inner.snapshot(table, at)).await
+    }
+
+    async fn commits(&self, table: TableId, after: Version) -> Answer<Vec<Arc<CommitInfo>>> {
+        self.call(self.inner.commits(table, after)).await
+    }
+
+    async fn expire(&self, table: TableId, keep: Version) -> Answer<Vec<Arc<File>>> {
+        self.call(self.inner.expire(table, keep)).await
+    }
+
+    async fn stats(&self) -> Answer<Stats> {
+        self.call(self.inner.stats()).await
+    }
+}
