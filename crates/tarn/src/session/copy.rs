@@ -106,20 +106,26 @@ fn died(error: tokio::task::JoinError) -> SqlError {
 }
 
 impl Session {
+    /// What is wrong with a COPY statement is said when it is prepared: some drivers lose count of messages when it is
+    /// said later.
+    pub(super) fn check_copy(&self, statement: &Statement) -> Result<()> {
+        let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else { return Ok(()) };
+        check_target(target)?;
+        Format::new(options, legacy_options)?;
+        match source {
+            CopySource::Table { table_name: name, columns } if !to => {
+                column_positions(self.node.catalog().require(&table_name(name)?)?.schema(), columns).map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Starts a COPY statement.
     pub(super) async fn copy(&self, statement: &Statement) -> Result<Answer> {
-        let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else {
+        let Statement::Copy { source, to, options, legacy_options, .. } = statement else {
             return Err(SqlError::new(state::INTERNAL, "not a COPY"));
         };
-        match target {
-            CopyTarget::Stdin | CopyTarget::Stdout => {}
-            other => {
-                return Err(SqlError::unsupported(
-                    format!("COPY with {other}: the server reads and writes no files"),
-                    "use FROM STDIN or TO STDOUT (psql: \\copy), or `tarn load FILE --table t`",
-                ));
-            }
-        }
+        self.check_copy(statement)?;
         let format = Format::new(options, legacy_options)?;
         if *to {
             return self.copy_to(source, format).await;
@@ -163,6 +169,16 @@ impl Session {
 
     pub(super) fn hold(&self, held: Held) -> Result<()> {
         self.transaction.lock().hold(held, self.node.settings().transaction_bytes)
+    }
+}
+
+fn check_target(target: &CopyTarget) -> Result<()> {
+    match target {
+        CopyTarget::Stdin | CopyTarget::Stdout => Ok(()),
+        other => Err(SqlError::unsupported(
+            format!("COPY with {other}: the server reads and writes no files"),
+            "use FROM STDIN or TO STDOUT (psql: \\copy), or `tarn load FILE --table t`",
+        )),
     }
 }
 

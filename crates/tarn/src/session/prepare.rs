@@ -3,6 +3,7 @@
 //! A [`Prepared`] statement is planned once and run many times. It remembers what it was made of: when a table was made or
 //! dropped since, it is planned anew.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -142,6 +143,7 @@ impl Session {
                 Ok((Kind::Query { plan: Box::new(plan), command }, parameters, Some(columns)))
             }
             other => {
+                self.check_copy(other)?;
                 let columns = self.utility_columns(other)?;
                 Ok((Kind::Utility(Box::new(other.clone())), vec![], columns))
             }
@@ -156,9 +158,11 @@ impl Session {
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);
         }
-        let data_types = parameters.iter().enumerate().map(|(idx, field)| match (field, declared.get(idx)) {
-            (Some(_), _) | (None, Some(None) | None) => sql_type(field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok())),
-            (None, Some(declared)) => sql_type(*declared),
+        let cast = cast_parameters(statement);
+        let data_types = parameters.iter().enumerate().map(|(idx, field)| {
+            let inferred = field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok());
+            let declared = declared.get(idx).copied().flatten();
+            sql_type(inferred.or(declared).or_else(|| cast.get(&(idx + 1)).copied()))
         });
         let typed = Statement::Prepare {
             name: Ident::new("typed"),
@@ -201,7 +205,11 @@ impl Session {
         let context = self.query.context();
         let parsed = ParsedStatement::Statement(Box::new(statement.clone()));
         let references = context.state().resolve_table_references(&parsed).ok()?;
-        references.into_iter().find(|reference| !table_exists(context, reference)).map(|reference| reference.to_string())
+        let functions = context.state();
+        let is_missing = |reference: &TableReference| {
+            !functions.table_functions().contains_key(reference.table()) && !table_exists(context, reference)
+        };
+        references.into_iter().find(is_missing).map(|reference| reference.to_string())
     }
 
     fn missing_function(&self, statement: &Statement) -> Option<String> {
@@ -257,6 +265,23 @@ pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef
         return Err(SqlError::new(state::PROGRAM_LIMIT, format!("parameter ${highest}: at most 65535 parameters")));
     }
     Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
+}
+
+/// What `$1::int` says of its parameter.
+fn cast_parameters(statement: &Statement) -> HashMap<usize, DataType> {
+    let mut found = HashMap::new();
+    let _ = visit_expressions(statement, |expr| {
+        if let Expr::Cast { expr, data_type, .. } = expr
+            && let Expr::Value(value) = expr.as_ref()
+            && let ast::Value::Placeholder(name) = &value.value
+            && let Some(number) = name.strip_prefix('$').and_then(|number| number.parse().ok())
+            && let Ok(data_type) = crate::ddl::data_type(data_type)
+        {
+            found.insert(number, data_type);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    found
 }
 
 fn field_of(data_type: DataType) -> FieldRef {
