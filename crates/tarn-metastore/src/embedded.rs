@@ -277,12 +277,17 @@ mod tests {
     use crate::Error;
     use crate::contract::{self, Script};
 
+    /// In memory where there is such a place: these tests open thousands of folders, and every opening syncs.
+    fn scratch() -> std::io::Result<TempDir> {
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+    }
+
     fn open(dir: &Path) -> Result<(Embedded, Recovery)> {
         Embedded::open_with(dir, Arc::new(ManualClock::new(1_000)), MIN_LOG_BYTES)
     }
 
     contract::suite!(|| {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch().unwrap();
         let metastore = open(dir.path()).unwrap().0;
         (metastore, dir)
     });
@@ -292,7 +297,7 @@ mod tests {
         use super::*;
 
         contract::suite!(|| {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = scratch().unwrap();
             let metastore = Embedded::open_with(dir.path(), Arc::new(ManualClock::new(1_000)), 300).unwrap().0;
             (metastore, dir)
         });
@@ -304,7 +309,7 @@ mod tests {
 
     /// A folder after each step of a script, and what the metastore held then.
     fn run_script(min_log_bytes: u64) -> (TempDir, Vec<String>, Vec<u64>) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch().unwrap();
         let clock = Arc::new(ManualClock::new(1_000));
         let (metastore, _) = Embedded::open_with(dir.path(), clock, min_log_bytes).unwrap();
         let mut held = vec![runtime().block_on(contract::describe(&metastore))];
@@ -320,7 +325,7 @@ mod tests {
     const HEADER: u64 = log::HEADER_BYTES;
 
     fn copy(dir: &Path) -> TempDir {
-        let copy = tempfile::tempdir().unwrap();
+        let copy = scratch().unwrap();
         for entry in fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
@@ -351,7 +356,7 @@ mod tests {
         let whole = fs::read(only_log(dir.path())).unwrap();
         let seal = 17;
         for len in 0..=whole.len() {
-            let copied = tempfile::tempdir().unwrap();
+            let copied = scratch().unwrap();
             fs::write(copied.path().join(&name), &whole[..len]).unwrap();
             // A step is in once its record is whole, whether or not its seal is.
             let steps = ends.iter().rposition(|end| *end == HEADER || *end - seal <= len as u64).unwrap_or(0);
@@ -445,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_second_process_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch().unwrap();
         let first = open(dir.path()).unwrap();
         assert!(matches!(open(dir.path()), Err(Error::Locked { .. })));
         drop(first);
@@ -454,7 +459,7 @@ mod tests {
 
     #[test]
     fn file_ids_are_never_given_out_twice() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch().unwrap();
         let mut next = FileId(0);
         for n in [1, 5, 2_000, 1] {
             let (metastore, _) = open(dir.path()).unwrap();
