@@ -1,4 +1,4 @@
-//! How do rows in key order become Parquet files, their blocks and their addresses?
+//! How do rows in key order become Parquet files (docs/formats/lake.md), their blocks and their addresses?
 //!
 //! Invariants: a file's columns are the table's in order, then `__seqno`; its rows are in key order; it is closed only at the
 //! end of a row group, once it has reached its target size, or with the last row. So `n` rows need at most
