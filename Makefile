@@ -36,7 +36,7 @@ test-rust: setup
 	cargo test --workspace
 
 test-clients: setup-tests
-	cargo build --workspace --bins
+	cargo test --workspace --no-run
 	@$(TARN_VENV)/bin/python tests/clients/run.py --tarn $(DEBUG)/tarn
 
 lint: setup-tests ## formatting, clippy without warnings, rooms and files

@@ -1,0 +1,97 @@
+//! How do many rows reach a server quickly? As an Arrow IPC stream inside COPY, batch by batch.
+
+use std::pin::Pin;
+
+use anyhow::{Context, Result};
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::writer::StreamWriter;
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+use futures::SinkExt;
+use tokio_postgres::CopyInSink;
+
+use super::client::Connection;
+
+/// Size of one CopyData message.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+/// Rows of one COPY statement. A server's error is heard when the statement ends, so it must not be endless.
+const STATEMENT_ROWS: u64 = 1_000_000;
+
+/// Rows on their way into one table. [`Copy::finish`] must be called, otherwise the last statement is undone by the server as far
+/// as it was not yet applied.
+pub struct Copy<'a> {
+    connection: &'a Connection,
+    table: String,
+    schema: SchemaRef,
+    statement: Option<Statement>,
+    n_acknowledged: u64,
+}
+
+struct Statement {
+    sink: Pin<Box<CopyInSink<Bytes>>>,
+    writer: StreamWriter<Vec<u8>>,
+    n_rows: u64,
+}
+
+impl<'a> Copy<'a> {
+    /// Rows of `schema` for `table`. Columns are matched by name.
+    pub fn new(connection: &'a Connection, table: &str, schema: SchemaRef) -> Copy<'a> {
+        Copy { connection, table: quoted(table), schema, statement: None, n_acknowledged: 0 }
+    }
+
+    /// Sends one batch. The server has applied it only after [`Copy::finish`], or when a later statement has begun.
+    pub async fn send(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut statement = match self.statement.take() {
+            Some(statement) => statement,
+            None => self.begin().await?,
+        };
+        statement.writer.write(batch)?;
+        statement.send_waiting().await?;
+        statement.n_rows += batch.num_rows() as u64;
+        self.statement = Some(statement);
+        if self.statement.as_ref().is_some_and(|s| s.n_rows >= STATEMENT_ROWS) { self.end().await } else { Ok(()) }
+    }
+
+    /// Ends the last statement and returns the rows that the server acknowledged, all statements together.
+    pub async fn finish(mut self) -> Result<u64> {
+        self.end().await?;
+        Ok(self.n_acknowledged)
+    }
+
+    pub fn n_acknowledged(&self) -> u64 {
+        self.n_acknowledged
+    }
+
+    async fn begin(&self) -> Result<Statement> {
+        let sql = format!("COPY {} FROM STDIN WITH (FORMAT arrow)", self.table);
+        let sink = self.connection.client.copy_in(&sql).await?;
+        let writer = StreamWriter::try_new(Vec::new(), &self.schema).context("encode rows")?;
+        Ok(Statement { sink: Box::pin(sink), writer, n_rows: 0 })
+    }
+
+    async fn end(&mut self) -> Result<()> {
+        let Some(mut statement) = self.statement.take() else { return Ok(()) };
+        statement.writer.finish()?;
+        statement.send_waiting().await?;
+        self.n_acknowledged += statement.sink.as_mut().finish().await?;
+        Ok(())
+    }
+}
+
+impl Statement {
+    async fn send_waiting(&mut self) -> Result<()> {
+        let mut bytes = Bytes::from(std::mem::take(self.writer.get_mut()));
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(MESSAGE_BYTES));
+            self.sink.send(piece).await?;
+        }
+        Ok(())
+    }
+}
+
+/// `name` as an identifier in SQL.
+pub fn quoted(name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit());
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}

@@ -1,0 +1,81 @@
+//! What can be typed after `tarn`? Reads the command line and hands each command to its file.
+//!
+//! Results go to stdout, progress and notices to stderr. Exit codes: 0 done, 1 it failed (the reason is on stderr), 2 the command
+//! line was wrong, 130 interrupted.
+
+mod check;
+mod child;
+mod client;
+mod config;
+mod copy;
+mod demo;
+mod load;
+mod output;
+mod parse;
+mod serve;
+mod split;
+mod sql;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A table store with a lake under it: rows by key, Parquet behind, one SQL over both.
+#[derive(Parser)]
+#[command(name = "tarn", version, max_term_width = 110, after_help = GETTING_STARTED)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const GETTING_STARTED: &str = "\
+Getting started:
+  tarn demo                          the whole job on 6 million rows, in minutes, in its own folder
+  tarn serve --data-dir ./data       a server: Postgres on 127.0.0.1:5433, HTTP on 127.0.0.1:8433
+  tarn sql                           talk to it; psql -h 127.0.0.1 -p 5433 works as well
+  tarn load trips.csv --table trips  bring rows in
+  tarn config                        every setting, its value and where it came from
+
+Settings are taken from flags, then TARN_* variables, then a TOML file (--config), then defaults.";
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Sql(sql::Sql),
+    Load(load::Load),
+    Config(config::Config),
+    /// Read every stored byte and name what is damaged; changes nothing
+    Check(check::Check),
+    Demo(demo::Demo),
+}
+
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(command) => command.run(),
+        Command::Sql(command) => command.run(),
+        Command::Load(command) => command.run(),
+        Command::Config(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Demo(command) => command.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Interrupted>() => ExitCode::from(130),
+        Err(error) => {
+            eprintln!("{}", client::describe(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The user pressed Ctrl-C, and was told what came of it.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
+/// `tarn sql … | head` ends when head has seen enough: no error.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,108 @@
+//! `tarn serve`: run a server until it is asked to stop.
+//!
+//! When it can be used, one line is printed on stdout: `ready postgres=ADDRESS http=ADDRESS|off`; programs that start a server wait for
+//! it. The log goes to stderr. SIGINT and SIGTERM stop it cleanly; a second one ends it at once, which is safe too: what was
+//! acknowledged is on stable storage.
+
+use std::io::{IsTerminal, Read, Write};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing_subscriber::EnvFilter;
+
+use super::config::SettingFlags;
+
+/// Run a server: Postgres wire protocol and HTTP, one data folder
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tarn serve                                        everything under ./tarn-data
+  tarn serve --data-dir /data --pg-listen 0.0.0.0:5433
+  tarn serve --config tarn.toml                     `tarn config --output toml` writes a file to begin with
+  TARN_LOG=debug tarn serve                         any setting as TARN_NAME
+
+There are no passwords: listen on loopback, or behind something that has them.")]
+pub struct Serve {
+    #[command(flatten)]
+    flags: SettingFlags,
+    /// Stop when stdin is closed: for a server that must not outlive the program that started it
+    #[arg(long, hide = true)]
+    stop_when_stdin_closes: bool,
+}
+
+impl Serve {
+    pub fn run(self) -> Result<()> {
+        let settings = self.flags.layers()?.settings().clone();
+        let filter = EnvFilter::try_new(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
+        abort_at_failpoint()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+        let stdin_closed = self.stop_when_stdin_closes.then(stdin_closed);
+        runtime.block_on(tarn::server::run(settings, ready, stop_asked(stdin_closed)))
+    }
+}
+
+fn ready(postgres: std::net::SocketAddr, http: Option<std::net::SocketAddr>) {
+    let http = http.map_or_else(|| "off".to_owned(), |address| address.to_string());
+    let mut out = std::io::stdout().lock();
+    // Nobody has to listen.
+    let _ = writeln!(out, "ready postgres={postgres} http={http}").and_then(|()| out.flush());
+}
+
+/// Ends when the server should stop. A second signal ends the process.
+async fn stop_asked(stdin_closed: Option<oneshot::Receiver<()>>) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return std::future::pending().await;
+    };
+    let stdin_closed = async move {
+        match stdin_closed {
+            Some(closed) => drop(closed.await),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        () = stdin_closed => {}
+    }
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::warn!("asked to stop twice: stopping at once");
+        std::process::exit(1);
+    });
+}
+
+/// Reads stdin to its end on a thread of its own.
+fn stdin_closed() -> oneshot::Receiver<()> {
+    let (closed, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut ignored = [0; 64];
+        while matches!(std::io::stdin().read(&mut ignored), Ok(length) if length > 0) {}
+        // The server may have stopped on its own.
+        let _ = closed.send(());
+    });
+    receiver
+}
+
+/// In builds with failpoints, `TARN_ABORT_AT=lake::after_commit:2` ends the process, as kill -9 would, when that place is reached
+/// for the second time. The kill -9 harness uses it.
+fn abort_at_failpoint() -> Result<()> {
+    let Ok(place) = std::env::var("TARN_ABORT_AT") else { return Ok(()) };
+    if !fail::has_failpoints() {
+        anyhow::bail!("TARN_ABORT_AT is set, but this program was built without failpoints");
+    }
+    let (name, count) = place.rsplit_once(':').filter(|(_, count)| count.parse::<u64>().is_ok()).unwrap_or((&place, "1"));
+    let reached = std::sync::atomic::AtomicU64::new(0);
+    let at: u64 = count.parse()?;
+    let abort = move || {
+        if reached.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1 == at {
+            std::process::abort();
+        }
+    };
+    fail::cfg_callback(name, abort).map_err(|error| anyhow::anyhow!("failpoint {name}: {error}"))
+}

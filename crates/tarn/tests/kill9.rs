@@ -1,0 +1,416 @@
+//! Is an acknowledged row there after kill -9, and each change in the lake exactly once? Laws 1 and 2, on the shipped binary.
+//!
+//! A round: a server is started on the folder of the round before; clients write and remember what was acknowledged; the server dies,
+//! at a random acknowledgement or at a failpoint of delivery; it is started again and everything is read back, on each access
+//! path, before and after a delivery. What was not acknowledged may have happened or not, but wholly, and for good.
+//!
+//! `TARN_SEED` repeats a run, `TARN_SOAK_SECONDS` makes it long (`make soak`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// Places where a delivery or compaction may die. `:2` is the second time that the place is reached.
+const FAILPOINTS: [&str; 8] = [
+    "lake::after_write",
+    "lake::before_commit",
+    "lake::after_commit",
+    "lake::after_stage",
+    "lake::before_install",
+    "lake::after_install",
+    "lake::after_commit:2",
+    "lake::before_install:3",
+];
+
+const N_WRITERS: i64 = 3;
+/// Keys of one writer: few, so that rows are changed again and again across deliveries.
+const N_KEYS: i64 = 200;
+/// Acknowledgements after which a round that waits for a failpoint gives up waiting and is killed.
+const PATIENCE_ACKS: i64 = 4_000;
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_is_delivered_twice() -> Result<()> {
+    let seed = std::env::var("TARN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    eprintln!("TARN_SEED={seed}");
+    let soak = std::env::var("TARN_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(rounds(seed, soak)).with_context(|| format!("TARN_SEED={seed}"))
+}
+
+async fn rounds(seed: u64, soak: Option<Duration>) -> Result<()> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let folder = tempfile::tempdir()?;
+    let started = Instant::now();
+    let mut models: Vec<Model> = (0..N_WRITERS).map(Model::new).collect();
+    let mut round = 0;
+    let mut n_deaths = 0;
+    loop {
+        let ends: Vec<End> = if round == 0 || soak.is_some() {
+            let places = FAILPOINTS.iter().map(|place| End::Failpoint(place));
+            places.flat_map(|place| [place, End::Acks(random.random_range(1..400))]).collect()
+        } else {
+            break;
+        };
+        for end in ends {
+            round += 1;
+            models = live_and_die(folder.path(), models, end, round, &mut random, &mut n_deaths)
+                .await
+                .with_context(|| format!("round {round}, {end:?}, log in {}", folder.path().display()))?;
+        }
+        if soak.is_some_and(|soak| started.elapsed() >= soak) {
+            break;
+        }
+    }
+    let acknowledged: u64 = models.iter().map(|model| model.n_acknowledged).sum();
+    eprintln!("{round} rounds, {n_deaths} of them ended at their failpoint, {acknowledged} statements acknowledged");
+    ensure!(n_deaths > 0, "no failpoint was reached: is the server built with failpoints?");
+    Ok(())
+}
+
+/// What ends a round.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Failpoint(&'static str),
+    Acks(i64),
+}
+
+async fn live_and_die(folder: &Path, models: Vec<Model>, end: End, round: u64, random: &mut StdRng, n_deaths: &mut u64) -> Result<Vec<Model>> {
+    let (place, patience) = match end {
+        End::Failpoint(place) => (Some(place), PATIENCE_ACKS),
+        End::Acks(acks) => (None, acks),
+    };
+    // A failpoint can strike while starting (repair installs, too): then this is simply a shorter round.
+    match Server::start(folder, place).await {
+        Err(error) if place.is_none() => return Err(error),
+        Err(_) => {
+            *n_deaths += 1;
+            return read_back(folder, models).await;
+        }
+        Ok(server) => {
+            if round == 1 {
+                let client = server.connect().await?;
+                create_tables(&client).await?;
+            }
+            let (models, reached) = write_until_death(server, models, patience, random).await?;
+            *n_deaths += u64::from(reached && place.is_some());
+            read_back(folder, models).await
+        }
+    }
+}
+
+async fn create_tables(client: &Client) -> Result<()> {
+    let options = "tablets = 2, delivery = '30 ms'";
+    client
+        .batch_execute(&format!("CREATE TABLE t (id bigint NOT NULL, n bigint NOT NULL, note text, PRIMARY KEY (id)) WITH ({options})"))
+        .await?;
+    client
+        .batch_execute(&format!("CREATE TABLE events (id bigint NOT NULL, n bigint, PRIMARY KEY (id)) WITH ({options}, append_only = true)"))
+        .await?;
+    Ok(())
+}
+
+/// Every writer works until its connection breaks; the one that takes the last of `patience` kills the server.
+/// Says whether the server died by itself.
+async fn write_until_death(server: Server, models: Vec<Model>, patience: i64, random: &mut StdRng) -> Result<(Vec<Model>, bool)> {
+    let server = Arc::new(server);
+    let left = Arc::new(AtomicI64::new(patience));
+    let mut writers = Vec::new();
+    for mut model in models {
+        let (server, left, mut random) = (server.clone(), left.clone(), StdRng::seed_from_u64(random.random()));
+        writers.push(tokio::spawn(async move {
+            let Ok(client) = server.connect().await else { return Ok(model) };
+            loop {
+                match model.step(&client, &mut random).await {
+                    Ok(()) => {}
+                    Err(error) if server_is_gone(&error, &client) => return Ok(model),
+                    Err(error) => return Err(error),
+                }
+                if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    server.kill();
+                }
+            }
+        }));
+    }
+    let mut models = Vec::new();
+    for writer in writers {
+        models.push(writer.await??);
+    }
+    let reached = left.load(Ordering::SeqCst) > 0;
+    server.wait();
+    Ok((models, reached))
+}
+
+fn server_is_gone(error: &anyhow::Error, client: &Client) -> bool {
+    let server_spoke = error.chain().any(|cause| cause.downcast_ref::<tokio_postgres::Error>().is_some_and(|e| e.as_db_error().is_some()));
+    let is_protocol = error.chain().any(|cause| cause.is::<tokio_postgres::Error>());
+    is_protocol && !server_spoke || client.is_closed()
+}
+
+/// Starts the server without failpoints and compares everything with the models, on each path, before and after a delivery.
+async fn read_back(folder: &Path, mut models: Vec<Model>) -> Result<Vec<Model>> {
+    let server = Server::start(folder, None).await?;
+    let client = server.connect().await?;
+    for (idx, path) in ["auto", "lake", "rows"].into_iter().enumerate() {
+        client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await?;
+        let rows = match read_table(&client).await {
+            Err(_) if path == "rows" => continue, // not offered while rows are evicted
+            rows => rows.with_context(|| format!("read t on {path}"))?,
+        };
+        for model in &mut models {
+            // The first reading settles what was in doubt; from then on it must stay.
+            model.check(&rows, idx == 0).with_context(|| format!("t on {path}"))?;
+        }
+        let total: usize = models.iter().map(|model| model.rows.len()).sum();
+        ensure!(rows.len() == total, "t on {path} has {} rows, want {total}", rows.len());
+        let count = one(&client, "SELECT count(*) FROM t").await?;
+        ensure!(count == total as i64, "count(*) on {path} is {count}, want {total}");
+    }
+    client.batch_execute("SET tarn.access_path = 'auto'").await?;
+    check_keys(&client, &models).await?;
+    check_events(&client, &mut models).await.context("events")?;
+    for table in ["t", "events"] {
+        client.batch_execute(&format!("CALL tarn.deliver('{table}')")).await?;
+    }
+    let rows = read_table(&client).await?;
+    for model in &mut models {
+        model.check(&rows, false).context("t after a delivery")?;
+    }
+    ensure!(one(&client, "SELECT count(*) FROM t").await? == rows.len() as i64, "count(*) differs after a delivery");
+    check_events(&client, &mut models).await.context("events after a delivery")?;
+    server.kill();
+    server.wait();
+    Ok(models)
+}
+
+async fn read_table(client: &Client) -> Result<BTreeMap<i64, Row>> {
+    let mut rows = BTreeMap::new();
+    for row in client.query("SELECT id, n, note FROM t", &[]).await? {
+        let id: i64 = row.get(0);
+        ensure!(rows.insert(id, Row { n: row.get(1), note: row.get(2) }).is_none(), "key {id} is there twice");
+    }
+    Ok(rows)
+}
+
+/// A few keys of each writer by the prepared key path.
+async fn check_keys(client: &Client, models: &[Model]) -> Result<()> {
+    let statement = client.prepare("SELECT n, note FROM t WHERE id = $1").await?;
+    for model in models {
+        for id in (0..N_KEYS).step_by(17).map(|key| model.writer * N_KEYS + key) {
+            let found = client.query(&statement, &[&id]).await?;
+            let found: Vec<Row> = found.iter().map(|row| Row { n: row.get(0), note: row.get(1) }).collect();
+            let want: Vec<Row> = model.rows.get(&id).cloned().into_iter().collect();
+            ensure!(found == want, "key {id} by key is {found:?}, want {want:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Every acknowledged event is there once; one in doubt once or not at all; no other.
+async fn check_events(client: &Client, models: &mut [Model]) -> Result<()> {
+    let mut found = BTreeSet::new();
+    for row in client.query("SELECT id FROM events", &[]).await? {
+        let id: i64 = row.get(0);
+        ensure!(found.insert(id), "event {id} is there twice");
+    }
+    ensure!(one(client, "SELECT count(*) FROM events").await? == found.len() as i64, "count(*) of events differs from its rows");
+    for model in models.iter_mut() {
+        for id in std::mem::take(&mut model.doubtful_events) {
+            if found.contains(&id) {
+                model.events.insert(id);
+            }
+        }
+    }
+    let want: BTreeSet<i64> = models.iter().flat_map(|model| model.events.iter().copied()).collect();
+    let lost: Vec<&i64> = want.difference(&found).take(5).collect();
+    let strange: Vec<&i64> = found.difference(&want).take(5).collect();
+    ensure!(lost.is_empty() && strange.is_empty(), "lost {lost:?}, never acknowledged {strange:?}");
+    Ok(())
+}
+
+async fn one(client: &Client, sql: &str) -> Result<i64> {
+    Ok(client.query_one(sql, &[]).await.with_context(|| sql.to_owned())?.get(0))
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row {
+    n: i64,
+    note: Option<String>,
+}
+
+/// What one writer knows of its own keys. Invariant: at most one statement is in doubt, and none outside a crash.
+struct Model {
+    writer: i64,
+    rows: BTreeMap<i64, Row>,
+    /// Keys of the statement without an answer, each with its row if that statement took effect.
+    doubt: BTreeMap<i64, Option<Row>>,
+    events: BTreeSet<i64>,
+    doubtful_events: BTreeSet<i64>,
+    next_event: i64,
+    n_acknowledged: u64,
+}
+
+impl Model {
+    fn new(writer: i64) -> Model {
+        Model {
+            writer,
+            rows: BTreeMap::new(),
+            doubt: BTreeMap::new(),
+            events: BTreeSet::new(),
+            doubtful_events: BTreeSet::new(),
+            next_event: 0,
+            n_acknowledged: 0,
+        }
+    }
+
+    /// One random statement. Its effect is in doubt until it is answered; the answer's count must be exact.
+    async fn step(&mut self, client: &Client, random: &mut StdRng) -> Result<()> {
+        let id = self.writer * N_KEYS + random.random_range(0..N_KEYS);
+        let n = random.random_range(0..1_000_000);
+        let existing = self.rows.get(&id).cloned();
+        let (sql, effect, want) = match random.random_range(0..10) {
+            0..=2 => {
+                let row = Row { n, note: Some(format!("note {n}")) };
+                (format!("INSERT INTO t VALUES ({id}, {n}, 'note {n}')"), vec![(id, Some(row))], 1)
+            }
+            3 => {
+                let ids: BTreeSet<i64> = (0..5).map(|_| self.writer * N_KEYS + random.random_range(0..N_KEYS)).collect();
+                let values: Vec<String> = ids.iter().map(|id| format!("({id}, {n}, NULL)")).collect();
+                let effect: Vec<_> = ids.iter().map(|id| (*id, Some(Row { n, note: None }))).collect();
+                (format!("INSERT INTO t VALUES {}", values.join(", ")), effect, ids.len() as u64)
+            }
+            4 | 5 => {
+                let effect = existing.iter().map(|row| (id, Some(Row { n: row.n + 1, note: row.note.clone() }))).collect();
+                (format!("UPDATE t SET n = n + 1 WHERE id = {id}"), effect, u64::from(existing.is_some()))
+            }
+            6 => {
+                let effect = existing.iter().map(|row| (id, Some(Row { n: row.n, note: Some(format!("set {n}")) }))).collect();
+                (format!("UPDATE t SET note = 'set {n}' WHERE id = {id}"), effect, u64::from(existing.is_some()))
+            }
+            7 => (format!("DELETE FROM t WHERE id = {id}"), vec![(id, None)], u64::from(existing.is_some())),
+            8 => {
+                let effect = if existing.is_some() { vec![] } else { vec![(id, Some(Row { n, note: None }))] };
+                let want = effect.len() as u64;
+                (format!("INSERT INTO t VALUES ({id}, {n}, NULL) ON CONFLICT DO NOTHING"), effect, want)
+            }
+            _ => return self.event(client).await,
+        };
+        self.doubt = effect.into_iter().collect();
+        let affected = affected(client, &sql).await?;
+        ensure!(affected == want, "{sql}: {affected} rows, want {want}");
+        for (id, row) in std::mem::take(&mut self.doubt) {
+            self.set(id, row);
+        }
+        self.n_acknowledged += 1;
+        Ok(())
+    }
+
+    async fn event(&mut self, client: &Client) -> Result<()> {
+        let ids: Vec<i64> = (0..3).map(|idx| self.next_event + idx * N_WRITERS).map(|id| id + self.writer).collect();
+        self.next_event += 3 * N_WRITERS;
+        let values: Vec<String> = ids.iter().map(|id| format!("({id}, {id})")).collect();
+        self.doubtful_events = ids.iter().copied().collect();
+        let affected = affected(client, &format!("INSERT INTO events VALUES {}", values.join(", "))).await?;
+        ensure!(affected == 3, "{affected} events, want 3");
+        self.events.append(&mut self.doubtful_events);
+        self.n_acknowledged += 1;
+        Ok(())
+    }
+
+    fn set(&mut self, id: i64, row: Option<Row>) {
+        match row {
+            Some(row) => self.rows.insert(id, row),
+            None => self.rows.remove(&id),
+        };
+    }
+
+    /// Compares this writer's keys. With `settle`, a doubtful key may be as before or as the unanswered statement left it.
+    fn check(&mut self, found: &BTreeMap<i64, Row>, settle: bool) -> Result<()> {
+        let doubt = if settle { std::mem::take(&mut self.doubt) } else { BTreeMap::new() };
+        for id in self.writer * N_KEYS..(self.writer + 1) * N_KEYS {
+            let (is, was) = (found.get(&id), self.rows.get(&id));
+            if is == was {
+                continue;
+            }
+            match doubt.get(&id) {
+                Some(maybe) if maybe.as_ref() == is => self.set(id, is.cloned()),
+                _ => bail!("key {id} is {is:?}, acknowledged was {was:?}, in doubt {:?}", doubt.get(&id)),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn affected(client: &Client, sql: &str) -> Result<u64> {
+    let messages = client.simple_query(sql).await.with_context(|| sql.to_owned())?;
+    let rows = messages.iter().map(|message| if let SimpleQueryMessage::CommandComplete(rows) = message { *rows } else { 0 });
+    Ok(rows.sum())
+}
+
+/// The shipped binary as a child process. Dropping it kills it.
+struct Server {
+    child: parking_lot::Mutex<Child>,
+    port: u16,
+}
+
+impl Server {
+    /// Waits until it is ready. With `abort_at` it dies at that failpoint, perhaps before it is ready: an error.
+    async fn start(folder: &Path, abort_at: Option<&str>) -> Result<Server> {
+        let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log"))?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
+        command.arg("serve").arg("--stop-when-stdin-closes").arg("--data-dir").arg(folder.join("data"));
+        command.args(["--pg-listen", "127.0.0.1:0", "--http-listen", "", "--background-interval-ms", "10", "--log-segment-bytes", "1MiB"]);
+        if let Some(place) = abort_at {
+            command.env("TARN_ABORT_AT", place);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
+        let stdout = child.stdout.take().context("stdout of the server")?;
+        let ready = tokio::task::spawn_blocking(move || BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line))).await?;
+        let server = Server { child: parking_lot::Mutex::new(child), port: ready.unwrap_or_default() };
+        if ready.is_none() {
+            server.wait();
+            bail!("the server ended before it was ready: {}", last_lines(&folder.join("server.log")));
+        }
+        Ok(server)
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        let (client, connection) = tokio_postgres::connect(&format!("host=127.0.0.1 port={} user=tarn dbname=tarn", self.port), NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// SIGKILL.
+    fn kill(&self) {
+        let _ = self.child.lock().kill();
+    }
+
+    fn wait(&self) {
+        let _ = self.child.lock().wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait();
+    }
+}
+
+fn port(line: &str) -> Option<u16> {
+    line.strip_prefix("ready postgres=")?.split_whitespace().next()?.rsplit(':').next()?.parse().ok()
+}
+
+fn last_lines(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+}
