@@ -206,7 +206,7 @@ fn types_state(error: &tarn_types::Error) -> &'static str {
     use tarn_types::Error as Types;
     match error {
         Types::Schema { .. } => state::INVALID_TABLE_DEFINITION,
-        Types::Parse { .. } => state::INVALID_TEXT,
+        Types::Parse { value, data_type } => text_state(value, data_type),
         Types::Coerce { .. } => state::NUMERIC_OUT_OF_RANGE,
         Types::Null { .. } | Types::MissingColumn { .. } => state::NOT_NULL_VIOLATION,
         Types::Cell { source, .. } => types_state(source),
@@ -215,6 +215,16 @@ fn types_state(error: &tarn_types::Error) -> &'static str {
         Types::Corrupt { .. } => state::DATA_CORRUPTED,
         _ => state::INVALID_PARAMETER_VALUE,
     }
+}
+
+/// Postgres tells a malformed date from a malformed number, and a number that is only too large from both.
+fn text_state(value: &str, data_type: &str) -> &'static str {
+    const NUMBERS: [&str; 6] = ["SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "NUMERIC"];
+    if data_type.starts_with("DATE") || data_type.starts_with("TIME") {
+        return state::INVALID_DATETIME;
+    }
+    let is_number = NUMBERS.iter().any(|name| data_type.starts_with(name)) && value.trim().parse::<f64>().is_ok();
+    if is_number { state::NUMERIC_OUT_OF_RANGE } else { state::INVALID_TEXT }
 }
 
 impl From<tarn_metastore::Error> for SqlError {

@@ -1,16 +1,133 @@
 //! What do Postgres tools see of the catalog?
 //!
-//! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session.
+//! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session; beside them what that
+//! crate lacks, and answers to the few queries of drivers that no planner of ours could run.
 
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray, Int64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 
 use crate::error::{Result, SqlError};
+use crate::session::SERVER_VERSION;
+use crate::statement::{Parsed, parse};
 
 /// The database name clients see.
 pub const DATABASE: &str = "tarn";
 
 /// Registers schema `pg_catalog` and its functions with a session. Costs milliseconds.
 pub fn register(context: &SessionContext) -> Result<()> {
-    datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, EmptyContextProvider).map_err(|error| SqlError::from(*error))
+    datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, EmptyContextProvider).map_err(|error| SqlError::from(*error))?;
+    let version = format!("PostgreSQL {SERVER_VERSION} (Tarn {})", env!("CARGO_PKG_VERSION"));
+    context.register_udf(create_udf(
+        "version",
+        vec![],
+        DataType::Utf8,
+        Volatility::Immutable,
+        Arc::new(move |_| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(version.clone()))))),
+    ));
+    // Sizes by object id are not known here: see tarn.tables.
+    context.register_udf(create_udf(
+        "pg_table_size",
+        vec![DataType::Int32],
+        DataType::Int64,
+        Volatility::Stable,
+        Arc::new(|arguments| Ok(ColumnarValue::Array(Arc::new(Int64Array::new_null(rows_of(arguments)))))),
+    ));
+    context.register_udf(create_udf(
+        "pg_size_pretty",
+        vec![DataType::Int64],
+        DataType::Utf8,
+        Volatility::Immutable,
+        Arc::new(|arguments| {
+            let sizes = arguments[0].to_array(rows_of(arguments))?;
+            let sizes = sizes.as_primitive::<Int64Type>();
+            let texts: StringArray = sizes.iter().map(|size| size.map(pretty)).collect();
+            Ok(ColumnarValue::Array(Arc::new(texts)))
+        }),
+    ));
+    Ok(())
+}
+
+fn rows_of(arguments: &[ColumnarValue]) -> usize {
+    arguments.iter().map(|a| if let ColumnarValue::Array(array) = a { array.len() } else { 1 }).max().unwrap_or(1)
+}
+
+fn pretty(bytes: i64) -> String {
+    let mut size = bytes;
+    for unit in ["bytes", "kB", "MB", "GB"] {
+        if size.abs() < 10 * 1024 {
+            return format!("{size} {unit}");
+        }
+        size /= 1024;
+    }
+    format!("{size} TB")
+}
+
+/// JDBC's `getPrimaryKeys` expands arrays of composites: the same answer from `tarn.keys`.
+pub fn substitute(parsed: Parsed) -> Result<Parsed> {
+    let Parsed::Sql(statement) = &parsed else { return Ok(parsed) };
+    let sql = match statement.as_ref() {
+        statement @ datafusion::sql::sqlparser::ast::Statement::Query(_) => statement.to_string(),
+        _ => return Ok(parsed),
+    };
+    if !sql.contains("_pg_expandarray") || !sql.contains("indisprimary") {
+        return Ok(parsed);
+    }
+    let mut conditions = String::from("true");
+    for (named, column) in [("ct.relname = ", "table_name"), ("n.nspname = ", "'public'")] {
+        if let Some(text) = literal_after(&sql, named) {
+            conditions.push_str(&format!(" AND {column} = '{}'", text.replace('\'', "''")));
+        }
+    }
+    let replaced = format!(
+        "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", column_name AS \"COLUMN_NAME\", \
+         position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" FROM tarn.keys WHERE {conditions} \
+         ORDER BY table_name, position"
+    );
+    parse(&replaced)?.pop().ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
+}
+
+/// The text literal that follows `before`, unescaped.
+fn literal_after(sql: &str, before: &str) -> Option<String> {
+    let rest = &sql[sql.find(before)? + before.len()..];
+    let rest = rest.strip_prefix('E').unwrap_or(rest).strip_prefix('\'')?;
+    let mut text = String::new();
+    let mut chars = rest.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek()) {
+            ('\'', Some('\'')) => {
+                chars.next();
+                text.push('\'');
+            }
+            ('\'', _) => return Some(text),
+            (c, _) => text.push(c),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_a_primary_key_query_is_found() {
+        let sql = "SELECT information_schema._pg_expandarray(i.indkey) FROM x WHERE n.nspname = 'public' AND ct.relname = 'it''s' AND i.indisprimary";
+        assert_eq!(literal_after(sql, "ct.relname = ").as_deref(), Some("it's"));
+        assert_eq!(literal_after(sql, "ct.oid = "), None);
+        let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
+        assert!(replaced.to_string().contains("table_name = 'it''s'"), "{replaced}");
+    }
+
+    #[test]
+    fn sizes_as_postgres_writes_them() {
+        assert_eq!(pretty(10_239), "10239 bytes");
+        assert_eq!(pretty(10_240), "10 kB");
+        assert_eq!(pretty(128 << 20), "128 MB");
+    }
 }

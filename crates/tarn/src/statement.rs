@@ -5,9 +5,10 @@
 //! JDBC's and psycopg's metadata queries plannable; other queries never do, because those rewrites may replace what they
 //! do not understand by NULL.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart, Statement};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Insert, ObjectName, ObjectNamePart, SelectItem, SetExpr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -69,7 +70,8 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
         }
     }
     if touches_catalog(sql) && statements.iter().all(is_read) {
-        return Ok(compatible(sql).unwrap_or(statements));
+        let statements = compatible(sql).unwrap_or(statements);
+        return statements.into_iter().map(crate::pg_catalog::substitute).collect();
     }
     Ok(statements)
 }
@@ -88,7 +90,35 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
         return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
     }
-    Ok(Parsed::Sql(Box::new(parser.parse_statement()?)))
+    let mut statement = parser.parse_statement()?;
+    name_duplicates(&mut statement);
+    Ok(Parsed::Sql(Box::new(statement)))
+}
+
+/// `SELECT a, a`: the planner wants a name of its own for each column; the second becomes `a_2`.
+fn name_duplicates(statement: &mut Statement) {
+    let query = match statement {
+        Statement::Query(query) => query,
+        Statement::Insert(Insert { source: Some(query), .. }) => query,
+        _ => return,
+    };
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let mut seen = HashMap::<String, usize>::new();
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        let text = expr.to_string();
+        let n = seen.entry(text.clone()).or_default();
+        *n += 1;
+        if *n > 1 {
+            let name = match &expr {
+                Expr::Identifier(ident) => fold(ident),
+                Expr::CompoundIdentifier(parts) => parts.last().map(fold).unwrap_or_default(),
+                _ => text,
+            };
+            let alias = Ident::with_quote('"', format!("{name}_{n}"));
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
+    }
 }
 
 /// The work asked for and how many words name it.
@@ -127,7 +157,7 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
 }
 
 /// Postgres' folding of identifiers: lower case unless quoted.
-pub fn fold(ident: &datafusion::sql::sqlparser::ast::Ident) -> String {
+pub fn fold(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
@@ -181,6 +211,16 @@ mod tests {
         assert_eq!(parse("COPY t (a, b) FROM STDIN WITH (FORMAT csv, HEADER true)").unwrap().len(), 1);
         assert_eq!(parse("COPY t FROM STDIN;").unwrap().len(), 1);
         assert_eq!(parse("COPY t FROM STDIN WITH (FORMAT arrow)").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_column_asked_for_twice_gets_a_second_name() {
+        let shown = |sql: &str| match &parse(sql).unwrap()[0] {
+            Parsed::Sql(statement) => statement.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(shown("SELECT t.a, t.a, 1, 1 FROM t"), "SELECT t.a, t.a AS \"a_2\", 1, 1 AS \"1_2\" FROM t");
+        assert_eq!(shown("SELECT a, b FROM t"), "SELECT a, b FROM t");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | `tarn.tablets` | tablet: how far it is applied, flushed and delivered |
 //! | `tarn.files` | lake file of the installed version |
 //! | `tarn.blocks` | block (row group) of such a file |
+//! | `tarn.keys` | column of a primary key, in key order |
 //! | `tarn.deliveries` | commit to the lake that is still kept: deliveries and compactions |
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use tarn_types::{TableSchema, Value};
 use crate::catalog::{Catalog, TableHandle};
 use crate::ddl::{create_statement, key_text};
 
-const NAMES: [&str; 5] = ["blocks", "deliveries", "files", "tables", "tablets"];
+const NAMES: [&str; 6] = ["blocks", "deliveries", "files", "keys", "tables", "tablets"];
 
 /// Fills the schema `tarn`.
 pub struct System {
@@ -168,6 +169,23 @@ impl System {
         rows.finish()
     }
 
+    fn keys(&self) -> Result<RecordBatch, Error> {
+        let mut rows = Columns::new(&["table_name", "column_name", "position", "descending", "partition_key"]);
+        for handle in self.catalog.all() {
+            let schema = handle.schema();
+            for (idx, part) in schema.key.iter().enumerate() {
+                rows.push(vec![
+                    text(&schema.name),
+                    text(&schema.columns[part.column_idx].name),
+                    Cell::Int(idx as i64 + 1),
+                    Cell::Bool(part.descending),
+                    Cell::Bool(idx < schema.n_partition_key),
+                ]);
+            }
+        }
+        rows.finish()
+    }
+
     async fn commits(&self, schema: &TableSchema) -> Result<Vec<Arc<CommitInfo>>, Error> {
         let oldest = self.metastore.snapshot(schema.id, At::Oldest).await.map_err(|source| failed(schema, source))?;
         self.metastore.commits(schema.id, oldest.version).await.map_err(|source| failed(schema, source))
@@ -185,6 +203,7 @@ impl SystemTables for System {
             "tables" => self.tables().await,
             "tablets" => self.tablets().await,
             "files" => self.files().await,
+            "keys" => self.keys(),
             "blocks" => self.blocks().await,
             "deliveries" => self.deliveries().await,
             other => Err(Error::NoSuchTable { name: format!("tarn.{other}") }),
@@ -240,17 +259,17 @@ impl Columns {
 fn array(name: &str, cells: &[Cell]) -> ArrayRef {
     let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
     match name {
-        "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max" => {
+        "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max" | "column_name" => {
             Arc::new(cells.iter().map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None }).collect::<StringArray>())
         }
-        "append_only" | "sorted_by_key" => {
+        "append_only" | "sorted_by_key" | "descending" | "partition_key" => {
             Arc::new(cells.iter().map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None }).collect::<BooleanArray>())
         }
         "hour" | "committed_at" => {
             let micros = cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });
             Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
         }
-        "table_id" | "tablets" | "tablet_id" | "row_group" => {
+        "table_id" | "tablets" | "tablet_id" | "row_group" | "position" => {
             Arc::new(cells.iter().map(|cell| as_int(cell).and_then(|value| i32::try_from(value).ok())).collect::<Int32Array>())
         }
         _ => Arc::new(cells.iter().map(as_int).collect::<Int64Array>()),

@@ -440,7 +440,11 @@ impl ExtendedQueryHandler for Connection {
             TARGET_TYPE_BYTE_PORTAL => match client.portal_store().get_portal(name) {
                 Some(Entry::Value(portal)) => result_fields(&portal.statement.statement, Some(&portal.result_column_format))?,
                 Some(Entry::Empty) => vec![],
-                None => return Err(PgWireError::PortalNotFound(name.to_owned())),
+                // A cursor of SQL's DECLARE is a portal too.
+                None => match self.session.cursor_columns(name) {
+                    Some(columns) => fields(&columns, &Format::UnifiedText)?.as_ref().clone(),
+                    None => return Err(PgWireError::PortalNotFound(name.to_owned())),
+                },
             },
             other => return Err(PgWireError::InvalidTargetType(other)),
         };

@@ -25,9 +25,6 @@ use super::rows::{RowWriter, fields};
 use crate::error::{Result, SqlError};
 use crate::session::{Batches, CopyTo, Interrupt, Rows, Tag};
 
-/// Bytes of one CopyData message.
-const COPY_CHUNK_BYTES: usize = 64 << 10;
-
 /// Where messages go.
 pub trait Client: Sink<PgWireBackendMessage, Error: Debug> + Unpin + Send {}
 impl<C: Sink<PgWireBackendMessage, Error: Debug> + Unpin + Send> Client for C {}
@@ -154,6 +151,7 @@ where
 }
 
 enum CopyEncoder {
+    /// `out` holds the header until the first row, then nothing between rows.
     Lines { fields: Arc<Vec<FieldInfo>>, format: Format, out: BytesMut },
     Arrow(Box<StreamWriter<Vec<u8>>>),
 }
@@ -186,6 +184,9 @@ impl CopyEncoder {
                 chunks.push(std::mem::take(writer.get_mut()).into());
             }
             CopyEncoder::Lines { fields, format, out } => {
+                if !out.is_empty() {
+                    chunks.push(out.split().freeze());
+                }
                 let writer = RowWriter::new(batch, fields)?;
                 let mut cell = BytesMut::new();
                 for row in 0..writer.len() {
@@ -198,9 +199,8 @@ impl CopyEncoder {
                         write_cell(out, format, present.then_some(&cell[..]));
                     }
                     out.put_u8(b'\n');
-                    if out.len() >= COPY_CHUNK_BYTES {
-                        chunks.push(out.split().freeze());
-                    }
+                    // One message a row, as Postgres does: drivers rely on it.
+                    chunks.push(out.split().freeze());
                 }
             }
         }

@@ -80,8 +80,13 @@ impl Session {
         Ok(Answer::batch(rows, "FETCH"))
     }
 
+    /// The columns of an open cursor.
+    pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
+        self.cursors.lock().get(name).map(|cursor| SchemaRef::clone(cursor.schema()))
+    }
+
     pub(super) fn cursor_schema(&self, name: &str) -> Result<SchemaRef> {
-        self.cursors.lock().get(name).map(|cursor| cursor.schema().clone()).ok_or_else(|| unknown_cursor(name))
+        self.cursor_columns(name).ok_or_else(|| unknown_cursor(name))
     }
 
     pub(super) fn close_cursor(&self, name: Option<&str>) -> Result<Answer> {

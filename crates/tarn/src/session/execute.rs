@@ -3,13 +3,23 @@
 use std::sync::Arc;
 
 use tarn_query::AccessPath;
+use tarn_types::TableSchema;
 
 use super::prepare::{Kind, bind};
 use super::{Answer, Parameter, Prepared, Session};
 use crate::catalog::TableHandle;
-use crate::error::{Result, SqlError};
+use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, Work};
 use crate::worker::{Report, ask};
+
+/// An error about a value, with the column it was meant for if that can be told.
+fn named(error: SqlError, parsed: &Parsed, table: &TableSchema) -> SqlError {
+    let about_value = [state::INVALID_TEXT, state::INVALID_PARAMETER_VALUE, state::INTERNAL].contains(&error.state());
+    match parsed {
+        Parsed::Sql(statement) if about_value => super::literals::misfit(statement, table).unwrap_or(error),
+        _ => error,
+    }
+}
 
 impl Session {
     /// Runs a statement. Rows are read as they are polled; writes are committed (or held) when this returns.
@@ -55,7 +65,8 @@ impl Session {
                 self.transaction.lock().check_usable()?;
                 let handle = self.node.catalog().require(&dml.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
-                self.dml(dml, command, &handle, parameters).await
+                let done = self.dml(dml, command, &handle, parameters).await;
+                done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
             Kind::Utility(statement) => self.utility(statement).await,
             Kind::Admin { work, table } => {

@@ -13,6 +13,7 @@ mod dml;
 mod execute;
 pub mod interrupt;
 mod keyed;
+mod literals;
 mod prepare;
 mod transaction;
 mod utility;

@@ -126,7 +126,10 @@ impl Session {
                 let name = write_target(statement)?;
                 let table = self.node.catalog().require(&name)?;
                 let planned = self.query.dml(statement, table.schema()).await;
-                let dml = planned.map_err(|error| self.explain_error(statement, error.into()))?;
+                let dml = planned.map_err(|error| {
+                    let error = self.explain_error(statement, error.into());
+                    super::literals::misfit(statement, table.schema()).unwrap_or(error)
+                })?;
                 let command = match statement {
                     Statement::Insert(_) => "INSERT",
                     Statement::Update(_) => "UPDATE",

@@ -18,7 +18,7 @@ async fn mistakes_have_their_sqlstate_and_name_the_thing() {
         ("INSERT INTO t VALUES (NULL, 1, 'x')", "23502", "k"),
         ("INSERT INTO t (k) VALUES (5)", "23502", "v"),
         ("INSERT INTO t VALUES ('abc', 1, 'x')", "22P02", "abc"),
-        ("INSERT INTO t VALUES (99999999999, 1, 'x')", "22P02", "99999999999"),
+        ("INSERT INTO t VALUES (99999999999, 1, 'x')", "22003", "column \"k\""),
         ("SELECT 1/0", "22012", "zero"),
         ("SELECT 'abc'::int", "22P02", "abc"),
         ("UPDATE t SET k = 2", "0A000", "key column"),
