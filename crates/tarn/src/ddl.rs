@@ -72,15 +72,8 @@ pub fn table_schema(create: &CreateTable, settings: &Settings) -> Result<TableSc
         delivery_bytes: settings.delivery_bytes,
         ..TableOptions::default()
     };
-    let mut schema = TableSchema {
-        id: TableId(0),
-        name,
-        columns,
-        key,
-        n_partition_key: 1,
-        first_tablet: TabletId(0),
-        options,
-    };
+    let mut schema =
+        TableSchema { id: TableId(0), name, columns, key, n_partition_key: 1, first_tablet: TabletId(0), options };
     apply_options(&mut schema, &create.table_options)?;
     schema
         .validate()
@@ -96,7 +89,11 @@ fn refuse_unsupported(create: &CreateTable) -> Result<()> {
         (create.query.is_some(), "AS SELECT", "create the table with its key, then INSERT INTO … SELECT"),
         (create.like.is_some(), "LIKE", "SHOW CREATE TABLE prints the statement to edit"),
         (create.inherits.is_some(), "INHERITS", "name all columns"),
-        (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION BY", "WITH (partition_by = 'hour(ts)')"),
+        (
+            create.partition_by.is_some() || create.partition_of.is_some(),
+            "PARTITION BY",
+            "WITH (partition_by = 'hour(ts)')",
+        ),
     ];
     for (present, clause, remedy) in refused {
         if present {
@@ -121,7 +118,9 @@ fn set_key(key: &mut Option<Vec<(String, bool)>>, parts: Vec<(String, bool)>, ta
 fn key_column(order: &ast::OrderByExpr) -> Result<(String, bool)> {
     match &order.expr {
         Expr::Identifier(ident) => Ok((fold(ident), order.options.asc == Some(false))),
-        other => Err(SqlError::new(state::INVALID_TABLE_DEFINITION, format!("\"{other}\" in PRIMARY KEY is not a column"))),
+        other => {
+            Err(SqlError::new(state::INVALID_TABLE_DEFINITION, format!("\"{other}\" in PRIMARY KEY is not a column")))
+        }
     }
 }
 
@@ -158,9 +157,9 @@ fn default_value(expr: &Expr, column: &Column) -> Result<Option<Value>> {
     };
     match text {
         None => Ok(None),
-        Some(text) => Value::parse(&column.data_type, &text).map(Some).map_err(|e| {
-            SqlError::new(state::INVALID_TEXT, format!("default of column \"{}\": {e}", column.name))
-        }),
+        Some(text) => Value::parse(&column.data_type, &text)
+            .map(Some)
+            .map_err(|e| SqlError::new(state::INVALID_TEXT, format!("default of column \"{}\": {e}", column.name))),
     }
 }
 
@@ -210,9 +209,9 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
         Sql::Bytea | Sql::Blob(_) | Sql::Binary(_) | Sql::Varbinary(_) | Sql::Bytes(_) => DataType::Bytes,
         Sql::Date | Sql::Date32 => DataType::Date,
         Sql::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => DataType::Time,
-        Sql::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) | Sql::Datetime(_) | Sql::TimestampNtz(_) => {
-            DataType::Timestamp
-        }
+        Sql::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
+        | Sql::Datetime(_)
+        | Sql::TimestampNtz(_) => DataType::Timestamp,
         Sql::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => DataType::TimestampTz,
         Sql::Uuid => DataType::Uuid,
         Sql::JSON | Sql::JSONB => DataType::Json,
@@ -241,12 +240,16 @@ fn unknown_type(sql: &ast::DataType) -> SqlError {
 
 fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
     let (precision, scale) = match info {
-        ExactNumberInfo::None => return Ok(DataType::Decimal { precision: DEFAULT_DECIMAL.0, scale: DEFAULT_DECIMAL.1 }),
+        ExactNumberInfo::None => {
+            return Ok(DataType::Decimal { precision: DEFAULT_DECIMAL.0, scale: DEFAULT_DECIMAL.1 });
+        }
         ExactNumberInfo::Precision(precision) => (*precision, 0),
         ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
     };
     match (u8::try_from(precision), i8::try_from(scale)) {
-        (Ok(precision @ 1..=38), Ok(scale)) if scale >= 0 && scale as u8 <= precision => Ok(DataType::Decimal { precision, scale }),
+        (Ok(precision @ 1..=38), Ok(scale)) if scale >= 0 && scale as u8 <= precision => {
+            Ok(DataType::Decimal { precision, scale })
+        }
         _ => Err(SqlError::new(
             state::INVALID_PARAMETER_VALUE,
             format!("numeric({precision}, {scale}): precision must be 1 to 38 and scale 0 to precision"),
@@ -326,7 +329,9 @@ pub fn key_text(schema: &TableSchema) -> String {
     let parts: Vec<String> = schema
         .key
         .iter()
-        .map(|part| format!("{}{}", quote(&schema.columns[part.column_idx].name), if part.descending { " DESC" } else { "" }))
+        .map(|part| {
+            format!("{}{}", quote(&schema.columns[part.column_idx].name), if part.descending { " DESC" } else { "" })
+        })
         .collect();
     parts.join(", ")
 }
@@ -403,7 +408,10 @@ mod tests {
              WITH (partition_key = 'a, b', tablets = 4, delivery = '5 seconds', append_only = true, ttl = '30 days')",
         )
         .unwrap();
-        assert_eq!((schema.n_partition_key, schema.options.tablets, schema.options.delivery_interval_ms), (2, 4, 5_000));
+        assert_eq!(
+            (schema.n_partition_key, schema.options.tablets, schema.options.delivery_interval_ms),
+            (2, 4, 5_000)
+        );
         assert!(schema.options.append_only);
         assert_eq!(schema.options.ttl_ms, Some(2_592_000_000));
         assert_eq!(schema.columns[2].default, Some(Value::Text("x".into())));

@@ -81,7 +81,14 @@ struct Parts {
 
 impl SqlError {
     pub fn new(state: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError(Box::new(Parts { state, message: message.into(), detail: None, hint: None, position: None, fatal: false }))
+        SqlError(Box::new(Parts {
+            state,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            position: None,
+            fatal: false,
+        }))
     }
 
     /// `0A000` with the remedy.
@@ -259,9 +266,9 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         }
         Query::Parameters { .. } => SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()),
         Query::NullKey { .. } => SqlError::new(state::NOT_NULL_VIOLATION, error.to_string()),
-        Query::Hot { source, .. } if source.is::<SqlError>() => {
-            source.downcast_ref::<SqlError>().map_or_else(|| SqlError::new(state::INTERNAL, error.to_string()), SqlError::clone)
-        }
+        Query::Hot { source, .. } if source.is::<SqlError>() => source
+            .downcast_ref::<SqlError>()
+            .map_or_else(|| SqlError::new(state::INTERNAL, error.to_string()), SqlError::clone),
         other => SqlError::of_kind(other.kind(), other.to_string()),
     }
 }
@@ -283,9 +290,10 @@ impl From<ArrowError> for SqlError {
         let state = match &error {
             ArrowError::DivideByZero => return SqlError::new(state::DIVISION_BY_ZERO, "division by zero"),
             ArrowError::ArithmeticOverflow(_) => state::NUMERIC_OUT_OF_RANGE,
-            ArrowError::CastError(_) | ArrowError::ParseError(_) | ArrowError::CsvError(_) | ArrowError::JsonError(_) => {
-                state::INVALID_TEXT
-            }
+            ArrowError::CastError(_)
+            | ArrowError::ParseError(_)
+            | ArrowError::CsvError(_)
+            | ArrowError::JsonError(_) => state::INVALID_TEXT,
             ArrowError::NotYetImplemented(_) => state::FEATURE_NOT_SUPPORTED,
             ArrowError::SchemaError(_) | ArrowError::InvalidArgumentError(_) => state::INVALID_PARAMETER_VALUE,
             ArrowError::MemoryError(_) => state::OUT_OF_MEMORY,

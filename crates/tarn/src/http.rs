@@ -47,7 +47,11 @@ pub fn router(node: Arc<Node>) -> Router {
 }
 
 async fn readyz(State(node): State<Arc<Node>>) -> Response {
-    if node.is_ready() { "ready\n".into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response() }
+    if node.is_ready() {
+        "ready\n".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
+    }
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Response {
@@ -67,7 +71,9 @@ async fn sql(State(node): State<Arc<Node>>, body: Bytes) -> Response {
         Err(error) => {
             let status = match error.state() {
                 state::INTERNAL | state::IO_ERROR | state::DATA_CORRUPTED => StatusCode::INTERNAL_SERVER_ERROR,
-                state::CANNOT_CONNECT_NOW | state::ADMIN_SHUTDOWN | state::OUT_OF_MEMORY => StatusCode::SERVICE_UNAVAILABLE,
+                state::CANNOT_CONNECT_NOW | state::ADMIN_SHUTDOWN | state::OUT_OF_MEMORY => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
                 state::UNDEFINED_TABLE => StatusCode::NOT_FOUND,
                 state::SERIALIZATION_FAILURE => StatusCode::CONFLICT,
                 _ => StatusCode::BAD_REQUEST,
@@ -80,7 +86,8 @@ async fn sql(State(node): State<Arc<Node>>, body: Bytes) -> Response {
 
 async fn run(node: Arc<Node>, body: &[u8]) -> Result<Vec<Value>> {
     let request: Request = serde_json::from_slice(body).map_err(|error| {
-        SqlError::new(state::INVALID_PARAMETER_VALUE, format!("request body: {error}")).with_hint("send {\"sql\": \"SELECT 1\"}")
+        SqlError::new(state::INVALID_PARAMETER_VALUE, format!("request body: {error}"))
+            .with_hint("send {\"sql\": \"SELECT 1\"}")
     })?;
     let session = Session::new(node);
     let mut results = Vec::new();
@@ -115,7 +122,7 @@ async fn collect(mut rows: Rows) -> Result<Value> {
                 .with_hint("add LIMIT, or use COPY (query) TO STDOUT over the Postgres protocol"));
         }
         let writer = RowWriter::new(&batch, &fields)?;
-        for row in 0..writer.len() {
+        for row in 0..writer.n_rows() {
             let mut values = Vec::with_capacity(fields.len());
             for (column, is_json) in is_json.iter().enumerate() {
                 cell.clear();

@@ -61,9 +61,25 @@ impl Default for Metrics {
         let footer_hits = gauge("footer_hits", "Parquet footers found in memory since start");
         let footer_misses = gauge("footer_misses", "Parquet footers read since start");
         Metrics {
-            registry, statements, keyed_statements, errors, rows_written, write_waits, deliveries, delivered_rows, compactions,
-            background_failures, evicted_rows, connections, tables, recent_bytes, query_memory_bytes, log_bytes, log_commits,
-            footer_hits, footer_misses,
+            registry,
+            statements,
+            keyed_statements,
+            errors,
+            rows_written,
+            write_waits,
+            deliveries,
+            delivered_rows,
+            compactions,
+            background_failures,
+            evicted_rows,
+            connections,
+            tables,
+            recent_bytes,
+            query_memory_bytes,
+            log_bytes,
+            log_commits,
+            footer_hits,
+            footer_misses,
         }
     }
 }

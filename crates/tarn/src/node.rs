@@ -113,9 +113,10 @@ impl Node {
         self.forget_dropped(&tables)?;
         for schema in tables {
             let name = schema.name.clone();
-            let handle = self.open_table(schema).await.map_err(|e| {
-                SqlError::new(e.state(), format!("open table \"{name}\": {}", e.message()))
-            })?;
+            let handle = self
+                .open_table(schema)
+                .await
+                .map_err(|e| SqlError::new(e.state(), format!("open table \"{name}\": {}", e.message())))?;
             self.parts.catalog.insert(handle);
         }
         self.parts.metrics.tables.set(self.parts.catalog.all().len() as i64);
@@ -406,7 +407,8 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
 
     let lake_dir = lake_folder(&settings.lake_location())?;
     let store = LocalStore::open(&lake_dir).map_err(|e| {
-        SqlError::new(state::IO_ERROR, format!("open the lake in {}: {e}", lake_dir.display())).with_hint("set `lake` to a folder that can be written")
+        SqlError::new(state::IO_ERROR, format!("open the lake in {}: {e}", lake_dir.display()))
+            .with_hint("set `lake` to a folder that can be written")
     })?;
     let store: Arc<dyn object_store::ObjectStore> = Arc::new(CachedStore::new(Arc::new(store)));
     let lake_options = tarn_lake::Options {
@@ -414,7 +416,8 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
         row_group_rows: settings.lake_row_group_rows,
         ..tarn_lake::Options::default()
     };
-    let lake = Lake::new(Arc::clone(&store), Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
+    let lake =
+        Lake::new(Arc::clone(&store), Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
     let footers = Arc::new(FooterCache::new(settings.footer_cache_bytes as usize));
     let spill = settings.spill_location();
     let _ = std::fs::remove_dir_all(&spill);
@@ -447,14 +450,20 @@ fn query_engine(parts: &Arc<Parts>) -> Result<tarn_query::Engine> {
     };
     let catalog = Arc::clone(&parts.catalog);
     let system = Arc::new(System::new(Arc::clone(&parts.metastore), Arc::clone(&catalog), Arc::clone(&parts.log)));
-    let (metastore, store, footers) = (Arc::clone(&parts.metastore), Arc::clone(&parts.store), Arc::clone(&parts.footers));
+    let (metastore, store, footers) =
+        (Arc::clone(&parts.metastore), Arc::clone(&parts.store), Arc::clone(&parts.footers));
     Ok(tarn_query::Engine::new(options, metastore, store, footers, catalog, system)?)
 }
 
 fn lock_folder(dir: &Path) -> Result<File> {
     std::fs::create_dir_all(dir).map_err(|e| io_error("make", dir, &e))?;
     let path = dir.join("LOCK");
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(|e| io_error("open", &path, &e))?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|e| io_error("open", &path, &e))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(SqlError::new(

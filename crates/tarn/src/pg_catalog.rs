@@ -21,7 +21,8 @@ pub const DATABASE: &str = "tarn";
 
 /// Registers schema `pg_catalog` and its functions with a session. Costs milliseconds.
 pub fn register(context: &SessionContext) -> Result<()> {
-    datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, EmptyContextProvider).map_err(|error| SqlError::from(*error))?;
+    datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, EmptyContextProvider)
+        .map_err(|error| SqlError::from(*error))?;
     let version = format!("PostgreSQL {SERVER_VERSION} (Tarn {})", env!("CARGO_PKG_VERSION"));
     context.register_udf(create_udf(
         "version",
@@ -89,7 +90,9 @@ pub fn substitute(parsed: Parsed) -> Result<Parsed> {
          position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" FROM tarn.keys WHERE {conditions} \
          ORDER BY table_name, position"
     );
-    parse(&replaced)?.pop().ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
+    parse(&replaced)?
+        .pop()
+        .ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
 }
 
 /// The text literal that follows `before`, unescaped.

@@ -45,7 +45,8 @@ pub async fn serve(node: Arc<Node>) -> Result<Running> {
         Some(address) => Some(listen(address, "http_listen").await?),
         None => None,
     };
-    let local = |listener: &TcpListener| listener.local_addr().map_err(|e| SqlError::new(state::IO_ERROR, e.to_string()));
+    let local =
+        |listener: &TcpListener| listener.local_addr().map_err(|e| SqlError::new(state::IO_ERROR, e.to_string()));
     let mut running = Running {
         pg: local(&pg_listener)?,
         http: http_listener.as_ref().map(local).transpose()?,

@@ -253,7 +253,9 @@ impl Layers {
                 toml::Value::String(text) => text,
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Boolean(flag) => flag.to_string(),
-                other => return Err(fail(format!("`{name}` is a {}, want text, a number or a boolean", other.type_str()))),
+                other => {
+                    return Err(fail(format!("`{name}` is a {}, want text, a number or a boolean", other.type_str())));
+                }
             };
             self.set(&name, &text, Origin::File(path.to_owned()))?;
         }
@@ -382,7 +384,12 @@ mod tests {
         std::fs::write(&path, "data_dir = \"from-file\"\nmax_connections = 7\nlog = \"warn\"\n").unwrap();
         let mut layers = Layers::default();
         layers.file(&path).unwrap();
-        layers.environment([("TARN_DATA_DIR".to_owned(), "from-env".to_owned()), ("TARN_CONFIG".to_owned(), "x".to_owned())].into_iter()).unwrap();
+        layers
+            .environment(
+                [("TARN_DATA_DIR".to_owned(), "from-env".to_owned()), ("TARN_CONFIG".to_owned(), "x".to_owned())]
+                    .into_iter(),
+            )
+            .unwrap();
         layers.flag("log", "debug").unwrap();
         assert_eq!(layers.settings().data_dir, Path::new("from-env"));
         assert_eq!(layers.settings().max_connections, 7);
@@ -396,7 +403,10 @@ mod tests {
     fn a_bad_value_names_setting_value_place_and_remedy() {
         let mut layers = Layers::default();
         let error = layers.flag("delivery_bytes", "lots").unwrap_err().to_string();
-        assert_eq!(error, "setting `delivery_bytes` = `lots` in --delivery-bytes: want a size such as 64MiB, 1GB or 4096");
+        assert_eq!(
+            error,
+            "setting `delivery_bytes` = `lots` in --delivery-bytes: want a size such as 64MiB, 1GB or 4096"
+        );
         let error = layers.flag("colour", "red").unwrap_err().to_string();
         assert!(error.starts_with("unknown setting `colour` in --colour"), "{error}");
     }

@@ -8,7 +8,9 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, Insert, ObjectName, ObjectNamePart, SelectItem, SetExpr, Statement};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Insert, ObjectName, ObjectNamePart, SelectItem, SetExpr, Statement,
+};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -25,7 +27,21 @@ const RECURSION_LIMIT: usize = 128;
 pub enum Parsed {
     Sql(Box<Statement>),
     /// `DELIVER TABLE t` and its kin: background work asked for by hand.
-    Admin { work: Work, table: String },
+    Admin {
+        work: Work,
+        table: String,
+    },
+}
+
+impl Parsed {
+    /// Whether settings that clients are told of may be others afterwards.
+    pub fn changes_settings(&self) -> bool {
+        let Parsed::Sql(statement) = self else { return false };
+        matches!(
+            statement.as_ref(),
+            Statement::Set(_) | Statement::Reset(_) | Statement::Discard { .. } | Statement::Execute { .. }
+        )
+    }
 }
 
 /// Background work of a table.
@@ -144,15 +160,20 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
         .iter()
         .map(|part| match part {
             ObjectNamePart::Identifier(ident) => Ok(fold(ident)),
-            ObjectNamePart::Function(_) => Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is not a table name"))),
+            ObjectNamePart::Function(_) => {
+                Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is not a table name")))
+            }
         })
         .collect::<Result<_>>()?;
     match parts.as_slice() {
         [table] => Ok(table.clone()),
         [schema, table] if schema == "public" => Ok(table.clone()),
         [_, schema, table] if schema == "public" => Ok(table.clone()),
-        _ => Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" cannot be written to: tables live in schema public"))
-            .with_hint("the schemas tarn, pg_catalog and information_schema are read-only views")),
+        _ => Err(SqlError::new(
+            state::WRONG_OBJECT_TYPE,
+            format!("\"{name}\" cannot be written to: tables live in schema public"),
+        )
+        .with_hint("the schemas tarn, pg_catalog and information_schema are read-only views")),
     }
 }
 
@@ -168,7 +189,14 @@ fn is_read(parsed: &Parsed) -> bool {
 /// Whether Postgres' own catalog or session functions are named.
 pub fn touches_catalog(sql: &str) -> bool {
     const MARKS: [&str; 9] = [
-        "pg_", "information_schema", "regclass", "regtype", "regproc", "current_schema", "current_user", "session_user",
+        "pg_",
+        "information_schema",
+        "regclass",
+        "regtype",
+        "regproc",
+        "current_schema",
+        "current_user",
+        "session_user",
         "version()",
     ];
     let lower = sql.to_ascii_lowercase();

@@ -12,7 +12,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
 use datafusion::arrow::datatypes::{Field, Schema};
 use tarn_feed::HotTable;
 use tarn_metastore::{At, CommitInfo, CommitKind, Metastore, TableVersion};
@@ -46,8 +48,19 @@ impl System {
 
     async fn tables(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&[
-            "table_name", "table_id", "tablets", "primary_key", "append_only", "version", "recent_rows", "recent_bytes", "lake_rows",
-            "dead_rows", "lake_files", "lake_bytes", "definition",
+            "table_name",
+            "table_id",
+            "tablets",
+            "primary_key",
+            "append_only",
+            "version",
+            "recent_rows",
+            "recent_bytes",
+            "lake_rows",
+            "dead_rows",
+            "lake_files",
+            "lake_bytes",
+            "definition",
         ]);
         for handle in self.catalog.all() {
             let schema = handle.schema();
@@ -74,7 +87,15 @@ impl System {
     }
 
     async fn tablets(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&["table_name", "tablet_id", "applied_seqno", "durable_seqno", "delivered_seqno", "log_first_seqno", "log_bytes"]);
+        let mut rows = Columns::new(&[
+            "table_name",
+            "tablet_id",
+            "applied_seqno",
+            "durable_seqno",
+            "delivered_seqno",
+            "log_first_seqno",
+            "log_bytes",
+        ]);
         for handle in self.catalog.all() {
             let (_, delivered) = handle.table().installed();
             for tablet in handle.schema().tablets() {
@@ -95,7 +116,16 @@ impl System {
 
     async fn files(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&[
-            "table_name", "file_id", "path", "hour", "n_rows", "dead_rows", "size_bytes", "n_blocks", "created_version", "sorted_by_key",
+            "table_name",
+            "file_id",
+            "path",
+            "hour",
+            "n_rows",
+            "dead_rows",
+            "size_bytes",
+            "n_blocks",
+            "created_version",
+            "sorted_by_key",
         ]);
         for handle in self.catalog.all() {
             let lake = self.lake(&handle).await?;
@@ -118,7 +148,16 @@ impl System {
     }
 
     async fn blocks(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&["table_name", "file_id", "row_group", "first_row", "n_rows", "size_bytes", "key_min", "key_max"]);
+        let mut rows = Columns::new(&[
+            "table_name",
+            "file_id",
+            "row_group",
+            "first_row",
+            "n_rows",
+            "size_bytes",
+            "key_min",
+            "key_max",
+        ]);
         for handle in self.catalog.all() {
             let schema = handle.schema();
             let lake = self.lake(&handle).await?;
@@ -146,7 +185,15 @@ impl System {
 
     async fn deliveries(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&[
-            "table_name", "version", "kind", "committed_at", "files_added", "rows_added", "bytes_added", "files_removed", "cursor",
+            "table_name",
+            "version",
+            "kind",
+            "committed_at",
+            "files_added",
+            "rows_added",
+            "bytes_added",
+            "files_removed",
+            "cursor",
         ]);
         for handle in self.catalog.all() {
             for commit in self.commits(handle.schema()).await? {
@@ -249,9 +296,14 @@ impl Columns {
     }
 
     fn finish(self) -> Result<RecordBatch, Error> {
-        let arrays: Vec<ArrayRef> = self.names.iter().zip(&self.columns).map(|(name, cells)| array(name, cells)).collect();
-        let fields: Vec<Field> =
-            self.names.iter().zip(&arrays).map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
+        let arrays: Vec<ArrayRef> =
+            self.names.iter().zip(&self.columns).map(|(name, cells)| array(name, cells)).collect();
+        let fields: Vec<Field> = self
+            .names
+            .iter()
+            .zip(&arrays)
+            .map(|(name, array)| Field::new(*name, array.data_type().clone(), true))
+            .collect();
         RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(|e| Error::Sql { source: e.into() })
     }
 }
@@ -259,19 +311,27 @@ impl Columns {
 fn array(name: &str, cells: &[Cell]) -> ArrayRef {
     let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
     match name {
-        "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max" | "column_name" => {
-            Arc::new(cells.iter().map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None }).collect::<StringArray>())
-        }
-        "append_only" | "sorted_by_key" | "descending" | "partition_key" => {
-            Arc::new(cells.iter().map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None }).collect::<BooleanArray>())
-        }
+        "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
+        | "column_name" => Arc::new(
+            cells
+                .iter()
+                .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
+                .collect::<StringArray>(),
+        ),
+        "append_only" | "sorted_by_key" | "descending" | "partition_key" => Arc::new(
+            cells
+                .iter()
+                .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
+                .collect::<BooleanArray>(),
+        ),
         "hour" | "committed_at" => {
-            let micros = cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });
+            let micros =
+                cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });
             Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
         }
-        "table_id" | "tablets" | "tablet_id" | "row_group" | "position" => {
-            Arc::new(cells.iter().map(|cell| as_int(cell).and_then(|value| i32::try_from(value).ok())).collect::<Int32Array>())
-        }
+        "table_id" | "tablets" | "tablet_id" | "row_group" | "position" => Arc::new(
+            cells.iter().map(|cell| as_int(cell).and_then(|value| i32::try_from(value).ok())).collect::<Int32Array>(),
+        ),
         _ => Arc::new(cells.iter().map(as_int).collect::<Int64Array>()),
     }
 }

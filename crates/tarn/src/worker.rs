@@ -26,6 +26,15 @@ const EVICT_BUDGET: usize = 50_000;
 /// Deliveries in one `DELIVER TABLE`: what was frozen by a failed one, then the rest.
 const MAX_DELIVERIES: usize = 3;
 
+/// Into how many steps a feed's retention is cut: positions are remembered that often.
+const RETENTION_STEPS: i64 = 256;
+
+/// Objects no version names are removed when they are older than this: longer than any delivery takes.
+const ORPHAN_GRACE_MS: u64 = 24 * 3_600_000;
+
+/// Maintenance rounds between two searches for such objects.
+const ORPHAN_ROUNDS: u64 = 16;
+
 /// Work asked for, and where to report it.
 pub struct Job {
     pub work: Work,
@@ -45,7 +54,12 @@ pub struct Report {
 
 /// Asks the table's worker and waits for it.
 pub async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
-    let gone = || SqlError::new(state::CANNOT_CONNECT_NOW, format!("the worker of table \"{}\" has stopped", handle.schema().name));
+    let gone = || {
+        SqlError::new(
+            state::CANNOT_CONNECT_NOW,
+            format!("the worker of table \"{}\" has stopped", handle.schema().name),
+        )
+    };
     let (done, answer) = oneshot::channel();
     handle.jobs.send(Job { work, done }).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
@@ -58,11 +72,12 @@ pub struct Worker {
     /// Positions at earlier times, oldest first: what the feed's retention keeps.
     marks: Vec<(i64, Cursor)>,
     maintained_ms: i64,
+    n_maintained: u64,
 }
 
 impl Worker {
     pub fn new(parts: Arc<Parts>, handle: Arc<TableHandle>) -> Worker {
-        Worker { parts, handle, marks: Vec::new(), maintained_ms: 0 }
+        Worker { parts, handle, marks: Vec::new(), maintained_ms: 0, n_maintained: 0 }
     }
 
     /// Runs until the table is dropped or the node closes.
@@ -217,9 +232,16 @@ impl Worker {
         let handle = Arc::clone(&self.handle);
         let now_ms = self.parts.clock.now_ms();
         let retention_ms = handle.schema().options.feed_retention_ms as i64;
-        self.marks.push((now_ms, handle.table.applied_cursor()));
+        let is_due =
+            self.marks.last().is_none_or(|(at_ms, _)| now_ms.saturating_sub(*at_ms) >= retention_ms / RETENTION_STEPS);
+        if is_due {
+            self.marks.push((now_ms, handle.table.applied_cursor()));
+        }
         let n_old = self.marks.iter().take_while(|(at_ms, _)| now_ms.saturating_sub(*at_ms) >= retention_ms).count();
-        let Some((_, retained)) = n_old.checked_sub(1).and_then(|newest_old| self.marks.get(newest_old)).cloned() else { return Ok(()) };
+        let Some((_, retained)) = n_old.checked_sub(1).and_then(|newest_old| self.marks.get(newest_old)).cloned()
+        else {
+            return Ok(());
+        };
         self.marks.drain(..n_old - 1);
         blocking(move || {
             let (_, installed) = handle.table.installed();
@@ -235,7 +257,7 @@ impl Worker {
         .await
     }
 
-    /// Rarely: forgets lake versions nobody may ask for any more.
+    /// Rarely: forgets lake versions nobody may ask for any more, and removes objects no version names.
     async fn maintain(&mut self) -> Result<()> {
         let now_ms = self.parts.clock.now_ms();
         let kept_ms = self.parts.settings.versions_kept_ms as i64;
@@ -245,6 +267,10 @@ impl Worker {
         self.maintained_ms = now_ms;
         let (installed, _) = self.handle.table.installed();
         self.parts.lake.expire(self.handle.schema().id, kept_ms as u64, installed).await?;
+        self.n_maintained += 1;
+        if self.n_maintained % ORPHAN_ROUNDS == 0 {
+            self.parts.lake.remove_orphans(self.handle.schema(), ORPHAN_GRACE_MS).await?;
+        }
         Ok(())
     }
 }

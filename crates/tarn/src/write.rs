@@ -52,8 +52,11 @@ impl Node {
         };
         let limit_ms = self.settings().write_wait_ms;
         tokio::time::timeout(Duration::from_millis(limit_ms), wait).await.map_err(|_| {
-            SqlError::new(state::CONFIGURATION_LIMIT, format!("undelivered rows take {used} bytes, the limit is {limit}; waited {limit_ms} ms for delivery"))
-                .with_hint("see the log for failing deliveries, or raise recent_limit_bytes")
+            SqlError::new(
+                state::CONFIGURATION_LIMIT,
+                format!("undelivered rows take {used} bytes, the limit is {limit}; waited {limit_ms} ms for delivery"),
+            )
+            .with_hint("see the log for failing deliveries, or raise recent_limit_bytes")
         })
     }
 
@@ -81,7 +84,10 @@ impl Node {
     }
 
     pub(crate) fn count(&self, outcomes: &[Outcome]) {
-        let rows: u64 = outcomes.iter().map(|outcome| if let Outcome::Applied { affected } = outcome { *affected } else { 0 }).sum();
+        let rows: u64 = outcomes
+            .iter()
+            .map(|outcome| if let Outcome::Applied { affected } = outcome { *affected } else { 0 })
+            .sum();
         self.metrics().rows_written.inc_by(rows);
     }
 }
@@ -103,8 +109,9 @@ impl TableHandle {
 
     fn replica(&self, tablet: TabletId) -> Result<&Replica> {
         let idx = tablet.0.checked_sub(self.schema().first_tablet.0).map(|idx| idx as usize);
-        idx.and_then(|idx| self.replicas.get(idx))
-            .ok_or_else(|| SqlError::new(state::INTERNAL, format!("tablet {tablet} is not one of table {}", self.schema().name)))
+        idx.and_then(|idx| self.replicas.get(idx)).ok_or_else(|| {
+            SqlError::new(state::INTERNAL, format!("tablet {tablet} is not one of table {}", self.schema().name))
+        })
     }
 }
 
@@ -122,8 +129,11 @@ pub fn affected(handle: &TableHandle, outcomes: &[Outcome]) -> Result<u64> {
 
 /// `40001`: somebody changed a row between reading and writing it.
 pub fn conflict(table: &str) -> SqlError {
-    SqlError::new(state::SERIALIZATION_FAILURE, format!("could not serialize access to table \"{table}\": a row changed meanwhile"))
-        .with_hint("run the statement or transaction again")
+    SqlError::new(
+        state::SERIALIZATION_FAILURE,
+        format!("could not serialize access to table \"{table}\": a row changed meanwhile"),
+    )
+    .with_hint("run the statement or transaction again")
 }
 
 /// Makes one batch a tablet of mutations that came as several, keeping their order.
@@ -133,7 +143,8 @@ pub fn merge(handle: &TableHandle, batches: &[MutationBatch]) -> Vec<MutationBat
     }
     let mut merged: std::collections::BTreeMap<TabletId, BatchBuilder> = std::collections::BTreeMap::new();
     for batch in batches {
-        let builder = merged.entry(batch.tablet()).or_insert_with(|| BatchBuilder::new(handle.schema(), batch.tablet()));
+        let builder =
+            merged.entry(batch.tablet()).or_insert_with(|| BatchBuilder::new(handle.schema(), batch.tablet()));
         for mutation in batch.iter() {
             builder.push(&mutation);
         }

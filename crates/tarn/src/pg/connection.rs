@@ -26,8 +26,8 @@ use pgwire::messages::cancel::CancelRequest;
 use pgwire::messages::copy::{CopyData, CopyDone, CopyFail, CopyInResponse};
 use pgwire::messages::data::{NoData, ParameterDescription};
 use pgwire::messages::extendedquery::{
-    Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, Sync as PgSync, TARGET_TYPE_BYTE_PORTAL,
-    TARGET_TYPE_BYTE_STATEMENT,
+    Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, Sync as PgSync,
+    TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
 use pgwire::messages::simplequery::Query;
@@ -86,10 +86,20 @@ impl Connection {
         REPORTED.iter().map(|(name, shown)| ((*shown).to_owned(), self.session.var(name).unwrap_or_default())).collect()
     }
 
-    async fn tell_changes<C: send::Client>(&self, client: &mut C, before: &[(String, String)]) -> PgWireResult<()>
+    /// The reported settings before a statement that may change them.
+    fn before(&self, parsed: &Parsed) -> Option<Vec<(String, String)>> {
+        parsed.changes_settings().then(|| self.reported())
+    }
+
+    async fn tell_changes<C: send::Client>(
+        &self,
+        client: &mut C,
+        before: Option<Vec<(String, String)>>,
+    ) -> PgWireResult<()>
     where
         PgWireError: From<C::Error>,
     {
+        let Some(before) = before else { return Ok(()) };
         for (name, value) in self.reported() {
             if !before.contains(&(name.clone(), value.clone())) {
                 client.feed(PgWireBackendMessage::ParameterStatus(ParameterStatus::new(name, value))).await?;
@@ -125,7 +135,12 @@ impl Connection {
             if natural(&sent).is_none() && want.is_none() {
                 return array_parameters(portal);
             }
-            let bound = Bound { number: idx + 1, bytes: bytes.as_deref(), binary: is_binary(&portal.parameter_format, idx)?, pg_type: &sent };
+            let bound = Bound {
+                number: idx + 1,
+                bytes: bytes.as_deref(),
+                binary: is_binary(&portal.parameter_format, idx)?,
+                pg_type: &sent,
+            };
             let value = bound.value(want.as_ref())?;
             let data_type = want.or_else(|| natural(&sent)).unwrap_or(DataType::Text);
             parameters.push(Parameter::Value(value, data_type));
@@ -153,7 +168,7 @@ impl Connection {
         }
         let n_statements = statements.len();
         for (idx, parsed) in statements.into_iter().enumerate() {
-            let before = self.reported();
+            let before = self.before(&parsed);
             if let Some(name) = deallocated(&parsed)
                 && forget(client.portal_store(), &name)
             {
@@ -168,14 +183,18 @@ impl Connection {
                     send::rows(client, &mut response, 0, self.session.interrupt()).await?;
                 }
                 Answer::Done(tag) => {
-                    self.tell_changes(client, &before).await?;
+                    self.tell_changes(client, before).await?;
                     send::complete(client, &tag).await?;
                 }
                 Answer::CopyTo(copy) => send::copy_to(client, copy, self.session.interrupt()).await?,
                 Answer::CopyFrom(copy) => {
                     if idx + 1 < n_statements {
                         copy.abort().await;
-                        return Err(SqlError::unsupported("COPY FROM STDIN before other statements of the same text", "send it by itself").into());
+                        return Err(SqlError::unsupported(
+                            "COPY FROM STDIN before other statements of the same text",
+                            "send it by itself",
+                        )
+                        .into());
                     }
                     self.begin_copy(client, *copy).await?;
                     client.set_state(PgWireConnectionState::CopyInProgress(false));
@@ -191,7 +210,10 @@ fn is_binary(format: &Format, idx: usize) -> Result<bool> {
         Format::UnifiedText => Ok(false),
         Format::UnifiedBinary => Ok(true),
         Format::Individual(codes) => codes.get(idx).map(|code| *code == 1).ok_or_else(|| {
-            SqlError::new(state::PROTOCOL_VIOLATION, format!("bind message has {} parameter formats but more parameters", codes.len()))
+            SqlError::new(
+                state::PROTOCOL_VIOLATION,
+                format!("bind message has {} parameter formats but more parameters", codes.len()),
+            )
         }),
     }
 }
@@ -203,7 +225,9 @@ fn array_parameters(portal: &Portal<Arc<Prepared>>) -> Result<Vec<Parameter>> {
     let values = arrow_pg::datatypes::df::deserialize_parameters(portal, &types)
         .map_err(|error| SqlError::new(state::INVALID_BINARY, format!("parameters: {error}")))?;
     match values {
-        datafusion::common::ParamValues::List(list) => Ok(list.into_iter().map(|scalar| Parameter::Scalar(scalar.value)).collect()),
+        datafusion::common::ParamValues::List(list) => {
+            Ok(list.into_iter().map(|scalar| Parameter::Scalar(scalar.value)).collect())
+        }
         datafusion::common::ParamValues::Map(_) => Err(SqlError::new(state::INTERNAL, "parameters are a list")),
     }
 }
@@ -243,7 +267,8 @@ impl StartupHandler for Connection {
         self.shared.register(pid, key.clone(), Arc::clone(self.session.interrupt()));
         *self.pid.lock() = Some(pid);
 
-        let given: Vec<(String, String)> = client.metadata().iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let given: Vec<(String, String)> =
+            client.metadata().iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         for (name, value) in given {
             match name.as_str() {
                 "user" => self.session.set_var("session_authorization", Some(&value))?,
@@ -310,13 +335,22 @@ impl SimpleQueryHandler for Connection {
 impl QueryParser for Connection {
     type Statement = Arc<Prepared>;
 
-    async fn parse_sql<C>(&self, _client: &C, sql: &str, types: &[Option<Type>]) -> PgWireResult<Option<Self::Statement>>
+    async fn parse_sql<C>(
+        &self,
+        _client: &C,
+        sql: &str,
+        types: &[Option<Type>],
+    ) -> PgWireResult<Option<Self::Statement>>
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
         let mut statements = parse(sql)?;
         if statements.len() > 1 {
-            return Err(SqlError::new(state::SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement").into());
+            return Err(SqlError::new(
+                state::SYNTAX_ERROR,
+                "cannot insert multiple commands into a prepared statement",
+            )
+            .into());
         }
         let Some(parsed) = statements.pop() else { return Ok(None) };
         let declared: Vec<Option<DataType>> =
@@ -340,7 +374,9 @@ fn parameter_types(prepared: &Prepared, declared: &[Option<Type>]) -> Result<Vec
     (0..n)
         .map(|idx| match declared.get(idx).cloned().flatten().filter(|t| *t != Type::UNKNOWN) {
             Some(declared) => Ok(declared),
-            None => prepared.parameters.get(idx).and_then(Option::as_ref).map_or(Ok(Type::TEXT), |field| pg_type(field)),
+            None => {
+                prepared.parameters.get(idx).and_then(Option::as_ref).map_or(Ok(Type::TEXT), |field| pg_type(field))
+            }
         })
         .collect()
 }
@@ -370,7 +406,11 @@ impl ExtendedQueryHandler for Connection {
     {
         let name = message.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
         if name != DEFAULT_NAME && client.portal_store().get_statement(&name).is_some() {
-            return Err(SqlError::new(state::DUPLICATE_PREPARED, format!("prepared statement \"{name}\" already exists")).into());
+            return Err(SqlError::new(
+                state::DUPLICATE_PREPARED,
+                format!("prepared statement \"{name}\" already exists"),
+            )
+            .into());
         }
         let types: Vec<Option<Type>> = message.type_oids.iter().map(|oid| Type::from_oid(*oid)).collect();
         match self.parse_sql(client, &message.query, &types).await? {
@@ -408,7 +448,10 @@ impl ExtendedQueryHandler for Connection {
             None => return Err(PgWireError::StatementNotFound(name.to_owned())),
         };
         if message.parameters.len() != wanted {
-            let text = format!("bind message supplies {} parameters, but the prepared statement requires {wanted}", message.parameters.len());
+            let text = format!(
+                "bind message supplies {} parameters, but the prepared statement requires {wanted}",
+                message.parameters.len()
+            );
             return Err(SqlError::new(state::PROTOCOL_VIOLATION, text).into());
         }
         client.feed(PgWireBackendMessage::BindComplete(BindComplete::new())).await?;
@@ -438,7 +481,9 @@ impl ExtendedQueryHandler for Connection {
                 columns
             }
             TARGET_TYPE_BYTE_PORTAL => match client.portal_store().get_portal(name) {
-                Some(Entry::Value(portal)) => result_fields(&portal.statement.statement, Some(&portal.result_column_format))?,
+                Some(Entry::Value(portal)) => {
+                    result_fields(&portal.statement.statement, Some(&portal.result_column_format))?
+                }
                 Some(Entry::Empty) => vec![],
                 // A cursor of SQL's DECLARE is a portal too.
                 None => match self.session.cursor_columns(name) {
@@ -477,14 +522,16 @@ impl ExtendedQueryHandler for Connection {
         let shared_state = portal.state();
         let mut portal_state = shared_state.lock().await;
         if matches!(*portal_state, PortalExecutionState::Initial) {
-            let before = self.reported();
+            let before = self.before(portal.statement.statement.parsed());
             match self.run_portal(&portal).await? {
-                Answer::Rows(rows) => *portal_state = PortalExecutionState::Suspended(send::response(rows, &portal.result_column_format)?),
+                Answer::Rows(rows) => {
+                    *portal_state = PortalExecutionState::Suspended(send::response(rows, &portal.result_column_format)?)
+                }
                 Answer::Done(tag) => {
                     if let Some(name) = tag.command.starts_with("DEALLOCATE").then_some(DEFAULT_NAME) {
                         client.portal_store().rm_portal(name);
                     }
-                    self.tell_changes(client, &before).await?;
+                    self.tell_changes(client, before).await?;
                     *portal_state = PortalExecutionState::Finished;
                     send::complete(client, &tag).await?;
                     client.set_state(PgWireConnectionState::ReadyForQuery);
@@ -551,7 +598,11 @@ impl ExtendedQueryHandler for Connection {
         Ok(())
     }
 
-    async fn do_describe_statement<C>(&self, _client: &mut C, target: &StoredStatement<Self::Statement>) -> PgWireResult<DescribeStatementResponse>
+    async fn do_describe_statement<C>(
+        &self,
+        _client: &mut C,
+        target: &StoredStatement<Self::Statement>,
+    ) -> PgWireResult<DescribeStatementResponse>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
         C::PortalStore: PortalStore<Statement = Self::Statement>,
@@ -562,7 +613,11 @@ impl ExtendedQueryHandler for Connection {
         Ok(DescribeStatementResponse::new(types, result_fields(&target.statement, None)?))
     }
 
-    async fn do_describe_portal<C>(&self, _client: &mut C, target: &Portal<Self::Statement>) -> PgWireResult<DescribePortalResponse>
+    async fn do_describe_portal<C>(
+        &self,
+        _client: &mut C,
+        target: &Portal<Self::Statement>,
+    ) -> PgWireResult<DescribePortalResponse>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
         C::PortalStore: PortalStore<Statement = Self::Statement>,
@@ -572,7 +627,12 @@ impl ExtendedQueryHandler for Connection {
         Ok(DescribePortalResponse::new(result_fields(&target.statement.statement, Some(&target.result_column_format))?))
     }
 
-    async fn do_query<C>(&self, _client: &mut C, _portal: &Portal<Self::Statement>, _max_rows: usize) -> PgWireResult<Response>
+    async fn do_query<C>(
+        &self,
+        _client: &mut C,
+        _portal: &Portal<Self::Statement>,
+        _max_rows: usize,
+    ) -> PgWireResult<Response>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
         C::PortalStore: PortalStore<Statement = Self::Statement>,

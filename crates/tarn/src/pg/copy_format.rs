@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder, Int16Builder,
-    Int32Builder, Int64Builder, RecordBatch, StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder,
+    Int16Builder, Int32Builder, Int64Builder, RecordBatch, StringBuilder, Time64MicrosecondBuilder,
+    TimestampMicrosecondBuilder,
 };
 use datafusion::arrow::datatypes::Schema;
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
@@ -60,7 +61,8 @@ impl Format {
                 CopyOption::Header(header) => format.header = *header,
                 CopyOption::Quote(c) => format.quote = byte("QUOTE", *c)?,
                 CopyOption::Escape(c) => escape = Some(byte("ESCAPE", *c)?),
-                CopyOption::Encoding(name) if name.eq_ignore_ascii_case("utf8") || name.eq_ignore_ascii_case("utf-8") => {}
+                CopyOption::Encoding(name)
+                    if name.eq_ignore_ascii_case("utf8") || name.eq_ignore_ascii_case("utf-8") => {}
                 other => return Err(SqlError::unsupported(format!("COPY option {other}"), OPTIONS)),
             }
         }
@@ -163,16 +165,26 @@ impl Splitter {
     pub fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>) -> Splitter {
         let skip_header = format.header;
         let fields = columns.iter().map(|_| Texts::default()).collect();
-        Splitter { format, table, columns, fields, lines: Vec::new(), pending: Vec::new(), line: 1, skip_header, ended: false }
+        Splitter {
+            format,
+            table,
+            columns,
+            fields,
+            lines: Vec::new(),
+            pending: Vec::new(),
+            line: 1,
+            skip_header,
+            ended: false,
+        }
     }
 
     /// Records gathered and not yet taken.
-    pub fn len(&self) -> usize {
+    pub fn n_records(&self) -> usize {
         self.lines.len()
     }
 
     /// Adds bytes as they came. Stops early once `max_records` have gathered: call again with no bytes after
-    /// [`Splitter::take`] until [`Splitter::len`] is below the maximum.
+    /// [`Splitter::take`] until [`Splitter::n_records`] is below the maximum.
     pub fn push(&mut self, bytes: &[u8], max_records: usize) -> Result<()> {
         self.pending.extend_from_slice(bytes);
         self.drain(max_records, false)
@@ -208,7 +220,8 @@ impl Splitter {
             self.pending.drain(..at);
         }
         if self.pending.len() > MAX_RECORD_BYTES && self.lines.len() < max_records {
-            return Err(self.bad(self.line, None, format!("the record is longer than {MAX_RECORD_BYTES} bytes"))
+            return Err(self
+                .bad(self.line, None, format!("the record is longer than {MAX_RECORD_BYTES} bytes"))
                 .with_hint("an opening quote may lack its closing one"));
         }
         Ok(())
@@ -265,7 +278,10 @@ impl Splitter {
                                     return Err(self.bad(self.line, None, "a quoted field is not closed".to_owned()));
                                 }
                                 None => return Ok(Cut::Incomplete),
-                                Some(b) if b == escape && matches!(bytes.get(at + 1), Some(n) if n == quote || n == escape) => {
+                                Some(b)
+                                    if b == escape
+                                        && matches!(bytes.get(at + 1), Some(n) if n == quote || n == escape) =>
+                                {
                                     record.bytes.push(bytes[at + 1]);
                                     at += 2;
                                 }
@@ -290,7 +306,8 @@ impl Splitter {
                 }
             }
             let is_null = !quoted && &record.bytes[start..] == null.as_bytes();
-            if !quoted && record.ends.is_empty() && &record.bytes[start..] == b"\\." && bytes.get(at) != Some(delimiter) {
+            if !quoted && record.ends.is_empty() && &record.bytes[start..] == b"\\." && bytes.get(at) != Some(delimiter)
+            {
                 return Ok(Cut::End);
             }
             if is_null {
@@ -342,13 +359,16 @@ impl Splitter {
         let mut fields = Vec::with_capacity(self.columns.len());
         for (idx, texts) in self.fields.iter().enumerate() {
             let column = &self.table.columns[self.columns[idx]];
-            let array = array(texts, &column.data_type)
-                .map_err(|(row, message)| self.bad(self.lines[row], Some(&column.name), message).with_state(state::INVALID_TEXT))?;
+            let array = array(texts, &column.data_type).map_err(|(row, message)| {
+                self.bad(self.lines[row], Some(&column.name), message).with_state(state::INVALID_TEXT)
+            })?;
             if !column.nullable
                 && let Some(row) = texts.nulls.iter().position(|null| *null)
             {
                 let message = "null value in a NOT NULL column".to_owned();
-                return Err(self.bad(self.lines[row], Some(&column.name), message).with_state(state::NOT_NULL_VIOLATION));
+                return Err(self
+                    .bad(self.lines[row], Some(&column.name), message)
+                    .with_state(state::NOT_NULL_VIOLATION));
             }
             arrays.push(array);
             fields.push(arrow_field(&column.name, &column.data_type, true));
@@ -509,10 +529,23 @@ fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, String
     }
     let number = |text: &str| format!("{:?} is not a valid {data_type}", text.chars().take(100).collect::<String>());
     Ok(match data_type {
-        DataType::Text => build!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), |text: &'_ str| Ok::<String, String>(text.to_owned())),
-        DataType::Int16 => build!(Int16Builder::with_capacity(n_rows), |text: &str| text.trim().parse::<i16>().map_err(|_| number(text))),
-        DataType::Int32 => build!(Int32Builder::with_capacity(n_rows), |text: &str| text.trim().parse::<i32>().map_err(|_| number(text))),
-        DataType::Int64 => build!(Int64Builder::with_capacity(n_rows), |text: &str| text.trim().parse::<i64>().map_err(|_| number(text))),
+        DataType::Text => {
+            build!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), |text: &'_ str| Ok::<String, String>(
+                text.to_owned()
+            ))
+        }
+        DataType::Int16 => build!(Int16Builder::with_capacity(n_rows), |text: &str| text
+            .trim()
+            .parse::<i16>()
+            .map_err(|_| number(text))),
+        DataType::Int32 => build!(Int32Builder::with_capacity(n_rows), |text: &str| text
+            .trim()
+            .parse::<i32>()
+            .map_err(|_| number(text))),
+        DataType::Int64 => build!(Int64Builder::with_capacity(n_rows), |text: &str| text
+            .trim()
+            .parse::<i64>()
+            .map_err(|_| number(text))),
         DataType::Bool => parsed!(BooleanBuilder::with_capacity(n_rows), Bool),
         DataType::Float32 => parsed!(Float32Builder::with_capacity(n_rows), Float32),
         DataType::Float64 => parsed!(Float64Builder::with_capacity(n_rows), Float64),
@@ -576,7 +609,13 @@ mod tests {
     use super::*;
 
     fn table() -> Arc<TableSchema> {
-        let column = |id: u32, name: &str, data_type, nullable| Column { id: ColumnId(id), name: name.into(), data_type, nullable, default: None };
+        let column = |id: u32, name: &str, data_type, nullable| Column {
+            id: ColumnId(id),
+            name: name.into(),
+            data_type,
+            nullable,
+            default: None,
+        };
         Arc::new(TableSchema {
             id: TableId(1),
             name: "t".into(),

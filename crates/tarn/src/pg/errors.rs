@@ -33,9 +33,10 @@ pub fn sharpen(error: &mut PgWireError) {
         PgWireError::PortalNotFound(name) => {
             SqlError::new(state::INVALID_CURSOR, format!("portal \"{}\" does not exist", shown(name)))
         }
-        PgWireError::StatementNotFound(name) => {
-            SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{}\" does not exist", shown(name)))
-        }
+        PgWireError::StatementNotFound(name) => SqlError::new(
+            state::INVALID_STATEMENT_NAME,
+            format!("prepared statement \"{}\" does not exist", shown(name)),
+        ),
         PgWireError::QueryCanceled => SqlError::canceled(),
         _ => return,
     };

@@ -49,7 +49,12 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(node: Arc<Node>) -> Shared {
-        Shared { node, interrupts: Mutex::default(), keys: RandomPidSecretKeyGenerator::default(), n_connections: AtomicUsize::new(0) }
+        Shared {
+            node,
+            interrupts: Mutex::default(),
+            keys: RandomPidSecretKeyGenerator::default(),
+            n_connections: AtomicUsize::new(0),
+        }
     }
 
     fn register(&self, pid: i32, key: SecretKey, interrupt: Arc<Interrupt>) {
@@ -58,7 +63,8 @@ impl Shared {
 
     /// Cancels the running statement of a connection, if the key is right.
     fn cancel(&self, pid: i32, key: &SecretKey) {
-        let found = self.interrupts.lock().get(&pid).filter(|(known, _)| known.eq_value(key)).map(|(_, i)| Arc::clone(i));
+        let found =
+            self.interrupts.lock().get(&pid).filter(|(known, _)| known.eq_value(key)).map(|(_, i)| Arc::clone(i));
         if let Some(interrupt) = found {
             interrupt.cancel(SqlError::canceled());
         }
@@ -99,7 +105,10 @@ pub async fn serve_connection(shared: Arc<Shared>, socket: TcpStream, stop: Canc
     let limit = shared.node.settings().max_connections;
 
     loop {
-        let starting = matches!(socket.state(), PgWireConnectionState::AwaitingStartup | PgWireConnectionState::AuthenticationInProgress);
+        let starting = matches!(
+            socket.state(),
+            PgWireConnectionState::AwaitingStartup | PgWireConnectionState::AuthenticationInProgress
+        );
         let idle_limit = connection.idle_limit();
         let message = tokio::select! {
             biased;
@@ -127,9 +136,10 @@ pub async fn serve_connection(shared: Arc<Shared>, socket: TcpStream, stop: Canc
             }
         };
         if matches!(message, PgWireFrontendMessage::Startup(_)) && n > limit {
-            let error = SqlError::new(state::TOO_MANY_CONNECTIONS, format!("too many connections, the limit is {limit}"))
-                .with_hint("raise max_connections, or close idle connections")
-                .fatal();
+            let error =
+                SqlError::new(state::TOO_MANY_CONNECTIONS, format!("too many connections, the limit is {limit}"))
+                    .with_hint("raise max_connections, or close idle connections")
+                    .fatal();
             let _ = socket.send(PgWireBackendMessage::ErrorResponse(errors::error_info(&error).into())).await;
             break;
         }

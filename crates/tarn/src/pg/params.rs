@@ -123,11 +123,13 @@ fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
         Type::FLOAT8 => Value::Float64(f64::from_be_bytes(fixed(bytes)?)),
         Type::NUMERIC => return numeric(bytes).map(Raw::Text),
         Type::BYTEA => Value::Bytes(bytes.to_vec()),
-        Type::DATE => Value::Date(i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_DAYS).ok_or("date out of range")?),
-        Type::TIME => Value::Time(i64::from_be_bytes(fixed(bytes)?)),
-        Type::TIMESTAMP | Type::TIMESTAMPTZ => {
-            Value::Timestamp(i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_MICROS).ok_or("timestamp out of range")?)
+        Type::DATE => {
+            Value::Date(i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_DAYS).ok_or("date out of range")?)
         }
+        Type::TIME => Value::Time(i64::from_be_bytes(fixed(bytes)?)),
+        Type::TIMESTAMP | Type::TIMESTAMPTZ => Value::Timestamp(
+            i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_MICROS).ok_or("timestamp out of range")?,
+        ),
         Type::UUID => Value::Uuid(uuid::Uuid::from_bytes(fixed(bytes)?).to_string()),
         Type::JSON => Value::Json(text(bytes)?),
         Type::JSONB => match bytes.split_first() {
@@ -162,7 +164,8 @@ fn numeric(bytes: &[u8]) -> Result<String, String> {
     for idx in 0..usize::from(n_groups) {
         groups.push(u16::from_be_bytes(word(4 + idx)?));
     }
-    let group = |position: i32| groups.get(usize::try_from(weight - position).unwrap_or(usize::MAX)).copied().unwrap_or(0);
+    let group =
+        |position: i32| groups.get(usize::try_from(weight - position).unwrap_or(usize::MAX)).copied().unwrap_or(0);
     let mut out = String::new();
     if sign == 0x4000 {
         out.push('-');
@@ -198,7 +201,10 @@ mod tests {
         let decimal = DataType::Decimal { precision: 10, scale: 3 };
         let wire = [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 0x09, 0x29, 0x1a, 0x7c];
         assert_eq!(bound(&wire, true, &Type::NUMERIC).value(Some(&decimal)).unwrap(), Value::Decimal(12_345_678));
-        assert_eq!(bound(&[0, 1, 0xff, 0xff, 0x40, 0, 0, 4, 0, 1], true, &Type::NUMERIC).value(None).unwrap(), Value::Decimal(-100_000_000));
+        assert_eq!(
+            bound(&[0, 1, 0xff, 0xff, 0x40, 0, 0, 4, 0, 1], true, &Type::NUMERIC).value(None).unwrap(),
+            Value::Decimal(-100_000_000)
+        );
         let epoch = 0i64.to_be_bytes();
         assert_eq!(bound(&epoch, true, &Type::TIMESTAMPTZ).value(None).unwrap(), Value::Timestamp(EPOCH_MICROS));
     }

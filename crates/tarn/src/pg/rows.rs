@@ -8,12 +8,14 @@ use std::sync::Arc;
 use arrow_pg::datatypes::{PG_CHAR_KEY, field_into_pg_type};
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, Float32Array, Float64Array, GenericBinaryArray,
-    GenericStringArray, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringViewArray, UInt8Array, UInt16Array,
-    UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, Float32Array, Float64Array,
+    GenericBinaryArray, GenericStringArray, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch,
+    StringViewArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Date32Type, Field, Schema, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType};
+use datafusion::arrow::datatypes::{
+    DataType, Date32Type, Field, Schema, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+};
 use pgwire::api::Type;
 use pgwire::api::portal::Format;
 use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
@@ -43,8 +45,12 @@ pub fn pg_type(field: &Field) -> Result<Type> {
     if field.data_type().is_null() {
         return Ok(Type::TEXT);
     }
-    field_into_pg_type(&Arc::new(field.clone()))
-        .map_err(|_| SqlError::unsupported(format!("result type {} of column \"{}\"", field.data_type(), field.name()), "cast it to text"))
+    field_into_pg_type(&Arc::new(field.clone())).map_err(|_| {
+        SqlError::unsupported(
+            format!("result type {} of column \"{}\"", field.data_type(), field.name()),
+            "cast it to text",
+        )
+    })
 }
 
 /// RowDescription of a result. `format` is what the client asked for in Bind; the simple protocol is all text.
@@ -77,7 +83,9 @@ fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i32) {
         _ => -1,
     };
     let modifier = match data_type {
-        DataType::Decimal128(precision, scale) if *scale >= 0 => ((i32::from(*precision) << 16) | i32::from(*scale)) + 4,
+        DataType::Decimal128(precision, scale) if *scale >= 0 => {
+            ((i32::from(*precision) << 16) | i32::from(*scale)) + 4
+        }
         _ => -1,
     };
     (size, modifier)
@@ -134,7 +142,7 @@ impl RowWriter {
         Ok(RowWriter { columns: columns.collect::<Result<_>>()?, n_rows: batch.num_rows() })
     }
 
-    pub fn len(&self) -> usize {
+    pub fn n_rows(&self) -> usize {
         self.n_rows
     }
 
@@ -151,7 +159,11 @@ impl RowWriter {
             }
             let start = buffer.len();
             buffer.put_i32(0);
-            if column.binary { column.binary(row, buffer)? } else { column.text(row, buffer)? }
+            if column.binary {
+                column.binary(row, buffer)?
+            } else {
+                column.text(row, buffer)?
+            }
             let length = (buffer.len() - start - 4) as i32;
             buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
         }
@@ -180,7 +192,9 @@ fn column_cells(array: &ArrayRef, field: &Field) -> Result<(Cells, ArrayRef)> {
         return Ok((Cells::Other(Arc::new(field.clone())), array.clone()));
     }
     let as_type = |data_type: &DataType| -> Result<ArrayRef> { Ok(cast(array, data_type)?) };
-    let micros = |data_type: &DataType| -> Result<Int64Array> { Ok(cast(&cast(array, data_type)?, &DataType::Int64)?.as_primitive().clone()) };
+    let micros = |data_type: &DataType| -> Result<Int64Array> {
+        Ok(cast(&cast(array, data_type)?, &DataType::Int64)?.as_primitive().clone())
+    };
     let cells = match array.data_type() {
         DataType::Null => Cells::Null,
         DataType::Boolean => Cells::Bool(array.as_boolean().clone()),
@@ -199,7 +213,9 @@ fn column_cells(array: &ArrayRef, field: &Field) -> Result<(Cells, ArrayRef)> {
         DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
             Cells::Decimal(as_type(&DataType::Decimal128(*precision, *scale))?.as_primitive().clone(), *scale)
         }
-        DataType::Decimal256(_, scale) => Cells::Decimal(as_type(&DataType::Decimal128(38, *scale))?.as_primitive().clone(), *scale),
+        DataType::Decimal256(_, scale) => {
+            Cells::Decimal(as_type(&DataType::Decimal128(38, *scale))?.as_primitive().clone(), *scale)
+        }
         DataType::Utf8 => Cells::Text(array.as_string().clone()),
         DataType::LargeUtf8 => Cells::LargeText(array.as_string().clone()),
         DataType::Utf8View => Cells::TextView(array.as_string_view().clone()),
@@ -209,7 +225,9 @@ fn column_cells(array: &ArrayRef, field: &Field) -> Result<(Cells, ArrayRef)> {
         DataType::FixedSizeBinary(_) => Cells::Bytes(as_type(&DataType::Binary)?.as_binary().clone()),
         DataType::Date32 => Cells::Date(array.as_primitive::<Date32Type>().reinterpret_cast()),
         DataType::Date64 => Cells::Date(as_type(&DataType::Date32)?.as_primitive::<Date32Type>().reinterpret_cast()),
-        DataType::Time64(TimeUnit::Microsecond) => Cells::Time(array.as_primitive::<Time64MicrosecondType>().reinterpret_cast()),
+        DataType::Time64(TimeUnit::Microsecond) => {
+            Cells::Time(array.as_primitive::<Time64MicrosecondType>().reinterpret_cast())
+        }
         DataType::Time32(_) | DataType::Time64(_) => Cells::Time(micros(&DataType::Time64(TimeUnit::Microsecond))?),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => Cells::Timestamp {
             micros: array.as_primitive::<TimestampMicrosecondType>().reinterpret_cast(),
@@ -295,8 +313,12 @@ impl Column {
             out.put_slice(value.as_bytes());
             return Ok(());
         }
-        let id = uuid::Uuid::parse_str(value)
-            .map_err(|_| SqlError::new(state::DATA_CORRUPTED, format!("column \"{}\" holds \"{value}\", which is no uuid", self.field.name())))?;
+        let id = uuid::Uuid::parse_str(value).map_err(|_| {
+            SqlError::new(
+                state::DATA_CORRUPTED,
+                format!("column \"{}\" holds \"{value}\", which is no uuid", self.field.name()),
+            )
+        })?;
         out.put_slice(id.as_bytes());
         Ok(())
     }
@@ -304,8 +326,9 @@ impl Column {
     /// A whole cell with its length, by `arrow-pg`.
     fn other(&self, field: &Arc<Field>, row: usize, out: &mut BytesMut) -> Result<()> {
         let mut encoder = DataRowEncoder::new(Arc::new(vec![self.field.clone()]));
-        arrow_pg::encoder::encode_value(&mut encoder, &self.array, row, field, &self.field)
-            .map_err(|e| SqlError::new(state::FEATURE_NOT_SUPPORTED, format!("column \"{}\": {e}", self.field.name())))?;
+        arrow_pg::encoder::encode_value(&mut encoder, &self.array, row, field, &self.field).map_err(|e| {
+            SqlError::new(state::FEATURE_NOT_SUPPORTED, format!("column \"{}\": {e}", self.field.name()))
+        })?;
         out.put_slice(&encoder.take_row().data);
         Ok(())
     }
@@ -328,7 +351,8 @@ fn numeric(out: &mut BytesMut, unscaled: i128, scale: i8) {
     let trail = (4 - scale % 4) % 4;
     let all: Vec<u8> =
         std::iter::repeat_n(b'0', lead).chain(digits.iter().copied()).chain(std::iter::repeat_n(b'0', trail)).collect();
-    let groups: Vec<i16> = all.chunks(4).map(|group| group.iter().fold(0, |sum, digit| sum * 10 + i16::from(digit - b'0'))).collect();
+    let groups: Vec<i16> =
+        all.chunks(4).map(|group| group.iter().fold(0, |sum, digit| sum * 10 + i16::from(digit - b'0'))).collect();
     let first = groups.iter().position(|group| *group != 0).unwrap_or(groups.len());
     let last = groups.iter().rposition(|group| *group != 0).map_or(first, |idx| idx + 1);
     let weight = (n_integer + lead) as i32 / 4 - 1 - first as i32;

@@ -44,7 +44,7 @@ impl Stream for RowStream {
         let this = &mut *self;
         loop {
             if let Some((writer, next)) = &mut this.current {
-                if *next < writer.len() {
+                if *next < writer.n_rows() {
                     let row = writer.row(*next, &mut this.buffer);
                     *next += 1;
                     return Poll::Ready(Some(row.map_err(PgWireError::from)));
@@ -67,7 +67,12 @@ impl Stream for RowStream {
 /// A result set as the protocol library keeps it in a portal.
 pub fn response(rows: Rows, format: &WireFormat) -> Result<QueryResponse> {
     let fields = fields(&rows.schema, format)?;
-    let stream = RowStream { batches: rows.batches, fields: Arc::clone(&fields), current: None, buffer: BytesMut::with_capacity(1024) };
+    let stream = RowStream {
+        batches: rows.batches,
+        fields: Arc::clone(&fields),
+        current: None,
+        buffer: BytesMut::with_capacity(1024),
+    };
     let mut response = QueryResponse::new(fields, stream);
     response.set_command_tag(rows.command);
     Ok(response)
@@ -84,7 +89,12 @@ where
 }
 
 /// Sends up to `max_rows` rows (0: all) and says whether the result is used up; then the tag, or PortalSuspended.
-pub async fn rows<C: Client>(client: &mut C, response: &mut QueryResponse, max_rows: usize, interrupt: &Interrupt) -> PgWireResult<bool>
+pub async fn rows<C: Client>(
+    client: &mut C,
+    response: &mut QueryResponse,
+    max_rows: usize,
+    interrupt: &Interrupt,
+) -> PgWireResult<bool>
 where
     PgWireError: From<C::Error>,
 {
@@ -152,7 +162,11 @@ where
 
 enum CopyEncoder {
     /// `out` holds the header until the first row, then nothing between rows.
-    Lines { fields: Arc<Vec<FieldInfo>>, format: Format, out: BytesMut },
+    Lines {
+        fields: Arc<Vec<FieldInfo>>,
+        format: Format,
+        out: BytesMut,
+    },
     Arrow(Box<StreamWriter<Vec<u8>>>),
 }
 
@@ -189,7 +203,7 @@ impl CopyEncoder {
                 }
                 let writer = RowWriter::new(batch, fields)?;
                 let mut cell = BytesMut::new();
-                for row in 0..writer.len() {
+                for row in 0..writer.n_rows() {
                     for column in 0..fields.len() {
                         if column > 0 {
                             out.put_u8(format.delimiter);

@@ -239,7 +239,12 @@ fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encoded: &m
 }
 
 /// The committing task.
-async fn commit(node: Arc<Node>, handle: Arc<TableHandle>, mut encoded: mpsc::Receiver<Result<Encoded>>, hold: bool) -> Result<Done> {
+async fn commit(
+    node: Arc<Node>,
+    handle: Arc<TableHandle>,
+    mut encoded: mpsc::Receiver<Result<Encoded>>,
+    hold: bool,
+) -> Result<Done> {
     let limit = node.settings().transaction_bytes as usize;
     let (mut rows, mut kept, mut kept_bytes) = (0, Vec::new(), 0);
     while let Some(next) = encoded.recv().await {
@@ -252,8 +257,11 @@ async fn commit(node: Arc<Node>, handle: Arc<TableHandle>, mut encoded: mpsc::Re
             kept_bytes += batches.iter().map(MutationBatch::size_bytes).sum::<usize>();
             kept.extend(batches);
             if kept_bytes > limit {
-                return Err(SqlError::new(state::PROGRAM_LIMIT, format!("COPY inside BEGIN holds more than {limit} bytes"))
-                    .with_hint("COPY outside a transaction (autocommit), or raise the setting transaction_bytes"));
+                return Err(SqlError::new(
+                    state::PROGRAM_LIMIT,
+                    format!("COPY inside BEGIN holds more than {limit} bytes"),
+                )
+                .with_hint("COPY outside a transaction (autocommit), or raise the setting transaction_bytes"));
             }
             Ok(n_rows)
         };
@@ -264,7 +272,9 @@ async fn commit(node: Arc<Node>, handle: Arc<TableHandle>, mut encoded: mpsc::Re
                     let detail = format!("{detail}; {committed} rows before it are committed");
                     error.with_detail(detail)
                 }
-                None => error.with_detail(format!("{committed} rows before the batch with this error are committed, none of the batch is")),
+                None => error.with_detail(format!(
+                    "{committed} rows before the batch with this error are committed, none of the batch is"
+                )),
             }
         })?;
     }
@@ -329,11 +339,15 @@ impl Decoder {
     fn take(&mut self, is_last: bool) -> Result<Option<RecordBatch>> {
         match &mut self.input {
             Source::Text { splitter, last } => {
-                if splitter.len() < self.batch_rows && !is_last {
+                if splitter.n_records() < self.batch_rows && !is_last {
                     return Ok(None);
                 }
                 let Some(batch) = splitter.take()? else { return Ok(None) };
-                if *last { splitter.finish(self.batch_rows)? } else { splitter.push(&[], self.batch_rows)? }
+                if *last {
+                    splitter.finish(self.batch_rows)?
+                } else {
+                    splitter.push(&[], self.batch_rows)?
+                }
                 Ok(Some(conform(&batch, &self.table)?))
             }
             Source::Arrow(_) => {

@@ -56,7 +56,11 @@ impl Session {
             return Err(SqlError::new(state::SYNTAX_ERROR, "DECLARE takes one cursor name"));
         };
         if *hold != Some(true) && !self.transaction.lock().is_open() {
-            return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, "DECLARE CURSOR can only be used in transaction blocks").with_hint("BEGIN first"));
+            return Err(SqlError::new(
+                state::NO_ACTIVE_TRANSACTION,
+                "DECLARE CURSOR can only be used in transaction blocks",
+            )
+            .with_hint("BEGIN first"));
         }
         let name = fold(name);
         if self.cursors.lock().contains_key(&name) {
@@ -106,7 +110,9 @@ fn unknown_cursor(name: &str) -> SqlError {
 
 fn count(direction: &FetchDirection) -> Result<usize> {
     let limited = |limit: &Literal| match limit {
-        Literal::Number(text, _) => text.parse().map_err(|_| SqlError::new(state::SYNTAX_ERROR, format!("FETCH {text}: want a count"))),
+        Literal::Number(text, _) => {
+            text.parse().map_err(|_| SqlError::new(state::SYNTAX_ERROR, format!("FETCH {text}: want a count")))
+        }
         other => Err(SqlError::new(state::SYNTAX_ERROR, format!("FETCH {other}: want a count"))),
     };
     match direction {
@@ -114,6 +120,9 @@ fn count(direction: &FetchDirection) -> Result<usize> {
         FetchDirection::Count { limit } => limited(&limit.value),
         FetchDirection::Forward { limit: Some(limit) } => limited(&limit.value),
         FetchDirection::All | FetchDirection::ForwardAll => Ok(usize::MAX),
-        other => Err(SqlError::unsupported(format!("FETCH {other}"), "cursors read forward: FETCH n, FETCH FORWARD n, FETCH ALL")),
+        other => Err(SqlError::unsupported(
+            format!("FETCH {other}"),
+            "cursors read forward: FETCH n, FETCH FORWARD n, FETCH ALL",
+        )),
     }
 }

@@ -15,7 +15,9 @@ use datafusion::common::ParamValues;
 use futures::StreamExt;
 use tarn_query::dml::{Dml, DmlKind};
 use tarn_rows::Outcome;
-use tarn_types::{BatchBuilder, MutationBatch, Op, SeqNo, TabletId, batches_from_columns, encode_cells_columnar, encode_keys};
+use tarn_types::{
+    BatchBuilder, MutationBatch, Op, SeqNo, TabletId, batches_from_columns, encode_cells_columnar, encode_keys,
+};
 
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
@@ -32,7 +34,13 @@ const MAX_BATCH_ROWS: usize = 16_384;
 const MAX_CHANGE_BYTES: usize = 512 << 20;
 
 impl Session {
-    pub(super) async fn dml(&self, dml: &Dml, command: &'static str, handle: &Arc<TableHandle>, parameters: Option<ParamValues>) -> Result<Answer> {
+    pub(super) async fn dml(
+        &self,
+        dml: &Dml,
+        command: &'static str,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+    ) -> Result<Answer> {
         let hold = self.transaction.lock().must_hold()?;
         let rows = match dml.kind {
             DmlKind::Insert { on_conflict_do_nothing } => {
@@ -44,9 +52,19 @@ impl Session {
         Ok(Answer::counted(command, rows))
     }
 
-    async fn insert_from(&self, dml: &Dml, handle: &Arc<TableHandle>, parameters: Option<ParamValues>, op: Op, hold: bool) -> Result<u64> {
+    async fn insert_from(
+        &self,
+        dml: &Dml,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+        op: Op,
+        hold: bool,
+    ) -> Result<u64> {
         if hold && op == Op::Insert {
-            return Err(SqlError::unsupported("ON CONFLICT DO NOTHING inside BEGIN", "run it outside a transaction (autocommit)"));
+            return Err(SqlError::unsupported(
+                "ON CONFLICT DO NOTHING inside BEGIN",
+                "run it outside a transaction (autocommit)",
+            ));
         }
         let mut stream = self.query.dml_rows(dml, parameters).await?;
         let target = self.node.settings().copy_batch_rows;
@@ -72,7 +90,13 @@ impl Session {
     }
 
     /// Writes or holds rows of the table's storage schema.
-    pub(super) async fn insert_rows(&self, handle: &Arc<TableHandle>, rows: RecordBatch, op: Op, hold: bool) -> Result<u64> {
+    pub(super) async fn insert_rows(
+        &self,
+        handle: &Arc<TableHandle>,
+        rows: RecordBatch,
+        op: Op,
+        hold: bool,
+    ) -> Result<u64> {
         if !hold {
             return self.node.write_rows(handle, rows, op).await;
         }
@@ -83,7 +107,13 @@ impl Session {
         Ok(n_rows)
     }
 
-    async fn change(&self, dml: &Dml, handle: &Arc<TableHandle>, parameters: Option<ParamValues>, hold: bool) -> Result<u64> {
+    async fn change(
+        &self,
+        dml: &Dml,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+        hold: bool,
+    ) -> Result<u64> {
         if hold {
             self.transaction.lock().check_first_write()?;
             let (batches, n_rows) = self.read_changes(dml, handle, parameters, None, usize::MAX).await?;
@@ -96,7 +126,8 @@ impl Session {
         let mut written = 0;
         let mut again: Option<HashSet<Vec<u8>>> = None;
         for _ in 0..MAX_ROUNDS {
-            let (batches, _) = self.read_changes(dml, handle, parameters.clone(), again.as_ref(), MAX_BATCH_ROWS).await?;
+            let (batches, _) =
+                self.read_changes(dml, handle, parameters.clone(), again.as_ref(), MAX_BATCH_ROWS).await?;
             let mut failed = HashSet::new();
             for batch in batches {
                 // One by one: the entries of a tablet that were submitted behind a failing guard would be decided already.
@@ -123,7 +154,8 @@ impl Session {
         max_rows: usize,
     ) -> Result<(Vec<MutationBatch>, u64)> {
         let mut stream = self.query.dml_rows(dml, parameters).await?;
-        let mut changes = Changes { kind: dml.kind, max_rows, open: BTreeMap::new(), done: Vec::new(), n_rows: 0, size_bytes: 0 };
+        let mut changes =
+            Changes { kind: dml.kind, max_rows, open: BTreeMap::new(), done: Vec::new(), n_rows: 0, size_bytes: 0 };
         while let Some(batch) = stream.next().await.transpose()? {
             let (table, only) = (Arc::clone(handle), only.cloned());
             changes = blocking(move || {
@@ -141,7 +173,9 @@ fn partial(error: SqlError, written: u64) -> SqlError {
     if written == 0 {
         return error;
     }
-    error.with_detail(format!("{written} rows of this statement are committed already: large statements commit in batches"))
+    error.with_detail(format!(
+        "{written} rows of this statement are committed already: large statements commit in batches"
+    ))
 }
 
 struct Changes {
@@ -161,11 +195,10 @@ impl Changes {
             DmlKind::Delete => None,
             _ => Some(encode_cells_columnar(schema, batch)?),
         };
-        let seqnos = batch
-            .columns()
-            .last()
-            .and_then(|column| column.as_primitive_opt::<Int64Type>())
-            .ok_or_else(|| SqlError::new(state::INTERNAL, "the last column of rows to change is their change number"))?;
+        let seqnos =
+            batch.columns().last().and_then(|column| column.as_primitive_opt::<Int64Type>()).ok_or_else(|| {
+                SqlError::new(state::INTERNAL, "the last column of rows to change is their change number")
+            })?;
         for row in 0..batch.num_rows() {
             let key = keys.get(row);
             if only.is_some_and(|only| !only.contains(key)) {
@@ -187,8 +220,11 @@ impl Changes {
         }
         let open: usize = self.open.values().map(BatchBuilder::size_bytes).sum();
         if self.size_bytes + open > MAX_CHANGE_BYTES {
-            return Err(SqlError::new(state::PROGRAM_LIMIT, format!("the statement changes more than {MAX_CHANGE_BYTES} bytes of rows"))
-                .with_hint("split it by a range of the key"));
+            return Err(SqlError::new(
+                state::PROGRAM_LIMIT,
+                format!("the statement changes more than {MAX_CHANGE_BYTES} bytes of rows"),
+            )
+            .with_hint("split it by a range of the key"));
         }
         Ok(())
     }

@@ -34,7 +34,9 @@ impl Session {
 
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &prepared.kind {
-            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => prepared.generation == self.node.catalog().generation(),
+            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
+                prepared.generation == self.node.catalog().generation()
+            }
             Kind::Utility(_) | Kind::Admin { .. } => true,
         }
     }
@@ -104,7 +106,8 @@ impl Session {
             super::Held::Mutations { table, batches, .. } => {
                 let handle: Arc<TableHandle> = self.node.catalog().require(&table.name)?;
                 if handle.schema().id != table.id {
-                    return Err(SqlError::undefined_table(&table.name).with_detail("it was dropped and made again during the transaction"));
+                    return Err(SqlError::undefined_table(&table.name)
+                        .with_detail("it was dropped and made again during the transaction"));
                 }
                 let outcomes = self.node.write(&handle, crate::write::merge(&handle, &batches)).await?;
                 crate::write::affected(&handle, &outcomes).map(|_| ())

@@ -11,7 +11,9 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use tarn_feed::HotTable;
 use tarn_query::keyed::{Bound, KeyedPlan};
 use tarn_rows::{Lookup, Outcome};
-use tarn_types::{BatchBuilder, MutationBatch, SeqNo, TabletId, Value, decode_row, encode_cells, encode_key, encode_patch, key_tablet};
+use tarn_types::{
+    BatchBuilder, MutationBatch, SeqNo, TabletId, Value, decode_row, encode_cells, encode_key, encode_patch, key_tablet,
+};
 
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
@@ -28,7 +30,13 @@ struct Found {
 }
 
 impl Session {
-    pub(super) async fn keyed(&self, plan: &KeyedPlan, handle: &Arc<TableHandle>, columns: Option<&SchemaRef>, parameters: &[Value]) -> Result<Answer> {
+    pub(super) async fn keyed(
+        &self,
+        plan: &KeyedPlan,
+        handle: &Arc<TableHandle>,
+        columns: Option<&SchemaRef>,
+        parameters: &[Value],
+    ) -> Result<Answer> {
         let bound = plan.bind(handle.schema(), parameters)?;
         if !matches!(plan, KeyedPlan::Select { .. }) && self.transaction.lock().must_hold()? {
             return self.hold_keyed(plan, handle, bound).await;
@@ -37,7 +45,8 @@ impl Session {
             (Bound::Select { key }, KeyedPlan::Select { columns: output, .. }) => {
                 self.transaction.lock().check_read()?;
                 let found = self.find(handle, &encode_key(handle.schema(), &key)?).await?;
-                let rows = found.map(|found| output.iter().map(|column| found.values[column.column_idx].clone()).collect());
+                let rows =
+                    found.map(|found| output.iter().map(|column| found.values[column.column_idx].clone()).collect());
                 one_row(handle, output, columns, rows)
             }
             (Bound::Nothing, KeyedPlan::Select { columns: output, .. }) => one_row(handle, output, columns, None),
@@ -50,7 +59,8 @@ impl Session {
             }
             (Bound::Update { key, set }, _) => Ok(Answer::counted("UPDATE", self.update(handle, &key, &set).await?)),
             (Bound::Delete { key }, _) => {
-                let batch = single(handle, &encode_key(handle.schema(), &key)?, |builder, key| builder.delete(key, None))?;
+                let batch =
+                    single(handle, &encode_key(handle.schema(), &key)?, |builder, key| builder.delete(key, None))?;
                 let outcomes = self.node.write(handle, vec![batch]).await?;
                 Ok(Answer::counted("DELETE", affected(handle, &outcomes)?))
             }
@@ -65,7 +75,10 @@ impl Session {
         let (batches, answer, is_plain) = match bound {
             Bound::Insert { rows } => {
                 if matches!(plan, KeyedPlan::Insert { on_conflict_do_nothing: true, .. }) {
-                    return Err(SqlError::unsupported("ON CONFLICT DO NOTHING inside BEGIN", "run it outside a transaction (autocommit)"));
+                    return Err(SqlError::unsupported(
+                        "ON CONFLICT DO NOTHING inside BEGIN",
+                        "run it outside a transaction (autocommit)",
+                    ));
                 }
                 let batches = insert(handle, &rows, false)?;
                 (batches, Answer::counted("INSERT", rows.len() as u64), true)
@@ -107,7 +120,10 @@ impl Session {
                 return Ok(Some(Found { values, seqno }));
             }
         }
-        Err(SqlError::new(state::CANNOT_CONNECT_NOW, format!("a row of table \"{}\" moved {MAX_TRIES} times while it was read", handle.schema().name)))
+        Err(SqlError::new(
+            state::CANNOT_CONNECT_NOW,
+            format!("a row of table \"{}\" moved {MAX_TRIES} times while it was read", handle.schema().name),
+        ))
     }
 
     /// A blind patch; a row that lies in the lake alone is read and put whole, guarded.
@@ -165,14 +181,26 @@ fn insert(handle: &TableHandle, rows: &[Vec<Value>], keep_existing: bool) -> Res
     Ok(builders.into_values().map(BatchBuilder::finish).collect())
 }
 
-fn one_row(handle: &TableHandle, output: &[tarn_query::keyed::OutputColumn], columns: Option<&SchemaRef>, row: Option<Vec<Value>>) -> Result<Answer> {
+fn one_row(
+    handle: &TableHandle,
+    output: &[tarn_query::keyed::OutputColumn],
+    columns: Option<&SchemaRef>,
+    row: Option<Vec<Value>>,
+) -> Result<Answer> {
     let schema = columns.ok_or_else(|| SqlError::new(state::INTERNAL, "a keyed SELECT has columns"))?;
     let batch = match row {
         None => RecordBatch::new_empty(Arc::clone(schema)),
         Some(values) => {
-            let arrays = output.iter().zip(values).map(|(column, value)| value.to_array(&handle.schema().columns[column.column_idx].data_type, 1));
+            let arrays = output
+                .iter()
+                .zip(values)
+                .map(|(column, value)| value.to_array(&handle.schema().columns[column.column_idx].data_type, 1));
             let arrays = arrays.collect::<std::result::Result<Vec<_>, _>>()?;
-            RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &RecordBatchOptions::new().with_row_count(Some(1)))?
+            RecordBatch::try_new_with_options(
+                Arc::clone(schema),
+                arrays,
+                &RecordBatchOptions::new().with_row_count(Some(1)),
+            )?
         }
     };
     Ok(Answer::batch(batch, "SELECT"))

@@ -31,5 +31,8 @@ pub(super) fn misfit(statement: &Statement, table: &TableSchema) -> Option<SqlEr
 fn check(row: usize, expr: &Expr, column: &tarn_types::Column) -> Option<SqlError> {
     let text = literal(expr)??;
     let error = SqlError::from(Value::parse(&column.data_type, &text).err()?);
-    Some(SqlError::new(error.state(), format!("column \"{}\": {}", column.name, error.message())).with_detail(format!("row {} of VALUES", row + 1)))
+    Some(
+        SqlError::new(error.state(), format!("column \"{}\": {}", column.name, error.message()))
+            .with_detail(format!("row {} of VALUES", row + 1)),
+    )
 }

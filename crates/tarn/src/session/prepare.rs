@@ -8,10 +8,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::TableReference;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
-use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{self, Expr, Ident, Statement, visit_expressions};
 use tarn_query::Keyed;
@@ -52,6 +52,13 @@ pub enum Parameter {
     Value(Value, DataType),
     /// A type that tables cannot hold, such as an array.
     Scalar(ScalarValue),
+}
+
+impl Prepared {
+    /// What it was made of.
+    pub fn parsed(&self) -> &Parsed {
+        &self.parsed
+    }
 }
 
 impl Parameter {
@@ -199,7 +206,8 @@ impl Session {
             return SqlError::undefined_table(&name);
         }
         match self.missing_function(statement) {
-            Some(name) => SqlError::new(state::UNDEFINED_FUNCTION, error.message()).with_detail(format!("function {name} is not known")),
+            Some(name) => SqlError::new(state::UNDEFINED_FUNCTION, error.message())
+                .with_detail(format!("function {name} is not known")),
             None => error,
         }
     }
@@ -218,11 +226,15 @@ impl Session {
     fn missing_function(&self, statement: &Statement) -> Option<String> {
         let state = self.query.context().state();
         let known = |name: &str| {
-            state.udf(name).is_ok() || state.udaf(name).is_ok() || state.udwf(name).is_ok() || state.table_functions().contains_key(name)
+            state.udf(name).is_ok()
+                || state.udaf(name).is_ok()
+                || state.udwf(name).is_ok()
+                || state.table_functions().contains_key(name)
         };
         let found = visit_expressions(statement, |expr| match expr {
             Expr::Function(function) => {
-                let name = function.name.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase());
+                let name =
+                    function.name.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase());
                 match name {
                     Some(name) if !known(&name) => ControlFlow::Break(name),
                     _ => ControlFlow::Continue(()),
@@ -256,7 +268,10 @@ fn write_target(statement: &Statement) -> Result<String> {
         _ => table_name(statement),
     };
     named.ok_or_else(|| {
-        SqlError::unsupported("this statement does not name one table of schema public to write to", "write to one table, by its name")
+        SqlError::unsupported(
+            "this statement does not name one table of schema public to write to",
+            "write to one table, by its name",
+        )
     })
 }
 

@@ -6,8 +6,8 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set, ShowCreateObject,
-    Statement, TransactionAccessMode, TransactionMode, Value as Literal,
+    CloseCursor, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
+    ShowCreateObject, Statement, TransactionAccessMode, TransactionMode, Value as Literal,
 };
 
 use super::transaction::Transaction;
@@ -23,7 +23,9 @@ impl Session {
             Statement::ShowVariable { variable } => Some(texts(&show_columns(&name_of(variable)))),
             Statement::ShowTables { .. } => Some(texts(&["table_name"])),
             Statement::ShowCreate { .. } => Some(texts(&["table_name", "create_statement"])),
-            Statement::ShowColumns { .. } | Statement::ExplainTable { .. } => Some(texts(&["column_name", "data_type", "is_nullable", "key", "default"])),
+            Statement::ShowColumns { .. } | Statement::ExplainTable { .. } => {
+                Some(texts(&["column_name", "data_type", "is_nullable", "key", "default"]))
+            }
             Statement::Fetch { name, .. } => Some(self.cursor_schema(&fold(name))?),
             Statement::Call(_) => Some(report_schema()),
             Statement::Execute { name: Some(name), .. } => {
@@ -60,19 +62,27 @@ impl Session {
             }
             Statement::ShowCreate { obj_type: ShowCreateObject::Table, obj_name } => {
                 let table = self.node.catalog().require(&table_name(obj_name)?)?;
-                text_rows(&["table_name", "create_statement"], vec![vec![table.schema().name.clone()], vec![create_statement(table.schema())]])
+                text_rows(
+                    &["table_name", "create_statement"],
+                    vec![vec![table.schema().name.clone()], vec![create_statement(table.schema())]],
+                )
             }
-            Statement::ShowColumns { show_options, .. } => match show_options.show_in.as_ref().and_then(|s| s.parent_name.as_ref()) {
-                Some(name) => self.describe(name),
-                None => Err(SqlError::new(state::SYNTAX_ERROR, "SHOW COLUMNS needs FROM table")),
-            },
+            Statement::ShowColumns { show_options, .. } => {
+                match show_options.show_in.as_ref().and_then(|s| s.parent_name.as_ref()) {
+                    Some(name) => self.describe(name),
+                    None => Err(SqlError::new(state::SYNTAX_ERROR, "SHOW COLUMNS needs FROM table")),
+                }
+            }
             Statement::ExplainTable { table_name, .. } => self.describe(table_name),
             Statement::Call(function) => self.call(&function.name, &function.args).await,
             Statement::Prepare { name, statement, data_types } => {
-                let declared = data_types.iter().map(|t| crate::ddl::data_type(t).map(Some)).collect::<Result<Vec<_>>>()?;
+                let declared =
+                    data_types.iter().map(|t| crate::ddl::data_type(t).map(Some)).collect::<Result<Vec<_>>>()?;
                 self.prepare_named(&fold(name), statement, &declared).await
             }
-            Statement::Execute { name: Some(name), parameters, .. } => self.execute_named(&name.to_string().to_lowercase(), parameters).await,
+            Statement::Execute { name: Some(name), parameters, .. } => {
+                self.execute_named(&name.to_string().to_lowercase(), parameters).await
+            }
             Statement::Deallocate { name, .. } => self.deallocate(&fold(name)),
             Statement::Declare { stmts } => self.declare(stmts).await,
             Statement::Fetch { name, direction, .. } => self.fetch(&fold(name), direction).await,
@@ -84,13 +94,25 @@ impl Session {
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
-                Err(SqlError::unsupported("savepoints", "a transaction holds one writing statement: COMMIT or ROLLBACK the whole"))
+                Err(SqlError::unsupported(
+                    "savepoints",
+                    "a transaction holds one writing statement: COMMIT or ROLLBACK the whole",
+                ))
             }
             Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
-            Statement::Truncate(_) => Err(SqlError::unsupported("TRUNCATE", "DELETE FROM t, or DROP and CREATE the table")),
-            Statement::AlterTable(_) => Err(SqlError::unsupported("ALTER TABLE", "create another table and INSERT INTO … SELECT")),
-            Statement::CreateIndex(_) => Err(SqlError::unsupported("CREATE INDEX", "the primary key orders the rows; the lake prunes by statistics")),
-            Statement::CreateView { .. } => Err(SqlError::unsupported("CREATE VIEW", "use WITH name AS (…) in the query")),
+            Statement::Truncate(_) => {
+                Err(SqlError::unsupported("TRUNCATE", "DELETE FROM t, or DROP and CREATE the table"))
+            }
+            Statement::AlterTable(_) => {
+                Err(SqlError::unsupported("ALTER TABLE", "create another table and INSERT INTO … SELECT"))
+            }
+            Statement::CreateIndex(_) => Err(SqlError::unsupported(
+                "CREATE INDEX",
+                "the primary key orders the rows; the lake prunes by statistics",
+            )),
+            Statement::CreateView { .. } => {
+                Err(SqlError::unsupported("CREATE VIEW", "use WITH name AS (…) in the query"))
+            }
             other => {
                 let text = other.to_string();
                 let verb: Vec<&str> = text.split_whitespace().take(2).collect();
@@ -105,7 +127,8 @@ impl Session {
         if transaction.is_open() {
             return Ok(Answer::done("BEGIN"));
         }
-        let read_only = modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)));
+        let read_only =
+            modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)));
         *transaction = Transaction::Open { held: None, read_only };
         Ok(Answer::done("BEGIN"))
     }
@@ -150,7 +173,9 @@ impl Session {
             Ddl::Create { schema, if_not_exists: false } if self.node.catalog().get(&schema.name).is_some() => {
                 Err(SqlError::new(state::DUPLICATE_TABLE, format!("table \"{}\" already exists", schema.name)))
             }
-            Ddl::Drop { names, if_exists: false } => names.iter().try_for_each(|name| self.node.catalog().require(name).map(|_| ())),
+            Ddl::Drop { names, if_exists: false } => {
+                names.iter().try_for_each(|name| self.node.catalog().require(name).map(|_| ()))
+            }
             _ => Ok(()),
         }
     }
@@ -175,7 +200,14 @@ impl Session {
     fn set(&self, set: &Set) -> Result<Answer> {
         match set {
             Set::SingleAssignment { variable, values, .. } => {
-                let name = variable.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(".").replace('"', "").to_lowercase();
+                let name = variable
+                    .0
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(".")
+                    .replace('"', "")
+                    .to_lowercase();
                 let values: Vec<String> = values.iter().map(setting_text).collect();
                 let value = values.join(", ");
                 self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
@@ -246,7 +278,9 @@ impl Session {
 
     fn engine_setting(&self, name: &str) -> Result<String> {
         let found = self.engine_settings().into_iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value).ok_or_else(|| SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")))
+        found
+            .map(|(_, value)| value)
+            .ok_or_else(|| SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")))
     }
 
     fn describe(&self, name: &ObjectName) -> Result<Answer> {
@@ -276,20 +310,35 @@ impl Session {
             "tarn.flush" => Work::Flush,
             other => {
                 return Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("procedure {other} does not exist"))
-                    .with_hint("procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table)"));
+                    .with_hint(
+                        "procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table)",
+                    ));
             }
         };
-        let table = only_text(arguments).ok_or_else(|| SqlError::new(state::SYNTAX_ERROR, format!("CALL {name} takes one table name, as text")))?;
+        let table = only_text(arguments)
+            .ok_or_else(|| SqlError::new(state::SYNTAX_ERROR, format!("CALL {name} takes one table name, as text")))?;
         let report = self.admin(work, &table).await?;
         let count = |n: u64| Arc::new(Int64Array::from(vec![n as i64])) as ArrayRef;
-        let columns: Vec<ArrayRef> =
-            vec![Arc::new(StringArray::from(vec![table])), count(report.rows), count(report.files), count(report.version)];
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec![table])),
+            count(report.rows),
+            count(report.files),
+            count(report.version),
+        ];
         Ok(Answer::batch(RecordBatch::try_new(report_schema(), columns)?, "CALL"))
     }
 
-    async fn prepare_named(&self, name: &str, statement: &Statement, declared: &[Option<tarn_types::DataType>]) -> Result<Answer> {
+    async fn prepare_named(
+        &self,
+        name: &str,
+        statement: &Statement,
+        declared: &[Option<tarn_types::DataType>],
+    ) -> Result<Answer> {
         if self.named.lock().contains_key(name) {
-            return Err(SqlError::new(state::DUPLICATE_PREPARED, format!("prepared statement \"{name}\" already exists")));
+            return Err(SqlError::new(
+                state::DUPLICATE_PREPARED,
+                format!("prepared statement \"{name}\" already exists"),
+            ));
         }
         let prepared = Box::pin(self.prepare(Parsed::Sql(Box::new(statement.clone())), declared)).await?;
         self.named.lock().insert(name.to_owned(), prepared);
@@ -298,14 +347,18 @@ impl Session {
 
     async fn execute_named(&self, name: &str, given: &[Expr]) -> Result<Answer> {
         let prepared = self.named.lock().get(name).cloned();
-        let prepared = prepared.ok_or_else(|| SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist")))?;
+        let prepared = prepared.ok_or_else(|| {
+            SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+        })?;
         if given.len() != prepared.parameters.len() {
             return Err(super::prepare::missing_parameters(prepared.parameters.len(), given.len()));
         }
         let mut parameters = Vec::with_capacity(given.len());
         for (expr, field) in given.iter().zip(&prepared.parameters) {
-            let data_type = field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
-            let text = crate::ddl::literal(expr).ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
+            let data_type =
+                field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
+            let text = crate::ddl::literal(expr)
+                .ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
             let value = match text {
                 None => tarn_types::Value::Null,
                 Some(text) => tarn_types::Value::parse(&data_type, &text)?,
@@ -319,7 +372,10 @@ impl Session {
         if name == "all" {
             self.named.lock().clear();
         } else if self.named.lock().remove(name).is_none() {
-            return Err(SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist")));
+            return Err(SqlError::new(
+                state::INVALID_STATEMENT_NAME,
+                format!("prepared statement \"{name}\" does not exist"),
+            ));
         }
         Ok(Answer::done("DEALLOCATE"))
     }
@@ -358,7 +414,12 @@ fn only_text(arguments: &FunctionArguments) -> Option<String> {
 
 fn report_schema() -> SchemaRef {
     let count = |name| Field::new(name, ArrowType::Int64, false);
-    Arc::new(Schema::new(vec![Field::new("table_name", ArrowType::Utf8, false), count("rows"), count("files"), count("version")]))
+    Arc::new(Schema::new(vec![
+        Field::new("table_name", ArrowType::Utf8, false),
+        count("rows"),
+        count("files"),
+        count("version"),
+    ]))
 }
 
 fn texts(names: &[&str]) -> SchemaRef {

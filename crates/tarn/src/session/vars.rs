@@ -87,15 +87,24 @@ impl Vars {
         };
         let (_, _, accepted) = known(&name)?;
         if !accepted.is_empty() && !accepted.iter().any(|a| a.eq_ignore_ascii_case(value)) {
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{name}\": \"{value}\""))
-                .with_hint(format!("accepted: {}", accepted.join(", "))));
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{name}\": \"{value}\""),
+            )
+            .with_hint(format!("accepted: {}", accepted.join(", "))));
         }
         if name == "datestyle" && !value.to_ascii_lowercase().contains("iso") {
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"DateStyle\": \"{value}\""))
-                .with_hint("dates are written in ISO form"));
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"DateStyle\": \"{value}\""),
+            )
+            .with_hint("dates are written in ISO form"));
         }
         if name.ends_with("_timeout") && parse_duration_ms(value).is_err() {
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{name}\": \"{value}\"")));
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{name}\": \"{value}\""),
+            ));
         }
         // Text is always written in UTC; the name is kept for those who ask.
         let value = match name.as_str() {
@@ -157,7 +166,8 @@ fn known(name: &str) -> Result<&'static Known> {
     if name.contains('.') && !is_engine_setting(name) {
         return Ok(&CUSTOM);
     }
-    Err(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")).with_hint("SHOW ALL lists them"))
+    Err(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
+        .with_hint("SHOW ALL lists them"))
 }
 
 #[cfg(test)]
@@ -180,7 +190,9 @@ mod tests {
     #[test]
     fn what_tarn_cannot_do_is_refused() {
         let mut vars = Vars::default();
-        for (name, value) in [("client_encoding", "latin1"), ("bytea_output", "escape"), ("datestyle", "German"), ("lock_timeout", "x")] {
+        for (name, value) in
+            [("client_encoding", "latin1"), ("bytea_output", "escape"), ("datestyle", "German"), ("lock_timeout", "x")]
+        {
             assert_eq!(vars.set(name, Some(value)).unwrap_err().state(), state::INVALID_PARAMETER_VALUE, "{name}");
         }
         assert_eq!(vars.set("colour", Some("red")).unwrap_err().state(), "42704");

@@ -15,11 +15,17 @@ async fn system_tables_tell_where_rows_are() {
     client.batch_execute("INSERT INTO orders VALUES (1, 1, 1, 'a'), (2, 1, 2, 'b'), (3, 1, 3, NULL)").await.unwrap();
     let tables = "SELECT table_name, tablets, primary_key, recent_rows, lake_rows, lake_files FROM tarn.tables";
     assert_eq!(rows(&client, tables).await, [["orders", "2", "id, line DESC", "3", "0", "0"]]);
-    client.batch_execute("DELIVER TABLE orders; DELETE FROM orders WHERE id = 1 AND line = 1; DELIVER TABLE orders").await.unwrap();
+    client
+        .batch_execute("DELIVER TABLE orders; DELETE FROM orders WHERE id = 1 AND line = 1; DELIVER TABLE orders")
+        .await
+        .unwrap();
     assert_eq!(cell(&client, "SELECT lake_rows FROM tarn.tables").await, "2");
     assert_eq!(cell(&client, "SELECT sum(n_rows - dead_rows) FROM tarn.files WHERE table_name = 'orders'").await, "2");
     assert_eq!(cell(&client, "SELECT sum(n_rows) FROM tarn.blocks").await, "3");
-    assert_eq!(rows(&client, "SELECT version, kind FROM tarn.deliveries ORDER BY version").await, [["1", "delivery"], ["2", "delivery"]]);
+    assert_eq!(
+        rows(&client, "SELECT version, kind FROM tarn.deliveries ORDER BY version").await,
+        [["1", "delivery"], ["2", "delivery"]]
+    );
     assert_eq!(cell(&client, "SELECT count(*) FROM tarn.tablets WHERE applied_seqno = delivered_seqno").await, "2");
 }
 
@@ -75,7 +81,9 @@ async fn psql_and_driver_queries_are_answered() {
     assert_eq!(names, ["id", "line", "price", "note"]);
     assert_eq!(cell(&client, "SELECT current_database()").await, "tarn");
     assert_eq!(cell(&client, "SELECT current_schema()").await, "public");
-    assert!(cell(&client, "SELECT version()").await.contains("Tarn") || !cell(&client, "SELECT version()").await.is_empty());
+    assert!(
+        cell(&client, "SELECT version()").await.contains("Tarn") || !cell(&client, "SELECT version()").await.is_empty()
+    );
     assert_eq!(cell(&client, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'orders'").await, "1");
     assert_eq!(cell(&client, "SELECT count(*) FROM pg_catalog.pg_type WHERE typname = 'int4'").await, "1");
 }

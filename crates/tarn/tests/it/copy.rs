@@ -74,8 +74,10 @@ async fn arrow_in_and_out() {
     assert_eq!(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT arrow)", &data).await.unwrap(), 4000);
     assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "4000");
     let out = copy_out(&client, "COPY (SELECT k FROM t WHERE k < 100) TO STDOUT WITH (FORMAT arrow)").await;
-    let batches: Vec<RecordBatch> = StreamReader::try_new(out.as_slice(), None).unwrap().collect::<Result<_, _>>().unwrap();
-    let mut keys: Vec<i32> = batches.iter().flat_map(|b| b.column(0).as_primitive::<Int32Type>().values().to_vec()).collect();
+    let batches: Vec<RecordBatch> =
+        StreamReader::try_new(out.as_slice(), None).unwrap().collect::<Result<_, _>>().unwrap();
+    let mut keys: Vec<i32> =
+        batches.iter().flat_map(|b| b.column(0).as_primitive::<Int32Type>().values().to_vec()).collect();
     keys.sort_unstable();
     assert_eq!(keys, (0..100).collect::<Vec<_>>());
     let empty = copy_out(&client, "COPY (SELECT * FROM t LIMIT 0) TO STDOUT WITH (FORMAT arrow)").await;
@@ -103,7 +105,10 @@ async fn a_bad_row_fails_its_batch_and_says_what_stays() {
     assert!(text.contains("column k") && text.contains("100 rows"), "{text}");
     assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "100");
 
-    assert_eq!(failure(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT arrow)", b"no arrow at all, just text").await).0, "22P04");
+    assert_eq!(
+        failure(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT arrow)", b"no arrow at all, just text").await).0,
+        "22P04"
+    );
     assert_eq!(failure(copy_in(&client, "COPY t FROM STDIN WITH (FORMAT parquet)", b"").await).0, "0A000");
     assert_eq!(failure(copy_in(&client, "COPY t (k, nope) FROM STDIN", b"").await).0, "42703");
     assert_eq!(cell(&client, "SELECT 1").await, "1", "the connection stays usable");

@@ -58,7 +58,8 @@ async fn mistakes_have_their_sqlstate_and_name_the_thing() {
 async fn a_statement_can_be_cancelled_and_timed_out() {
     let server = Server::start().await;
     let client = server.client().await;
-    let endless = "SELECT count(*) FROM generate_series(1, 200000) a, generate_series(1, 200000) b WHERE a.value + b.value = -1";
+    let endless =
+        "SELECT count(*) FROM generate_series(1, 200000) a, generate_series(1, 200000) b WHERE a.value + b.value = -1";
     let token = client.cancel_token();
     let running = client.simple_query(endless);
     let cancel = async {

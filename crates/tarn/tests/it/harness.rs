@@ -63,7 +63,9 @@ pub async fn rows(client: &Client, sql: &str) -> Vec<Vec<String>> {
     messages
         .iter()
         .filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|idx| row.get(idx).unwrap_or("∅").to_owned()).collect()),
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|idx| row.get(idx).unwrap_or("∅").to_owned()).collect())
+            }
             _ => None,
         })
         .collect()
@@ -82,7 +84,10 @@ pub fn failure<T>(result: Result<T, Error>) -> (String, String) {
         Ok(_) => panic!("it did not fail"),
         Err(error) => {
             let db = error.as_db_error().unwrap_or_else(|| panic!("no server error: {error:?}"));
-            (db.code().code().to_owned(), format!("{} | {} | {}", db.message(), db.detail().unwrap_or(""), db.hint().unwrap_or("")))
+            (
+                db.code().code().to_owned(),
+                format!("{} | {} | {}", db.message(), db.detail().unwrap_or(""), db.hint().unwrap_or("")),
+            )
         }
     }
 }

@@ -10,7 +10,12 @@ use crate::harness::Server;
 /// One request on a connection of its own: status and body.
 fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(address).unwrap();
-    write!(socket, "{method} {path} HTTP/1.1\r\nhost: tarn\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    write!(
+        socket,
+        "{method} {path} HTTP/1.1\r\nhost: tarn\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -41,7 +46,9 @@ async fn sql_as_json() {
 async fn probes_and_metrics() {
     let server = Server::start().await;
     let address = server.running.http.unwrap();
-    let get = async |path: &'static str| tokio::task::spawn_blocking(move || request(address, "GET", path, "")).await.unwrap();
+    let get = async |path: &'static str| {
+        tokio::task::spawn_blocking(move || request(address, "GET", path, "")).await.unwrap()
+    };
     assert_eq!(get("/livez").await.0, 200);
     assert_eq!(get("/readyz").await.0, 200);
     assert_eq!(get("/nowhere").await.0, 404);

@@ -17,7 +17,11 @@ async fn one_table_before_and_after_every_move() {
             assert_eq!(counted, [["new", "100"], ["old", "890"]], "{when}, {path}");
             assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "990", "{when}, {path}");
             assert_eq!(cell(&client, "SELECT v FROM t WHERE a = 7 AND b = 107").await, "new", "{when}, {path}");
-            assert_eq!(rows(&client, "SELECT b FROM t WHERE a = 7 AND b BETWEEN 100 AND 210 ORDER BY b").await, [["107"], ["157"], ["207"]], "{when}, {path}");
+            assert_eq!(
+                rows(&client, "SELECT b FROM t WHERE a = 7 AND b BETWEEN 100 AND 210 ORDER BY b").await,
+                [["107"], ["157"], ["207"]],
+                "{when}, {path}"
+            );
             assert!(rows(&client, "SELECT v FROM t WHERE a = 1 AND b = 901").await.is_empty(), "{when}, {path}");
         }
         client.batch_execute("SET tarn.access_path = 'auto'").await.unwrap();

@@ -8,6 +8,7 @@ mod errors;
 mod harness;
 mod http;
 mod lake;
+mod model;
 mod prepared;
 mod restart;
 mod slt;

@@ -9,7 +9,10 @@ use crate::harness::{Server, cell, failure, rows};
 async fn statements_know_their_parameters_and_columns() {
     let server = Server::start().await;
     let client = server.client().await;
-    client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, n numeric(10,2), u uuid, at timestamptz)").await.unwrap();
+    client
+        .batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, n numeric(10,2), u uuid, at timestamptz)")
+        .await
+        .unwrap();
     let cases: [(&str, &[Type], usize); 6] = [
         ("SELECT * FROM t WHERE k = $1", &[Type::INT8], 4),
         ("SELECT u FROM t WHERE at > $1 AND u = $2", &[Type::TIMESTAMPTZ, Type::UUID], 1),
@@ -59,7 +62,10 @@ async fn one_statement_runs_many_times_and_survives_a_new_table() {
 async fn portals_are_fetched_in_portions() {
     let server = Server::start().await;
     let mut client = server.client().await;
-    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT * FROM generate_series(1, 1000)").await.unwrap();
+    client
+        .batch_execute("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT * FROM generate_series(1, 1000)")
+        .await
+        .unwrap();
     let transaction = client.transaction().await.unwrap();
     let portal = transaction.bind("SELECT k FROM t ORDER BY k", &[]).await.unwrap();
     let mut seen = Vec::new();

@@ -8,7 +8,10 @@ async fn everything_is_back_after_a_stop() {
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int) WITH (tablets = 2); CREATE TABLE gone (k int PRIMARY KEY); DROP TABLE gone").await.unwrap();
     client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 100)").await.unwrap();
-    client.batch_execute("DELIVER TABLE t; UPDATE t SET v = 2 WHERE k <= 10; DELETE FROM t WHERE k > 90").await.unwrap();
+    client
+        .batch_execute("DELIVER TABLE t; UPDATE t SET v = 2 WHERE k <= 10; DELETE FROM t WHERE k > 90")
+        .await
+        .unwrap();
     let server = server.restart().await;
     let client = server.client().await;
     assert_eq!(rows(&client, "SELECT count(*), sum(v) FROM t").await, [["90", "100"]]);

@@ -21,7 +21,9 @@ impl AsyncDB for Database {
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Failure> {
         let messages = self.0.simple_query(sql).await.map_err(|error| {
-            let text = error.as_db_error().map(|db| format!("{}: {} {}", db.code().code(), db.message(), db.hint().unwrap_or("")));
+            let text = error
+                .as_db_error()
+                .map(|db| format!("{}: {} {}", db.code().code(), db.message(), db.hint().unwrap_or("")));
             Failure(text.unwrap_or_else(|| error.to_string()))
         })?;
         let (mut rows, mut n_columns, mut affected) = (Vec::new(), None, 0);
@@ -57,7 +59,11 @@ fn shown(cell: Option<&str>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slt");
-    let mut scripts: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "slt")).collect();
+    let mut scripts: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "slt"))
+        .collect();
     scripts.sort();
     assert!(!scripts.is_empty());
     let mut failures = Vec::new();

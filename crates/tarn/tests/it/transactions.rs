@@ -5,7 +5,10 @@ use crate::harness::{Server, cell, failure, rows};
 async fn table() -> (Server, tokio_postgres::Client) {
     let server = Server::start().await;
     let client = server.client().await;
-    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 10), (2, 20)").await.unwrap();
+    client
+        .batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 10), (2, 20)")
+        .await
+        .unwrap();
     (server, client)
 }
 
@@ -13,7 +16,13 @@ async fn table() -> (Server, tokio_postgres::Client) {
 async fn rollback_keeps_nothing_and_commit_keeps_all() {
     let (server, client) = table().await;
     let other = server.client().await;
-    for write in ["INSERT INTO t VALUES (3, 30)", "UPDATE t SET v = 0", "UPDATE t SET v = 0 WHERE k = 1", "DELETE FROM t", "DELETE FROM t WHERE k = 1"] {
+    for write in [
+        "INSERT INTO t VALUES (3, 30)",
+        "UPDATE t SET v = 0",
+        "UPDATE t SET v = 0 WHERE k = 1",
+        "DELETE FROM t",
+        "DELETE FROM t WHERE k = 1",
+    ] {
         client.batch_execute("BEGIN").await.unwrap();
         client.batch_execute(write).await.unwrap();
         assert_eq!(cell(&other, "SELECT sum(v) FROM t").await, "30", "{write} is not seen before COMMIT");
@@ -22,7 +31,10 @@ async fn rollback_keeps_nothing_and_commit_keeps_all() {
     }
     client.batch_execute("BEGIN; UPDATE t SET v = v + 1; COMMIT").await.unwrap();
     assert_eq!(rows(&client, "SELECT v FROM t ORDER BY k").await, [["11"], ["21"]]);
-    client.batch_execute("BEGIN; INSERT INTO t VALUES (3, 30); INSERT INTO t VALUES (4, 40), (3, 31); COMMIT").await.unwrap();
+    client
+        .batch_execute("BEGIN; INSERT INTO t VALUES (3, 30); INSERT INTO t VALUES (4, 40), (3, 31); COMMIT")
+        .await
+        .unwrap();
     assert_eq!(rows(&client, "SELECT v FROM t ORDER BY k").await, [["11"], ["21"], ["31"], ["40"]]);
     client.batch_execute("BEGIN; CREATE TABLE u (k int PRIMARY KEY); ROLLBACK").await.unwrap();
     assert_eq!(failure(client.batch_execute("SELECT * FROM u").await).0, "42P01");

@@ -33,7 +33,23 @@ async fn every_type_round_trips_in_binary_and_text() {
     client
         .execute(
             &insert,
-            &[&1i32, &true, &-7i16, &i32::MIN, &i64::MAX, &1.5f32, &-2.25e100f64, &"naïve ☃", &bytes, &day, &time, &stamp, &zoned, &id, &json],
+            &[
+                &1i32,
+                &true,
+                &-7i16,
+                &i32::MIN,
+                &i64::MAX,
+                &1.5f32,
+                &-2.25e100f64,
+                &"naïve ☃",
+                &bytes,
+                &day,
+                &time,
+                &stamp,
+                &zoned,
+                &id,
+                &json,
+            ],
         )
         .await
         .unwrap();
@@ -68,8 +84,21 @@ async fn every_type_round_trips_in_binary_and_text() {
     assert_eq!(
         text[0],
         [
-            "t", "-7", "-2147483648", "9223372036854775807", "1.5", "-2.25e+100", "naïve ☃", "\\x0001ff", "2024-02-29", "23:59:58.123456",
-            "2024-02-29 23:59:58.123456", "2024-02-29 23:59:58.123456+00", "12345678-9abc-def0-1234-56789abcdef0", "{\"a\":[1,null,\"ä\"]}", "∅"
+            "t",
+            "-7",
+            "-2147483648",
+            "9223372036854775807",
+            "1.5",
+            "-2.25e+100",
+            "naïve ☃",
+            "\\x0001ff",
+            "2024-02-29",
+            "23:59:58.123456",
+            "2024-02-29 23:59:58.123456",
+            "2024-02-29 23:59:58.123456+00",
+            "12345678-9abc-def0-1234-56789abcdef0",
+            "{\"a\":[1,null,\"ä\"]}",
+            "∅"
         ]
     );
     assert!(text[1].iter().all(|cell| cell == "∅"), "{:?}", text[1]);
@@ -80,9 +109,19 @@ async fn every_type_can_be_a_key_and_a_condition() {
     let server = Server::start().await;
     let client = server.client().await;
     let cases = [
-        ("smallint", "'-3'"), ("integer", "7"), ("bigint", "-9000000000"), ("double precision", "1.5"), ("numeric(10,2)", "-12.50"),
-        ("text", "'a''b'"), ("bytea", "'\\x00ff'"), ("date", "'2020-01-31'"), ("time", "'01:02:03'"), ("timestamp", "'2020-01-31 01:02:03'"),
-        ("timestamptz", "'2020-01-31 01:02:03+02'"), ("uuid", "'12345678-9abc-def0-1234-56789abcdef0'"), ("boolean", "true"),
+        ("smallint", "'-3'"),
+        ("integer", "7"),
+        ("bigint", "-9000000000"),
+        ("double precision", "1.5"),
+        ("numeric(10,2)", "-12.50"),
+        ("text", "'a''b'"),
+        ("bytea", "'\\x00ff'"),
+        ("date", "'2020-01-31'"),
+        ("time", "'01:02:03'"),
+        ("timestamp", "'2020-01-31 01:02:03'"),
+        ("timestamptz", "'2020-01-31 01:02:03+02'"),
+        ("uuid", "'12345678-9abc-def0-1234-56789abcdef0'"),
+        ("boolean", "true"),
     ];
     for (idx, (sql_type, literal)) in cases.iter().enumerate() {
         let table = format!("k{idx}");
@@ -98,7 +137,11 @@ async fn every_type_can_be_a_key_and_a_condition() {
         client.batch_execute("SET tarn.access_path = 'auto'").await.unwrap();
         let updated = client.execute(&format!("UPDATE {table} SET v = 2 WHERE k = {literal}"), &[]).await.unwrap();
         assert_eq!(updated, 1, "{sql_type}");
-        assert_eq!(client.execute(&format!("DELETE FROM {table} WHERE k = {literal}"), &[]).await.unwrap(), 1, "{sql_type}");
+        assert_eq!(
+            client.execute(&format!("DELETE FROM {table} WHERE k = {literal}"), &[]).await.unwrap(),
+            1,
+            "{sql_type}"
+        );
         assert_eq!(rows(&client, &format!("SELECT count(*) FROM {table}")).await, [["0"]], "{sql_type}");
     }
 }
