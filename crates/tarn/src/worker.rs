@@ -30,7 +30,7 @@ const MAX_DELIVERIES: usize = 3;
 const RETENTION_STEPS: i64 = 256;
 
 /// Objects no version names are removed when they are older than this: longer than any delivery takes.
-const ORPHAN_GRACE_MS: u64 = 24 * 3_600_000;
+const ORPHAN_GRACE_MS: u64 = 3_600_000;
 
 /// Maintenance rounds between two searches for such objects.
 const ORPHAN_ROUNDS: u64 = 16;
@@ -257,7 +257,8 @@ impl Worker {
         .await
     }
 
-    /// Rarely: forgets lake versions nobody may ask for any more, and removes objects no version names.
+    /// Rarely: forgets lake versions nobody may ask for any more, tombstones of keys the lake has forgotten, and objects no
+    /// version names.
     async fn maintain(&mut self) -> Result<()> {
         let now_ms = self.parts.clock.now_ms();
         let kept_ms = self.parts.settings.versions_kept_ms as i64;
@@ -267,6 +268,11 @@ impl Worker {
         self.maintained_ms = now_ms;
         let (installed, _) = self.handle.table.installed();
         self.parts.lake.expire(self.handle.schema().id, kept_ms as u64, installed).await?;
+        let options = &self.handle.schema().options;
+        if options.hot_retention_ms.is_none() && !options.append_only {
+            let table = Arc::clone(&self.handle.table);
+            blocking(move || Ok(table.remove_tombstones(EVICT_BUDGET)?)).await?;
+        }
         self.n_maintained += 1;
         if self.n_maintained % ORPHAN_ROUNDS == 0 {
             self.parts.lake.remove_orphans(self.handle.schema(), ORPHAN_GRACE_MS).await?;
