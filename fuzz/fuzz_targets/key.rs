@@ -2,12 +2,27 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, decode_key, encode_key};
+use tarn_types::{
+    Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, decode_key, encode_key,
+};
 
 fuzz_target!(|input: (bool, &[u8])| {
     let (descending, bytes) = input;
-    let types = [DataType::Text, DataType::Int64, DataType::Float64, DataType::Bytes, DataType::Decimal { precision: 38, scale: 4 }, DataType::Uuid];
-    let column = |(id, data_type)| Column { id: ColumnId(id), name: format!("c{id}"), data_type, nullable: false, default: None };
+    let types = [
+        DataType::Text,
+        DataType::Int64,
+        DataType::Float64,
+        DataType::Bytes,
+        DataType::Decimal { precision: 38, scale: 4 },
+        DataType::Uuid,
+    ];
+    let column = |(id, data_type)| Column {
+        id: ColumnId(id),
+        name: format!("c{id}"),
+        data_type,
+        nullable: false,
+        default: None,
+    };
     let schema = TableSchema {
         id: TableId(1),
         name: "t".into(),

@@ -57,7 +57,7 @@ def main():
         ("Genf,10,1.00,,,,,\nGenf,eleven,1.00,,,,,\n", "line 3, column id: 'eleven' is not a bigint"),
         ("Genf,10,1.00\n", "line 2: 3 columns, want 8"),
         ("Genf,10,1.00,someday,,,,\n", "line 2, column at: 'someday' is not a timestamptz"),
-        (",10,1.00,,,,,\n", "line 2, column city"),
+        ("Genf,,1.00,,,,,\n", "line 2, column id: is empty, but the column is NOT NULL"),
     ]:
         bad = write("bad.csv", header + text)
         _, told = tarn("load", bad, "--table", "trips", fails=True)
@@ -74,7 +74,7 @@ def main():
     expect([row["id"] for row in rows], [1, 2, 3])
     expect(rows[1]["note"], None)
     (FOLDER / "out.parquet").write_bytes(tarn("sql", "-c", query, "--output", "parquet")[0])
-    out = duckdb.sql(f"SELECT id, fare::VARCHAR, epoch(at) FROM '{FOLDER}/out.parquet' ORDER BY id").fetchall()
+    out = duckdb.sql(f"SELECT id, fare::VARCHAR FROM '{FOLDER}/out.parquet' ORDER BY id").fetchall()
     expect(out[0][:2], (1, "12.50"))
     table = tarn("sql", "-c", query)[0].decode()
     assert "12.50" in table and "(3 rows)" in table, table

@@ -125,7 +125,7 @@ def errors(connection):
 
 def cancel(connection):
     # Canceled at once and again until it takes effect: no time is assumed.
-    sql = "SELECT count(*) FROM copied a, copied b, copied c WHERE a.id + b.id + c.id < 0"
+    sql = "SELECT sum(a.id + b.id + c.id) FROM copied a JOIN copied b ON a.id % 2 = b.id % 2 JOIN copied c ON b.id % 2 = c.id % 2"
     done = threading.Event()
 
     def keep_cancelling():

@@ -19,7 +19,11 @@ use crate::server::Server;
 const QUERIES: [(&str, &str, bool); 7] = [
     ("count", "SELECT count(*) FROM lineitem", false),
     ("partition_lookup", "SELECT * FROM lineitem WHERE l_orderkey = 1", false),
-    ("nonkey", "SELECT * FROM lineitem WHERE l_shipdate >= DATE '1996-01-01' AND l_shipdate < DATE '1996-02-01' AND l_discount < 0.03 AND l_quantity < 4", true),
+    (
+        "nonkey",
+        "SELECT * FROM lineitem WHERE l_shipdate >= DATE '1996-01-01' AND l_shipdate < DATE '1996-02-01' AND l_discount < 0.03 AND l_quantity < 4",
+        true,
+    ),
     ("projection", "SELECT l_orderkey FROM lineitem ORDER BY l_orderkey LIMIT 1", true),
     ("fullrow", "SELECT * FROM lineitem ORDER BY l_orderkey LIMIT 1", true),
     ("q1", Q1, true),
@@ -53,7 +57,7 @@ pub async fn run(common: &Common) -> Result<Report> {
     server.execute(CREATE_TABLE).await?;
     report.figure("load_rows_per_s", "rows/s", vec![load(&server, &data).await?]);
     report.figure("server_peak_rss_mb", "MiB", vec![server.peak_rss_mb()?]);
-    report.figure("disk_fdatasync_ms", "ms", fdatasync_ms(scratch.path(), 200)?);
+    report.figure("disk_fdatasync_ms", "ms", fdatasync_ms(scratch.path(), common.runs)?);
     key_lookups(&server, common.runs, &mut report).await?;
 
     server.execute("CALL tarn.deliver('lineitem')").await?;
@@ -106,14 +110,23 @@ async fn lake_files(server: &Server) -> Result<Vec<PathBuf>> {
     let dead = server.rows("SELECT coalesce(sum(dead_rows), 0) FROM tarn.files WHERE table_name = 'lineitem'").await?;
     ensure!(dead[0][0] == "0", "{} dead rows in the lake before the comparison", dead[0][0]);
     let paths = server.rows("SELECT path FROM tarn.files WHERE table_name = 'lineitem' ORDER BY path").await?;
-    let files: Vec<PathBuf> = paths.iter().map(|row| server.data_dir.join("lake").join(row[0].trim_start_matches('/'))).collect();
+    let files: Vec<PathBuf> =
+        paths.iter().map(|row| server.data_dir.join("lake").join(row[0].trim_start_matches('/'))).collect();
     let missing = files.iter().find(|file| !file.exists());
     ensure!(missing.is_none(), "{missing:?} is not there");
     ensure!(!files.is_empty(), "nothing was delivered");
     Ok(files)
 }
 
-async fn compare(server: &Server, duckdb: &mut DuckDb, name: &str, sql: &str, on_lake: bool, runs: usize, report: &mut Report) -> Result<()> {
+async fn compare(
+    server: &Server,
+    duckdb: &mut DuckDb,
+    name: &str,
+    sql: &str,
+    on_lake: bool,
+    runs: usize,
+    report: &mut Report,
+) -> Result<()> {
     set_path(server, if on_lake { "lake" } else { "auto" }).await?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for run in 0..=runs {

@@ -46,9 +46,11 @@ impl DuckDb {
         let mut child = command.spawn().with_context(|| format!("start {}", python.display()))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { bail!("no pipe to Python") };
         let mut duckdb = DuckDb { child, input, output: BufReader::new(output), version: String::new() };
-        let hello = duckdb.answer().context("import duckdb (make setup-tests installs it; --python names the Python)")?;
+        let hello =
+            duckdb.answer().context("import duckdb (make setup-tests installs it; --python names the Python)")?;
         duckdb.version = hello.version.unwrap_or_default();
-        let list: Vec<String> = files.iter().map(|file| format!("'{}'", file.display().to_string().replace('\'', "''"))).collect();
+        let list: Vec<String> =
+            files.iter().map(|file| format!("'{}'", file.display().to_string().replace('\'', "''"))).collect();
         duckdb.time(&format!("CREATE VIEW lineitem AS SELECT * FROM read_parquet([{}])", list.join(", ")))?;
         Ok(duckdb)
     }

@@ -36,7 +36,7 @@ pub async fn run(common: &Common) -> Result<Report> {
     report.figure("load_rows_per_s", "rows/s", rates);
     report.figure("server_peak_rss_mb", "MiB", peaks);
     report.figure("deliver_rest_s", "s", delivered);
-    report.figure("disk_fdatasync_ms", "ms", fdatasync_ms(scratch.path(), 200)?);
+    report.figure("disk_fdatasync_ms", "ms", fdatasync_ms(scratch.path(), common.runs)?);
     Ok(report)
 }
 

@@ -57,10 +57,21 @@ impl Report {
             writeln!(out)?;
             return Ok(());
         }
-        writeln!(out, "{} on {} ({} cores, {} MB), commit {}", self.bench, self.machine.cpu, self.machine.cores, self.machine.memory_mb, self.machine.commit)?;
+        writeln!(
+            out,
+            "{} on {} ({} cores, {} MB), commit {}",
+            self.bench, self.machine.cpu, self.machine.cores, self.machine.memory_mb, self.machine.commit
+        )?;
         for (name, figure) in &self.figures {
-            let (low, high) = figure.runs.iter().fold((f64::MAX, f64::MIN), |(low, high), run| (low.min(*run), high.max(*run)));
-            writeln!(out, "{name:<28} {:>14.3} {:<8} {low:.3} … {high:.3}, {} runs", figure.value, figure.unit, figure.runs.len())?;
+            let (low, high) =
+                figure.runs.iter().fold((f64::MAX, f64::MIN), |(low, high), run| (low.min(*run), high.max(*run)));
+            writeln!(
+                out,
+                "{name:<28} {:>14.3} {:<8} {low:.3} … {high:.3}, {} runs",
+                figure.value,
+                figure.unit,
+                figure.runs.len()
+            )?;
         }
         Ok(())
     }
@@ -75,13 +86,15 @@ impl Machine {
         };
         let memory_kb = first("/proc/meminfo", "MemTotal");
         let output = |program: &str, arguments: &[&str]| {
-            let output = std::process::Command::new(program).args(arguments).stderr(std::process::Stdio::null()).output();
+            let output =
+                std::process::Command::new(program).args(arguments).stderr(std::process::Stdio::null()).output();
             output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
         };
         Machine {
             cpu: first("/proc/cpuinfo", "model name"),
             cores: std::thread::available_parallelism().map_or(1, Into::into),
-            memory_mb: memory_kb.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok()).unwrap_or_default() / 1024,
+            memory_mb: memory_kb.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok()).unwrap_or_default()
+                / 1024,
             system: output("uname", &["-sr"]),
             commit: output("git", &["describe", "--always", "--dirty"]),
         }
@@ -105,17 +118,21 @@ pub fn ms_since(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 
-/// The disk alone: milliseconds of one append of 4 KiB with fdatasync, to see what a commit cannot beat.
-pub fn fdatasync_ms(folder: &Path, n: usize) -> Result<Vec<f64>> {
+/// The disk alone: milliseconds of one append of 4 KiB with fdatasync, to see what a commit cannot beat. Each run is a median.
+pub fn fdatasync_ms(folder: &Path, runs: usize) -> Result<Vec<f64>> {
     let mut file = fs::File::create(folder.join("fdatasync"))?;
-    let mut runs = Vec::with_capacity(n);
-    for _ in 0..n {
-        let started = Instant::now();
-        file.write_all(&[7; 4096])?;
-        file.sync_data()?;
-        runs.push(ms_since(started));
+    let mut medians = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        let mut syncs = Vec::new();
+        for _ in 0..50 {
+            let started = Instant::now();
+            file.write_all(&[7; 4096])?;
+            file.sync_data()?;
+            syncs.push(ms_since(started));
+        }
+        medians.push(median(&syncs));
     }
-    Ok(runs)
+    Ok(medians)
 }
 
 #[cfg(test)]

@@ -36,16 +36,28 @@ impl Server {
         std::fs::create_dir_all(data_dir)?;
         let log = File::create(data_dir.join("server.log"))?;
         let mut command = Command::new(&program);
-        command.args(["serve", "--stop-when-stdin-closes", "--pg-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir"]);
+        command.args([
+            "serve",
+            "--stop-when-stdin-closes",
+            "--pg-listen",
+            "127.0.0.1:0",
+            "--http-listen",
+            "127.0.0.1:0",
+            "--data-dir",
+        ]);
         command.arg(data_dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
         let stdout = child.stdout.take().context("the server's stdout")?;
         let port = BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line));
         let Some(port) = port else {
             let _ = child.kill();
-            bail!("the server did not start:\n{}", std::fs::read_to_string(data_dir.join("server.log")).unwrap_or_default())
+            bail!(
+                "the server did not start:\n{}",
+                std::fs::read_to_string(data_dir.join("server.log")).unwrap_or_default()
+            )
         };
-        let (client, connection) = tokio_postgres::connect(&format!("host=127.0.0.1 port={port} user=tarn dbname=tarn"), NoTls).await?;
+        let (client, connection) =
+            tokio_postgres::connect(&format!("host=127.0.0.1 port={port} user=tarn dbname=tarn"), NoTls).await?;
         tokio::spawn(connection);
         Ok(Server { child, client, data_dir: data_dir.to_owned() })
     }
@@ -54,7 +66,9 @@ impl Server {
     pub async fn rows(&self, sql: &str) -> Result<Vec<Vec<String>>> {
         let messages = self.client.simple_query(sql).await.with_context(|| sql.to_owned())?;
         let rows = messages.iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|idx| row.get(idx).unwrap_or_default().to_owned()).collect()),
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|idx| row.get(idx).unwrap_or_default().to_owned()).collect())
+            }
             _ => None,
         });
         Ok(rows.collect())
@@ -72,7 +86,12 @@ impl Server {
     }
 
     /// Sends batches through COPY; returns the rows that the server acknowledged.
-    pub async fn copy(&self, table: &str, schema: &SchemaRef, batches: impl Iterator<Item = Result<RecordBatch>>) -> Result<u64> {
+    pub async fn copy(
+        &self,
+        table: &str,
+        schema: &SchemaRef,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<u64> {
         let mut batches = batches.peekable();
         let mut acknowledged = 0;
         while batches.peek().is_some() {
@@ -80,7 +99,9 @@ impl Server {
             let mut sink = Box::pin(sink);
             let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
             let mut sent = 0;
-            while sent < STATEMENT_ROWS && let Some(batch) = batches.next() {
+            while sent < STATEMENT_ROWS
+                && let Some(batch) = batches.next()
+            {
                 let batch = batch?;
                 sent += batch.num_rows();
                 writer.write(&batch)?;

@@ -41,7 +41,8 @@ const PATIENCE_ACKS: i64 = 4_000;
 fn nothing_acknowledged_is_lost_and_nothing_is_delivered_twice() -> Result<()> {
     let seed = std::env::var("TARN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
     eprintln!("TARN_SEED={seed}");
-    let soak = std::env::var("TARN_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+    let soak =
+        std::env::var("TARN_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(rounds(seed, soak)).with_context(|| format!("TARN_SEED={seed}"))
 }
@@ -83,7 +84,14 @@ enum End {
     Acks(i64),
 }
 
-async fn live_and_die(folder: &Path, models: Vec<Model>, end: End, round: u64, random: &mut StdRng, n_deaths: &mut u64) -> Result<Vec<Model>> {
+async fn live_and_die(
+    folder: &Path,
+    models: Vec<Model>,
+    end: End,
+    round: u64,
+    random: &mut StdRng,
+    n_deaths: &mut u64,
+) -> Result<Vec<Model>> {
     let (place, patience) = match end {
         End::Failpoint(place) => (Some(place), PATIENCE_ACKS),
         End::Acks(acks) => (None, acks),
@@ -110,17 +118,26 @@ async fn live_and_die(folder: &Path, models: Vec<Model>, end: End, round: u64, r
 async fn create_tables(client: &Client) -> Result<()> {
     let options = "tablets = 2, delivery = '30 ms'";
     client
-        .batch_execute(&format!("CREATE TABLE t (id bigint NOT NULL, n bigint NOT NULL, note text, PRIMARY KEY (id)) WITH ({options})"))
+        .batch_execute(&format!(
+            "CREATE TABLE t (id bigint NOT NULL, n bigint NOT NULL, note text, PRIMARY KEY (id)) WITH ({options})"
+        ))
         .await?;
     client
-        .batch_execute(&format!("CREATE TABLE events (id bigint NOT NULL, n bigint, PRIMARY KEY (id)) WITH ({options}, append_only = true)"))
+        .batch_execute(&format!(
+            "CREATE TABLE events (id bigint NOT NULL, n bigint, PRIMARY KEY (id)) WITH ({options}, append_only = true)"
+        ))
         .await?;
     Ok(())
 }
 
 /// Every writer works until its connection breaks; the one that takes the last of `patience` kills the server.
 /// Says whether the server died by itself.
-async fn write_until_death(server: Server, models: Vec<Model>, patience: i64, random: &mut StdRng) -> Result<(Vec<Model>, bool)> {
+async fn write_until_death(
+    server: Server,
+    models: Vec<Model>,
+    patience: i64,
+    random: &mut StdRng,
+) -> Result<(Vec<Model>, bool)> {
     let server = Arc::new(server);
     let left = Arc::new(AtomicI64::new(patience));
     let mut writers = Vec::new();
@@ -150,7 +167,9 @@ async fn write_until_death(server: Server, models: Vec<Model>, patience: i64, ra
 }
 
 fn server_is_gone(error: &anyhow::Error, client: &Client) -> bool {
-    let server_spoke = error.chain().any(|cause| cause.downcast_ref::<tokio_postgres::Error>().is_some_and(|e| e.as_db_error().is_some()));
+    let server_spoke = error
+        .chain()
+        .any(|cause| cause.downcast_ref::<tokio_postgres::Error>().is_some_and(|e| e.as_db_error().is_some()));
     let is_protocol = error.chain().any(|cause| cause.is::<tokio_postgres::Error>());
     is_protocol && !server_spoke || client.is_closed()
 }
@@ -221,7 +240,10 @@ async fn check_events(client: &Client, models: &mut [Model]) -> Result<()> {
         let id: i64 = row.get(0);
         ensure!(found.insert(id), "event {id} is there twice");
     }
-    ensure!(one(client, "SELECT count(*) FROM events").await? == found.len() as i64, "count(*) of events differs from its rows");
+    ensure!(
+        one(client, "SELECT count(*) FROM events").await? == found.len() as i64,
+        "count(*) of events differs from its rows"
+    );
     for model in models.iter_mut() {
         for id in std::mem::take(&mut model.doubtful_events) {
             if found.contains(&id) {
@@ -282,17 +304,20 @@ impl Model {
                 (format!("INSERT INTO t VALUES ({id}, {n}, 'note {n}')"), vec![(id, Some(row))], 1)
             }
             3 => {
-                let ids: BTreeSet<i64> = (0..5).map(|_| self.writer * N_KEYS + random.random_range(0..N_KEYS)).collect();
+                let ids: BTreeSet<i64> =
+                    (0..5).map(|_| self.writer * N_KEYS + random.random_range(0..N_KEYS)).collect();
                 let values: Vec<String> = ids.iter().map(|id| format!("({id}, {n}, NULL)")).collect();
                 let effect: Vec<_> = ids.iter().map(|id| (*id, Some(Row { n, note: None }))).collect();
                 (format!("INSERT INTO t VALUES {}", values.join(", ")), effect, ids.len() as u64)
             }
             4 | 5 => {
-                let effect = existing.iter().map(|row| (id, Some(Row { n: row.n + 1, note: row.note.clone() }))).collect();
+                let effect =
+                    existing.iter().map(|row| (id, Some(Row { n: row.n + 1, note: row.note.clone() }))).collect();
                 (format!("UPDATE t SET n = n + 1 WHERE id = {id}"), effect, u64::from(existing.is_some()))
             }
             6 => {
-                let effect = existing.iter().map(|row| (id, Some(Row { n: row.n, note: Some(format!("set {n}")) }))).collect();
+                let effect =
+                    existing.iter().map(|row| (id, Some(Row { n: row.n, note: Some(format!("set {n}")) }))).collect();
                 (format!("UPDATE t SET note = 'set {n}' WHERE id = {id}"), effect, u64::from(existing.is_some()))
             }
             7 => (format!("DELETE FROM t WHERE id = {id}"), vec![(id, None)], u64::from(existing.is_some())),
@@ -351,7 +376,8 @@ impl Model {
 
 async fn affected(client: &Client, sql: &str) -> Result<u64> {
     let messages = client.simple_query(sql).await.with_context(|| sql.to_owned())?;
-    let rows = messages.iter().map(|message| if let SimpleQueryMessage::CommandComplete(rows) = message { *rows } else { 0 });
+    let rows =
+        messages.iter().map(|message| if let SimpleQueryMessage::CommandComplete(rows) = message { *rows } else { 0 });
     Ok(rows.sum())
 }
 
@@ -367,13 +393,25 @@ impl Server {
         let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log"))?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
         command.arg("serve").arg("--stop-when-stdin-closes").arg("--data-dir").arg(folder.join("data"));
-        command.args(["--pg-listen", "127.0.0.1:0", "--http-listen", "", "--background-interval-ms", "10", "--log-segment-bytes", "1MiB"]);
+        command.args([
+            "--pg-listen",
+            "127.0.0.1:0",
+            "--http-listen",
+            "",
+            "--background-interval-ms",
+            "10",
+            "--log-segment-bytes",
+            "1MiB",
+        ]);
         if let Some(place) = abort_at {
             command.env("TARN_ABORT_AT", place);
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
         let stdout = child.stdout.take().context("stdout of the server")?;
-        let ready = tokio::task::spawn_blocking(move || BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line))).await?;
+        let ready = tokio::task::spawn_blocking(move || {
+            BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line))
+        })
+        .await?;
         let server = Server { child: parking_lot::Mutex::new(child), port: ready.unwrap_or_default() };
         if ready.is_none() {
             server.wait();
@@ -383,7 +421,8 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<Client> {
-        let (client, connection) = tokio_postgres::connect(&format!("host=127.0.0.1 port={} user=tarn dbname=tarn", self.port), NoTls).await?;
+        let (client, connection) =
+            tokio_postgres::connect(&format!("host=127.0.0.1 port={} user=tarn dbname=tarn", self.port), NoTls).await?;
         tokio::spawn(connection);
         Ok(client)
     }

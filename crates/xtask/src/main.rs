@@ -31,7 +31,8 @@ fn tidy(root: &Path) -> anyhow::Result<Vec<Complaint>> {
 
 /// The repository: two floors above this crate.
 fn root() -> PathBuf {
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_else(|| PathBuf::from("crates/xtask"));
+    let here =
+        std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_else(|| PathBuf::from("crates/xtask"));
     here.ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }
 

@@ -40,8 +40,11 @@ fn table(page: &str, heading: &str) -> anyhow::Result<Graph> {
     let mut rows = Graph::new();
     for line in section.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let (Some(name), Some(list)) = (cells.get(1), cells.get(2)) else { bail!("ARCHITECTURE.md: not a row: {line}") };
-        let names = list.split(',').map(|n| n.trim().trim_matches('`').to_string()).filter(|n| !n.is_empty() && n != "–");
+        let (Some(name), Some(list)) = (cells.get(1), cells.get(2)) else {
+            bail!("ARCHITECTURE.md: not a row: {line}")
+        };
+        let names =
+            list.split(',').map(|n| n.trim().trim_matches('`').to_string()).filter(|n| !n.is_empty() && n != "–");
         rows.insert(name.trim_matches('`').to_string(), names.collect());
     }
     if rows.is_empty() {
@@ -58,11 +61,14 @@ fn compare(rooms: &Graph, heavy: &Graph, graph: &Graph) -> Vec<Complaint> {
             continue;
         };
         for dependency in dependencies.iter().filter(|d| graph.contains_key(*d) && !allowed.contains(*d)) {
-            complaints.push(format!("{name}: names {dependency}, which its room must not know (ARCHITECTURE.md, Rooms)"));
+            complaints
+                .push(format!("{name}: names {dependency}, which its room must not know (ARCHITECTURE.md, Rooms)"));
         }
         for dependency in dependencies {
             if heavy.get(dependency).is_some_and(|owners| !owners.contains(name)) {
-                complaints.push(format!("{name}: names {dependency}, which has another room (ARCHITECTURE.md, Heavy dependencies)"));
+                complaints.push(format!(
+                    "{name}: names {dependency}, which has another room (ARCHITECTURE.md, Heavy dependencies)"
+                ));
             }
         }
     }

@@ -106,7 +106,9 @@ fn check_formats(root: &Path, sources: &str) -> anyhow::Result<Vec<Complaint>> {
         let tail = &sources[at + start.len()..];
         let Some(end) = tail.find(".md") else { continue };
         let name = &tail[..end];
-        if name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) && !folder.join(format!("{name}.md")).exists() {
+        if name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+            && !folder.join(format!("{name}.md")).exists()
+        {
             complaints.push(format!("docs/formats/{name}.md: a source names it, but it does not exist"));
         }
     }
@@ -147,7 +149,9 @@ mod tests {
 
     #[test]
     fn comments_and_longer_words_do_not_count() {
-        assert!(check_file("crates/tarn-rows/src/a.rs", "//! x\n// never println!\nlet my_thread_rng = 1;\n").is_empty());
+        assert!(
+            check_file("crates/tarn-rows/src/a.rs", "//! x\n// never println!\nlet my_thread_rng = 1;\n").is_empty()
+        );
     }
 
     #[test]

@@ -57,7 +57,10 @@ fn check_log(dir: &Path) -> Result<()> {
         grouped(report.bytes_read)
     );
     if let Some((path, offset)) = &report.torn_tail {
-        println!("{}: ends at byte {offset} in a write that was never acknowledged; the next start cuts it off", path.display());
+        println!(
+            "{}: ends at byte {offset} in a write that was never acknowledged; the next start cuts it off",
+            path.display()
+        );
     }
     for damage in &report.damages {
         println!("{}, byte {}: {}", damage.path.display(), damage.offset, damage.what);
@@ -76,17 +79,25 @@ async fn check_metastore(dir: &Path) -> Result<()> {
     for entry in dir.read_dir()? {
         let path = entry?.path();
         if path.is_file() && path.file_name().is_some_and(|name| name != "lock") {
-            std::fs::copy(&path, copy.path().join(path.file_name().unwrap_or_default())).with_context(|| format!("read {}", path.display()))?;
+            std::fs::copy(&path, copy.path().join(path.file_name().unwrap_or_default()))
+                .with_context(|| format!("read {}", path.display()))?;
         }
     }
-    let (metastore, recovery) = Embedded::open(copy.path(), Arc::new(tarn::clock::SystemClock::default())).with_context(|| dir.display().to_string())?;
+    let (metastore, recovery) = Embedded::open(copy.path(), Arc::new(tarn::clock::SystemClock::default()))
+        .with_context(|| dir.display().to_string())?;
     println!("{}: {} records behind the checkpoint", dir.display(), grouped(recovery.records));
     if recovery.torn_bytes > 0 {
         println!("the last record ({} bytes) was never acknowledged; the next start cuts it off", recovery.torn_bytes);
     }
     for table in metastore.tables().await? {
         let version = metastore.snapshot(table.id, At::Latest).await.with_context(|| table.name.clone())?;
-        println!("{}: version {}, {} files, {} live rows", table.name, version.version, version.files.len(), grouped(version.live_rows()));
+        println!(
+            "{}: version {}, {} files, {} live rows",
+            table.name,
+            version.version,
+            version.files.len(),
+            grouped(version.live_rows())
+        );
     }
     println!("sound");
     Ok(())

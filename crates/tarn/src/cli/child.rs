@@ -22,7 +22,11 @@ impl Server {
     pub fn start(data_dir: &Path, settings: &[(&str, &str)]) -> Result<Server> {
         std::fs::create_dir_all(data_dir).with_context(|| format!("create {}", data_dir.display()))?;
         let log_path = data_dir.join("server.log");
-        let log = File::options().create(true).append(true).open(&log_path).with_context(|| format!("open {}", log_path.display()))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&log_path)
+            .with_context(|| format!("open {}", log_path.display()))?;
         let program = std::env::current_exe().context("find this program")?;
         let mut command = Command::new(program);
         command.arg("serve").arg("--stop-when-stdin-closes").arg("--data-dir").arg(data_dir);
@@ -30,7 +34,8 @@ impl Server {
         for (name, value) in settings {
             command.arg(format!("--{}", name.replace('_', "-"))).arg(value);
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().context("start tarn serve")?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().context("start tarn serve")?;
         let stdout = child.stdout.take().context("the server's stdout")?;
         let mut server = Server { child, pg_port: 0 };
         for line in BufReader::new(stdout).lines() {

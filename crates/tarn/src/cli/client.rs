@@ -86,7 +86,10 @@ impl Connection {
     /// The first column of the first row.
     pub async fn value(&self, sql: &str) -> Result<String> {
         let rows = self.rows(sql).await?;
-        rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()).with_context(|| format!("no value from: {sql}"))
+        rows.into_iter()
+            .next()
+            .and_then(|row| row.into_iter().next().flatten())
+            .with_context(|| format!("no value from: {sql}"))
     }
 
     /// Runs a statement for its effect; returns the rows that it changed.

@@ -11,7 +11,8 @@ use tarn::settings::{Layers, SETTINGS};
 use super::output::table;
 
 /// `data_dir` → `data-dir`, in the order of SETTINGS; clap keeps names for as long as the program lives.
-static FLAG_NAMES: LazyLock<Vec<String>> = LazyLock::new(|| SETTINGS.iter().map(|setting| setting.name.replace('_', "-")).collect());
+static FLAG_NAMES: LazyLock<Vec<String>> =
+    LazyLock::new(|| SETTINGS.iter().map(|setting| setting.name.replace('_', "-")).collect());
 
 /// The flags of every setting, made from the table of settings so that neither can lack one, and `--config`.
 #[derive(Debug, Clone, Default)]
@@ -40,9 +41,12 @@ impl FromArgMatches for SettingFlags {
 impl Args for SettingFlags {
     fn augment_args(mut command: clap::Command) -> clap::Command {
         let file = Arg::new("config").long("config").value_name("FILE").env("TARN_CONFIG");
-        command = command.arg(file.value_parser(clap::value_parser!(PathBuf)).help("TOML file of settings, weaker than TARN_* and flags"));
+        command = command.arg(
+            file.value_parser(clap::value_parser!(PathBuf)).help("TOML file of settings, weaker than TARN_* and flags"),
+        );
         for (setting, name) in SETTINGS.iter().zip(FLAG_NAMES.iter()) {
-            let default = if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
+            let default =
+                if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
             let flag = Arg::new(setting.name).long(name.as_str()).value_name("VALUE");
             command = command.arg(flag.help(format!("{}{default}", setting.doc)).help_heading("Settings"));
         }
@@ -103,13 +107,20 @@ impl Config {
         match self.output {
             Style::Table => {
                 let header = ["setting", "value", "from", "meaning"].map(str::to_owned);
-                let row = |s: &tarn::settings::Setting| [s.name.to_owned(), value(s.name), layers.origin(s.name).to_string(), s.doc.to_owned()];
+                let row = |s: &tarn::settings::Setting| {
+                    [s.name.to_owned(), value(s.name), layers.origin(s.name).to_string(), s.doc.to_owned()]
+                };
                 let rows: Vec<_> = SETTINGS.iter().map(|setting| row(setting).map(Some).to_vec()).collect();
                 writeln!(out, "{}", table(&header, &rows))?;
             }
             Style::Toml => {
                 for setting in SETTINGS {
-                    writeln!(out, "# {} (default: {})", setting.doc, if setting.default.is_empty() { "none" } else { setting.default })?;
+                    writeln!(
+                        out,
+                        "# {} (default: {})",
+                        setting.doc,
+                        if setting.default.is_empty() { "none" } else { setting.default }
+                    )?;
                     match values.get(setting.name) {
                         Some(value) => writeln!(out, "{} = {value}\n", setting.name)?,
                         None => writeln!(out, "# {} = \"\"\n", setting.name)?,
@@ -118,7 +129,8 @@ impl Config {
             }
             Style::Json => {
                 let entry = |s: &tarn::settings::Setting| {
-                    let described = serde_json::json!({"value": values.get(s.name), "from": layers.origin(s.name).to_string()});
+                    let described =
+                        serde_json::json!({"value": values.get(s.name), "from": layers.origin(s.name).to_string()});
                     (s.name.to_owned(), described)
                 };
                 let object: serde_json::Map<_, _> = SETTINGS.iter().map(entry).collect();

@@ -91,9 +91,10 @@ impl Load {
         let delimiter = u8::try_from(self.delimiter).context("--delimiter takes one ASCII character")?;
         let mut sources = Vec::new();
         for path in &self.files {
-            let kind = self.format.or_else(|| kind_of(path)).with_context(|| {
-                format!("{}: what is it? say --format csv, ndjson or parquet", path.display())
-            })?;
+            let kind = self
+                .format
+                .or_else(|| kind_of(path))
+                .with_context(|| format!("{}: what is it? say --format csv, ndjson or parquet", path.display()))?;
             sources.push(Source { path: path.clone(), kind, delimiter, batch_rows: self.batch_rows as usize });
         }
         runtime()?.block_on(self.load(sources))
@@ -109,11 +110,16 @@ impl Load {
         drop(connection);
 
         let started = Instant::now();
-        let bars = MultiProgress::with_draw_target(if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
+        let bars = MultiProgress::with_draw_target(if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
         let free = Arc::new(Semaphore::new(self.jobs.into()));
         let mut jobs = JoinSet::new();
         for source in sources {
-            let (target, table, schema, bars, free) = (self.target.clone(), self.table.clone(), schema.clone(), bars.clone(), free.clone());
+            let (target, table, schema, bars, free) =
+                (self.target.clone(), self.table.clone(), schema.clone(), bars.clone(), free.clone());
             jobs.spawn(async move {
                 let _permit = free.acquire_owned().await?;
                 let connection = target.connect().await?;
@@ -125,7 +131,11 @@ impl Load {
             total += rows.context("a load ended unexpectedly")??;
         }
         let seconds = started.elapsed().as_secs_f64();
-        eprintln!("loaded {} rows in {seconds:.1} s ({} rows/s)", grouped(total), grouped((total as f64 / seconds.max(1e-9)) as u64));
+        eprintln!(
+            "loaded {} rows in {seconds:.1} s ({} rows/s)",
+            grouped(total),
+            grouped((total as f64 / seconds.max(1e-9)) as u64)
+        );
         Ok(())
     }
 
@@ -137,7 +147,8 @@ impl Load {
             columns.push(format!("{} {}{not_null}", quoted(field.name()), sql_name(field.data_type())));
         }
         let key: Vec<String> = self.key.iter().map(|name| quoted(name)).collect();
-        let sql = format!("CREATE TABLE {} ({}, PRIMARY KEY ({}))", quoted(&self.table), columns.join(", "), key.join(", "));
+        let sql =
+            format!("CREATE TABLE {} ({}, PRIMARY KEY ({}))", quoted(&self.table), columns.join(", "), key.join(", "));
         eprintln!("{sql}");
         connection.execute(&sql).await.map(drop)
     }
@@ -153,7 +164,13 @@ fn kind_of(path: &Path) -> Option<Kind> {
 }
 
 /// Parses on a thread of its own while this task sends. Returns the acknowledged rows.
-async fn load_file(connection: &Connection, table: &str, source: Source, schema: SchemaRef, bars: &MultiProgress) -> Result<u64> {
+async fn load_file(
+    connection: &Connection,
+    table: &str,
+    source: Source,
+    schema: SchemaRef,
+    bars: &MultiProgress,
+) -> Result<u64> {
     let bar = bars.add(source.bar()?);
     let (batches, mut parsed) = mpsc::channel::<Parsed>(4);
     let name = source.name();
@@ -167,7 +184,11 @@ async fn load_file(connection: &Connection, table: &str, source: Source, schema:
         copy.send(&batch).await.with_context(|| rows_of(&name, copy.n_acknowledged()))?;
         sent_rows += batch.num_rows() as u64;
         bar.set_position(progress);
-        bar.set_message(format!("{} rows, {} rows/s", grouped(sent_rows), grouped((sent_rows as f64 / bar.elapsed().as_secs_f64().max(1e-9)) as u64)));
+        bar.set_message(format!(
+            "{} rows, {} rows/s",
+            grouped(sent_rows),
+            grouped((sent_rows as f64 / bar.elapsed().as_secs_f64().max(1e-9)) as u64)
+        ));
     }
     let outcome = parser.await.context("the parser ended unexpectedly")?;
     let acknowledged = match copy {
@@ -178,7 +199,9 @@ async fn load_file(connection: &Connection, table: &str, source: Source, schema:
         None => 0,
     };
     bar.finish();
-    outcome.with_context(|| format!("{} rows before it are stored; correct the line and load again", grouped(acknowledged)))?;
+    outcome.with_context(|| {
+        format!("{} rows before it are stored; correct the line and load again", grouped(acknowledged))
+    })?;
     Ok(acknowledged)
 }
 
@@ -206,12 +229,19 @@ impl Source {
     fn bar(&self) -> Result<ProgressBar> {
         let length = match self.kind {
             _ if self.path.as_os_str() == "-" => None,
-            Kind::Parquet => Some(ParquetRecordBatchReaderBuilder::try_new(self.open_file()?)?.metadata().file_metadata().num_rows() as u64),
+            Kind::Parquet => {
+                Some(ParquetRecordBatchReaderBuilder::try_new(self.open_file()?)?.metadata().file_metadata().num_rows()
+                    as u64)
+            }
             _ => Some(self.open_file()?.metadata()?.len()),
         };
         let name = self.path.file_name().map_or_else(|| "stdin".into(), |name| name.to_string_lossy().into_owned());
         let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-        let style = if length.is_some() { "{prefix} {bar:30} {percent:>3} % {msg} eta {eta}" } else { "{prefix} {spinner} {msg}" };
+        let style = if length.is_some() {
+            "{prefix} {bar:30} {percent:>3} % {msg} eta {eta}"
+        } else {
+            "{prefix} {spinner} {msg}"
+        };
         bar.set_style(ProgressStyle::with_template(style)?);
         bar.set_prefix(name);
         Ok(bar)
@@ -231,7 +261,8 @@ impl Source {
     /// The file's own types are sent; the server converts them safely and refuses what does not fit.
     fn parse_parquet(&self, schema: &SchemaRef, mut take: impl FnMut(RecordBatch, u64) -> Result<()>) -> Result<()> {
         let name = self.name();
-        let builder = ParquetRecordBatchReaderBuilder::try_new(self.open_file()?).with_context(|| format!("read the footer of {name}"))?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(self.open_file()?)
+            .with_context(|| format!("read the footer of {name}"))?;
         if let Some(stranger) = builder.schema().fields().iter().find(|field| schema.index_of(field.name()).is_err()) {
             bail!("{name}: column {}: the table has no such column", stranger.name());
         }
@@ -255,7 +286,9 @@ impl Source {
                 let format = arrow::csv::reader::Format::default().with_header(true).with_delimiter(self.delimiter);
                 format.infer_schema(self.open_file()?, Some(1000))?.0
             }
-            Kind::Ndjson => arrow::json::reader::infer_json_schema(std::io::BufReader::new(self.open_file()?), Some(1000))?.0,
+            Kind::Ndjson => {
+                arrow::json::reader::infer_json_schema(std::io::BufReader::new(self.open_file()?), Some(1000))?.0
+            }
         })
     }
 }

@@ -39,7 +39,9 @@ pub async fn run(connection: &Connection, sql: &str, format: Format) -> Result<u
         Format::Json if !is_query(sql) => print_text(connection, sql, format).await,
         Format::Json => print_json(connection, sql).await,
         Format::Parquet if !is_query(sql) => bail!("only the result of a query can be written as Parquet"),
-        Format::Parquet if std::io::stdout().is_terminal() => bail!("Parquet is not for a terminal: add `> file.parquet`"),
+        Format::Parquet if std::io::stdout().is_terminal() => {
+            bail!("Parquet is not for a terminal: add `> file.parquet`")
+        }
         Format::Parquet => write_parquet(connection, sql).await,
     }
 }
@@ -209,7 +211,11 @@ async fn write_parquet(connection: &Connection, sql: &str) -> Result<u64> {
 }
 
 /// Fetches the result of a query as Arrow, batch by batch; returns its schema (also of an empty result).
-pub async fn fetch(connection: &Connection, sql: &str, mut take: impl FnMut(RecordBatch) -> Result<()>) -> Result<SchemaRef> {
+pub async fn fetch(
+    connection: &Connection,
+    sql: &str,
+    mut take: impl FnMut(RecordBatch) -> Result<()>,
+) -> Result<SchemaRef> {
     let copy = format!("COPY ({}\n) TO STDOUT WITH (FORMAT arrow)", sql.trim().trim_end_matches(';'));
     let stream = connection.client.copy_out(&copy).await?;
     tokio::pin!(stream);

@@ -28,7 +28,14 @@ impl Lines {
 /// Calls `take` with each batch of up to `batch_rows` rows of a CSV file with a header line, and with the bytes read so far.
 ///
 /// Columns are matched by name; columns of the table that the header does not name are left out of the batches.
-pub fn csv(name: &str, input: impl Read, schema: &Schema, batch_rows: usize, delimiter: u8, mut take: impl FnMut(RecordBatch, u64) -> Result<()>) -> Result<()> {
+pub fn csv(
+    name: &str,
+    input: impl Read,
+    schema: &Schema,
+    batch_rows: usize,
+    delimiter: u8,
+    mut take: impl FnMut(RecordBatch, u64) -> Result<()>,
+) -> Result<()> {
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(input);
     let header = reader.headers().map_err(|error| at_line(name, 1, error))?.clone();
     let wanted = Arc::new(named_fields(header.iter().map(str::trim), schema).map_err(|error| at_line(name, 1, error))?);
@@ -37,9 +44,14 @@ pub fn csv(name: &str, input: impl Read, schema: &Schema, batch_rows: usize, del
     while reader.read_byte_record(&mut record).map_err(|error| csv_error(name, &error))? {
         let number = record.position().map_or(0, csv::Position::line);
         for ((bytes, column), field) in record.iter().zip(&mut lines.columns).zip(wanted.fields()) {
-            let text = std::str::from_utf8(bytes).map_err(|_| anyhow!("{name}, line {number}, column {}: not UTF-8", field.name()))?;
+            let text = std::str::from_utf8(bytes)
+                .map_err(|_| anyhow!("{name}, line {number}, column {}: not UTF-8", field.name()))?;
             let is_text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-            if text.is_empty() && (field.is_nullable() || !is_text) { column.append_null() } else { column.append_value(text) }
+            if text.is_empty() && (field.is_nullable() || !is_text) {
+                column.append_null()
+            } else {
+                column.append_value(text)
+            }
         }
         lines.numbers.push(number);
         if lines.numbers.len() == batch_rows {
@@ -53,7 +65,13 @@ pub fn csv(name: &str, input: impl Read, schema: &Schema, batch_rows: usize, del
 }
 
 /// The same for newline-delimited JSON: one object a line; absent fields are NULL, nested values become JSON text.
-pub fn ndjson(name: &str, input: impl Read, schema: &SchemaRef, batch_rows: usize, mut take: impl FnMut(RecordBatch, u64) -> Result<()>) -> Result<()> {
+pub fn ndjson(
+    name: &str,
+    input: impl Read,
+    schema: &SchemaRef,
+    batch_rows: usize,
+    mut take: impl FnMut(RecordBatch, u64) -> Result<()>,
+) -> Result<()> {
     let mut reader = BufReader::with_capacity(1 << 20, input);
     let mut lines = Lines::new(schema.fields().len());
     let (mut line, mut number, mut bytes_read) = (String::new(), 0, 0);
@@ -96,7 +114,8 @@ fn named_fields<'a>(header: impl Iterator<Item = &'a str>, schema: &Schema) -> R
     let mut fields = Vec::new();
     for name in header {
         let field = schema.fields().iter().find(|field| field.name().eq_ignore_ascii_case(name));
-        let field = field.with_context(|| format!("column {name}: the table has no such column; it has {}", names(schema)))?;
+        let field =
+            field.with_context(|| format!("column {name}: the table has no such column; it has {}", names(schema)))?;
         if fields.contains(field) {
             bail!("column {name} stands twice in the header");
         }
@@ -160,7 +179,10 @@ fn convert_column(text: &StringArray, field: &Field) -> Result<ArrayRef, Bad> {
         }
     };
     match (0..text.len()).find(|idx| converted.is_null(*idx) && !text.is_null(*idx)) {
-        Some(row_idx) => Err(Bad { row_idx, reason: format!("'{}' is not a {}", shortened(text.value(row_idx)), sql_name(field.data_type())) }),
+        Some(row_idx) => Err(Bad {
+            row_idx,
+            reason: format!("'{}' is not a {}", shortened(text.value(row_idx)), sql_name(field.data_type())),
+        }),
         None => Ok(converted),
     }
 }
@@ -172,7 +194,9 @@ fn bytea(text: &StringArray) -> Result<ArrayRef, Bad> {
         match value.map(|value| (value, unhex(value))) {
             None => builder.append_null(),
             Some((_, Some(bytes))) => builder.append_value(bytes),
-            Some((value, None)) => return Err(Bad { row_idx, reason: format!("'{}' is not a bytea (write \\x0aff)", shortened(value)) }),
+            Some((value, None)) => {
+                return Err(Bad { row_idx, reason: format!("'{}' is not a bytea (write \\x0aff)", shortened(value)) });
+            }
         }
     }
     Ok(Arc::new(builder.finish()))
@@ -198,14 +222,18 @@ pub fn sql_name(data_type: &DataType) -> String {
         DataType::Int64 | DataType::UInt32 | DataType::UInt64 => "bigint".into(),
         DataType::Float16 | DataType::Float32 => "real".into(),
         DataType::Float64 => "double precision".into(),
-        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) | DataType::Decimal128(precision, scale) => {
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale) => {
             format!("decimal({precision},{scale})")
         }
         DataType::Date32 | DataType::Date64 => "date".into(),
         DataType::Time32(_) | DataType::Time64(_) => "time".into(),
         DataType::Timestamp(_, None) => "timestamp".into(),
         DataType::Timestamp(_, Some(_)) => "timestamptz".into(),
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "bytea".into(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "bytea".into()
+        }
         _ => "text".into(),
     }
 }
@@ -238,7 +266,8 @@ mod tests {
 
     #[test]
     fn csv_columns_are_matched_by_name_and_typed() {
-        let batches = read_csv("fare,id,at,raw,on\n12.50,1,2026-11-01 08:00:00Z,\\x0aff,true\n,2,,,f\n1,3,,,\n").unwrap();
+        let batches =
+            read_csv("fare,id,at,raw,on\n12.50,1,2026-11-01 08:00:00Z,\\x0aff,true\n,2,,,f\n1,3,,,\n").unwrap();
         assert_eq!(batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(batches[0].column_by_name("fare").unwrap().as_primitive::<Decimal128Type>().value(0), 1250);
         assert_eq!(batches[0].column_by_name("id").unwrap().as_primitive::<Int64Type>().values(), &[1, 2]);
@@ -268,8 +297,13 @@ mod tests {
         })
         .unwrap();
         assert_eq!(rows, 2);
-        let bad = |text: &str| ndjson("f.json", text.as_bytes(), &schema(), 100, |_, _| Ok(())).unwrap_err().to_string();
-        assert!(bad("{\"id\":1}\n{\"id\":\n").starts_with("f.json, line 2, column "), "{}", bad("{\"id\":1}\n{\"id\":\n"));
+        let bad =
+            |text: &str| ndjson("f.json", text.as_bytes(), &schema(), 100, |_, _| Ok(())).unwrap_err().to_string();
+        assert!(
+            bad("{\"id\":1}\n{\"id\":\n").starts_with("f.json, line 2, column "),
+            "{}",
+            bad("{\"id\":1}\n{\"id\":\n")
+        );
         assert!(bad("{\"id\":1,\"x\":2}\n").starts_with("f.json, line 1, column x: the table has no such column"));
         assert_eq!(bad("{\"id\":true}\n"), "f.json, line 1, column id: 'true' is not a bigint");
     }

@@ -14,6 +14,9 @@ use tracing_subscriber::EnvFilter;
 
 use super::config::SettingFlags;
 
+/// Threads beside two for each core.
+const SPARE_THREADS: usize = 4;
+
 /// Run a server: Postgres wire protocol and HTTP, one data folder
 #[derive(Args)]
 #[command(after_help = "\
@@ -35,12 +38,23 @@ pub struct Serve {
 impl Serve {
     pub fn run(self) -> Result<()> {
         let settings = self.flags.layers()?.settings().clone();
-        let filter = EnvFilter::try_new(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
+        let filter =
+            EnvFilter::try_new(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .init();
         abort_at_failpoint()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+        // A join may compute for a while before it yields: there must be threads left that accept a cancel request.
+        let n_threads = 2 * std::thread::available_parallelism().map_or(1, usize::from) + SPARE_THREADS;
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(n_threads).enable_all().build().context("start the runtime")?;
         let stdin_closed = self.stop_when_stdin_closes.then(stdin_closed);
-        runtime.block_on(tarn::server::run(settings, ready, stop_asked(stdin_closed)))
+        let stopped = runtime.block_on(tarn::server::run(settings, ready, stop_asked(stdin_closed)));
+        // The node is closed. A query that is deep in a kernel must not keep the process.
+        runtime.shutdown_background();
+        stopped
     }
 }
 
@@ -53,7 +67,8 @@ fn ready(postgres: std::net::SocketAddr, http: Option<std::net::SocketAddr>) {
 
 /// Ends when the server should stop. A second signal ends the process.
 async fn stop_asked(stdin_closed: Option<oneshot::Receiver<()>>) {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return std::future::pending().await;
     };
     let stdin_closed = async move {
@@ -96,7 +111,8 @@ fn abort_at_failpoint() -> Result<()> {
     if !fail::has_failpoints() {
         anyhow::bail!("TARN_ABORT_AT is set, but this program was built without failpoints");
     }
-    let (name, count) = place.rsplit_once(':').filter(|(_, count)| count.parse::<u64>().is_ok()).unwrap_or((&place, "1"));
+    let (name, count) =
+        place.rsplit_once(':').filter(|(_, count)| count.parse::<u64>().is_ok()).unwrap_or((&place, "1"));
     let reached = std::sync::atomic::AtomicU64::new(0);
     let at: u64 = count.parse()?;
     let abort = move || {

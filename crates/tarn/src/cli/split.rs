@@ -49,7 +49,8 @@ fn token_len(rest: &str) -> usize {
 fn dollar_tag(rest: &str) -> Option<&str> {
     let end = rest[1..].find('$')? + 2;
     let name = &rest[1..end - 1];
-    let is_name = !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let is_name =
+        !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c.is_alphanumeric() || c == '_');
     is_name.then(|| &rest[..end])
 }
 

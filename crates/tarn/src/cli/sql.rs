@@ -48,7 +48,8 @@ impl Sql {
     pub fn run(self) -> Result<()> {
         let runtime = runtime()?;
         let connection = runtime.block_on(self.target.connect())?;
-        let mut session = Session { target: self.target.clone(), connection, runtime, output: self.output, timing: self.timing };
+        let mut session =
+            Session { target: self.target.clone(), connection, runtime, output: self.output, timing: self.timing };
         let script = self.script()?;
         match script {
             Some(script) => session.script(&script),
@@ -107,7 +108,8 @@ impl Session {
 
     fn statement(&mut self, sql: &str) -> Result<()> {
         let started = Instant::now();
-        let outcome = self.runtime.block_on(self.connection.cancellable(output::run(&self.connection, sql, self.output)));
+        let outcome =
+            self.runtime.block_on(self.connection.cancellable(output::run(&self.connection, sql, self.output)));
         if self.timing {
             eprintln!("Time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3);
         }
@@ -123,7 +125,12 @@ impl Session {
             let _ = editor.load_history(path);
         }
         let version = self.runtime.block_on(self.connection.value("SELECT version()")).unwrap_or_default();
-        eprintln!("tarn {} on {}:{} {version}\n\\? for help, \\q to leave", env!("CARGO_PKG_VERSION"), self.target.host, self.target.port);
+        eprintln!(
+            "tarn {} on {}:{} {version}\n\\? for help, \\q to leave",
+            env!("CARGO_PKG_VERSION"),
+            self.target.host,
+            self.target.port
+        );
         let mut waiting = String::new();
         loop {
             match editor.readline(if waiting.is_empty() { "tarn=> " } else { "tarn-> " }) {

@@ -104,7 +104,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10, max_shrink_iters: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, max_shrink_iters: 100, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn every_way_to_read_gives_what_the_model_has(shape in shape(), steps in prop::collection::vec(step(), 5..40)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -21,7 +21,10 @@ CREATE TABLE lineitem (
 pub const QUERIES: [(&str, &str); 5] = [
     ("count", "SELECT count(*) FROM lineitem"),
     ("key lookup", "SELECT * FROM lineitem WHERE l_orderkey = 1"),
-    ("non-key lookup", "SELECT * FROM lineitem WHERE l_shipdate >= DATE '1996-01-01' AND l_shipdate < DATE '1996-02-01' AND l_discount < 0.03 AND l_quantity < 4"),
+    (
+        "non-key lookup",
+        "SELECT * FROM lineitem WHERE l_shipdate >= DATE '1996-01-01' AND l_shipdate < DATE '1996-02-01' AND l_discount < 0.03 AND l_quantity < 4",
+    ),
     ("projection, top 1", "SELECT l_orderkey FROM lineitem ORDER BY l_orderkey LIMIT 1"),
     ("full row, top 1", "SELECT * FROM lineitem ORDER BY l_orderkey LIMIT 1"),
 ];
