@@ -141,6 +141,8 @@ fn config(options: &Options) -> SessionConfig {
         .with_default_catalog_and_schema(&options.catalog, "public");
     let set = config.options_mut();
     set.sql_parser.dialect = Dialect::PostgreSQL;
+    // As in Postgres: 12.34 is exact, so that it meets a DECIMAL column without a detour through floating point.
+    set.sql_parser.parse_float_as_decimal = true;
     set.execution.parquet.pushdown_filters = true;
     set.extensions.insert(Settings::default());
     config
