@@ -278,7 +278,7 @@ mod tests {
     use crate::contract::{self, Script};
 
     /// In memory where there is such a place: these tests open thousands of folders, and every opening syncs.
-    fn scratch() -> std::io::Result<TempDir> {
+    fn scratch() -> io::Result<TempDir> {
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
     }
 

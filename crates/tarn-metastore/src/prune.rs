@@ -179,6 +179,7 @@ mod tests {
     type Rows = Vec<(Option<String>, bool)>;
 
     /// Per file, per block: rows (value, dead), and how the statistics are blurred.
+    #[expect(clippy::type_complexity, reason = "a generated case, taken apart where it is used")]
     fn files() -> impl Strategy<Value = Vec<Vec<(Rows, Option<usize>, bool, bool)>>> {
         let rows = proptest::collection::vec((proptest::option::weighted(0.8, text()), any::<bool>()), 1..5);
         let block =

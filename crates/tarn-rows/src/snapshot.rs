@@ -210,7 +210,7 @@ impl RowScan {
             Ok(false)
         })?;
         self.done = ended;
-        Ok(if decoder.len() == 0 { None } else { Some(decoder.finish()?) })
+        Ok(if decoder.is_empty() { None } else { Some(decoder.finish()?) })
     }
 }
 

@@ -25,7 +25,10 @@ pub enum Ddl {
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.
 const NOT_YET: [(&str, &str); 2] = [
     ("ttl", "DELETE old rows by a predicate from time to time"),
-    ("partition_by", "leave it out: lake files are grouped by the hour of delivery, and pruned by statistics of every column"),
+    (
+        "partition_by",
+        "leave it out: lake files are grouped by the hour of delivery, and pruned by statistics of every column",
+    ),
 ];
 
 /// Numeric without precision: enough for every 64-bit integer with twelve decimals.
@@ -449,7 +452,10 @@ mod tests {
             ("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT random())", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE t (a int PRIMARY KEY) WITH (colour = 1)", state::INVALID_PARAMETER_VALUE),
             ("CREATE TABLE t (a int PRIMARY KEY) WITH (ttl = '30 days')", state::FEATURE_NOT_SUPPORTED),
-            ("CREATE TABLE t (a int PRIMARY KEY, at date) WITH (partition_by = 'hour(at)')", state::FEATURE_NOT_SUPPORTED),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY, at date) WITH (partition_by = 'hour(at)')",
+                state::FEATURE_NOT_SUPPORTED,
+            ),
             ("CREATE TABLE t (a int PRIMARY KEY, b numeric(50, 2))", state::INVALID_PARAMETER_VALUE),
             ("CREATE TABLE t (a int PRIMARY KEY, UNIQUE (a))", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE tarn.t (a int PRIMARY KEY)", state::WRONG_OBJECT_TYPE),

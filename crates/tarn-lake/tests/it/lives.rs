@@ -83,7 +83,7 @@ async fn live(steps: Vec<Step>) {
             world.check_rows(&version).await;
         }
     }
-    FAILPOINTS.iter().for_each(|place| fail::remove(place));
+    FAILPOINTS.iter().for_each(fail::remove);
     for _ in 0..4 {
         drop(world.lake.deliver(&world.hot()).await);
     }

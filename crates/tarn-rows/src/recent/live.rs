@@ -15,7 +15,7 @@ impl Live {
     pub(crate) fn all(len: usize) -> Self {
         let mut words = vec![u64::MAX; len.div_ceil(64)];
         if let Some(last) = words.last_mut()
-            && len % 64 != 0
+            && !len.is_multiple_of(64)
         {
             *last = (1 << (len % 64)) - 1;
         }
@@ -65,10 +65,8 @@ mod tests {
         fn counts_and_masks_like_a_vector(start in 0usize..200, pushes in 0usize..200, dead: Vec<u16>) {
             let mut live = Live::all(start);
             let mut model = vec![true; start];
-            for _ in 0..pushes {
-                live.push();
-                model.push(true);
-            }
+            (0..pushes).for_each(|_| live.push());
+            model.resize(start + pushes, true);
             for row in dead {
                 if !model.is_empty() {
                     let row = usize::from(row) % model.len();
