@@ -168,11 +168,11 @@ impl Scan<'_> {
             if let Some(key) = self.full_key(&equal) {
                 return self.point(view.as_ref(), &key).await;
             }
-            if view.rows_complete() {
-                if let Some(prefix) = self.partition_prefix(&equal) {
-                    let why = "one partition key, no row evicted".to_owned();
-                    return Ok(self.rows(&view, "range", why, vec![Some(prefix)]));
-                }
+            if view.rows_complete()
+                && let Some(prefix) = self.partition_prefix(&equal)
+            {
+                let why = "one partition key, no row evicted".to_owned();
+                return Ok(self.rows(&view, "range", why, vec![Some(prefix)]));
             }
         }
         match forced {
