@@ -182,10 +182,7 @@ pub fn literal(expr: &Expr) -> Option<Option<String>> {
             ast::Value::Boolean(flag) => Some(Some(flag.to_string())),
             _ => None,
         },
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match literal(expr)? {
-            Some(text) => Some(Some(format!("-{text}"))),
-            None => None,
-        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => literal(expr)?.map(|text| Some(format!("-{text}"))),
         Expr::UnaryOp { op: UnaryOperator::Plus, expr } | Expr::Nested(expr) => literal(expr),
         Expr::Cast { expr, .. } => literal(expr),
         Expr::TypedString(typed) => match &typed.value.value {

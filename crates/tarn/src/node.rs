@@ -401,7 +401,7 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     tracing::info!(segments = recovered.n_segments, entries = recovered.n_entries, torn = ?recovered.torn_tail, "log opened");
     let rocks = RocksOptions { memory_budget_bytes: settings.rows_memory_bytes as usize, ..RocksOptions::default() };
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
-    let (metastore, recovery) = Embedded::open(&dir.join("meta"), Arc::clone(&clock))?;
+    let (metastore, recovery) = Embedded::open(dir.join("meta"), Arc::clone(&clock))?;
     tracing::info!(?recovery, "metastore opened");
     let metastore: Arc<dyn Metastore> = Arc::new(metastore);
 

@@ -274,7 +274,7 @@ impl Worker {
             blocking(move || Ok(table.remove_tombstones(EVICT_BUDGET)?)).await?;
         }
         self.n_maintained += 1;
-        if self.n_maintained % ORPHAN_ROUNDS == 0 {
+        if self.n_maintained.is_multiple_of(ORPHAN_ROUNDS) {
             self.parts.lake.remove_orphans(self.handle.schema(), ORPHAN_GRACE_MS).await?;
         }
         Ok(())

@@ -98,7 +98,7 @@ async fn live_and_die(
     };
     // A failpoint can strike while starting (repair installs, too): then this is simply a shorter round.
     match Server::start(folder, place).await {
-        Err(error) if place.is_none() => return Err(error),
+        Err(error) if place.is_none() => Err(error),
         Err(_) => {
             *n_deaths += 1;
             return read_back(folder, models).await;

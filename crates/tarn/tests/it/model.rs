@@ -174,7 +174,7 @@ impl Shape {
     /// One in five is NULL.
     fn value(&self, column: usize, pick: u32) -> Option<usize> {
         let n = POOLS[self.values[column]].1.len();
-        (pick % 5 != 0).then_some((pick / 5) as usize % n)
+        (!pick.is_multiple_of(5)).then_some((pick / 5) as usize % n)
     }
 
     fn values(&self, pick: u32) -> Vec<Option<usize>> {
