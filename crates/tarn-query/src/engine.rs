@@ -17,22 +17,25 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::Analyzer;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use object_store::ObjectStore;
 use tarn_cache::FooterCache;
 use tarn_metastore::Metastore;
+use tokio::runtime::Handle;
 
 use crate::Result;
+use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::hot::HotCatalog;
 use crate::reader::Readers;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::table::{LAKE_URL, Lake};
+use crate::threads::Threads;
 use crate::uuids::CanonicalUuids;
 
 /// How many memory consumers an out-of-memory message names.
@@ -49,12 +52,20 @@ pub struct Options {
     pub spill_dir: Option<PathBuf>,
     /// The catalog, which Postgres clients see as the database.
     pub catalog: String,
+    /// Where queries are planned and computed. `None`: where they are asked for.
+    pub threads: Option<Handle>,
 }
 
 impl Default for Options {
-    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`.
+    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads.
     fn default() -> Self {
-        Options { memory_bytes: 1 << 30, target_partitions: 2, spill_dir: None, catalog: "tarn".to_owned() }
+        Options {
+            memory_bytes: 1 << 30,
+            target_partitions: 2,
+            spill_dir: None,
+            catalog: "tarn".to_owned(),
+            threads: None,
+        }
     }
 }
 
@@ -66,6 +77,7 @@ pub struct Engine {
     system: Arc<SystemSchema>,
     lake: Arc<Lake>,
     catalog: String,
+    threads: Threads,
 }
 
 impl Engine {
@@ -99,13 +111,17 @@ impl Engine {
             system: Arc::new(SystemSchema { tables: system }),
             lake,
             catalog: options.catalog,
+            threads: Threads { handle: options.threads },
         })
     }
 
     /// A new connection with default settings.
     pub fn session(&self) -> Session {
-        let mut analyzers = Analyzer::new().rules;
-        analyzers.insert(0, Arc::new(CanonicalUuids));
+        // Type coercion is among DataFusion's own.
+        let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+            vec![Arc::new(CanonicalUuids), Arc::new(Bytea::Written)];
+        analyzers.extend(Analyzer::new().rules);
+        analyzers.push(Arc::new(Bytea::Coerced));
         let state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
@@ -120,7 +136,7 @@ impl Engine {
             .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
         registered.expect("a memory catalog takes any schema");
         context.register_catalog(&self.catalog, Arc::new(catalog));
-        Session { context }
+        Session { context, threads: self.threads.clone() }
     }
 
     pub(crate) fn lake(&self) -> &Lake {
@@ -151,6 +167,7 @@ fn config(options: &Options) -> SessionConfig {
 /// One connection: its settings, and statements one after another.
 pub struct Session {
     context: SessionContext,
+    threads: Threads,
 }
 
 impl Session {
@@ -201,8 +218,8 @@ impl Session {
             return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
         }
         let state = self.statement_state();
-        let physical = state.create_physical_plan(&plan).await?;
-        Ok(execute_stream(physical, state.task_ctx())?)
+        let planned = async move { Ok((state.create_physical_plan(&plan).await?, state.task_ctx())) };
+        self.threads.stream(planned).await
     }
 
     /// Parses, plans and runs one statement.

@@ -17,6 +17,7 @@
 //! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod bytea;
 mod error;
 mod hot;
 mod settings;
@@ -34,6 +35,8 @@ mod snapshot;
 mod table;
 
 mod catalog;
+mod threads;
+
 mod engine;
 mod fetch;
 

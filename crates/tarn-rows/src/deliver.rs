@@ -184,8 +184,8 @@ impl Table {
         let has_addresses = shared.reign.has_addresses || has_placed;
         shared.reign = Arc::new(Reign::new(staged.version, has_addresses));
         if staged.cursor.is_some() {
-            writer.frozen = None;
-            writer.evictions.delivered(cursor.clone(), now_ms);
+            let deleted = writer.frozen.take().map(|frozen| frozen.generation.deleted_keys()).unwrap_or_default();
+            writer.evictions.delivered(cursor.clone(), now_ms, deleted);
             shared.frozen = None;
             shared.frozen_since_ms = None;
             shared.installed = cursor;

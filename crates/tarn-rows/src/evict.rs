@@ -18,6 +18,8 @@ use crate::table::Table;
 const STEP_KEYS: usize = 512;
 /// Deliveries remembered with their time; older ones are merged.
 const MAX_MARKS: usize = 1024;
+/// Keys of tombstones remembered; if there are more, they are looked for instead.
+const MAX_TOMBSTONES: usize = 1 << 20;
 
 /// What [`Table::evict`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,15 +40,36 @@ pub(crate) struct Evictions {
     marks: Vec<(Cursor, i64)>,
     /// Where to go on.
     next: Option<Vec<u8>>,
+    /// Keys whose tombstones were installed since the table was opened.
+    tombstones: Vec<Vec<u8>>,
+    /// Where the table must be searched for tombstones that nobody remembers.
+    search: Search,
+}
+
+/// A search for tombstones rides on the passes over the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Search {
+    /// The next pass that begins is one.
+    Wanted,
+    /// The pass that is under way is one.
+    Running,
+    /// All are remembered.
+    Done,
 }
 
 impl Evictions {
     pub(crate) fn new(installed: Cursor) -> Self {
-        Self { marks: vec![(installed, i64::MIN)], next: None }
+        Self { marks: vec![(installed, i64::MIN)], next: None, tombstones: Vec::new(), search: Search::Wanted }
     }
 
-    /// A delivery was installed.
-    pub(crate) fn delivered(&mut self, cursor: Cursor, now_ms: i64) {
+    /// A delivery was installed that deleted these keys.
+    pub(crate) fn delivered(&mut self, cursor: Cursor, now_ms: i64, deleted: Vec<Vec<u8>>) {
+        if self.tombstones.len() + deleted.len() > MAX_TOMBSTONES {
+            self.tombstones = Vec::new();
+            self.search = Search::Wanted;
+        } else {
+            self.tombstones.extend(deleted);
+        }
         self.marks.push((cursor, now_ms));
         if self.marks.len() > MAX_MARKS {
             // Every second one goes: ages get coarser, and rows stay longer rather than shorter.
@@ -80,9 +103,45 @@ impl Table {
         self.sweep(&old, budget)
     }
 
-    /// [`Table::evict`] of tombstones alone: for tables whose rows stay hot for ever.
+    /// [`Table::evict`] of tombstones alone: for tables whose rows stay hot for ever. Looks at the keys that deliveries deleted since the
+    /// table was opened; once after that, at all rows.
     pub fn remove_tombstones(&self, budget: usize) -> Result<EvictReport> {
-        self.sweep(&Cursor::new(), budget)
+        let (keys, search) = {
+            let evictions = &mut self.writer.lock().evictions;
+            let first = evictions.tombstones.len().saturating_sub(budget);
+            (evictions.tombstones.split_off(first), evictions.search)
+        };
+        if keys.is_empty() {
+            return match search {
+                Search::Done => Ok(EvictReport { done: true, ..EvictReport::default() }),
+                Search::Wanted | Search::Running => self.sweep(&Cursor::new(), budget),
+            };
+        }
+        let removed = self.remove_known_tombstones(keys);
+        let evictions = &mut self.writer.lock().evictions;
+        if removed.is_err() {
+            evictions.search = Search::Wanted;
+        }
+        let done = evictions.tombstones.is_empty() && evictions.search == Search::Done;
+        Ok(EvictReport { done, ..removed? })
+    }
+
+    fn remove_known_tombstones(&self, keys: Vec<Vec<u8>>) -> Result<EvictReport> {
+        let delivered = self.shared.read().installed.clone();
+        let mut report = EvictReport { examined: keys.len() as u64, ..EvictReport::default() };
+        for keys in keys.chunks(STEP_KEYS) {
+            let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let mut candidates = Vec::with_capacity(keys.len());
+            for (key, row) in keys.iter().zip(self.engine.multi_get(Space::Rows, &wanted)?) {
+                let Some(row) = row else { continue };
+                let StoredRow { kind, seqno, .. } = StoredRow::parse(&row)?;
+                if kind == RowKind::Tombstone && seqno <= delivered.get(key_tablet(key)?) {
+                    candidates.push(Candidate { key: key.clone(), seqno, kind });
+                }
+            }
+            self.evict_step(&candidates, &mut report)?;
+        }
+        Ok(report)
     }
 
     fn sweep(&self, old: &Cursor, budget: usize) -> Result<EvictReport> {
@@ -91,12 +150,15 @@ impl Table {
             return Ok(EvictReport { done: true, ..report });
         }
         let (delivered, from) = {
-            let writer = self.writer.lock();
+            let evictions = &mut self.writer.lock().evictions;
             let shared = self.shared.read();
             if !shared.serving {
                 return Err(Error::Replaying { table: self.schema.name.clone() });
             }
-            (shared.installed.clone(), writer.evictions.next.clone())
+            if evictions.next.is_none() && evictions.search == Search::Wanted {
+                evictions.search = Search::Running;
+            }
+            (shared.installed.clone(), evictions.next.clone())
         };
         let mut range = layout::table_range(&self.schema);
         range.start = from.unwrap_or(range.start);
@@ -123,7 +185,11 @@ impl Table {
             }
         }
         self.evict_step(&candidates, &mut report)?;
-        self.writer.lock().evictions.next = next;
+        let evictions = &mut self.writer.lock().evictions;
+        evictions.next = next;
+        if report.done && evictions.search == Search::Running {
+            evictions.search = Search::Done;
+        }
         Ok(report)
     }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use roaring::RoaringBitmap;
 use tarn_types::{Address, FileId, Version};
 
@@ -19,8 +19,8 @@ use crate::recent::{KeyLog, RowsView};
 /// Dead rows by file.
 pub(crate) type Bitmaps = BTreeMap<FileId, RoaringBitmap>;
 
-/// Keys copied out of the shared logs at a time.
-const COPY_KEYS: usize = 64 << 10;
+/// Keys that are looked up at a time; then whoever waits for fewer may go on.
+const STEP_KEYS: usize = 16 << 10;
 /// Keys of one engine call.
 const READ_KEYS: usize = 1024;
 
@@ -83,12 +83,15 @@ impl Reign {
             return Ok(Arc::default());
         }
         let n = keys.len();
-        let mut list = self.list.lock();
-        while list.upto < n {
-            let copied = keys.copy(list.upto, COPY_KEYS.min(n - list.upto));
+        loop {
+            let mut list = self.list.lock();
+            if list.upto >= n {
+                return Ok(list.before(n));
+            }
+            let copied = keys.copy(list.upto, STEP_KEYS.min(n - list.upto));
             list.extend(copied, engine)?;
+            MutexGuard::unlock_fair(list);
         }
-        Ok(list.before(n))
     }
 }
 

@@ -341,6 +341,12 @@ impl Table {
         }))
     }
 
+    /// Looks up what recent rows hide, so that the next query finds it done: for a background task, now and then. Every changed key costs
+    /// one read once; nothing is read twice.
+    pub fn look_up_hidden(&self) -> Result<()> {
+        self.snapshot()?.hidden().map(drop)
+    }
+
     /// A row by its engine key, now, without a snapshot: as of some moment between call and return.
     pub fn get(&self, key: &[u8]) -> Result<Lookup> {
         keyed(&self.schema)?;

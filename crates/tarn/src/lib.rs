@@ -31,5 +31,6 @@ pub mod session;
 pub mod settings;
 pub mod statement;
 mod system;
+mod threads;
 pub mod worker;
 pub mod write;

@@ -20,7 +20,7 @@ use tarn_raftlog::RaftLog;
 use tarn_replica::Replica;
 use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};
 use tarn_types::{Clock, TableSchema, TabletId, tablet_prefix};
-use tokio::runtime::Runtime;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -30,11 +30,15 @@ use crate::error::{Result, SqlError, state};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::system::System;
+use crate::threads::Threads;
 use crate::worker::{MAX_JOBS, Worker};
 use crate::write::blocking;
 
 /// How often the node looks after the log and the row engine.
 const UPKEEP: Duration = Duration::from_secs(1);
+
+/// Threads of all workers together.
+const BACKGROUND_THREADS: usize = 2;
 
 /// Log bytes that one round of garbage collection may copy.
 const GARBAGE_BUDGET_BYTES: u64 = 16 << 20;
@@ -70,8 +74,10 @@ pub struct Node {
     ddl: tokio::sync::Mutex<()>,
     stop: CancellationToken,
     closed: RwLock<bool>,
-    /// Workers have threads of their own: encoding Parquet must not hold up statements.
-    background: Mutex<Option<Runtime>>,
+    /// Queries have threads of their own: a join must not hold up connections.
+    _queries: Threads,
+    /// So have workers: encoding Parquet must not hold up statements.
+    background: Mutex<Option<Threads>>,
     _lock: File,
 }
 
@@ -87,19 +93,16 @@ impl Node {
     pub async fn open_with(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
         let lock = lock_folder(&settings.data_dir)?;
         let parts = open_parts(settings, clock)?;
-        let background = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("tarn-background")
-            .enable_all()
-            .build()
-            .map_err(|e| io_error("start background threads", Path::new("."), &e))?;
-        let query = query_engine(&parts)?;
+        let background = Threads::start("tarn-background", BACKGROUND_THREADS)?;
+        let queries = Threads::start("tarn-query", cores())?;
+        let query = query_engine(&parts, queries.handle())?;
         let node = Arc::new(Node {
             parts,
             query,
             ddl: tokio::sync::Mutex::new(()),
             stop: CancellationToken::new(),
             closed: RwLock::new(false),
+            _queries: queries,
             background: Mutex::new(Some(background)),
             _lock: lock,
         });
@@ -181,7 +184,7 @@ impl Node {
         });
         let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle));
         if let Some(background) = self.background.lock().as_ref() {
-            *handle.worker.lock() = Some(background.spawn(worker.run(queue)));
+            *handle.worker.lock() = Some(background.handle().spawn(worker.run(queue)));
         }
         Ok(handle)
     }
@@ -248,7 +251,7 @@ impl Node {
         }
         let (parts, stop) = (Arc::clone(&self.parts), self.stop.clone());
         if let Some(background) = self.background.lock().as_ref() {
-            background.spawn(async move {
+            background.handle().spawn(async move {
                 let mut flushed_ms = parts.clock.now_ms();
                 loop {
                     tokio::select! {
@@ -285,9 +288,7 @@ impl Node {
             parts.flush()
         })
         .await?;
-        if let Some(background) = self.background.lock().take() {
-            background.shutdown_background();
-        }
+        drop(self.background.lock().take());
         Ok(())
     }
 
@@ -439,14 +440,18 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     }))
 }
 
-fn query_engine(parts: &Arc<Parts>) -> Result<tarn_query::Engine> {
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
+fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engine> {
     let partitions = parts.settings.query_partitions;
     let options = tarn_query::Options {
         memory_bytes: parts.settings.query_memory_bytes as usize,
-        target_partitions: if partitions == 0 { cores } else { partitions },
+        target_partitions: if partitions == 0 { cores() } else { partitions },
         spill_dir: Some(parts.settings.spill_location()),
         catalog: crate::pg_catalog::DATABASE.to_owned(),
+        threads: Some(threads),
     };
     let catalog = Arc::clone(&parts.catalog);
     let system = Arc::new(System::new(Arc::clone(&parts.metastore), Arc::clone(&catalog), Arc::clone(&parts.log)));

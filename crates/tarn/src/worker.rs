@@ -126,6 +126,7 @@ impl Worker {
             if delivered && self.parts.settings.compaction {
                 while !self.is_delivery_due() && self.compact().await? {}
             }
+            self.look_up_hidden().await?;
             self.evict_old().await?;
             self.trim().await?;
             self.maintain().await
@@ -192,6 +193,12 @@ impl Worker {
         self.parts.metrics.compactions.inc();
         let Compacted { version, rows, files_before, files_after, .. } = compacted;
         tracing::info!(table = %self.handle.schema().name, %version, rows, files_before, files_after, "compacted");
+    }
+
+    /// What recent rows hide, before a query has to ask.
+    async fn look_up_hidden(&self) -> Result<()> {
+        let table = Arc::clone(&self.handle.table);
+        blocking(move || Ok(table.look_up_hidden()?)).await
     }
 
     /// Delivered rows past the table's hot retention.

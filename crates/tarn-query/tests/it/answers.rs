@@ -189,6 +189,39 @@ async fn a_uuid_is_found_in_any_spelling_on_any_path() {
 }
 
 #[tokio::test]
+async fn bytes_are_found_as_postgres_writes_them_on_any_path() {
+    let mut schema = schema();
+    schema.columns[0] = column(1, "a", DataType::Bytes);
+    schema.columns[0].nullable = false;
+    let fixture = Fixture::with(schema).await;
+    for n in 0..9 {
+        let mut row = row(0, 0, n);
+        row[0] = Value::Bytes(vec![0, 0xff, n as u8]);
+        fixture.table.put(row);
+    }
+    fixture.table.deliver().await;
+    for path in ["auto", "lake", "rows"] {
+        fixture.set("tarn.access_path", path).await;
+        for condition in [
+            r"a = '\x00ff05' AND b = 0",
+            r"a = '\x00FF05'",
+            r"'\000\377\005' = a AND n > 0",
+            r"a IN ('\x00ff05', 'five')",
+            r"a BETWEEN '\x00ff05' AND '\x00ff0500'",
+            r"a = concat('\x00', 'ff05')::bytea",
+            r"a::text = '\x00ff05'",
+            r"a > '\x00ff04' AND a < '\x00ff06'",
+            r"n IN (SELECT n FROM t WHERE a = '\x00ff05')",
+        ] {
+            let found = fixture.rows(&format!("SELECT n FROM t WHERE {condition}")).await;
+            assert_eq!(found, ["5"], "{condition} by {path}");
+        }
+    }
+    let error = fixture.session.collect(r"SELECT n FROM t WHERE a = '\xzz'").await.unwrap_err();
+    assert!(error.to_string().contains("BYTEA"), "{error}");
+}
+
+#[tokio::test]
 async fn memory_is_bounded_and_a_sort_spills() {
     let sql = "SELECT max(v) FROM (SELECT value * 7919 % 100003 AS v FROM generate_series(1, 60000) ORDER BY v DESC LIMIT 50000)";
     let small = Options { memory_bytes: 400_000, target_partitions: 1, ..Options::default() };

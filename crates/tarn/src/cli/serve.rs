@@ -14,9 +14,6 @@ use tracing_subscriber::EnvFilter;
 
 use super::config::SettingFlags;
 
-/// Threads beside two for each core.
-const SPARE_THREADS: usize = 4;
-
 /// Run a server: Postgres wire protocol and HTTP, one data folder
 #[derive(Args)]
 #[command(after_help = "\
@@ -46,10 +43,7 @@ impl Serve {
             .with_ansi(std::io::stderr().is_terminal())
             .init();
         abort_at_failpoint()?;
-        // A join may compute for a while before it yields: there must be threads left that accept a cancel request.
-        let n_threads = 2 * std::thread::available_parallelism().map_or(1, usize::from) + SPARE_THREADS;
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(n_threads).enable_all().build().context("start the runtime")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
         let stdin_closed = self.stop_when_stdin_closes.then(stdin_closed);
         let stopped = runtime.block_on(tarn::server::run(settings, ready, stop_asked(stdin_closed)));
         // The node is closed. A query that is deep in a kernel must not keep the process.

@@ -157,3 +157,26 @@ async fn results_of_queries_have_postgres_types() {
     let echoed: i32 = client.query_one("SELECT $1::int", &[&42i32]).await.unwrap().get::<_, i32>(0);
     assert_eq!(echoed, 42);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_written_by_a_planned_statement_are_those_a_keyed_one_writes() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE b (id int PRIMARY KEY, y bytea)").await.unwrap();
+    for (id, sql) in [
+        r"INSERT INTO b VALUES (0, '\x00ff')",
+        r"INSERT INTO b VALUES (1, concat('\x00', 'ff')::bytea)",
+        r"INSERT INTO b SELECT 2, '\x00ff'",
+        r"INSERT INTO b VALUES (3, '\x00ff'), (1 + 3, '\000\377')",
+    ]
+    .iter()
+    .enumerate()
+    {
+        client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{id}: {error:?}"));
+    }
+    client.batch_execute(r"INSERT INTO b VALUES (5, ''); UPDATE b SET y = '\x00ff' WHERE id >= 5").await.unwrap();
+    let found = client.query(r"SELECT id FROM b WHERE y = '\x00ff' ORDER BY id", &[]).await.unwrap();
+    assert_eq!(found.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    let error = client.batch_execute(r"SELECT 1 FROM b WHERE y = '\xzz' AND id > 0").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "22P02", "{error:?}");
+}

@@ -1,0 +1,133 @@
+//! Where does a query compute? On the threads of its engine, so that a join deep in a kernel delays no other connection.
+//!
+//! Planning goes there too: it may look up the addresses of many changed keys. The caller's task only waits: it can be cancelled, and
+//! can be told so, whatever the query is doing. A query that nobody waits for stops at its next wait.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::{Stream, StreamExt, stream};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
+
+use crate::Result;
+
+/// Batches a query may be ahead of its reader.
+const BATCHES_AHEAD: usize = 2;
+
+/// A plan and what to run it with.
+pub(crate) type Planned = (Arc<dyn ExecutionPlan>, Arc<TaskContext>);
+
+/// The threads of an engine; without a handle, those of whoever asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Threads {
+    pub handle: Option<Handle>,
+}
+
+impl Threads {
+    /// Plans and runs. Ready when it is planned; dropping the future or the stream cancels.
+    pub(crate) async fn stream(
+        &self,
+        plan: impl Future<Output = Result<Planned>> + Send + 'static,
+    ) -> Result<SendableRecordBatchStream> {
+        let (plan, context) = match self.spawn(plan).join().await {
+            Ok(planned) => planned?,
+            Err(error) => return Err(ended(error).into()),
+        };
+        let schema = plan.schema();
+        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+        let task = self.spawn(execute(plan, context, sender));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, received(receiver, task))))
+    }
+
+    fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> SpawnedTask<T> {
+        let _threads = self.handle.as_ref().map(Handle::enter);
+        SpawnedTask::spawn(work)
+    }
+}
+
+async fn execute(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>, sender: Sender) {
+    let mut batches = match execute_stream(plan, context) {
+        Ok(batches) => batches,
+        Err(error) => {
+            // Whoever does not listen does not want to know.
+            let _ = sender.send(Err(error)).await;
+            return;
+        }
+    };
+    while let Some(batch) = batches.next().await {
+        if sender.send(batch).await.is_err() {
+            return;
+        }
+    }
+}
+
+type Batch = Result<RecordBatch, DataFusionError>;
+type Sender = mpsc::Sender<Batch>;
+
+/// What the task sends, and its panic if it has one. Holds the task: dropping this stops it.
+fn received(receiver: mpsc::Receiver<Batch>, task: SpawnedTask<()>) -> impl Stream<Item = Batch> {
+    stream::unfold((receiver, Some(task)), |(mut receiver, mut task)| async move {
+        if let Some(batch) = receiver.recv().await {
+            return Some((batch, (receiver, task)));
+        }
+        let outcome = task.take()?.await;
+        outcome.err().map(|error| (Err(ended(error)), (receiver, None)))
+    })
+}
+
+/// Why a task has no outcome: it panicked, or its threads are gone.
+fn ended(error: JoinError) -> DataFusionError {
+    if !error.is_panic() {
+        return DataFusionError::Execution("the query was stopped: the server is stopping".to_owned());
+    }
+    let panic = error.into_panic();
+    let told = message(panic.as_ref()).unwrap_or("it did not say why");
+    DataFusionError::Internal(format!("the query panicked: {told}"))
+}
+
+fn message(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn a_query_that_blocks_its_threads_leaves_the_caller_free() {
+        let queries = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let threads = Threads { handle: Some(queries.handle().clone()) };
+        let caller = Builder::new_current_thread().build().unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let stuck = caller.block_on(async {
+            let task = threads.spawn(async move {
+                released.recv().unwrap();
+                thread::current().id()
+            });
+            // The caller's only thread goes on.
+            release.send(()).unwrap();
+            task.await.unwrap()
+        });
+        assert_ne!(stuck, thread::current().id());
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_its_query() {
+        let threads = Threads { handle: None };
+        let failed = threads.stream(async { panic!("division by zebra") }).await;
+        let error = failed.err().unwrap().to_string();
+        assert!(error.contains("division by zebra"), "{error}");
+    }
+}
