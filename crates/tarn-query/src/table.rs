@@ -134,6 +134,8 @@ impl TableProvider for TarnTable {
             predicates: predicates(filters, &self.table),
             limit,
             partitions: state.config().target_partitions().max(1),
+            late: state.config_options().execution.parquet.pushdown_filters,
+            reorder: state.config_options().execution.parquet.reorder_filters,
         };
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
         Ok(scan.plan(state, &settings).await?)
@@ -149,6 +151,10 @@ struct Scan<'a> {
     predicates: Vec<Predicate>,
     limit: Option<usize>,
     partitions: usize,
+    /// Whether files are read filter columns first, the others only where a row is left.
+    late: bool,
+    /// Whether the filters run cheapest first, instead of as written.
+    reorder: bool,
 }
 
 impl Scan<'_> {
@@ -363,7 +369,8 @@ impl Scan<'_> {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let source = ParquetSource::new(Arc::clone(&self.table.schema))
             .with_parquet_file_reader_factory(Arc::clone(&self.table.lake.readers) as _)
-            .with_pushdown_filters(true)
+            .with_pushdown_filters(self.late)
+            .with_reorder_filters(self.reorder)
             .with_enable_page_index(true);
         let mut config = FileScanConfigBuilder::new(self.table.lake.url.clone(), Arc::new(source))
             .with_file_groups(groups)

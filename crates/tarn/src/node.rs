@@ -37,6 +37,9 @@ use crate::write::blocking;
 /// How often the node looks after the log and the row engine.
 const UPKEEP: Duration = Duration::from_secs(1);
 
+/// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries beside them.
+const QUERY_THREADS_PER_CORE: usize = 8;
+
 /// Threads of all workers together.
 const BACKGROUND_THREADS: usize = 2;
 
@@ -94,7 +97,7 @@ impl Node {
         let lock = lock_folder(&settings.data_dir)?;
         let parts = open_parts(settings, clock)?;
         let background = Threads::start("tarn-background", BACKGROUND_THREADS)?;
-        let queries = Threads::start("tarn-query", cores())?;
+        let queries = Threads::start("tarn-query", QUERY_THREADS_PER_CORE * cores())?;
         let query = query_engine(&parts, queries.handle())?;
         let node = Arc::new(Node {
             parts,
@@ -344,9 +347,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.stop.cancel();
         // A runtime may not be waited for inside another: let its threads end by themselves.
-        if let Some(background) = self.background.lock().take() {
-            background.shutdown_background();
-        }
+        drop(self.background.lock().take());
     }
 }
 
