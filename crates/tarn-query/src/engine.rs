@@ -31,6 +31,7 @@ use crate::Result;
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::hot::HotCatalog;
+use crate::late::Shape;
 use crate::reader::Readers;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
@@ -159,7 +160,8 @@ fn config(options: &Options) -> SessionConfig {
     set.sql_parser.dialect = Dialect::PostgreSQL;
     // As in Postgres: 12.34 is exact, so that it meets a DECIMAL column without a detour through floating point.
     set.sql_parser.parse_float_as_decimal = true;
-    set.execution.parquet.pushdown_filters = true;
+    // Each scan decides (late.rs); switched on, every scan reads late.
+    set.execution.parquet.pushdown_filters = false;
     set.extensions.insert(Settings::default());
     config
 }
@@ -217,7 +219,7 @@ impl Session {
         if matches!(plan, LogicalPlan::Statement(_) | LogicalPlan::DescribeTable(_)) {
             return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
         }
-        let state = self.statement_state();
+        let state = self.statement_state(&plan)?;
         let planned = async move { Ok((state.create_physical_plan(&plan).await?, state.task_ctx())) };
         self.threads.stream(planned).await
     }
@@ -236,15 +238,16 @@ impl Session {
 
     /// The physical plan that [`Session::stream`] would run, and the state to run it with.
     pub async fn physical(&self, plan: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
-        let state = self.statement_state();
+        let state = self.statement_state(plan)?;
         let physical = state.create_physical_plan(plan).await?;
         Ok((physical, state))
     }
 
     /// The session's state with fresh snapshots: one statement's.
-    fn statement_state(&self) -> SessionState {
+    fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
         let mut state = self.context.state();
         state.config_mut().set_extension(Arc::new(Snapshots::default()));
-        state
+        state.config_mut().set_extension(Arc::new(Shape::of(plan)?));
+        Ok(state)
     }
 }

@@ -24,6 +24,7 @@ mod settings;
 mod uuids;
 mod values;
 
+mod late;
 mod predicate;
 mod reader;
 

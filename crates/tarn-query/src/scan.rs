@@ -44,11 +44,13 @@ pub(crate) struct Access {
     pub recent_rows: u64,
     /// Columns by which the rows of every file are sorted, and whether descending; key columns, which have no NULL.
     pub sorted_by: Vec<(String, bool)>,
+    /// Are the filter's columns read first, the others only where a row is left?
+    pub late: bool,
 }
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Access { table, path, why, version, counts, recent_rows, .. } = self;
+        let Access { table, path, why, version, counts, recent_rows, late, .. } = self;
         write!(f, "table={table}, access_path={path}, why={why:?}, version={version}")?;
         if *path == "lake" {
             write!(
@@ -58,6 +60,7 @@ impl fmt::Display for Access {
             )?;
             write!(f, ", delivered_rows={}, recent_rows={recent_rows}", counts.delivered_rows)?;
             write!(f, ", dead_rows={}, hidden_rows={}", counts.dead_rows, counts.hidden_rows)?;
+            write!(f, ", read={}", if *late { "filter columns first" } else { "all columns" })?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Constraints;
+use datafusion::common::{Constraints, Statistics};
 use datafusion::datasource::TableType;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
@@ -33,6 +33,7 @@ use tarn_types::{RowDecoder, TableSchema, Value, Version, encode_key, encode_par
 use crate::files::{Counts, Hidden, lake_files, single_row};
 use crate::hot::{HotLookup, HotSource, HotView};
 use crate::hot_exec::{RecentExec, RowsExec};
+use crate::late::{self, Shape};
 use crate::predicate::{equalities, predicates};
 use crate::reader::Readers;
 use crate::scan::{Access, TarnScan};
@@ -132,10 +133,10 @@ impl TableProvider for TarnTable {
                 None => Arc::clone(&self.schema),
             },
             predicates: predicates(filters, &self.table),
+            filters,
+            shape: state.config().get_extension(),
             limit,
             partitions: state.config().target_partitions().max(1),
-            late: state.config_options().execution.parquet.pushdown_filters,
-            reorder: state.config_options().execution.parquet.reorder_filters,
         };
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
         Ok(scan.plan(state, &settings).await?)
@@ -148,13 +149,13 @@ struct Scan<'a> {
     projection: Option<Vec<usize>>,
     /// Projected, of SQL types.
     schema: SchemaRef,
+    filters: &'a [Expr],
+    /// What they say about single columns.
     predicates: Vec<Predicate>,
+    /// Of the statement.
+    shape: Option<Arc<Shape>>,
     limit: Option<usize>,
     partitions: usize,
-    /// Whether files are read filter columns first, the others only where a row is left.
-    late: bool,
-    /// Whether the filters run cheapest first, instead of as written.
-    reorder: bool,
 }
 
 impl Scan<'_> {
@@ -294,7 +295,7 @@ impl Scan<'_> {
                         table.name, address.row, file.path, file.n_rows
                     ),
                 })?;
-                let scan = self.parquet(vec![group], None)?;
+                let scan = self.parquet(vec![group], None, false)?;
                 Ok(Arc::new(TarnScan::new(scan, access("full key, evicted row read from the lake by its address"))))
             }
             found => {
@@ -339,11 +340,19 @@ impl Scan<'_> {
             true => self.key_order(),
             false => vec![],
         };
-        let access = Access { counts: files.counts, recent_rows, sorted_by, ..self.access("lake", why, lake.version) };
+        let late = late::pays(
+            self.shape.as_deref(),
+            self.filters,
+            self.projection.as_deref(),
+            &self.table.table,
+            &files.statistics,
+        );
+        let access =
+            Access { counts: files.counts, recent_rows, sorted_by, late, ..self.access("lake", why, lake.version) };
 
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];
         if !files.groups.is_empty() {
-            inputs.push(self.parquet(files.groups, Some(files.statistics))?);
+            inputs.push(self.parquet(files.groups, Some(files.statistics), late)?);
         }
         if let Some(view) = view.filter(|view| view.recent_rows() > 0) {
             let (projection, with_seqno) = self.hot_projection();
@@ -365,12 +374,12 @@ impl Scan<'_> {
     fn parquet(
         &self,
         groups: Vec<FileGroup>,
-        statistics: Option<datafusion::common::Statistics>,
+        statistics: Option<Statistics>,
+        late: bool,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let source = ParquetSource::new(Arc::clone(&self.table.schema))
             .with_parquet_file_reader_factory(Arc::clone(&self.table.lake.readers) as _)
-            .with_pushdown_filters(self.late)
-            .with_reorder_filters(self.reorder)
+            .with_pushdown_filters(late)
             .with_enable_page_index(true);
         let mut config = FileScanConfigBuilder::new(self.table.lake.url.clone(), Arc::new(source))
             .with_file_groups(groups)
@@ -391,6 +400,7 @@ impl Scan<'_> {
             counts: Counts::default(),
             recent_rows: 0,
             sorted_by: vec![],
+            late: false,
         }
     }
 }

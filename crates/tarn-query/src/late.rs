@@ -1,0 +1,239 @@
+//! Are the filter's columns read first, and the others only where a row is left?
+//!
+//! That spares decoding what is thrown away, and pages that no row is left in; but walking a selection row by row costs more than
+//! decoding in bulk, as soon as most pages have a row left. Measured on lineitem (docs/benchmarks.md): reading late wins up to five times
+//! where fewer than one row in some hundreds is left, and loses up to two times where more are.
+//!
+//! A top-k over a filtered scan reads late whatever the filter leaves: with a filter between them, neither the order nor the
+//! threshold of the sort would reach the files.
+//!
+//! Only a guess about time: the answer is the same either way.
+
+use std::collections::{BTreeMap, HashSet};
+
+use datafusion::common::Statistics;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use tarn_metastore::prune::{Operator, Predicate};
+use tarn_types::{ColumnId, DataType, TableSchema, Value};
+
+use crate::predicate::predicates;
+use crate::values::from_scalar;
+
+/// Above this share of rows, reading late does not pay.
+const MAX_SHARE: f64 = 1.0 / 400.0;
+
+/// Reading a text costs about as much as reading this many numbers.
+const TEXT_WEIGHT: usize = 4;
+
+/// What a statement looks like from above, for the scans below: in its session's configuration while it is planned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// `ORDER BY … LIMIT` of a table's rows as they are.
+    has_top_k: bool,
+}
+
+impl Shape {
+    pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
+        let mut has_top_k = false;
+        plan.apply_with_subqueries(|node| {
+            has_top_k |= is_top_k(node);
+            Ok(if has_top_k { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(Shape { has_top_k })
+    }
+}
+
+fn is_top_k(node: &LogicalPlan) -> bool {
+    let LogicalPlan::Limit(limit) = node else { return false };
+    let mut below = limit.input.as_ref();
+    let mut sorted = false;
+    loop {
+        below = match below {
+            LogicalPlan::Sort(sort) => {
+                sorted = true;
+                &sort.input
+            }
+            LogicalPlan::Projection(projection) => &projection.input,
+            LogicalPlan::SubqueryAlias(alias) => &alias.input,
+            LogicalPlan::Filter(filter) => &filter.input,
+            LogicalPlan::TableScan(_) => return sorted,
+            _ => return false,
+        };
+    }
+}
+
+/// Whether a scan of `projection` (all columns if `None`) with these filters is quicker when it reads late. `statistics` are of what is
+/// left after pruning, over the table's columns.
+pub(crate) fn pays(
+    shape: Option<&Shape>,
+    filters: &[Expr],
+    projection: Option<&[usize]>,
+    table: &TableSchema,
+    statistics: &Statistics,
+) -> bool {
+    if shape.is_some_and(|shape| shape.has_top_k) {
+        return true;
+    }
+    let in_filters: HashSet<&str> =
+        filters.iter().flat_map(Expr::column_refs).map(|column| column.name.as_str()).collect();
+    let (mut first, mut later) = (0, 0);
+    for (idx, column) in table.columns.iter().enumerate() {
+        if in_filters.contains(column.name.as_str()) {
+            first += weight(&column.data_type);
+        } else if projection.is_none_or(|wanted| wanted.contains(&idx)) {
+            later += weight(&column.data_type);
+        }
+    }
+    later > first && share(filters, table, statistics).is_none_or(|share| share < MAX_SHARE)
+}
+
+fn weight(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Text | DataType::Bytes | DataType::Uuid | DataType::Json => TEXT_WEIGHT,
+        _ => 1,
+    }
+}
+
+/// Which share of the rows the filters leave, were the values spread evenly between their bounds and the columns independent. `None` when a
+/// filter is not a range of a column with bounds: it may leave next to nothing.
+fn share(filters: &[Expr], table: &TableSchema, statistics: &Statistics) -> Option<f64> {
+    let mut ranges: BTreeMap<ColumnId, (f64, f64)> = BTreeMap::new();
+    for filter in filters.iter().flat_map(split_conjunction) {
+        let understood = predicates(std::slice::from_ref(filter), table);
+        if understood.is_empty() {
+            return None;
+        }
+        for Predicate { column, op, values } in understood {
+            let (low, high) = ranges.entry(column).or_insert((f64::NEG_INFINITY, f64::INFINITY));
+            let bound = number(values.first()?)?;
+            match op {
+                Operator::Gt | Operator::Ge => *low = low.max(bound),
+                Operator::Lt | Operator::Le => *high = high.min(bound),
+                _ => return None,
+            }
+        }
+    }
+    let mut share = 1.0;
+    for (column, (low, high)) in ranges {
+        let idx = table.columns.iter().position(|known| known.id == column)?;
+        let known = statistics.column_statistics.get(idx)?;
+        let bound = |value| number(&from_scalar(value, &table.columns[idx].data_type)?);
+        let (min, max) = (bound(known.min_value.get_value()?)?, bound(known.max_value.get_value()?)?);
+        if max > min {
+            share *= ((high.min(max) - low.max(min)) / (max - min)).max(0.0);
+        }
+    }
+    Some(share)
+}
+
+/// A value's place on a line.
+fn number(value: &Value) -> Option<f64> {
+    Some(match value {
+        Value::Int16(v) => f64::from(*v),
+        Value::Int32(v) | Value::Date(v) => f64::from(*v),
+        Value::Int64(v) | Value::Time(v) | Value::Timestamp(v) => *v as f64,
+        Value::Float32(v) => f64::from(*v),
+        Value::Float64(v) => *v,
+        Value::Decimal(v) => *v as f64,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Schema;
+    use datafusion::common::ColumnStatistics;
+    use datafusion::common::stats::Precision;
+    use datafusion::functions_aggregate::expr_fn::count;
+    use datafusion::logical_expr::{LogicalPlanBuilder, col, lit, table_scan};
+    use datafusion::scalar::ScalarValue;
+    use tarn_types::{Column, KeyPart, TableId, TableOptions, TabletId};
+
+    use super::*;
+
+    /// `a` and `b` numbers from 0 to 1000, `c` a number, `t` a text.
+    fn table() -> (TableSchema, Statistics) {
+        let column = |id, name: &str, data_type| Column {
+            id: ColumnId(id),
+            name: name.to_owned(),
+            data_type,
+            nullable: false,
+            default: None,
+        };
+        let columns = vec![
+            column(1, "a", DataType::Int64),
+            column(2, "b", DataType::Int64),
+            column(3, "c", DataType::Int64),
+            column(4, "t", DataType::Text),
+        ];
+        let bounds = ColumnStatistics {
+            min_value: Precision::Exact(ScalarValue::Int64(Some(0))),
+            max_value: Precision::Inexact(ScalarValue::Int64(Some(1000))),
+            ..ColumnStatistics::new_unknown()
+        };
+        let unknown = ColumnStatistics::new_unknown;
+        let statistics = Statistics {
+            num_rows: Precision::Exact(1),
+            total_byte_size: Precision::Absent,
+            column_statistics: vec![bounds.clone(), bounds, unknown(), unknown()],
+        };
+        let table = TableSchema {
+            id: TableId(1),
+            name: "t".to_owned(),
+            columns,
+            key: vec![KeyPart { column_idx: 0, descending: false }],
+            n_partition_key: 1,
+            first_tablet: TabletId(1),
+            options: TableOptions::default(),
+        };
+        (table, statistics)
+    }
+
+    fn late(filter: Expr, projection: &[usize]) -> bool {
+        let (table, statistics) = table();
+        pays(None, &[filter], Some(projection), &table, &statistics)
+    }
+
+    #[test]
+    fn a_filter_that_leaves_many_rows_is_applied_after_reading() {
+        assert!(!late(col("a").gt(lit(100_i64)), &[0, 1, 2, 3]));
+        assert!(late(col("a").gt(lit(999_i64)), &[0, 1, 2, 3]));
+        // 1/20 of 1/50.
+        assert!(late(col("a").gt(lit(950_i64)).and(col("b").lt(lit(20_i64))), &[0, 1, 2, 3]));
+        assert!(!late(col("a").gt(lit(950_i64)).and(col("a").lt(lit(1_050_i64))), &[0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn what_nothing_is_known_of_may_leave_few() {
+        assert!(late(col("t").like(lit("%x%")), &[0, 1, 2, 3]) == (3 > TEXT_WEIGHT));
+        assert!(late(col("a").eq(lit(7_i64)), &[0, 1, 2, 3]));
+        assert!(late(col("c").lt(lit(7_i64)), &[0, 1, 2, 3]));
+        assert!(late(col("a").gt(lit(10_i64)).and((col("b") + col("a")).gt(lit(3_i64))), &[0, 3]));
+    }
+
+    #[test]
+    fn few_other_columns_are_read_with_the_filter() {
+        assert!(!late(col("a").eq(lit(7_i64)), &[0]));
+        assert!(!late(col("a").eq(lit(7_i64)).and(col("b").gt(lit(999_i64))), &[0, 1, 2]));
+        assert!(late(col("a").eq(lit(7_i64)).and(col("b").gt(lit(999_i64))), &[3]));
+    }
+
+    #[test]
+    fn a_top_k_of_rows_reads_late() {
+        let rows = || LogicalPlanBuilder::from(table_scan(Some("t"), &Schema::empty(), None).unwrap().build().unwrap());
+        let order = || [lit(1).sort(true, false)];
+        let top_k = rows().filter(lit(true)).unwrap().sort(order()).unwrap().limit(0, Some(3)).unwrap();
+        assert!(Shape::of(&top_k.build().unwrap()).unwrap().has_top_k);
+        let counted =
+            rows().aggregate([lit(1)], [count(lit(1))]).unwrap().sort(order()).unwrap().limit(0, Some(3)).unwrap();
+        assert!(!Shape::of(&counted.build().unwrap()).unwrap().has_top_k);
+        let any = rows().filter(lit(true)).unwrap().limit(0, Some(3)).unwrap();
+        assert!(!Shape::of(&any.build().unwrap()).unwrap().has_top_k);
+        let (table, statistics) = table();
+        let shape = Shape { has_top_k: true };
+        assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], None, &table, &statistics));
+    }
+}
