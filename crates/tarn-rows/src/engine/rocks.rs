@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableBatch,
-    DBRawIterator, ErrorKind, FlushOptions, IngestExternalFileOptions, Options, ReadOptions, Snapshot, SstFileWriter,
-    WriteOptions, properties,
+    BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
+    DBPinnableBatch, DBRawIterator, ErrorKind, FlushOptions, IngestExternalFileOptions, Options, ReadOptions, Snapshot,
+    SstFileWriter, WriteOptions, properties,
 };
 use self_cell::self_cell;
 
@@ -109,6 +109,11 @@ fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     table.set_bloom_filter(BLOOM_BITS, false);
     table.set_block_cache(cache);
     table.set_block_size(BLOCK_BYTES);
+    // An ingested file has millions of keys: its filter in one piece would not fit a shard of the cache, and be read for every lookup.
+    table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    table.set_partition_filters(true);
+    table.set_metadata_block_size(BLOCK_BYTES);
+    table.set_pin_top_level_index_and_filter(true);
     table.set_cache_index_and_filter_blocks(true);
     table.set_cache_index_and_filter_blocks_with_high_priority(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
