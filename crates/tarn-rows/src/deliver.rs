@@ -182,7 +182,9 @@ impl Table {
         }
         self.engine.ingest(vec![file])?;
         let has_addresses = shared.reign.has_addresses || has_placed;
-        shared.reign = Arc::new(Reign::new(staged.version, has_addresses));
+        let ended = std::mem::replace(&mut shared.reign, Arc::new(Reign::new(staged.version, has_addresses)));
+        shared.ended_reigns.retain(|reign| reign.strong_count() > 0);
+        shared.ended_reigns.push(Arc::downgrade(&ended));
         if staged.cursor.is_some() {
             let deleted = writer.frozen.take().map(|frozen| frozen.generation.deleted_keys()).unwrap_or_default();
             writer.evictions.delivered(cursor.clone(), now_ms, deleted);

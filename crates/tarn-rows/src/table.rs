@@ -13,8 +13,8 @@
 //! these except that a Patch of an evicted row is refused (`NeedsBase`). A refusal is answered only after the eviction behind it
 //! is durable, so no replay can see the row again and accept what was refused.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
@@ -101,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) applied: Cursor,
     pub(crate) installed: Cursor,
     pub(crate) reign: Arc<Reign>,
+    /// Ended ones that snapshots may still stand in.
+    pub(crate) ended_reigns: Vec<Weak<Reign>>,
     pub(crate) frozen: Option<RowsView>,
     pub(crate) active: RowsView,
     /// There while the engine is being written.
@@ -149,6 +151,7 @@ impl Table {
             applied: applied.clone(),
             installed: installed.clone(),
             reign: Arc::new(Reign::new(version, has_addresses)),
+            ended_reigns: Vec::new(),
             frozen: None,
             active: RowsView::of(&active),
             before_write: None,
@@ -339,6 +342,14 @@ impl Table {
             evicted: shared.evicted,
             hidden: std::sync::OnceLock::new(),
         }))
+    }
+
+    /// The oldest lake version that is installed or that a snapshot stands at: what must not be forgotten.
+    #[must_use]
+    pub fn oldest_version_in_use(&self) -> Version {
+        let shared = self.shared.read();
+        let ended = shared.ended_reigns.iter().filter_map(Weak::upgrade).map(|reign| reign.version);
+        ended.fold(shared.reign.version, Version::min)
     }
 
     /// Looks up what recent rows hide, so that the next query finds it done: for a background task, now and then. Every changed key costs

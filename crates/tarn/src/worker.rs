@@ -273,8 +273,8 @@ impl Worker {
             return Ok(());
         }
         self.maintained_ms = now_ms;
-        let (installed, _) = self.handle.table.installed();
-        self.parts.lake.expire(self.handle.schema().id, kept_ms as u64, installed).await?;
+        let pinned = self.handle.table.oldest_version_in_use();
+        self.parts.lake.expire(self.handle.schema().id, kept_ms as u64, pinned).await?;
         let options = &self.handle.schema().options;
         if options.hot_retention_ms.is_none() && !options.append_only {
             let table = Arc::clone(&self.handle.table);

@@ -47,6 +47,42 @@ fn nothing_acknowledged_is_lost_and_nothing_is_delivered_twice() -> Result<()> {
     runtime.block_on(rounds(seed, soak)).with_context(|| format!("TARN_SEED={seed}"))
 }
 
+/// The harness itself: what it is there to find is planted, and must be found.
+#[test]
+fn a_planted_loss_change_or_double_is_noticed() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        for (plant, complaint) in [
+            ("SELECT 1", None),
+            ("DELETE FROM t WHERE id = $row", Some("acknowledged was")),
+            ("UPDATE t SET n = n + 1 WHERE id = $row", Some("acknowledged was")),
+            ("INSERT INTO t VALUES (999999, 1, NULL)", Some("rows, want")),
+            ("INSERT INTO events VALUES ($event, 0)", Some("is there twice")),
+            ("INSERT INTO events VALUES (999999, 0)", Some("never acknowledged")),
+        ] {
+            let (folder, mut random) = (tempfile::tempdir()?, StdRng::seed_from_u64(7));
+            let server = Server::start(folder.path(), None).await?;
+            let client = server.connect().await?;
+            create_tables(&client).await?;
+            let mut model = Model::new(0);
+            while model.n_acknowledged < 40 {
+                model.step(&client, &mut random).await?;
+            }
+            let row = model.rows.keys().next().context("a row was acknowledged")?.to_string();
+            let event = model.events.iter().next().context("an event was acknowledged")?.to_string();
+            client.batch_execute(&plant.replace("$row", &row).replace("$event", &event)).await?;
+            drop(server);
+            let told = read_back(folder.path(), vec![model]).await.err().map(|error| format!("{error:#}"));
+            let noticed = match (&told, complaint) {
+                (Some(told), Some(complaint)) => told.contains(complaint),
+                (told, complaint) => told.is_none() && complaint.is_none(),
+            };
+            ensure!(noticed, "{plant}: {told:?}, want {complaint:?}");
+        }
+        Ok(())
+    })
+}
+
 async fn rounds(seed: u64, soak: Option<Duration>) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir()?;

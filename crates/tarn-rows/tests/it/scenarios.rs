@@ -162,6 +162,28 @@ fn rows_leave_by_age_and_tombstones_by_delivery() {
 }
 
 #[test]
+fn a_version_is_in_use_while_a_snapshot_stands_at_it() {
+    let mut world = World::new(Disk::Memory);
+    let deliver = |world: &mut World, id| {
+        world.write(&[ask(Op::Put, id, 1)]);
+        world.freeze();
+        world.commit();
+        world.install();
+    };
+    deliver(&mut world, 1);
+    let first = world.table().snapshot().unwrap();
+    deliver(&mut world, 2);
+    let second = world.table().snapshot().unwrap();
+    deliver(&mut world, 3);
+    assert!(first.version() < second.version());
+    assert_eq!(world.table().oldest_version_in_use(), first.version());
+    drop(first);
+    assert_eq!(world.table().oldest_version_in_use(), second.version());
+    drop(second);
+    assert_eq!(world.table().oldest_version_in_use(), world.table().installed().0);
+}
+
+#[test]
 fn tombstones_of_before_a_restart_are_searched_for_once() {
     let mut world = World::new(Disk::Memory);
     for id in 0..6 {
