@@ -127,7 +127,7 @@ pub const SETTINGS: &[Setting] = &[
     row("query_partitions", "0", "parallel partitions of a query; 0 = number of cores"),
     row("spill_dir", "", "folder of spilled query state; empty = <data_dir>/spill"),
     row("rows_memory_bytes", "256MiB", "block cache and write buffers of the row engine"),
-    row("recent_limit_bytes", "512MiB", "recent (undelivered) rows kept in memory, all tables together; writers wait when it is reached"),
+    row("recent_limit_bytes", "384MiB", "recent (undelivered) rows kept in memory, all tables together; writers wait when it is reached"),
     row("write_wait_ms", "60000", "how long a writer waits for that room before it fails with 53400"),
     row("footer_cache_bytes", "64MiB", "parsed Parquet footers kept in memory"),
     row("log_segment_bytes", "64MiB", "size of one segment file of the log"),
