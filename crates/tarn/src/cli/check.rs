@@ -48,27 +48,27 @@ fn must_be_folder(dir: &Path) -> Result<()> {
 fn check_log(dir: &Path) -> Result<()> {
     must_be_folder(dir)?;
     let report = tarn_raftlog::RaftLog::verify(dir)?;
-    println!(
+    say!(
         "{}: {} segments, {} frames, {} entries, {} bytes read",
         dir.display(),
         grouped(report.n_segments),
         grouped(report.n_batches),
         grouped(report.n_entries),
         grouped(report.bytes_read)
-    );
+    )?;
     if let Some((path, offset)) = &report.torn_tail {
-        println!(
+        say!(
             "{}: ends at byte {offset} in a write that was never acknowledged; the next start cuts it off",
             path.display()
-        );
+        )?;
     }
     for damage in &report.damages {
-        println!("{}, byte {}: {}", damage.path.display(), damage.offset, damage.what);
+        say!("{}, byte {}: {}", damage.path.display(), damage.offset, damage.what)?;
     }
     if !report.damages.is_empty() {
         bail!("{} damaged places", report.damages.len());
     }
-    println!("sound");
+    say!("sound")?;
     Ok(())
 }
 
@@ -85,20 +85,20 @@ async fn check_metastore(dir: &Path) -> Result<()> {
     }
     let (metastore, recovery) = Embedded::open(copy.path(), Arc::new(tarn::clock::SystemClock::default()))
         .with_context(|| dir.display().to_string())?;
-    println!("{}: {} records behind the checkpoint", dir.display(), grouped(recovery.records));
+    say!("{}: {} records behind the checkpoint", dir.display(), grouped(recovery.records))?;
     if recovery.torn_bytes > 0 {
-        println!("the last record ({} bytes) was never acknowledged; the next start cuts it off", recovery.torn_bytes);
+        say!("the last record ({} bytes) was never acknowledged; the next start cuts it off", recovery.torn_bytes)?;
     }
     for table in metastore.tables().await? {
         let version = metastore.snapshot(table.id, At::Latest).await.with_context(|| table.name.clone())?;
-        println!(
+        say!(
             "{}: version {}, {} files, {} live rows",
             table.name,
             version.version,
             version.files.len(),
             grouped(version.live_rows())
-        );
+        )?;
     }
-    println!("sound");
+    say!("sound")?;
     Ok(())
 }

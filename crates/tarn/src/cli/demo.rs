@@ -60,7 +60,7 @@ impl Demo {
         });
         if self.keep && outcome.is_ok() {
             let kept = folder.keep().join("data");
-            println!("\nThe data is kept in {0}. Serve it with:  tarn serve --data-dir {0}", kept.display());
+            say!("\nThe data is kept in {0}. Serve it with:  tarn serve --data-dir {0}", kept.display())?;
         } else {
             folder.close().context("remove the demo's folder")?;
             if outcome.is_err() {
@@ -91,36 +91,36 @@ async fn stop_asked() -> Result<()> {
 
 async fn tour(sf: f64, data_dir: PathBuf) -> Result<()> {
     let started = Instant::now();
-    heading("1. A server with embedded defaults");
+    heading("1. A server with embedded defaults")?;
     let mut server = Server::start(&data_dir, &[])?;
     let connection = server.target().connect().await?;
-    println!("Postgres on 127.0.0.1:{}, one folder: {}", server.pg_port, data_dir.display());
+    say!("Postgres on 127.0.0.1:{}, one folder: {}", server.pg_port, data_dir.display())?;
 
-    heading("2. Load through the front door: log, rows, recent columns");
-    println!("{}", lineitem::CREATE_TABLE.trim());
+    heading("2. Load through the front door: log, rows, recent columns")?;
+    say!("{}", lineitem::CREATE_TABLE.trim())?;
     connection.execute(lineitem::CREATE_TABLE).await?;
     let loaded = load(&connection, sf).await?;
 
-    heading("3. Deliver to Parquet");
+    heading("3. Deliver to Parquet")?;
     call(&connection, "deliver").await?;
 
-    heading("4. Change 10,000 rows, delete 1,000, and look at each stage");
+    heading("4. Change 10,000 rows, delete 1,000, and look at each stage")?;
     change_and_look(&connection, &loaded).await?;
 
-    heading("5. Five ad-hoc queries on each access path");
+    heading("5. Five ad-hoc queries on each access path")?;
     ask(&connection, loaded.rows - N_DELETED).await?;
 
     server.stop(Duration::from_secs(20));
-    heading("Go on");
-    println!(
+    heading("Go on")?;
+    say!(
         "The whole tour took {}.\n\n  tarn serve --data-dir ./data          a server to keep\n  tarn sql                              a prompt; \\? helps\n  psql -h 127.0.0.1 -p 5433             or any Postgres client\n  tarn load FILE… --table t             CSV, NDJSON, Parquet\n  tarn demo --keep                      this again, and the data stays",
         HumanDuration(started.elapsed())
-    );
+    )?;
     Ok(())
 }
 
-fn heading(text: &str) {
-    println!("\n── {text} ──");
+fn heading(text: &str) -> Result<()> {
+    Ok(say!("\n── {text} ──")?)
 }
 
 /// What was loaded, and where the rows that will be changed and deleted end.
@@ -162,11 +162,11 @@ async fn load(connection: &Connection, sf: f64) -> Result<Loaded> {
     bar.finish_and_clear();
     ensure!(rows == sent, "sent {sent} rows, the server acknowledged {rows}");
     let seconds = started.elapsed().as_secs_f64();
-    println!(
+    say!(
         "{} rows acknowledged in {seconds:.1} s: {} rows/s, each on stable storage first",
         grouped(rows),
         grouped((rows as f64 / seconds) as u64)
-    );
+    )?;
     let [Some(changed_end), Some(deleted_end)] = ends else {
         anyhow::bail!("too few rows to change: choose a larger --sf")
     };
@@ -184,7 +184,7 @@ async fn call(connection: &Connection, procedure: &str) -> Result<()> {
     spinner.finish_and_clear();
     outcome?;
     let files = connection.value("SELECT count(*) FROM tarn.files WHERE table_name = 'lineitem'").await?;
-    println!("{procedure}: {:.1} s; the table has {files} Parquet files now", started.elapsed().as_secs_f64());
+    say!("{procedure}: {:.1} s; the table has {files} Parquet files now", started.elapsed().as_secs_f64())?;
     Ok(())
 }
 
@@ -198,7 +198,7 @@ async fn change_and_look(connection: &Connection, loaded: &Loaded) -> Result<()>
     for sql in [&update, &delete] {
         let started = Instant::now();
         let rows = connection.execute(sql).await?;
-        println!("{} {} rows in {:.2} s", first_word(sql), grouped(rows), started.elapsed().as_secs_f64());
+        say!("{} {} rows in {:.2} s", first_word(sql), grouped(rows), started.elapsed().as_secs_f64())?;
         let want = if sql == &update { N_CHANGED } else { N_DELETED };
         ensure!(rows == want, "{} touched {rows} rows, want {want}", first_word(sql));
     }
@@ -210,7 +210,7 @@ async fn change_and_look(connection: &Connection, loaded: &Loaded) -> Result<()>
 
     let header = ["stage", "rows", "changed rows", "sum of discounts", "query"].map(str::to_owned);
     let rows: Vec<_> = stages.iter().map(Stage::cells).collect();
-    println!("{}", table(&header, &rows));
+    say!("{}", table(&header, &rows))?;
     for stage in &stages[1..] {
         ensure!(
             stage.rows == loaded.rows - N_DELETED,
@@ -222,7 +222,7 @@ async fn change_and_look(connection: &Connection, loaded: &Loaded) -> Result<()>
         ensure!(stage.changed == N_CHANGED, "{}: {} changed rows, want {N_CHANGED}", stage.name, stage.changed);
         ensure!(stage.discounts == stages[1].discounts, "{}: the sum of discounts differs", stage.name);
     }
-    println!("The three answers after the change are equal to the last digit: one position, wherever the rows lie.");
+    say!("The three answers after the change are equal to the last digit: one position, wherever the rows lie.")?;
     Ok(())
 }
 
@@ -283,13 +283,13 @@ async fn ask(connection: &Connection, n_rows: u64) -> Result<()> {
     }
     connection.execute("SET tarn.access_path = 'auto'").await?;
     let header = ["query", "path", "time", "rows/s", "chosen path, and why"].map(str::to_owned);
-    println!("{}", table(&header, &cells));
+    say!("{}", table(&header, &cells))?;
     for (name, sql) in lineitem::QUERIES {
-        println!("  {name:<20} {sql}");
+        say!("  {name:<20} {sql}")?;
     }
-    println!(
+    say!(
         "Time is the median over the wire (of 5, or of fewer where one takes seconds); rows/s is rows of the table per second."
-    );
+    )?;
     Ok(())
 }
 

@@ -3,6 +3,13 @@
 //! Results go to stdout, progress and notices to stderr. Exit codes: 0 done, 1 it failed (the reason is on stderr), 2 the command
 //! line was wrong, 130 interrupted.
 
+/// Prints a line on stdout; an error if nobody reads it, which ends the command quietly.
+macro_rules! say {
+    ($($text:tt)*) => {
+        std::io::Write::write_fmt(&mut std::io::stdout().lock(), format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
 mod check;
 mod child;
 mod client;
