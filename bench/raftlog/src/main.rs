@@ -121,14 +121,7 @@ fn measure(cli: &Cli) -> Result<Report> {
     if engines.is_empty() {
         engines = <EngineName as clap::ValueEnum>::value_variants().to_vec();
     }
-    let mut failures = Vec::new();
-    if badger.is_none() && engines.contains(&EngineName::Badger) {
-        engines.retain(|&engine| engine != EngineName::Badger);
-        failures.push(
-            "badger: left out, its program was not built (make bench-raftlog builds it where there is Go 1.24)".into(),
-        );
-        eprintln!("{}", failures[0]);
-    }
+    let failures = leave_out_absent(&mut engines, badger.is_some());
     let machine = Machine::here(scratch.path());
     let children = Children::new(badger)?;
     let (results, only) = (Results::default(), cli.only.clone());
@@ -146,6 +139,22 @@ fn measure(cli: &Cli) -> Result<Report> {
         grid,
         failures: bench.failures,
     })
+}
+
+/// Drops the engines this build does not have, and says so.
+fn leave_out_absent(engines: &mut Vec<EngineName>, has_badger: bool) -> Vec<String> {
+    let why = |engine: EngineName| match engine {
+        EngineName::Badger if !has_badger => {
+            Some("its program was not built; make bench-raftlog builds it where there is Go 1.24")
+        }
+        EngineName::Rocksdb if cfg!(not(feature = "rocksdb")) => Some("this program was built without it"),
+        _ => None,
+    };
+    let told = engines.iter().filter_map(|&engine| Some(format!("{}: left out, {}", engine.name(), why(engine)?)));
+    let told: Vec<String> = told.collect();
+    engines.retain(|&engine| why(engine).is_none());
+    told.iter().for_each(|line| eprintln!("{line}"));
+    told
 }
 
 fn parameters(cli: &Cli, bench: &Bench<'_>) -> BTreeMap<String, serde_json::Value> {

@@ -7,6 +7,7 @@
 //! Badger takes part through a Go program that runs the same jobs.
 
 pub mod raft_engine;
+#[cfg(feature = "rocksdb")]
 pub mod rocksdb;
 pub mod tarn;
 
@@ -65,7 +66,10 @@ pub fn open(job: &Job) -> Result<Opened> {
         EngineName::Tarn => tarn::open(job),
         EngineName::RaftEngine => raft_engine::open(job, false),
         EngineName::RaftEnginePrefilled => raft_engine::open(job, true),
+        #[cfg(feature = "rocksdb")]
         EngineName::Rocksdb => rocksdb::open(job),
+        #[cfg(not(feature = "rocksdb"))]
+        EngineName::Rocksdb => bail!("built without RocksDB"),
         EngineName::Badger => bail!("badger runs in its own program"),
     }
 }
