@@ -15,7 +15,8 @@ import (
 // Counters of this process and of the device under a folder.
 type Counters struct {
 	cpuSeconds    float64
-	writtenBytes  uint64
+	accounted     uint64
+	deviceBytes   uint64
 	deviceWrites  uint64
 	deviceFlushes uint64
 }
@@ -29,7 +30,7 @@ func counters(dir string) Counters {
 	io, _ := os.ReadFile("/proc/self/io")
 	for _, line := range strings.Split(string(io), "\n") {
 		if value, found := strings.CutPrefix(line, "write_bytes: "); found {
-			c.writtenBytes, _ = strconv.ParseUint(value, 10, 64)
+			c.accounted, _ = strconv.ParseUint(value, 10, 64)
 		}
 	}
 	var stat unix.Stat_t
@@ -38,6 +39,8 @@ func counters(dir string) Counters {
 		text, _ := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(device), unix.Minor(device)))
 		if fields := strings.Fields(string(text)); len(fields) > 15 {
 			c.deviceWrites, _ = strconv.ParseUint(fields[4], 10, 64)
+			sectors, _ := strconv.ParseUint(fields[6], 10, 64)
+			c.deviceBytes = sectors * 512
 			c.deviceFlushes, _ = strconv.ParseUint(fields[15], 10, 64)
 		}
 	}
@@ -51,10 +54,19 @@ func seconds(t unix.Timeval) float64 {
 func (c Counters) since(before Counters) Counters {
 	return Counters{
 		cpuSeconds:    c.cpuSeconds - before.cpuSeconds,
-		writtenBytes:  c.writtenBytes - before.writtenBytes,
+		accounted:     c.accounted - before.accounted,
+		deviceBytes:   c.deviceBytes - before.deviceBytes,
 		deviceWrites:  c.deviceWrites - before.deviceWrites,
 		deviceFlushes: c.deviceFlushes - before.deviceFlushes,
 	}
+}
+
+// writtenBytes is what the kernel accounts to the process; if all is flushed, no more than the device wrote (measure.rs says why).
+func (c Counters) writtenBytes(flushed bool) uint64 {
+	if flushed && c.deviceBytes > 0 {
+		return min(c.accounted, c.deviceBytes)
+	}
+	return c.accounted
 }
 
 // percentile is the value below which perMille of the sorted samples lie; there is at least one.

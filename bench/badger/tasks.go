@@ -182,7 +182,7 @@ func overwrite(job *Job) (Figures, error) {
 		"space_over_live":      float64(left) / liveBytes,
 		"space_over_bound":     float64(left) / (1.5*liveBytes + slackBytes),
 		"space_peak_over_live": float64(max(peak, left)) / liveBytes,
-		"bytes_per_user_byte":  float64(cost.writtenBytes) / float64(written*job.EntryBytes),
+		"bytes_per_user_byte":  float64(cost.writtenBytes(true)) / float64(written*job.EntryBytes),
 	}, nil
 }
 

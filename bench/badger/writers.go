@@ -139,7 +139,7 @@ func report(job *Job, latencies []uint32, window time.Duration, cost Counters) F
 		"p99_us":                    percentile(latencies, 990) / 1e3,
 		"p999_us":                   percentile(latencies, 999) / 1e3,
 		"cpu_us_per_entry":          cost.cpuSeconds * 1e6 / nEntries,
-		"bytes_per_user_byte":       float64(cost.writtenBytes) / (nEntries * float64(job.EntryBytes)),
+		"bytes_per_user_byte":       float64(cost.writtenBytes(job.Sync)) / (nEntries * float64(job.EntryBytes)),
 		"device_writes_per_commit":  float64(cost.deviceWrites) / nCommits,
 		"device_flushes_per_commit": float64(cost.deviceFlushes) / nCommits,
 		"disk_over_live":            float64(diskBytes(job.Dir)) / live,

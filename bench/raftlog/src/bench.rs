@@ -1,7 +1,7 @@
 //! In which order is everything measured?
 //!
 //! Round by round; in a round the disk first, then cell by cell, and within a cell the engines one after another, another one first each
-//! time. What is compared is thus measured seconds apart on the same files system, and a slow minute hits all sides.
+//! time. What is compared is thus measured seconds apart on the same file system, and a slow minute hits all sides.
 
 use std::path::Path;
 
@@ -37,8 +37,7 @@ impl Bench<'_> {
         let flips = self.wanted(vec![cells::flips(&self.extent)]);
         for round in 0..self.extent.rounds {
             eprintln!("round {} of {}", round + 1, self.extent.rounds);
-            let limits = disk::limits(self.scratch, &cells::SIZES, self.extent.disk_writes)?;
-            self.results.add_disk(round, &limits);
+            self.results.add_disk(round, &disk::general(self.scratch, self.extent.disk_writes)?);
             self.round(round, &commits, &commit)?;
             self.round(round, &queries, &query)?;
             self.round(round, &reopen, &reopened)?;
@@ -68,14 +67,25 @@ impl Bench<'_> {
             engines.rotate_left(first);
             for engine in engines {
                 let dir = self.scratch.join("engine");
+                // The limit is compared with this one figure, so it is taken on both sides of it.
+                let limited = engine == EngineName::Tarn && cell.name == cells::single(cell.job.entry_bytes);
+                let mut limits = if limited { self.limit(&cell.job)? } else { Vec::new() };
                 let measured = measure(&self.children, &Job { engine, dir: dir.clone(), ..cell.job.clone() });
                 if dir.exists() {
                     std::fs::remove_dir_all(&dir)?;
+                }
+                if limited {
+                    limits.extend(self.limit(&cell.job)?);
+                    self.results.add_disk(round, &disk::limit_figures(cell.job.entry_bytes, limits));
                 }
                 self.keep(round, &cell.name, engine, measured);
             }
         }
         Ok(())
+    }
+
+    fn limit(&self, job: &Job) -> Result<Vec<u32>> {
+        disk::limit(self.scratch, job.entry_bytes, self.extent.disk_writes)
     }
 
     fn keep(&mut self, round: usize, cell: &str, engine: EngineName, measured: Result<Answer>) {

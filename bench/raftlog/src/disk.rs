@@ -16,6 +16,7 @@ use crate::measure::percentile;
 
 const BLOCK: usize = 4096;
 const FILE_BYTES: usize = 64 << 20;
+const LIMIT_FILE_BYTES: usize = 16 << 20;
 const MIB: usize = 1 << 20;
 
 /// Bytes of the smallest aligned write that holds an entry and its headers.
@@ -23,16 +24,45 @@ pub fn frame_bytes(entry_bytes: u64) -> u64 {
     (entry_bytes + 128).next_multiple_of(BLOCK as u64)
 }
 
-/// Name of the limit for entries of a size, in [`limits`].
+/// Name of the limit for entries of a size.
 pub fn limit_name(entry_bytes: u64) -> String {
-    format!("disk_limit_{}k_p50_us", frame_bytes(entry_bytes) >> 10)
+    format!("disk_limit_{entry_bytes}b_p50_us")
 }
 
-/// Answers `disk_limit_<size>k_p50_us` and `_p99_us` for each frame of `entry_sizes`, `fdatasync_overwrite_p50_us`,
-/// `fdatasync_append_p50_us`, `sequential_direct_mb_s`, `sequential_buffered_mb_s`. Where the file system refuses `O_DIRECT`, the figures
-/// that need it are left out.
-pub fn limits(dir: &Path, entry_sizes: &[u64], n_writes: usize) -> Result<Answer> {
+/// Nanoseconds, sorted, of `n` durable writes of the frame of an entry; nothing where the file system refuses `O_DIRECT`.
+pub fn limit(dir: &Path, entry_bytes: u64, n: usize) -> Result<Vec<u32>> {
     let path = dir.join("disk-limit");
+    let buffer = Aligned::new(MIB);
+    let file = File::create(&path)?;
+    write_through(&file, buffer.bytes(), LIMIT_FILE_BYTES)?;
+    file.sync_all()?;
+    let flags = OFlags::DIRECT | OFlags::DSYNC;
+    let times = match OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(&path) {
+        Ok(file) => {
+            let frame = &buffer.bytes()[..frame_bytes(entry_bytes) as usize];
+            let n_places = LIMIT_FILE_BYTES / frame.len();
+            times(n, |i| file.write_all_at(frame, (i % n_places * frame.len()) as u64))?
+        }
+        Err(_) => Vec::new(),
+    };
+    std::fs::remove_file(path)?;
+    Ok(times)
+}
+
+/// The limit's figures, from writes before and after the cell it is compared with.
+pub fn limit_figures(entry_bytes: u64, mut times: Vec<u32>) -> Answer {
+    times.sort_unstable();
+    let mut answer = Answer::default();
+    let name = limit_name(entry_bytes);
+    answer.set(&name, percentile(&times, 500) / 1e3);
+    answer.set(&name.replace("p50", "p99"), percentile(&times, 990) / 1e3);
+    answer
+}
+
+/// Answers `fdatasync_overwrite_p50_us`, `fdatasync_append_p50_us` (4 KiB each), `sequential_direct_mb_s` (left out where the file system
+/// refuses it) and `sequential_buffered_mb_s`.
+pub fn general(dir: &Path, n_writes: usize) -> Result<Answer> {
+    let path = dir.join("disk-general");
     let mut answer = Answer::default();
     let buffer = Aligned::new(MIB);
     let file = File::create(&path)?;
@@ -40,38 +70,21 @@ pub fn limits(dir: &Path, entry_sizes: &[u64], n_writes: usize) -> Result<Answer
     write_through(&file, buffer.bytes(), FILE_BYTES)?;
     file.sync_data()?;
     answer.set("sequential_buffered_mb_s", FILE_BYTES as f64 / 1e6 / started.elapsed().as_secs_f64());
-
-    let direct = OFlags::DIRECT.bits() as i32;
-    if let Ok(file) = OpenOptions::new().write(true).custom_flags(direct).open(&path) {
+    if let Ok(file) = OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path) {
         let started = Instant::now();
         write_through(&file, buffer.bytes(), FILE_BYTES)?;
         answer.set("sequential_direct_mb_s", FILE_BYTES as f64 / 1e6 / started.elapsed().as_secs_f64());
     }
-    if let Ok(file) = OpenOptions::new().write(true).custom_flags(direct | OFlags::DSYNC.bits() as i32).open(&path) {
-        let mut sizes: Vec<u64> = entry_sizes.iter().map(|&bytes| frame_bytes(bytes)).collect();
-        sizes.dedup();
-        for size in sizes {
-            let frame = &buffer.bytes()[..size as usize];
-            let times = times(n_writes, |i| file.write_all_at(frame, (i * frame.len() % (FILE_BYTES / 2)) as u64))?;
-            answer.set(&format!("disk_limit_{}k_p50_us", size >> 10), percentile(&times, 500) / 1e3);
-            answer.set(&format!("disk_limit_{}k_p99_us", size >> 10), percentile(&times, 990) / 1e3);
-        }
-    }
     let block = &buffer.bytes()[..BLOCK];
-    let old = OpenOptions::new().write(true).open(&path)?;
-    let over = times(n_writes, |i| {
-        old.write_all_at(block, (i * BLOCK) as u64)?;
-        old.sync_data()
-    })?;
-    answer.set("fdatasync_overwrite_p50_us", percentile(&over, 500) / 1e3);
-    let grown = File::create(dir.join("disk-limit-grown"))?;
-    let grow = times(n_writes, |i| {
-        grown.write_all_at(block, (i * BLOCK) as u64)?;
-        grown.sync_data()
-    })?;
-    answer.set("fdatasync_append_p50_us", percentile(&grow, 500) / 1e3);
-    std::fs::remove_file(path)?;
-    std::fs::remove_file(dir.join("disk-limit-grown"))?;
+    for (name, path) in [("overwrite", path.clone()), ("append", dir.join("disk-grown"))] {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let times = times(n_writes, |i| {
+            file.write_all_at(block, (i * BLOCK) as u64)?;
+            file.sync_data()
+        })?;
+        answer.set(&format!("fdatasync_{name}_p50_us"), percentile(&times, 500) / 1e3);
+        std::fs::remove_file(path)?;
+    }
     Ok(answer)
 }
 
@@ -120,15 +133,18 @@ mod tests {
     #[test]
     fn frames_are_whole_blocks() {
         assert_eq!([128, 1024, 16384].map(frame_bytes), [4096, 4096, 20480]);
-        assert_eq!(limit_name(16384), "disk_limit_20k_p50_us");
+        assert_eq!(limit_name(16384), "disk_limit_16384b_p50_us");
     }
 
     #[test]
     fn limits_are_measured_where_the_file_system_allows() -> Result<()> {
         let dir = tempfile::tempdir()?;
-        let answer = limits(dir.path(), &[128, 1024, 16384], 3)?;
+        let answer = general(dir.path(), 3)?;
         assert!(answer.figures["fdatasync_append_p50_us"] > 0.0);
         assert!(answer.figures["sequential_buffered_mb_s"] > 0.0);
+        let times = limit(dir.path(), 16384, 3)?;
+        assert_eq!(limit_figures(16384, times.clone()).figures.len(), if times.is_empty() { 0 } else { 2 });
+        assert_eq!(std::fs::read_dir(dir.path())?.count(), 0, "nothing is left behind");
         Ok(())
     }
 }

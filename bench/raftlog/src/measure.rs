@@ -13,9 +13,11 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Counters {
     /// Seconds of all threads, user and system.
     pub cpu_s: f64,
-    /// Bytes this process caused to be written to storage: a page that is written back and dirtied again counts again.
-    pub written_bytes: u64,
-    /// Writes and flushes the whole device completed, for whomever.
+    /// Bytes the kernel accounts to this process as written to storage. A page that is written back and dirtied again counts again, and
+    /// of a large folio the whole, though only its dirty blocks are written: too much where old blocks are overwritten in the page cache.
+    accounted_bytes: u64,
+    /// Bytes, writes and flushes the whole device completed, for whomever.
+    device_bytes: u64,
     pub device_writes: u64,
     pub device_flushes: u64,
 }
@@ -26,10 +28,11 @@ impl Counters {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
         let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap_or_default();
-        let [device_writes, device_flushes] = device(dir).unwrap_or_default();
+        let [device_writes, device_sectors, device_flushes] = device(dir).unwrap_or_default();
         Counters {
             cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
-            written_bytes: written.parse().unwrap_or_default(),
+            accounted_bytes: written.parse().unwrap_or_default(),
+            device_bytes: device_sectors * 512,
             device_writes,
             device_flushes,
         }
@@ -39,19 +42,30 @@ impl Counters {
     pub fn since(self, before: Counters) -> Counters {
         Counters {
             cpu_s: self.cpu_s - before.cpu_s,
-            written_bytes: self.written_bytes - before.written_bytes,
+            accounted_bytes: self.accounted_bytes - before.accounted_bytes,
+            device_bytes: self.device_bytes - before.device_bytes,
             device_writes: self.device_writes - before.device_writes,
             device_flushes: self.device_flushes - before.device_flushes,
         }
     }
+
+    /// Bytes written, where everything was flushed at the end: what is accounted to the process, but no more than the device wrote.
+    pub fn flushed_bytes(self) -> u64 {
+        if self.device_bytes == 0 { self.accounted_bytes } else { self.accounted_bytes.min(self.device_bytes) }
+    }
+
+    /// Bytes written, where the system writes back later: what is accounted to the process.
+    pub fn unflushed_bytes(self) -> u64 {
+        self.accounted_bytes
+    }
 }
 
-fn device(dir: &Path) -> Option<[u64; 2]> {
+fn device(dir: &Path) -> Option<[u64; 3]> {
     let number = fs::metadata(dir).ok()?.st_dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
     let fields: Vec<u64> = stat.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    Some([*fields.get(4)?, *fields.get(15)?])
+    Some([*fields.get(4)?, *fields.get(6)?, *fields.get(15)?])
 }
 
 /// The value below which `per_mille` of the sorted samples lie.

@@ -152,7 +152,7 @@ fn overwrite(job: &Job, engine: &dyn Engine) -> Result<Answer> {
     answer.set("space_over_live", left as f64 / live_bytes);
     answer.set("space_over_bound", left as f64 / (1.5 * live_bytes + SLACK_BYTES));
     answer.set("space_peak_over_live", peak.max(left) as f64 / live_bytes);
-    answer.set("bytes_per_user_byte", cost.written_bytes as f64 / (written * job.entry_bytes) as f64);
+    answer.set("bytes_per_user_byte", cost.flushed_bytes() as f64 / (written * job.entry_bytes) as f64);
     Ok(answer)
 }
 

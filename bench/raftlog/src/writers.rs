@@ -176,7 +176,8 @@ fn report(job: &Job, mut latencies: Vec<u32>, window: Duration, cost: Counters, 
         answer.set(name, percentile(&latencies, per_mille) / 1e3);
     }
     answer.set("cpu_us_per_entry", cost.cpu_s * 1e6 / n_entries);
-    answer.set("bytes_per_user_byte", cost.written_bytes as f64 / (n_entries * job.entry_bytes as f64));
+    let written = if job.sync { cost.flushed_bytes() } else { cost.unflushed_bytes() };
+    answer.set("bytes_per_user_byte", written as f64 / (n_entries * job.entry_bytes as f64));
     answer.set("device_writes_per_commit", cost.device_writes as f64 / n_commits);
     answer.set("device_flushes_per_commit", cost.device_flushes as f64 / n_commits);
     if let Some(syncs) = syncs {
