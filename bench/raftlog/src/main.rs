@@ -48,9 +48,9 @@ struct Cli {
     /// Print the tables of docs/benchmarks-raftlog.md on stdout
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Measure nothing: print the tables of a report that was saved before
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    /// Measure nothing: print a report that was saved as JSON before; of several, their rounds count as those of one run
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
     /// Only cells whose name contains one of these, as sync/64g/16w or queries
     #[arg(long, value_delimiter = ',', value_name = "PART")]
     only: Vec<String>,
@@ -85,12 +85,22 @@ fn main() -> Result<()> {
     if let Some(ChildCommand::Job { json }) = cli.child {
         return answer(&json);
     }
-    if let Some(path) = &cli.from {
-        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        return print(&cli, &serde_json::from_str(&text)?);
-    }
-    let report = measure(&cli)?;
+    let report = if cli.from.is_empty() { measure(&cli)? } else { saved(&cli.from)? };
     print(&cli, &report)
+}
+
+/// The reports of these files as one.
+fn saved(files: &[PathBuf]) -> Result<Report> {
+    let read = |path: &PathBuf| -> Result<Report> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))
+    };
+    let (first, others) = files.split_first().context("no file")?;
+    let mut report = read(first)?;
+    for path in others {
+        report.add_rounds(read(path)?);
+    }
+    Ok(report)
 }
 
 /// Does one job and ends the process at once, as if it were killed: nothing is closed or flushed on the way out.

@@ -55,6 +55,29 @@ pub struct Machine {
     pub file_system: String,
 }
 
+impl Report {
+    /// Adds the rounds of a later run of the same bench: each figure becomes the median of all runs. Where and on what it was measured stays
+    /// as this report says.
+    pub fn add_rounds(&mut self, other: Report) {
+        merge(&mut self.figures, other.figures);
+        for row in other.grid {
+            match self.grid.iter_mut().find(|ours| (&ours.cell, ours.engine) == (&row.cell, row.engine)) {
+                Some(ours) => merge(&mut ours.figures, row.figures),
+                None => self.grid.push(row),
+            }
+        }
+        self.failures.extend(other.failures);
+    }
+}
+
+fn merge(ours: &mut BTreeMap<String, Figure>, others: BTreeMap<String, Figure>) {
+    for (name, other) in others {
+        let mut runs = ours.remove(&name).map_or_else(Vec::new, |figure| figure.runs);
+        runs.extend(other.runs);
+        ours.insert(name.clone(), Figure::new(&name, runs));
+    }
+}
+
 impl Figure {
     /// The median of `runs`; the unit follows from the name.
     pub fn new(name: &str, runs: Vec<f64>) -> Figure {
@@ -123,6 +146,24 @@ mod tests {
             "commits_vs_raft_engine_16w",
         ];
         assert_eq!(units.map(unit), ["us", "us", "1/s", "s", "MB/s", "ratio"]);
+    }
+
+    #[test]
+    fn rounds_of_two_runs_become_one() {
+        let figures = |runs: &[f64]| BTreeMap::from([("p50_us".to_owned(), Figure::new("p50_us", runs.to_vec()))]);
+        let report = |cell: &str, runs: &[f64]| Report {
+            bench: "raftlog".into(),
+            parameters: BTreeMap::new(),
+            machine: Machine::here(std::path::Path::new(".")),
+            figures: figures(runs),
+            grid: vec![CellReport { cell: cell.into(), engine: EngineName::Tarn, figures: figures(runs) }],
+            failures: vec![],
+        };
+        let mut all = report("sync/1g/1w/1k", &[1.0, 5.0]);
+        all.add_rounds(report("sync/1g/1w/1k", &[3.0]));
+        all.add_rounds(report("os/1g/1w/1k", &[9.0]));
+        assert_eq!((all.figures["p50_us"].value, all.grid.len()), (4.0, 2));
+        assert_eq!(all.grid[0].figures["p50_us"].runs, [1.0, 5.0, 3.0]);
     }
 
     #[test]
