@@ -12,6 +12,7 @@ import (
 const (
 	maintainEvery = 500 * time.Millisecond
 	fillBatch     = 256
+	turns         = 2
 )
 
 type group struct{ id, first, next uint64 }
@@ -73,6 +74,18 @@ func (w *Writer) fill(store *Store, entries uint64) error {
 	return store.load(batch)
 }
 
+// turnOver replaces each live entry once, truncating.
+func (w *Writer) turnOver(store *Store) error {
+	for left := len(w.groups) * int(w.job.Keep); left > 0; {
+		batch := w.nextBatch(int(w.job.GroupsPerCommit))
+		left -= len(batch)
+		if err := store.load(batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func commits(job *Job) (Figures, error) {
 	store, err := open(job)
 	if err != nil {
@@ -88,6 +101,21 @@ func commits(job *Job) (Figures, error) {
 	}
 	if err := store.flush(); err != nil {
 		return nil, err
+	}
+	if job.Sync && job.GroupsPerCommit > 1 {
+		for range turns {
+			for _, writer := range writers {
+				if err := writer.turnOver(store); err != nil {
+					return nil, err
+				}
+			}
+			if err := store.flush(); err != nil {
+				return nil, err
+			}
+			if err := store.maintain(); err != nil {
+				return nil, err
+			}
+		}
 	}
 
 	var counting, stopped atomic.Bool
