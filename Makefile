@@ -9,10 +9,11 @@ export CARGO_TARGET_DIR TARN_VENV
 
 SF ?= 1
 SOAK_MINUTES ?= 30
+RAFTLOG_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests build demo test test-rust test-clients lint fmt tidy bench-adhoc bench-load soak
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,6 +21,9 @@ help: ## this list
 
 setup: ## install what the build needs and is missing
 	@scripts/setup
+
+setup-bench: ## install what bench-raftlog needs and is missing
+	@scripts/setup --bench
 
 setup-tests: ## install what the tests need and is missing
 	@scripts/setup --tests
@@ -34,6 +38,11 @@ test: test-rust test-clients ## everything: cargo test, then psql, psycopg, JDBC
 
 test-rust: setup
 	cargo test --workspace
+
+# A target folder of its own: with these features, crates below would be rebuilt in the shared one.
+test-raftlog-adapters: setup ## the log under raft-rs and openraft, with openraft's own log-store suite
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/adapters cargo test -p tarn-raftlog --features raft-rs,openraft,openraft/tokio-rt --test adapters_raft_rs --test adapters_openraft
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/adapters cargo clippy -p tarn-raftlog --features raft-rs,openraft,openraft/tokio-rt --all-targets --no-deps -- -D warnings
 
 test-clients: setup-tests
 	cargo test --workspace --no-run
@@ -55,6 +64,23 @@ bench-adhoc: build setup-tests ## the five ad-hoc queries, load, union; Tarn and
 
 bench-load: build ## rows/s through the front door, peak memory (JSON on stdout)
 	@$(RELEASE)/tarn-bench load --sf $(SF) --json
+
+bench-raftlog: build bench-raftlog-build ## the log store beside raft-engine, RocksDB and Badger (JSON on stdout); RAFTLOG_ARGS=--quick for CI
+	@$(RELEASE)/tarn-bench raftlog --json $(RAFTLOG_ARGS)
+
+# The program behind `tarn-bench raftlog`; it also runs alone. Go finds its modules through its own proxy; without Go 1.24 Badger is left out, and the bench says so.
+bench-raftlog-build: setup-bench
+	@cargo build --release --manifest-path bench/raftlog/Cargo.toml
+	@if scripts/setup --has-go; then cd bench/badger && CGO_ENABLED=0 go build -trimpath -o $(RELEASE)/tarn-bench-badger .; \
+	else rm -f $(RELEASE)/tarn-bench-badger; fi
+
+# RocksDB's C++ and Badger are left out: CI asks whether the bench runs, not how fast. A target folder of its own, for its features.
+RAFTLOG_CI := --manifest-path bench/raftlog/Cargo.toml --no-default-features
+test-raftlog-bench: setup ## bench/raftlog in short form, without RocksDB and Badger: formatting, clippy, tests, one quick run
+	cargo fmt --manifest-path bench/raftlog/Cargo.toml --check
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo clippy --release $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo test --release $(RAFTLOG_CI)
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo run --release $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
 
 soak: setup ## kill -9 at random points and at every failpoint of delivery for SOAK_MINUTES=30
 	TARN_SOAK_SECONDS=$$(( $(SOAK_MINUTES) * 60 )) cargo test --workspace --test kill9 -- --nocapture

@@ -7,9 +7,11 @@ mod adhoc;
 mod data;
 mod duckdb;
 mod load;
+mod raftlog;
 mod report;
 mod server;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -28,6 +30,13 @@ enum Bench {
     Adhoc(Common),
     /// Rows per second through the front door, and the server's peak memory
     Load(Common),
+    /// The Raft log store beside raft-engine, RocksDB and Badger; `raftlog --help` shows the arguments
+    #[command(disable_help_flag = true)]
+    Raftlog {
+        /// For the bench's own program
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Write TPC-H lineitem as one Parquet file: the data of the other benches and of tests
     Data(Data),
 }
@@ -70,6 +79,7 @@ fn main() -> anyhow::Result<()> {
         let (common, report) = match Cli::parse().bench {
             Bench::Adhoc(common) => (common.clone(), adhoc::run(&common).await?),
             Bench::Load(common) => (common.clone(), load::run(&common).await?),
+            Bench::Raftlog { arguments } => return raftlog::run(&arguments),
             Bench::Data(data) => return data::write_parquet(data.sf, &data.out),
         };
         report.print(common.json)

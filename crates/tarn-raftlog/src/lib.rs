@@ -33,6 +33,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[cfg(any(feature = "raft-rs", feature = "openraft"))]
+pub mod adapters;
 mod batch;
 mod cache;
 mod disk;
