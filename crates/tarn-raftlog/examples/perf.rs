@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ fn main() {
     let dir = PathBuf::from(args.first().map_or("/tmp/raftlog-perf", |s| s.as_str()));
     let seconds = std::env::var("SECONDS_EACH").ok().and_then(|s| s.parse().ok()).unwrap_or(2.0);
     let wanted = |name: &str| args.len() < 2 || args[1..].iter().any(|a| a == name);
+    if wanted("limit") || wanted("quick") {
+        limit(&dir);
+    }
     if wanted("commit") {
         for bytes in [128, 1024, 16384] {
             for writers in [1, 2, 4, 16, 64] {
@@ -39,6 +43,9 @@ fn main() {
     }
     if wanted("reads") {
         reads(&dir);
+    }
+    if wanted("gc") {
+        collection(&dir);
     }
     if wanted("reopen") {
         reopen(&dir);
@@ -75,6 +82,29 @@ fn payload(bytes: usize, seed: u64) -> Vec<u8> {
 fn fresh(dir: &Path) -> RaftLog {
     let _ = std::fs::remove_dir_all(dir);
     RaftLog::open(Options::new(dir)).unwrap().0
+}
+
+/// What the device does: direct writes, written through, into a file that was filled before.
+fn limit(dir: &Path) {
+    std::fs::create_dir_all(dir).unwrap();
+    let path = dir.join("limit");
+    std::fs::write(&path, vec![0; 64 << 20]).unwrap();
+    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let flags = (rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC).bits() as i32;
+    let file = std::fs::OpenOptions::new().write(true).custom_flags(flags).open(&path).unwrap();
+    let raw = vec![7u8; (64 << 10) + 4096];
+    let start = raw.as_ptr().align_offset(4096);
+    for bytes in [4096, 20480, 65536] {
+        let mut times: Vec<u128> = (0..4000u64)
+            .map(|i| {
+                let t = Instant::now();
+                file.write_all_at(&raw[start..start + bytes], i * bytes as u64 % (60 << 20)).unwrap();
+                t.elapsed().as_nanos()
+            })
+            .collect();
+        times.sort_unstable();
+        println!("limit {bytes:5} B: P50 {:7.1} P99 {:8.1} µs", times[2000] as f64 / 1e3, times[3960] as f64 / 1e3);
+    }
 }
 
 /// Each writer appends to its own groups; a collector runs beside them.
@@ -196,9 +226,49 @@ fn reads(dir: &Path) {
     }
 }
 
+/// A fifth of the groups is written to seldom and never purged: what does it cost to move them, and what does the disk hold?
+fn collection(dir: &Path) {
+    let log = fresh(dir);
+    let payloads: Vec<Vec<u8>> = (0..64).map(|i| payload(1024, i)).collect();
+    let (mut next, mut worst, mut slowest) = ([1u64; 64], 0.0f64, 0.0f64);
+    for round in 0..12_000u64 {
+        let mut batch = log.batch();
+        for group in 0..64u64 {
+            let cold = group % 5 == 0;
+            if cold && !round.is_multiple_of(20) {
+                continue;
+            }
+            let index = next[group as usize];
+            batch.append(GroupId(group), Term(1), Index(index), [&payloads[(round % 64) as usize][..]]);
+            if !cold && index > KEEP && index.is_multiple_of(KEEP / 4) {
+                batch.purge(GroupId(group), Index(index - KEEP), Term(1));
+            }
+            next[group as usize] += 1;
+        }
+        log.commit(batch).unwrap();
+        if round % 100 == 0 {
+            let t = Instant::now();
+            log.collect_garbage(8 << 20).unwrap();
+            slowest = slowest.max(t.elapsed().as_secs_f64() * 1e3);
+            let m = log.metrics();
+            let allowed = (m.live_bytes as f64 * 1.5).max(m.live_bytes as f64 + (4 << 26) as f64);
+            worst = worst.max(m.disk_bytes as f64 / allowed);
+        }
+    }
+    let m = log.metrics();
+    println!(
+        "cold fifth: copied {:.3} of what was written; disk at most {worst:.2} of its bound; a collection took at most {slowest:.1} ms; {} segments, {} renewed or removed, {} made",
+        m.rewritten_bytes as f64 / m.entry_bytes as f64,
+        m.n_segments,
+        m.segments_deleted,
+        m.segments_created
+    );
+}
+
 fn reopen(dir: &Path) {
     let log = fresh(dir);
     fill(&log, 1024, 1 << 30, 1024);
+    println!("index {:.1} bytes an entry", log.metrics().index_bytes as f64 / (1 << 20) as f64);
     drop(log);
     for _ in 0..3 {
         let (t, cpu) = (Instant::now(), cpu_us());

@@ -23,6 +23,7 @@ pub struct Kept {
 
 /// What a kept piece costs beside its bytes.
 const PIECE_BYTES: u64 = 64;
+const FEW: usize = 16;
 
 fn cost(data: &Bytes) -> u64 {
     data.len() as u64 + PIECE_BYTES
@@ -40,11 +41,16 @@ impl Arrivals {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Keeps the payloads of `n` entries from `first` on, the newest of `group`.
-    pub fn keep(&self, id: u64, group: &mut Group, first: u64, n: u64, data: Bytes, lsn: u64) {
+    /// Keeps the payloads of `n` entries from `first` on, the newest of `group`; [`Arrivals::note`] must follow, before
+    /// the group's lock is let go.
+    pub fn keep(&self, group: &mut Group, first: u64, n: u64, data: Bytes, lsn: u64) {
         self.bytes.fetch_add(cost(&data), Ordering::Relaxed);
         group.kept.push_back(Kept { first, n, lsn, data });
-        self.order.lock().push_back((id, lsn));
+    }
+
+    /// So many pieces of these groups were kept.
+    pub fn note(&self, groups: impl Iterator<Item = u64>, lsn: u64) {
+        self.order.lock().extend(groups.map(|id| (id, lsn)));
     }
 
     /// Forgets the kept payloads up to `upto`, whose places are still known.
@@ -102,13 +108,19 @@ impl Arrivals {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The group and batch of the oldest arrival, if more than `budget_bytes` are kept and it is durable. The caller
-    /// then drops it with [`Arrivals::evict`].
-    pub fn next_to_go(&self, budget_bytes: u64, durable_lsn: u64) -> Option<(u64, u64)> {
+    /// Groups and batches of the oldest arrivals, if more than `budget_bytes` are kept, as far as they are durable; a few
+    /// at a time. The caller drops them with [`Arrivals::evict`].
+    pub fn next_to_go(&self, budget_bytes: u64, durable_lsn: u64, few: &mut Vec<(u64, u64)>) {
+        few.clear();
         if self.bytes() <= budget_bytes {
-            return None;
+            return;
         }
-        self.order.lock().pop_front_if(|&mut (_, lsn)| lsn <= durable_lsn)
+        let mut order = self.order.lock();
+        while few.len() < FEW
+            && let Some(oldest) = order.pop_front_if(|&mut (_, lsn)| lsn <= durable_lsn)
+        {
+            few.push(oldest);
+        }
     }
 
     pub fn evict(&self, group: &mut Group, lsn: u64) {

@@ -81,17 +81,24 @@ impl Shared {
     fn begin(&self, making: &mut Making, bytes: u64) -> Result<Preparation> {
         let slot = making.next_slot;
         making.next_slot += 1;
-        Preparation::begin(&*self.disk, &self.options.dir, slot, bytes)
+        let begun = Preparation::begin(&*self.disk, &self.options.dir, slot, bytes)?;
+        self.tally.preparing_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(begun)
     }
 
     fn fill(&self, preparation: &mut Preparation) -> Result<bool> {
-        let filled = preparation.fill(&self.buffers).inspect_err(|_| preparation.abandon(&*self.disk));
-        self.tally.filled_bytes.fetch_add(FILL_BYTES, Ordering::Relaxed);
+        let filled = preparation.fill(&self.buffers);
+        if filled.is_err() {
+            self.tally.preparing_bytes.fetch_sub(preparation.reserved_bytes(), Ordering::Relaxed);
+            preparation.abandon(&*self.disk);
+        }
+        self.tally.filled_bytes.fetch_add(FILL_BYTES.min(preparation.reserved_bytes()), Ordering::Relaxed);
         filled
     }
 
     fn finish(&self, preparation: Preparation) -> Result<()> {
         let seq = self.next_seq();
+        self.tally.preparing_bytes.fetch_sub(preparation.reserved_bytes(), Ordering::Relaxed);
         let segment = preparation.finish(&*self.disk, &self.options.dir, &self.ident, seq, &self.buffers)?;
         let mut lane = self.lane.lock();
         lane.counters.segments_created += 1;

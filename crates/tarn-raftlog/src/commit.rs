@@ -13,12 +13,13 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 
 use crate::error::{Error, Result};
-use crate::format::BLOCK;
+use crate::format::{self, BLOCK};
 use crate::lane::{Draft, Lane, Work};
 use crate::log::Shared;
 use crate::options::Durability;
 use crate::parker::{Parker, Woken};
 use crate::pipeline::Waiter;
+use crate::recovery;
 
 impl Shared {
     pub fn is_durable(&self, lsn: u64) -> bool {
@@ -188,12 +189,33 @@ impl Shared {
         Ok(())
     }
 
+    /// Seals the newest segment, so that the next open has nothing to scan and any damage to tell from a crash.
+    pub fn close(&self) -> Result<()> {
+        let draft = {
+            let mut lane = self.lane.lock();
+            if let Some(cause) = &lane.poisoned {
+                return Err(Error::Poisoned { cause: Arc::clone(cause) });
+            }
+            lane.take_last()
+        };
+        let Some(draft) = draft else { return Ok(()) };
+        let sealed = recovery::seal_at(&draft, format::align(draft.end), &self.buffers);
+        sealed.map_err(Error::io("seal", &draft.segment.path))
+    }
+
     /// Shrinks the cache to its budget.
     fn evict(&self) {
         let durable = self.durable_lsn.load(Ordering::Acquire);
-        while let Some((id, lsn)) = self.arrivals.next_to_go(self.options.cache_bytes, durable) {
-            if let Some(group) = self.groups.lock(id).get_mut(&id) {
-                self.arrivals.evict(group, lsn);
+        let mut few = Vec::new();
+        loop {
+            self.arrivals.next_to_go(self.options.cache_bytes, durable, &mut few);
+            if few.is_empty() {
+                return;
+            }
+            for &(id, lsn) in &few {
+                if let Some(group) = self.groups.lock(id).get_mut(&id) {
+                    self.arrivals.evict(group, lsn);
+                }
             }
         }
     }

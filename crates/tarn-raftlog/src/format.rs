@@ -102,24 +102,22 @@ pub struct SegmentHeader {
     pub salt: u64,
     /// The file is never shorter than this until it is sealed.
     pub reserved_bytes: u64,
-    /// This much of the file was written before: writing there changes no metadata of the file system.
-    pub filled_bytes: u64,
     /// Frames start at multiples of this.
     pub unit: u64,
 }
 
 impl SegmentHeader {
     pub fn encode(&self) -> Vec<u8> {
-        let SegmentHeader { store, seq, salt, reserved_bytes, filled_bytes, unit } = *self;
-        seal_block(SEGMENT_MAGIC, &[store, seq, salt, reserved_bytes, filled_bytes, unit])
+        let SegmentHeader { store, seq, salt, reserved_bytes, unit } = *self;
+        seal_block(SEGMENT_MAGIC, &[store, seq, salt, reserved_bytes, unit])
     }
 
     pub fn decode(block: &[u8]) -> Result<SegmentHeader, Bad> {
-        let [store, seq, salt, reserved_bytes, filled_bytes, unit] = open_block(block, SEGMENT_MAGIC)?;
+        let [store, seq, salt, reserved_bytes, unit] = open_block(block, SEGMENT_MAGIC)?;
         if !unit.is_power_of_two() || !(PACKED_UNIT..=BLOCK).contains(&unit) {
             return Err(Bad::What("impossible unit of a segment"));
         }
-        Ok(SegmentHeader { store, seq, salt, reserved_bytes, filled_bytes, unit })
+        Ok(SegmentHeader { store, seq, salt, reserved_bytes, unit })
     }
 }
 
@@ -357,7 +355,7 @@ mod tests {
 
         #[test]
         fn blocks_round_trip_and_every_flip_is_seen(seq: u64, salt: u64, at in 0usize..4096, bit in 0u8..8) {
-            let header = SegmentHeader { store: 1, seq, salt, reserved_bytes: 9, filled_bytes: 8, unit: 4096 };
+            let header = SegmentHeader { store: 1, seq, salt, reserved_bytes: 9, unit: 4096 };
             let mut block = header.encode();
             prop_assert_eq!(SegmentHeader::decode(&block), Ok(header));
             block[at] ^= 1 << bit;

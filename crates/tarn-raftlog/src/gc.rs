@@ -104,6 +104,8 @@ fn free(shared: &Shared, dead: &Arc<Segment>) -> Result<bool> {
 
 /// Drops records of destroyed groups from the oldest segment: no older one is left that they would have to clip.
 fn forget_destroyed(shared: &Shared) -> bool {
+    // Nothing is being renewed now: a segment that is not in the table is gone for good.
+    let _making = shared.making.lock();
     let oldest = shared.lane.lock().segments.values().next().cloned();
     let Some(oldest) = oldest.filter(|segment| segment.is_sealed()) else { return false };
     let mut forgotten = false;
@@ -124,8 +126,9 @@ fn forget_destroyed(shared: &Shared) -> bool {
 fn victims(shared: &Shared, budget_bytes: u64) -> Vec<u64> {
     let lane = shared.lane.lock();
     let segment_bytes = shared.options.segment_bytes();
-    let idle_bytes: u64 = lane.free.values().chain(&lane.idle).map(|s| s.size_bytes()).sum();
-    let mut disk_bytes: u64 = lane.segments.values().map(|s| s.size_bytes()).sum::<u64>() + idle_bytes;
+    let files = lane.segments.values().chain(lane.free.values()).chain(&lane.idle);
+    let mut disk_bytes: u64 = files.map(|s| s.size_bytes()).sum();
+    disk_bytes += shared.tally.preparing_bytes.load(Ordering::Relaxed);
     let live_bytes: u64 = lane.segments.values().map(|s| s.live_disk_bytes()).sum();
     let target_bytes = live_bytes + (live_bytes / 2).max(SLACK_SEGMENTS * segment_bytes);
     // Each restart ends a segment early: few bytes, but files to open.

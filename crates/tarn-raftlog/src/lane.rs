@@ -264,6 +264,16 @@ impl Lane {
         self.sealing = false;
     }
 
+    /// The newest segment's seal, if it has frames and all are acknowledged; nothing is written after it.
+    pub fn take_last(&mut self) -> Option<Draft> {
+        if self.frames.in_flight() + self.frames.queued() > 0 || self.writing.n_batches == 0 {
+            return None;
+        }
+        self.sealing = true;
+        let next = Draft::new(&self.active, self.writing.chain());
+        Some(std::mem::replace(&mut self.writing, next))
+    }
+
     pub fn fail(&mut self, cause: Arc<str>) {
         self.poisoned.get_or_insert(cause);
     }

@@ -65,6 +65,8 @@ pub(crate) struct Tally {
     pub saved_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
     pub filled_bytes: AtomicU64,
+    /// Space reserved for files that are being made.
+    pub preparing_bytes: AtomicU64,
     pub rewritten_bytes: AtomicU64,
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,
@@ -131,6 +133,13 @@ impl RaftLog {
     pub fn sync(&self) -> Result<()> {
         let last = self.shared.lane.lock().next_lsn - 1;
         self.shared.wait(last)
+    }
+
+    /// Makes everything durable and ends the log on disk. Dropping the log loses nothing either; but the next open then
+    /// scans the newest segment, and takes damage to its very last frame for a write that never was acknowledged.
+    pub fn close(self) -> Result<()> {
+        self.sync()?;
+        self.shared.close()
     }
 
     /// For a thread of the host's, which calls [`Committer::run`] in it: it commits for those who left a call or poll a
@@ -279,7 +288,7 @@ impl Shared {
             n_groups,
             n_segments: lane.segments.len() as u64,
             n_free: (lane.free.len() + lane.idle.len()) as u64,
-            disk_bytes: files().map(|s| s.size_bytes()).sum(),
+            disk_bytes: files().map(|s| s.size_bytes()).sum::<u64>() + read(&tally.preparing_bytes),
             live_bytes: lane.segments.values().map(|s| s.live_bytes()).sum(),
             index_bytes,
             cached_bytes: self.arrivals.bytes(),

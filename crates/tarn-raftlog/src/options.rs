@@ -146,5 +146,8 @@ pub struct VerifyReport {
     pub bytes_read: u64,
     /// The newest segment ends in a write that was never acknowledged; the next open cuts it off.
     pub torn_tail: Option<(PathBuf, u64)>,
+    /// What is there twice and once not whole, as a crash while a file is made ready for use leaves it: the next open
+    /// makes it whole.
+    pub mendable: Vec<Damage>,
     pub damages: Vec<Damage>,
 }

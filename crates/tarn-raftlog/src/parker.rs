@@ -37,6 +37,22 @@ impl Parker {
         parker
     }
 
+    /// For a test that plays several threads itself.
+    #[cfg(test)]
+    pub fn for_tests() -> Arc<Parker> {
+        Arc::new(Parker { state: AtomicU8::new(ASLEEP), thread: thread::current() })
+    }
+
+    /// Why it was woken, if it was.
+    #[cfg(test)]
+    pub fn woken(&self) -> Option<Woken> {
+        match self.state.load(Ordering::Acquire) {
+            ASLEEP => None,
+            DONE => Some(Woken::Done),
+            _ => Some(Woken::Look),
+        }
+    }
+
     /// Returns when somebody called [`Parker::wake`].
     pub fn sleep(&self) -> Woken {
         loop {

@@ -197,4 +197,158 @@ mod tests {
             prop_assert_eq!(pipeline.give_up().len(), waiting.len());
         }
     }
+
+    /// The steps of `Shared::wait` and `Shared::write` as they follow each other under the lane's lock, for a few threads
+    /// that each submit and wait. Between any two steps any other thread may run.
+    struct Threads {
+        pipeline: Pipeline<u64>,
+        next_lsn: u64,
+        durable: u64,
+        threads: Vec<Thread>,
+        /// A frame that begins with such an lsn opens a segment: it is written alone.
+        opens: fn(u64) -> bool,
+    }
+
+    struct Thread {
+        at: At,
+        lsn: u64,
+        left: u64,
+        parker: Arc<Parker>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum At {
+        Submit,
+        Look,
+        Write(u64),
+        Asleep,
+        Done,
+    }
+
+    impl Threads {
+        fn new(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> Threads {
+            let thread = |_| Thread { at: At::Submit, lsn: 0, left: batches, parker: Parker::for_tests() };
+            Threads {
+                pipeline: Pipeline::new(2),
+                next_lsn: 1,
+                durable: 0,
+                threads: (0..n_threads).map(thread).collect(),
+                opens,
+            }
+        }
+
+        fn may_run(&self, i: usize) -> bool {
+            match self.threads[i].at {
+                At::Asleep => self.threads[i].parker.woken().is_some(),
+                at => at != At::Done,
+            }
+        }
+
+        fn has_work(&self) -> bool {
+            self.pipeline.next().is_some_and(|&first| !(self.opens)(first) || self.pipeline.in_flight() == 0)
+        }
+
+        fn pass_on(&mut self) {
+            if self.has_work()
+                && let Some(parker) = self.pipeline.pick_thread()
+            {
+                parker.wake(crate::parker::Woken::Look);
+            }
+        }
+
+        fn returned(&mut self, i: usize) {
+            let thread = &mut self.threads[i];
+            thread.left -= 1;
+            thread.at = if thread.left == 0 { At::Done } else { At::Submit };
+        }
+
+        fn step(&mut self, i: usize) {
+            let lsn = self.threads[i].lsn;
+            match self.threads[i].at {
+                At::Submit => {
+                    let lsn = self.next_lsn;
+                    self.next_lsn += 1;
+                    match self.pipeline.newest() {
+                        Some((_, last)) if !(self.opens)(lsn) => *last = lsn,
+                        _ => self.pipeline.push(lsn, lsn),
+                    }
+                    (self.threads[i].lsn, self.threads[i].at) = (lsn, At::Look);
+                }
+                At::Look if self.durable >= lsn => {
+                    self.pass_on();
+                    self.returned(i);
+                }
+                At::Look => {
+                    if self.has_work() {
+                        self.pipeline.start().expect("there is work");
+                        let last = self.pipeline.slots[self.pipeline.started - 1].last_lsn;
+                        self.threads[i].at = At::Write(last);
+                        return;
+                    }
+                    self.threads[i].parker = Parker::for_tests();
+                    let waiter = Waiter::Thread(Arc::clone(&self.threads[i].parker));
+                    assert!(self.pipeline.wait(lsn, waiter).is_ok());
+                    self.threads[i].at = At::Asleep;
+                }
+                At::Write(last) => {
+                    if let Some((lsn, waiters)) = self.pipeline.finish(last) {
+                        assert!(lsn > self.durable);
+                        self.durable = lsn;
+                        self.pass_on();
+                        for waiter in waiters {
+                            if let Waiter::Thread(parker) = waiter {
+                                parker.wake(crate::parker::Woken::Done);
+                            }
+                        }
+                    } else {
+                        self.pass_on();
+                    }
+                    match self.durable >= lsn {
+                        true => self.returned(i),
+                        false => self.threads[i].at = At::Look,
+                    }
+                }
+                At::Asleep => match self.threads[i].parker.woken() {
+                    Some(crate::parker::Woken::Done) if self.durable >= lsn => self.returned(i),
+                    _ => self.threads[i].at = At::Look,
+                },
+                At::Done => {}
+            }
+        }
+    }
+
+    /// Every order in which the threads' steps can follow each other ends with everybody served.
+    fn every_schedule(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> u64 {
+        let (mut schedule, mut n_schedules) = (Vec::<usize>::new(), 0);
+        loop {
+            let mut threads = Threads::new(n_threads, batches, opens);
+            schedule.iter().for_each(|&i| threads.step(i));
+            while let Some(i) = (0..n_threads).find(|&i| threads.may_run(i)) {
+                schedule.push(i);
+                threads.step(i);
+                assert!(threads.pipeline.in_flight() <= 2);
+            }
+            let stuck = threads.threads.iter().any(|thread| thread.at != At::Done);
+            assert!(!stuck, "somebody sleeps for ever after {schedule:?}");
+            n_schedules += 1;
+            // The next schedule: the last choice that had another thread behind it.
+            loop {
+                let Some(last) = schedule.pop() else { return n_schedules };
+                let mut threads = Threads::new(n_threads, batches, opens);
+                schedule.iter().for_each(|&i| threads.step(i));
+                if let Some(i) = (last + 1..n_threads).find(|&i| threads.may_run(i)) {
+                    schedule.push(i);
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_forgotten_in_any_order_of_steps() {
+        for opens in [|_| false, |lsn| lsn == 2, |lsn| lsn == 3] as [fn(u64) -> bool; 3] {
+            assert!(every_schedule(2, 2, opens) > 100);
+            assert!(every_schedule(3, 1, opens) > 100);
+        }
+    }
 }

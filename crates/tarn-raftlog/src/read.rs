@@ -5,6 +5,7 @@
 //! again while somebody reads it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use crate::cache::KeptReader;
 use crate::error::{Error, Result};
 use crate::index::{Group, Loc};
-use crate::log::{Entry, Shared};
+use crate::log::{self, Shared};
 use crate::record::{self, BLOCK_HEAD, Unpacked, entry_crc};
 use crate::segment::Segment;
 use crate::submit::refuse_damaged;
@@ -35,7 +36,7 @@ const GAP_BYTES: u64 = 16 << 10;
 const READ_BYTES: u64 = 4 << 20;
 
 impl Shared {
-    pub fn entries(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<Entry>> {
+    pub fn entries(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<log::Entry>> {
         let mut found = self.find(group, range, max_bytes)?;
         let missed = found.iter().filter(|f| f.segment.is_some()).count();
         self.tally.cache_hits.fetch_add((found.len() - missed) as u64, Ordering::Relaxed);
@@ -43,7 +44,10 @@ impl Shared {
             self.tally.cache_misses.fetch_add(missed as u64, Ordering::Relaxed);
             read_missing(group, &mut found)?;
         }
-        Ok(found.into_iter().map(|f| Entry { index: Index(f.index), term: Term(f.term), payload: f.payload }).collect())
+        Ok(found
+            .into_iter()
+            .map(|f| log::Entry { index: Index(f.index), term: Term(f.term), payload: f.payload })
+            .collect())
     }
 
     fn find(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<Found>> {
@@ -142,28 +146,33 @@ struct Blocks {
 
 impl Blocks {
     fn payload(&mut self, segment: &Segment, f: &Found) -> Result<Bytes> {
-        let place = (segment.seq, f.loc.offset);
-        let bad = || {
-            Error::corrupt(&segment.path, u64::from(f.loc.offset), format!("packed entry {} does not open", f.index))
+        let block = match self.open.entry((segment.seq, f.loc.offset)) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => place.insert(open_block(segment, f)?),
         };
-        if !self.open.contains_key(&place) {
-            let offset = u64::from(f.loc.offset);
-            // Packed is shorter than raw: for a block of one entry that is enough. Never past the file's end.
-            let guess =
-                (BLOCK_HEAD as u64 + 8 + u64::from(f.loc.len())).min(segment.size_bytes().saturating_sub(offset));
-            let mut block = read_range(segment, offset, guess)?;
-            let len = record::block_bytes(&block).ok_or_else(bad)?;
-            if len > block.len() {
-                if offset + len as u64 > segment.size_bytes() {
-                    return Err(bad());
-                }
-                block = read_range(segment, offset, len as u64)?;
-            }
-            self.open.insert(place, record::unpack(&block).ok_or_else(bad)?);
-        }
-        let payload = self.open.get(&place).and_then(|block| block.payload(f.index));
-        payload.filter(|p| p.len() == f.loc.len() as usize).ok_or_else(bad)
+        let payload = block.payload(f.index).filter(|p| p.len() == f.loc.len() as usize);
+        payload.ok_or_else(|| does_not_open(segment, f))
     }
+}
+
+fn does_not_open(segment: &Segment, f: &Found) -> Error {
+    Error::corrupt(&segment.path, u64::from(f.loc.offset), format!("packed entry {} does not open", f.index))
+}
+
+fn open_block(segment: &Segment, f: &Found) -> Result<Unpacked> {
+    let offset = u64::from(f.loc.offset);
+    let room = segment.size_bytes().saturating_sub(offset);
+    // Packed is shorter than raw: for a block of one entry that is enough. Never past the file's end.
+    let guess = (BLOCK_HEAD as u64 + 8 + u64::from(f.loc.len())).min(room);
+    let mut block = read_range(segment, offset, guess)?;
+    let len = record::block_bytes(&block).ok_or_else(|| does_not_open(segment, f))?;
+    if len > block.len() {
+        if len as u64 > room {
+            return Err(does_not_open(segment, f));
+        }
+        block = read_range(segment, offset, len as u64)?;
+    }
+    record::unpack(&block).ok_or_else(|| does_not_open(segment, f))
 }
 
 fn read_range(segment: &Segment, start: u64, len: u64) -> Result<Bytes> {

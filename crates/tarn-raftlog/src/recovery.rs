@@ -205,7 +205,8 @@ impl Opening<'_> {
                 self.damaged(error)?;
             }
             if !segment.header_is_whole {
-                let (path, what) = (path.clone(), "one copy of the header is damaged; the other is used".to_string());
+                let (path, what) =
+                    (path.clone(), "one of the two copies of the header is not whole; the other is used".to_string());
                 self.report.damages.push(Damage { path, offset: 0, what });
             }
             before = Some((path, segment));
@@ -334,7 +335,6 @@ fn segment_of(path: &Path, source: &Source) -> Arc<Segment> {
     let segment = Segment::new(&loaded.header, path.to_path_buf(), Arc::clone(&loaded.file), loaded.size_bytes);
     segment.end.store(loaded.end, Ordering::Relaxed);
     segment.sealed.store(true, Ordering::Relaxed);
-    segment.filled_bytes.store(loaded.size_bytes, Ordering::Relaxed);
     segment.set_born_bytes(source.born_bytes);
     Arc::new(segment)
 }
@@ -356,7 +356,7 @@ fn broken_chain((before_path, before): (&Path, &Loaded), (path, segment): (&Path
     None
 }
 
-/// Ends an unsealed segment after its last good frame. What was read may be only in the page cache: it is synced first.
+/// Ends an unsealed segment after its last good frame.
 fn seal(loaded: &Loaded, segment: &Arc<Segment>, cut: bool, buffers: &Buffers) -> io::Result<()> {
     let mut draft = Draft::new(segment, Chain { crc: loaded.first_prev_crc, next_lsn: loaded.first_lsn });
     for batch in &loaded.batches {
@@ -366,9 +366,15 @@ fn seal(loaded: &Loaded, segment: &Arc<Segment>, cut: bool, buffers: &Buffers) -
     draft.last_crc = loaded.chain.crc;
     draft.next_lsn = loaded.chain.next_lsn;
     draft.end = loaded.end;
-    let len = draft.seal_bytes();
-    let at_end = loaded.size_bytes.saturating_sub(len);
+    let at_end = loaded.size_bytes.saturating_sub(draft.seal_bytes());
     let offset = if cut || at_end < loaded.end { format::align(loaded.end) } else { at_end };
+    seal_at(&draft, offset, buffers)
+}
+
+/// Writes the seal so that the file ends with it. What stands in the file may be only in the page cache: it is synced
+/// first.
+pub fn seal_at(draft: &Draft, offset: u64, buffers: &Buffers) -> io::Result<()> {
+    let (segment, len) = (&draft.segment, draft.seal_bytes());
     let (seal, trailer) = draft.encode(offset);
     let mut buffer = buffers.take(len as usize);
     buffer.extend(&seal);
@@ -378,7 +384,7 @@ fn seal(loaded: &Loaded, segment: &Arc<Segment>, cut: bool, buffers: &Buffers) -
     segment.file.write_durable(buffer.bytes(), offset)?;
     // The seal before the length: a file shorter than reserved then always has a whole seal.
     let size_bytes = offset + len;
-    if size_bytes != loaded.size_bytes {
+    if size_bytes != segment.size_bytes() {
         segment.file.set_len(size_bytes)?;
         segment.file.sync()?;
     }

@@ -221,7 +221,7 @@ pub fn n_threads() -> usize {
 fn build(id: u64, rebuilt: Rebuilt, sources: &[&Source], segments: &[Arc<Segment>], holes: &mut Vec<Hole>) -> Group {
     let record =
         |(source, number): (u32, u32)| (sources[source as usize], &sources[source as usize].records[number as usize]);
-    let meta = rebuilt.record.map(|at| record(at)).map_or_else(Meta::default, |(source, r)| source.meta(r));
+    let meta = rebuilt.record.map(record).map_or_else(Meta::default, |(source, r)| source.meta(r));
     let meta = Meta { destroyed: meta.destroyed && !rebuilt.alive, ..meta };
     let held = rebuilt.record.map(|at| (Arc::clone(&segments[at.0 as usize]), record(at).1.at.len() as u64));
     if let Some((segment, bytes)) = &held {

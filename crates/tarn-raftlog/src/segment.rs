@@ -30,8 +30,6 @@ pub struct Segment {
     pub size_bytes: AtomicU64,
     /// Frames start at multiples of this.
     pub unit: u64,
-    /// This much of the file was written in some use of it.
-    pub filled_bytes: AtomicU64,
     /// End of the last frame.
     pub end: AtomicU64,
     pub sealed: AtomicBool,
@@ -53,7 +51,6 @@ impl Segment {
             salt: header.salt,
             size_bytes: size_bytes.into(),
             unit: header.unit,
-            filled_bytes: header.filled_bytes.into(),
             end: FIRST_FRAME.into(),
             sealed: false.into(),
             live_items: 0.into(),
@@ -65,7 +62,7 @@ impl Segment {
 
     #[cfg(test)]
     pub fn for_tests(disk: &dyn Disk, seq: u64) -> Arc<Segment> {
-        let header = SegmentHeader { store: 0, seq, salt: seq, reserved_bytes: 0, filled_bytes: 0, unit: BLOCK };
+        let header = SegmentHeader { store: 0, seq, salt: seq, reserved_bytes: 0, unit: BLOCK };
         let path = PathBuf::from(format!("/{seq}"));
         let file = disk.create(&path, 0).expect("memory has room");
         Arc::new(Segment::new(&header, path, file, 0))
@@ -142,8 +139,8 @@ impl Ident {
         Ident { store, unit }
     }
 
-    fn header(&self, seq: u64, salt: u64, reserved_bytes: u64, filled_bytes: u64) -> SegmentHeader {
-        SegmentHeader { store: self.store, seq, salt, reserved_bytes, filled_bytes, unit: self.unit }
+    fn header(&self, seq: u64, salt: u64, reserved_bytes: u64) -> SegmentHeader {
+        SegmentHeader { store: self.store, seq, salt, reserved_bytes, unit: self.unit }
     }
 }
 
@@ -160,8 +157,7 @@ pub fn write_header(file: &dyn DiskFile, header: &SegmentHeader, buffers: &Buffe
 /// Makes an empty segment of a file in which nothing lives any more.
 pub fn renew(disk: &dyn Disk, ident: &Ident, old: &Segment, seq: u64, buffers: &Buffers) -> Result<Arc<Segment>> {
     let reserved = old.size_bytes();
-    let filled = old.filled_bytes.load(Ordering::Relaxed);
-    let header = ident.header(seq, disk.salt(), reserved, filled);
+    let header = ident.header(seq, disk.salt(), reserved);
     write_header(&*old.file, &header, buffers).map_err(Error::io("renew", &old.path))?;
     Ok(Arc::new(Segment::new(&header, old.path.clone(), Arc::clone(&old.file), reserved)))
 }
@@ -177,7 +173,7 @@ pub struct Preparation {
 }
 
 /// Zeros of one step.
-pub const FILL_BYTES: u64 = 1 << 20;
+pub const FILL_BYTES: u64 = 2 << 20;
 
 impl Preparation {
     /// `slot`: the number in the file's name, which no file has.
@@ -192,6 +188,10 @@ impl Preparation {
                 Err(no_space(path, source))
             }
         }
+    }
+
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes
     }
 
     /// How far it is, of 1000.
@@ -221,7 +221,7 @@ impl Preparation {
         seq: u64,
         buffers: &Buffers,
     ) -> Result<Arc<Segment>> {
-        let header = ident.header(seq, disk.salt(), self.reserved_bytes, self.filled_bytes);
+        let header = ident.header(seq, disk.salt(), self.reserved_bytes);
         let finish = || -> io::Result<()> {
             write_header(&*self.file, &header, buffers)?;
             self.file.sync()?;

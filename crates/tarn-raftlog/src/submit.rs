@@ -115,11 +115,13 @@ impl Shared {
         lsn: u64,
     ) {
         let mut at = offset;
+        let mut kept = Vec::new();
         for (op, _) in batch.ops.iter().zip(&plan.take_part).filter(|(_, taken)| **taken) {
             let group = guards.entry(op.group());
             match op {
                 Op::Append(append) => {
-                    self.apply_append(group, &batch, append, segment, at, lsn);
+                    let n_kept = self.apply_append(group, &batch, append, segment, at, lsn);
+                    kept.extend(std::iter::repeat_n(append.group, n_kept));
                     at += append.data_bytes;
                 }
                 Op::TruncateAfter { index, .. } => truncate_after(&self.arrivals, group, *index, lsn),
@@ -135,6 +137,7 @@ impl Shared {
                 Op::State { .. } | Op::Put { .. } | Op::Refresh { .. } => {}
             }
         }
+        self.arrivals.note(kept.into_iter(), lsn);
         for (id, meta, size_bytes) in plan.records {
             let group = guards.entry(id);
             group.meta = meta;
@@ -144,6 +147,7 @@ impl Shared {
         }
     }
 
+    /// Returns the number of pieces that are kept in memory.
     fn apply_append(
         &self,
         group: &mut Group,
@@ -152,7 +156,7 @@ impl Shared {
         segment: &Arc<Segment>,
         offset: u64,
         lsn: u64,
-    ) {
+    ) -> usize {
         let (packed, mut at) = (append.is_packed(), offset);
         let locs = batch.rows(append).iter().map(|&(len, crc)| {
             let loc = Loc::new(at as u32, len, crc, packed);
@@ -164,7 +168,7 @@ impl Shared {
         if append.copied_from.is_some() {
             group.relocate(append.first, segment, locs, &mut |segment, n, bytes| segment.died(n, bytes, lsn));
             self.tally.rewritten_bytes.fetch_add(append.raw_bytes, Ordering::Relaxed);
-            return;
+            return 0;
         }
         if append.first <= group.meta.last {
             truncate_after(&self.arrivals, group, append.first - 1, lsn);
@@ -174,11 +178,13 @@ impl Shared {
         self.tally.entries.fetch_add(append.n(), Ordering::Relaxed);
         self.tally.entry_bytes.fetch_add(append.raw_bytes, Ordering::Relaxed);
         self.tally.saved_bytes.fetch_add(append.raw_bytes - append.data_bytes, Ordering::Relaxed);
-        let mut first = append.first;
+        let (mut first, mut n_kept) = (append.first, 0);
         for (n, payloads) in batch.kept(append) {
-            self.arrivals.keep(append.group, group, first, n, payloads, lsn);
+            n_kept += 1;
+            self.arrivals.keep(group, first, n, payloads, lsn);
             first += n;
         }
+        n_kept
     }
 }
 

@@ -51,8 +51,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
 fn check(mut segment: Loaded, path: &Path, report: &mut VerifyReport) -> Result<Loaded> {
     let what = |what: &str, offset: u64| Damage { path: path.to_path_buf(), offset, what: what.to_string() };
     if !segment.header_is_whole {
-        // The two copies differ while a file is made ready for use again.
-        report.damages.extend(segment.sealed.then(|| what("one copy of the header is damaged", 0)));
+        report.mendable.push(what("one of the two copies of the header is not whole", 0));
     }
     let bound = if segment.sealed { segment.end } else { segment.size_bytes };
     let mut scanned = segment.unread();

@@ -162,7 +162,7 @@ fn a_group_nobody_purges_does_not_pin_the_disk() {
         append(&log, 2, &[i as u8; 5000]).unwrap();
         let mut batch = log.batch();
         batch.purge(GroupId(2), Index(i), Term(1));
-        let _ = log.submit(batch).unwrap();
+        drop(log.submit(batch).unwrap());
         if i == 50 {
             assert_eq!(log.gc_blockers()[0].log_bytes, 12);
         }

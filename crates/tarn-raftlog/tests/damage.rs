@@ -164,3 +164,24 @@ fn verify_sees_what_opening_does_not_read() {
     assert_eq!((report.damages.len(), &*report.damages[0].path, report.damages[0].offset), (1, path, 8192));
     assert!(open(&disk).is_ok());
 }
+
+#[test]
+fn a_closed_log_tells_every_damage() {
+    let (disk, _, after) = small_log();
+    open(&disk).unwrap().close().unwrap();
+    let log = open(&disk).unwrap();
+    let mut batch = log.batch();
+    batch.append(GroupId(0), Term(9), log.last_index(GroupId(0)).next(), [&b"the last entry"[..]]);
+    log.commit(batch).unwrap();
+    let last = view(&log).unwrap();
+    assert_ne!(last, after);
+    log.close().unwrap();
+    let (path, bytes) = files(&disk).into_iter().rfind(|(_, b)| b.windows(14).any(|w| w == b"the last entry")).unwrap();
+    for at in positions(&bytes) {
+        let broken = disk.fork(at as u64);
+        let mut copy = bytes.clone();
+        copy[at] ^= 1 << (at % 8);
+        broken.replace(&path, copy);
+        check(&broken, &last, &last, &format!("{} flipped at {at}", path.display()));
+    }
+}
