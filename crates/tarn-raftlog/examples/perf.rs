@@ -44,9 +44,6 @@ fn main() {
     if wanted("reads") {
         reads(&dir);
     }
-    if wanted("gc") {
-        collection(&dir);
-    }
     if wanted("reopen") {
         reopen(&dir);
     }
@@ -224,45 +221,6 @@ fn reads(dir: &Path) {
         }
         println!("100 entries {name}: {:.1} µs", t.elapsed().as_secs_f64() * 1e6 / 256.0);
     }
-}
-
-/// A fifth of the groups is written to seldom and never purged: what does it cost to move them, and what does the disk hold?
-fn collection(dir: &Path) {
-    let log = fresh(dir);
-    let payloads: Vec<Vec<u8>> = (0..64).map(|i| payload(1024, i)).collect();
-    let (mut next, mut worst, mut slowest) = ([1u64; 64], 0.0f64, 0.0f64);
-    for round in 0..12_000u64 {
-        let mut batch = log.batch();
-        for group in 0..64u64 {
-            let cold = group % 5 == 0;
-            if cold && !round.is_multiple_of(20) {
-                continue;
-            }
-            let index = next[group as usize];
-            batch.append(GroupId(group), Term(1), Index(index), [&payloads[(round % 64) as usize][..]]);
-            if !cold && index > KEEP && index.is_multiple_of(KEEP / 4) {
-                batch.purge(GroupId(group), Index(index - KEEP), Term(1));
-            }
-            next[group as usize] += 1;
-        }
-        log.commit(batch).unwrap();
-        if round % 100 == 0 {
-            let t = Instant::now();
-            log.collect_garbage(8 << 20).unwrap();
-            slowest = slowest.max(t.elapsed().as_secs_f64() * 1e3);
-            let m = log.metrics();
-            let allowed = (m.live_bytes as f64 * 1.5).max(m.live_bytes as f64 + (4 << 26) as f64);
-            worst = worst.max(m.disk_bytes as f64 / allowed);
-        }
-    }
-    let m = log.metrics();
-    println!(
-        "cold fifth: copied {:.3} of what was written; disk at most {worst:.2} of its bound; a collection took at most {slowest:.1} ms; {} segments, {} renewed or removed, {} made",
-        m.rewritten_bytes as f64 / m.entry_bytes as f64,
-        m.n_segments,
-        m.segments_deleted,
-        m.segments_created
-    );
 }
 
 fn reopen(dir: &Path) {

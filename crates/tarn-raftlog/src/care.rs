@@ -9,12 +9,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::gc::Space;
 use crate::lane::Lane;
 use crate::log::Shared;
 use crate::segment::{self, FILL_BYTES, Preparation, Segment};
 
-/// Empty segments that are kept; more are removed.
+/// Empty segments that are kept whatever the log takes, and that a host's idle moments make ahead.
 pub const FREE_SEGMENTS: usize = 2;
 
 /// What is being made. Its lock is taken before the lane's.
@@ -153,18 +154,23 @@ impl Shared {
         if making.failed || self.renew_idle().is_err() {
             return;
         }
-        let (free, used, size) = {
+        let (free, used, has_space) = {
             let mut lane = self.lane.lock();
             if lane.poisoned.is_some() {
                 return;
             }
-            (lane.free.len(), lane.used_bytes(), lane.active.size_bytes())
+            let used = lane.used_bytes() * 1000 / lane.active.size_bytes().max(1);
+            let has_space = lane.free.is_empty() && Space::of(self, &lane).has_room(self.options.segment_bytes());
+            (lane.free.len(), used, has_space)
         };
         if free > 0 || matches!(self.renew_dead(), Ok(true)) {
             return;
         }
-        // A quarter ahead of need.
-        let due = (used * 1250 / size.max(1)).min(1000);
+        // A quarter ahead of need while the log grows; else late, because a segment may yet die and be renewed.
+        let due = if has_space { used * 5 / 4 } else { used.saturating_sub(900) * 10 };
+        if due == 0 && !has_space {
+            return;
+        }
         let stepped = match making.preparation.take() {
             None => self.begin(&mut making, self.options.segment_bytes()).map(Some),
             Some(preparation) if preparation.per_mille() > due => Ok(Some(preparation)),
@@ -197,14 +203,42 @@ impl Shared {
         self.making.lock().failed = false;
     }
 
-    /// Keeps the file of a dead segment for use again, or gives it back (`false`: it is to be removed).
-    pub fn keep_file(&self, dead: &Segment) -> Result<bool> {
+    /// Keeps the file of a dead segment for use again, if there are few or there is space for more; `false`: it is to be
+    /// removed.
+    pub fn keep_file(&self, dead: &Segment, has_space: bool) -> Result<bool> {
         let _making = self.making.lock();
-        let wanted = self.lane.lock().free.len() < FREE_SEGMENTS && dead.size_bytes() == self.options.segment_bytes();
+        let few = self.lane.lock().free.len() < FREE_SEGMENTS;
+        let wanted = dead.size_bytes() == self.options.segment_bytes() && (few || has_space);
         if wanted {
             self.renew(dead)?;
         }
         Ok(wanted)
+    }
+}
+
+impl Shared {
+    /// Gives back what was made ahead, while the log takes more than is promised.
+    pub fn trim(&self) -> Result<()> {
+        let mut making = self.making.lock();
+        loop {
+            let (kept, n_free) = {
+                let lane = self.lane.lock();
+                (Space::of(self, &lane).keeps_promise(self.options.segment_bytes()), lane.free.len())
+            };
+            if kept || n_free == 0 {
+                return Ok(());
+            }
+            if let Some(preparation) = making.preparation.take() {
+                self.tally.preparing_bytes.fetch_sub(preparation.reserved_bytes(), Ordering::Relaxed);
+                preparation.abandon(&*self.disk);
+                continue;
+            }
+            if n_free == 1 {
+                return Ok(());
+            }
+            let Some((_, surplus)) = ({ self.lane.lock().free.pop_last() }) else { return Ok(()) };
+            self.disk.remove(&surplus.path).map_err(Error::io("remove", &surplus.path))?;
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
+use crate::lane::Lane;
 use crate::log::Shared;
 use crate::options::{Blocker, Compression, GcReport};
 use crate::segment::Segment;
@@ -20,10 +21,11 @@ use crate::{GroupId, Index};
 
 /// Copies are committed in batches of about this size.
 const COPY_BYTES: usize = 1 << 20;
-/// Segments allowed above 1.5 times the live bytes.
-const SLACK_SEGMENTS: u64 = 4;
-/// A segment that lives to more than this is left alone: moving it frees little.
-const WORTH_PER_MILLE: u64 = 800;
+/// Segments allowed above 1.5 times the live bytes: of the four that are promised one is for what is written between two
+/// collections.
+const SLACK_SEGMENTS: u64 = 3;
+/// A segment that lives to more than this is left alone: were all like it, the log would take 1.5 times what lives.
+const WORTH_PER_MILLE: u64 = 667;
 /// So many small segments are merged whatever the disk holds.
 const SMALL_SEGMENTS: usize = 16;
 
@@ -36,6 +38,7 @@ pub fn collect(shared: &Shared, budget_bytes: u64) -> Result<GcReport> {
         rewrite(shared, &victims, &mut report)?;
         free_dead(shared, &mut report)?;
     }
+    shared.trim()?;
     if report.segments_deleted > 0 {
         shared.freed();
     }
@@ -93,7 +96,8 @@ fn free_dead(shared: &Shared, report: &mut GcReport) -> Result<()> {
 
 /// Renews the file of a dead segment (`true`) or removes it.
 fn free(shared: &Shared, dead: &Arc<Segment>) -> Result<bool> {
-    if shared.keep_file(dead)? {
+    let has_space = { Space::of(shared, &shared.lane.lock()).has_room(dead.size_bytes()) };
+    if shared.keep_file(dead, has_space)? {
         return Ok(true);
     }
     match shared.disk.remove(&dead.path) {
@@ -122,15 +126,38 @@ fn forget_destroyed(shared: &Shared) -> bool {
     forgotten && oldest.live_items() == 0
 }
 
+/// What the log takes, and what it should take at most.
+pub struct Space {
+    disk_bytes: u64,
+    target_bytes: u64,
+}
+
+impl Space {
+    /// Whether the log may take so much more.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.disk_bytes + bytes <= self.target_bytes
+    }
+
+    /// Whether it takes at most what is promised: a segment more than the target.
+    pub fn keeps_promise(&self, segment_bytes: u64) -> bool {
+        self.disk_bytes <= self.target_bytes + segment_bytes
+    }
+
+    pub fn of(shared: &Shared, lane: &Lane) -> Space {
+        let files = lane.segments.values().chain(lane.free.values()).chain(&lane.idle);
+        let disk_bytes =
+            files.map(|s| s.size_bytes()).sum::<u64>() + shared.tally.preparing_bytes.load(Ordering::Relaxed);
+        let live_bytes: u64 = lane.segments.values().map(|s| s.live_disk_bytes()).sum();
+        let slack_bytes = SLACK_SEGMENTS * shared.options.segment_bytes();
+        Space { disk_bytes, target_bytes: live_bytes + live_bytes / 2 + slack_bytes }
+    }
+}
+
 /// Sealed segments to empty, smallest live share first: as many as bring the log to its target, within the budget.
 fn victims(shared: &Shared, budget_bytes: u64) -> Vec<u64> {
     let lane = shared.lane.lock();
     let segment_bytes = shared.options.segment_bytes();
-    let files = lane.segments.values().chain(lane.free.values()).chain(&lane.idle);
-    let mut disk_bytes: u64 = files.map(|s| s.size_bytes()).sum();
-    disk_bytes += shared.tally.preparing_bytes.load(Ordering::Relaxed);
-    let live_bytes: u64 = lane.segments.values().map(|s| s.live_disk_bytes()).sum();
-    let target_bytes = live_bytes + (live_bytes / 2).max(SLACK_SEGMENTS * segment_bytes);
+    let Space { mut disk_bytes, target_bytes } = Space::of(shared, &lane);
     // Each restart ends a segment early: few bytes, but files to open.
     let is_small = |segment: &Segment| segment.size_bytes() <= segment_bytes / 4;
     let mut n_small = lane.segments.values().filter(|s| s.is_sealed() && is_small(s)).count();

@@ -88,10 +88,11 @@ impl Segment {
         self.killed_by.load(Ordering::Acquire)
     }
 
-    /// Of the file, by the share of what was put in it: packed or not.
+    /// What the living would take if they were copied: their bytes, less what packing saves. Padding is not alive.
     pub fn live_disk_bytes(&self) -> u64 {
-        let born = self.born_bytes.load(Ordering::Relaxed).max(1);
-        (u128::from(self.end.load(Ordering::Relaxed)) * u128::from(self.live_bytes()) / u128::from(born)) as u64
+        let (live, born) = (self.live_bytes(), self.born_bytes.load(Ordering::Relaxed).max(1));
+        let share = u128::from(self.end.load(Ordering::Relaxed)) * u128::from(live) / u128::from(born);
+        live.min(share as u64)
     }
 
     pub fn born(&self, items: u64, bytes: u64) {
