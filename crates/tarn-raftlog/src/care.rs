@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::gc::Space;
 use crate::lane::Lane;
 use crate::log::Shared;
-use crate::segment::{self, FILL_BYTES, Preparation, Segment};
+use crate::segment::{self, Preparation, Segment};
 
 /// Empty segments that are kept whatever the log takes, and that a host's idle moments make ahead.
 pub const FREE_SEGMENTS: usize = 2;
@@ -88,12 +88,13 @@ impl Shared {
     }
 
     fn fill(&self, preparation: &mut Preparation) -> Result<bool> {
+        let before = preparation.filled_bytes();
         let filled = preparation.fill(&self.buffers);
+        self.tally.filled_bytes.fetch_add(preparation.filled_bytes() - before, Ordering::Relaxed);
         if filled.is_err() {
             self.tally.preparing_bytes.fetch_sub(preparation.reserved_bytes(), Ordering::Relaxed);
             preparation.abandon(&*self.disk);
         }
-        self.tally.filled_bytes.fetch_add(FILL_BYTES.min(preparation.reserved_bytes()), Ordering::Relaxed);
         filled
     }
 
@@ -172,16 +173,23 @@ impl Shared {
             return;
         }
         let stepped = match making.preparation.take() {
-            None => self.begin(&mut making, self.options.segment_bytes()).map(Some),
-            Some(preparation) if preparation.per_mille() > due => Ok(Some(preparation)),
-            Some(mut preparation) => match self.fill(&mut preparation) {
-                Ok(false) => Ok(Some(preparation)),
-                Ok(true) => self.finish(preparation).map(|()| None),
-                Err(error) => Err(error),
-            },
+            Some(ahead) if ahead.per_mille() > due => Ok(Some(ahead)),
+            preparation => self.step(&mut making, preparation),
         };
         making.failed = stepped.is_err();
         making.preparation = stepped.unwrap_or_default();
+    }
+
+    /// Begins a file if there is none, fills some of it, and finishes it when it is full.
+    fn step(&self, making: &mut Making, preparation: Option<Preparation>) -> Result<Option<Preparation>> {
+        let mut preparation = match preparation {
+            Some(preparation) => preparation,
+            None => self.begin(making, self.options.segment_bytes())?,
+        };
+        if !self.fill(&mut preparation)? {
+            return Ok(Some(preparation));
+        }
+        self.finish(preparation).map(|()| None)
     }
 
     /// Fills the stock of empty segments.

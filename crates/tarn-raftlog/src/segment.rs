@@ -173,8 +173,8 @@ pub struct Preparation {
     filled_bytes: u64,
 }
 
-/// Zeros of one step.
-pub const FILL_BYTES: u64 = 2 << 20;
+/// Zeros of one step: a sixteenth of the file within these.
+const FILL_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
 
 impl Preparation {
     /// `slot`: the number in the file's name, which no file has.
@@ -200,9 +200,15 @@ impl Preparation {
         self.filled_bytes * 1000 / self.reserved_bytes.max(1)
     }
 
+    /// Zeros written so far.
+    pub fn filled_bytes(&self) -> u64 {
+        self.filled_bytes
+    }
+
     /// Fills some more. `true`: all of it is filled.
     pub fn fill(&mut self, buffers: &Buffers) -> Result<bool> {
-        let n = FILL_BYTES.min(self.reserved_bytes - self.filled_bytes);
+        let step = (self.reserved_bytes / 16).clamp(*FILL_BYTES.start(), *FILL_BYTES.end());
+        let n = step.min(self.reserved_bytes - self.filled_bytes);
         if n > 0 {
             let mut buffer = buffers.take(n as usize);
             buffer.zeros(n as usize);

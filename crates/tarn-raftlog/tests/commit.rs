@@ -79,6 +79,7 @@ fn threads_share_one_log_on_a_real_disk() {
 #[test]
 fn batches_submitted_together_cost_one_flush() {
     let (disk, log) = memory(1, 1 << 20);
+    log.prepare().unwrap();
     let syncs = disk.n_syncs();
     let tickets: Vec<_> = (0..50)
         .map(|group| {
