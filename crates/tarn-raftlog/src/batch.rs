@@ -1,11 +1,14 @@
 //! What is asked of the log in one atomic step?
 //!
-//! A batch is built without the log's lock: payloads are copied (or, as [`Bytes`], only referenced) and checksummed
-//! here, so that submitting it is a matter of moving pointers.
+//! A batch is built without any of the log's locks: payloads are copied once (or, as [`Bytes`], only referenced),
+//! checksummed, packed where that pays, and their records encoded, so that submitting it is a matter of moving pointers.
+
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::format::{Entries, entry_crc};
+use crate::format::BATCH_HEAD;
+use crate::record::{self, NewEntries, entry_crc};
 use crate::{GroupId, Index, Term};
 
 /// Payloads shorter than this are copied together even when given as [`Bytes`]: a slice of their own costs more.
@@ -17,6 +20,13 @@ const OWN_PIECE_BYTES: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) ops: Vec<Op>,
+    /// Room for the batch head, then the records of all appends.
+    meta: Vec<u8>,
+    /// (length, CRC) of all entries.
+    table: Vec<(u32, u32)>,
+    /// Copied payloads.
+    arena: BytesMut,
+    pack: bool,
 }
 
 #[derive(Debug)]
@@ -49,17 +59,80 @@ pub(crate) enum Op {
     },
 }
 
+impl Op {
+    pub fn group(&self) -> u64 {
+        match self {
+            Op::TruncateAfter { group, .. } | Op::Purge { group, .. } | Op::State { group, .. } => *group,
+            Op::Put { group, .. } | Op::Destroy { group } | Op::Refresh { group } => *group,
+            Op::Append(append) => append.group,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Append {
-    pub entries: Entries,
-    /// The payloads back to back, in pieces cut between entries.
-    pub pieces: Vec<Bytes>,
+    pub group: u64,
+    pub first: u64,
+    /// Its rows in the batch's table.
+    pub table: Range<usize>,
+    /// Its record in the batch's meta.
+    pub meta: Range<usize>,
+    runs: Runs,
+    /// The payloads back to back, in pieces cut between entries: (entries, bytes).
+    piece: (u64, Piece),
+    more: Vec<(u64, Piece)>,
+    packed: Option<Bytes>,
+    /// What the payloads take on disk.
     pub data_bytes: u64,
+    /// Payload bytes.
+    pub raw_bytes: u64,
     /// Garbage collection: copies of the entries that lie in this segment, dropped if they no longer do.
     pub copied_from: Option<u64>,
 }
 
+/// (number of entries, term), in index order.
+#[derive(Debug)]
+enum Runs {
+    One([(u64, u64); 1]),
+    Many(Vec<(u64, u64)>),
+}
+
+#[derive(Debug, Clone)]
+enum Piece {
+    Copied(Range<usize>),
+    Shared(Bytes),
+}
+
+impl Append {
+    pub fn n(&self) -> u64 {
+        self.table.len() as u64
+    }
+
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.n())
+    }
+
+    pub fn runs(&self) -> &[(u64, u64)] {
+        match &self.runs {
+            Runs::One(run) => run,
+            Runs::Many(runs) => runs,
+        }
+    }
+
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &(u64, Piece)> {
+        std::iter::once(&self.piece).chain(&self.more)
+    }
+}
+
 impl Batch {
+    pub(crate) fn packing(pack: bool) -> Batch {
+        Batch { pack, ..Batch::default() }
+    }
+
     /// Entries `first ..`, all of one term; entries of the group at and after `first` are replaced. Copies.
     pub fn append<'a>(
         &mut self,
@@ -68,14 +141,15 @@ impl Batch {
         first: Index,
         entries: impl IntoIterator<Item = &'a [u8]>,
     ) -> &mut Self {
-        let mut pieces = Pieces::new(group, first);
+        let mut building = Building::new(self, group, first);
         for entry in entries {
-            pieces.copy(term, entry);
+            building.copy(self, term, entry);
         }
-        self.push(pieces.finish(None))
+        building.finish(self, None);
+        self
     }
 
-    /// As [`Batch::append`], but long payloads are not copied on their way to the disk and to readers.
+    /// As [`Batch::append`], but long payloads are not copied on their way to readers.
     pub fn append_bytes(
         &mut self,
         group: GroupId,
@@ -83,15 +157,16 @@ impl Batch {
         first: Index,
         entries: impl IntoIterator<Item = Bytes>,
     ) -> &mut Self {
-        let mut pieces = Pieces::new(group, first);
+        let mut building = Building::new(self, group, first);
         for entry in entries {
             if entry.len() < OWN_PIECE_BYTES {
-                pieces.copy(term, &entry);
+                building.copy(self, term, &entry);
             } else {
-                pieces.share(term, entry);
+                building.share(self, term, entry);
             }
         }
-        self.push(pieces.finish(None))
+        building.finish(self, None);
+        self
     }
 
     /// Drops the group's entries after `index`, which must not be below the purged floor.
@@ -138,76 +213,218 @@ impl Batch {
         from: u64,
         entries: impl IntoIterator<Item = (u64, Bytes)>,
     ) {
-        let mut pieces = Pieces::new(GroupId(group), Index(first));
+        let mut building = Building::new(self, GroupId(group), Index(first));
         for (term, entry) in entries {
-            pieces.copy(Term(term), &entry);
+            building.copy(self, Term(term), &entry);
         }
-        self.push(pieces.finish(Some(from)));
+        building.finish(self, Some(from));
     }
 
     pub(crate) fn refresh(&mut self, group: u64) {
         self.ops.push(Op::Refresh { group });
     }
 
+    /// What the appends take on disk.
     pub(crate) fn data_bytes(&self) -> u64 {
         let appends = self.ops.iter().filter_map(|op| if let Op::Append(a) = op { Some(a) } else { None });
         appends.map(|a| a.data_bytes).sum()
     }
 
-    fn push(&mut self, append: Append) -> &mut Self {
-        if !append.entries.table.is_empty() {
-            self.ops.push(Op::Append(append));
-        }
-        self
+    /// No more is added: what `submit` works on, however often it has to begin again.
+    pub(crate) fn finish(self) -> Finished {
+        let Batch { ops, meta, table, arena, .. } = self;
+        let crc = crc32c::crc32c(meta.get(BATCH_HEAD..).unwrap_or_default());
+        let mut groups: Vec<u64> = ops.iter().map(Op::group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        Finished { ops, meta, crc, table, arena: arena.freeze(), groups }
     }
 }
 
-/// Collects payloads into few pieces.
-struct Pieces {
-    append: Append,
-    open: BytesMut,
+/// A batch that only waits for its place.
+pub(crate) struct Finished {
+    pub ops: Vec<Op>,
+    /// Room for the batch head, then the records of all appends.
+    pub meta: Vec<u8>,
+    /// CRC32C of those records.
+    pub crc: u32,
+    table: Vec<(u32, u32)>,
+    arena: Bytes,
+    /// Ascending, each once.
+    pub groups: Vec<u64>,
 }
 
-impl Pieces {
-    fn new(group: GroupId, first: Index) -> Pieces {
-        let entries = Entries { group: group.0, first: first.0, runs: Vec::new(), table: Vec::new(), rewrite: false };
-        let append = Append { entries, pieces: Vec::new(), data_bytes: 0, copied_from: None };
-        Pieces { append, open: BytesMut::new() }
+impl Finished {
+    /// (length, CRC) of an append's entries.
+    pub fn rows(&self, append: &Append) -> &[(u32, u32)] {
+        &self.table[append.table.clone()]
     }
 
-    fn copy(&mut self, term: Term, entry: &[u8]) {
-        self.note(term, entry);
-        self.open.extend_from_slice(entry);
+    /// An append's payloads for readers: (entries, bytes), in order.
+    pub fn kept(&self, append: &Append) -> impl Iterator<Item = (u64, Bytes)> {
+        append.pieces().map(|(n, piece)| match piece {
+            Piece::Copied(range) => (*n, self.arena.slice(range.clone())),
+            Piece::Shared(bytes) => (*n, bytes.clone()),
+        })
     }
 
-    fn share(&mut self, term: Term, entry: Bytes) {
-        self.note(term, &entry);
-        self.close();
-        self.append.pieces.push(entry);
-    }
-
-    fn note(&mut self, term: Term, entry: &[u8]) {
-        let entries = &mut self.append.entries;
-        let index = entries.first.saturating_add(entries.table.len() as u64);
-        // Lengths over 4 GiB are refused by `submit`, which counts `data_bytes`.
-        entries.table.push((entry.len() as u32, entry_crc(entries.group, index, term.0, entry)));
-        match entries.runs.last_mut() {
-            Some((n, last)) if *last == term.0 => *n += 1,
-            _ => entries.runs.push((1, term.0)),
+    /// What the appends put on disk, in order; neighbours in memory are one piece.
+    pub fn data<'a>(&self, appends: impl Iterator<Item = &'a Append>) -> Vec<Bytes> {
+        let mut data = Vec::new();
+        let mut open = 0..0;
+        let close = |data: &mut Vec<Bytes>, open: &mut Range<usize>, next: Range<usize>| {
+            if open.start < open.end {
+                data.push(self.arena.slice(open.clone()));
+            }
+            *open = next;
+        };
+        for append in appends {
+            if let Some(block) = &append.packed {
+                close(&mut data, &mut open, 0..0);
+                data.push(block.clone());
+                continue;
+            }
+            for (_, piece) in append.pieces() {
+                match piece {
+                    Piece::Copied(range) if range.start == open.end && open.start < open.end => open.end = range.end,
+                    Piece::Copied(range) => close(&mut data, &mut open, range.clone()),
+                    Piece::Shared(bytes) => {
+                        close(&mut data, &mut open, 0..0);
+                        data.push(bytes.clone());
+                    }
+                }
+            }
         }
-        self.append.data_bytes += entry.len() as u64;
+        close(&mut data, &mut open, 0..0);
+        data
     }
+}
 
-    fn close(&mut self) {
-        if !self.open.is_empty() {
-            self.append.pieces.push(self.open.split().freeze());
+/// One append under way.
+struct Building {
+    group: u64,
+    first: u64,
+    table: usize,
+    /// Start of the copied payloads that are not yet a piece, and their number.
+    open: usize,
+    n_open: u64,
+    pieces: Vec<(u64, Piece)>,
+    runs: Runs,
+    raw_bytes: u64,
+}
+
+impl Building {
+    fn new(batch: &mut Batch, group: GroupId, first: Index) -> Building {
+        if batch.meta.is_empty() {
+            batch.meta.resize(BATCH_HEAD, 0);
+        }
+        Building {
+            group: group.0,
+            first: first.0,
+            table: batch.table.len(),
+            open: batch.arena.len(),
+            n_open: 0,
+            pieces: Vec::new(),
+            runs: Runs::One([(0, 0)]),
+            raw_bytes: 0,
         }
     }
 
-    fn finish(mut self, copied_from: Option<u64>) -> Append {
-        self.close();
-        self.append.entries.rewrite = copied_from.is_some();
-        self.append.copied_from = copied_from;
-        self.append
+    fn copy(&mut self, batch: &mut Batch, term: Term, entry: &[u8]) {
+        self.note(batch, term, entry);
+        self.n_open += 1;
+        batch.arena.extend_from_slice(entry);
+    }
+
+    fn share(&mut self, batch: &mut Batch, term: Term, entry: Bytes) {
+        self.note(batch, term, &entry);
+        self.close(batch);
+        self.pieces.push((1, Piece::Shared(entry)));
+    }
+
+    fn note(&mut self, batch: &mut Batch, term: Term, entry: &[u8]) {
+        let index = self.first.saturating_add((batch.table.len() - self.table) as u64);
+        // Lengths over 4 GiB are refused by `submit`, which counts the bytes.
+        batch.table.push((entry.len() as u32, entry_crc(self.group, index, term.0, entry)));
+        self.raw_bytes += entry.len() as u64;
+        match &mut self.runs {
+            Runs::One([(n, last)]) if *n == 0 || *last == term.0 => (*n, *last) = (*n + 1, term.0),
+            Runs::One([run]) => self.runs = Runs::Many(vec![*run, (1, term.0)]),
+            Runs::Many(runs) => match runs.last_mut() {
+                Some((n, last)) if *last == term.0 => *n += 1,
+                _ => runs.push((1, term.0)),
+            },
+        }
+    }
+
+    fn close(&mut self, batch: &Batch) {
+        if self.n_open > 0 {
+            self.pieces.push((self.n_open, Piece::Copied(self.open..batch.arena.len())));
+        }
+        (self.open, self.n_open) = (batch.arena.len(), 0);
+    }
+
+    fn finish(mut self, batch: &mut Batch, copied_from: Option<u64>) {
+        // The usual append is one piece; it needs no list.
+        let mut last = (self.n_open, Piece::Copied(self.open..batch.arena.len()));
+        if !self.pieces.is_empty() {
+            self.close(batch);
+            last = self.pieces.remove(0);
+        }
+        let table = self.table..batch.table.len();
+        if table.is_empty() {
+            return;
+        }
+        let packed = if batch.pack { self.pack(batch, &last) } else { None };
+        let start = batch.meta.len();
+        let mut append = Append {
+            group: self.group,
+            first: self.first,
+            table,
+            meta: start..start,
+            runs: self.runs,
+            piece: last,
+            more: self.pieces,
+            data_bytes: packed.as_ref().map_or(self.raw_bytes, |block| block.len() as u64),
+            packed,
+            raw_bytes: self.raw_bytes,
+            copied_from,
+        };
+        record::encode_entries(
+            &mut batch.meta,
+            &NewEntries {
+                group: append.group,
+                first: append.first,
+                runs: append.runs(),
+                table: &batch.table[append.table.clone()],
+                rewrite: copied_from.is_some(),
+                block: append.packed.as_deref(),
+            },
+        );
+        append.meta.end = batch.meta.len();
+        batch.ops.push(Op::Append(append));
+    }
+
+    fn pack(&self, batch: &Batch, first: &(u64, Piece)) -> Option<Bytes> {
+        if self.raw_bytes < record::PACK_BYTES as u64 {
+            return None;
+        }
+        let bytes = |piece: &'_ Piece| -> Bytes {
+            match piece {
+                Piece::Copied(range) => Bytes::copy_from_slice(&batch.arena[range.clone()]),
+                Piece::Shared(bytes) => bytes.clone(),
+            }
+        };
+        let rows = &batch.table[self.table..];
+        let block = match (&first.1, self.pieces.is_empty()) {
+            (Piece::Copied(range), true) => record::pack(self.first, rows, &batch.arena[range.clone()]),
+            (Piece::Shared(bytes), true) => record::pack(self.first, rows, bytes),
+            _ => {
+                let all: Vec<u8> =
+                    std::iter::once(first).chain(&self.pieces).flat_map(|(_, piece)| bytes(piece)).collect();
+                record::pack(self.first, rows, &all)
+            }
+        };
+        block.map(Bytes::from)
     }
 }

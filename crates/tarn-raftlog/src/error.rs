@@ -53,6 +53,9 @@ pub enum Error {
     /// All segments are sound by themselves, but entries that must exist are in none of them.
     #[error("group {group} lost entries {from}..={to}: no segment in {dir} holds them")]
     Missing { dir: PathBuf, group: GroupId, from: Index, to: Index },
+    /// The log was opened although this group had lost something: destroy it and fetch it from its peers.
+    #[error("group {group} lost what was acknowledged, from entry {from} on")]
+    Damaged { group: GroupId, from: Index },
     /// Sound bytes of another release.
     #[error("{path} has format version {found}, this program reads {known}")]
     Version { path: PathBuf, found: u8, known: u8 },
@@ -84,7 +87,7 @@ impl Error {
                 ErrorKind::Unavailable
             }
             Error::Undecided { .. } => ErrorKind::Indeterminate,
-            Error::Corrupt { .. } | Error::Missing { .. } => ErrorKind::Corrupt,
+            Error::Corrupt { .. } | Error::Missing { .. } | Error::Damaged { .. } => ErrorKind::Corrupt,
             Error::Purged { .. } | Error::OutOfRange { .. } => ErrorKind::NotFound,
             Error::Version { .. }
             | Error::Gap { .. }

@@ -1,25 +1,28 @@
-//! How does a log look in bytes? (`docs/formats/raftlog.md` has the same, as tables.)
+//! How does a log look in bytes? (`docs/formats/raftlog.md` has the same, as tables; records are in `record`.)
 //!
 //! ```text
-//! segment   header block | frame | frame | … | seal | trailer block          every part starts on a 4 KiB boundary
-//! frame     header 48 B | batch | batch | … | zeros                          one group commit
-//! batch     head 16 B | meta: records | data: entry payloads, back to back   one atomic submit
+//! segment   header block | the same again | frame | frame | … | unused | seal | trailer block
+//! frame     header 52 B | batch | batch | … | zeros            one group commit, one write
+//! batch     head 16 B | meta: records | data                   one atomic submit
 //! ```
-//! All integers are little-endian. A frame's CRC32C covers its header and the head and meta of every batch; the meta
-//! carries a CRC32C for every entry, so each byte is checked once, and one entry can be checked alone. Decoders take
-//! any bytes: they never panic and never allocate more than a small multiple of the input.
+//! All integers are little-endian. A frame header has a CRC32C of its own and one over the batch heads, a batch head one
+//! over the meta, and the meta one for every entry: each byte is checked once, whoever makes a part checksums it, and one
+//! entry can be checked alone. Decoders take any bytes: they never panic and never allocate more than a small
+//! multiple of the input.
 
-use bytes::{BufMut, Bytes};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use crate::index::Meta;
+use bytes::BufMut;
 
 pub const VERSION: u8 = 1;
-/// Alignment of frames and size of the header and trailer blocks.
+/// Alignment of what is written to be durable, and size of header and trailer blocks.
 pub const BLOCK: u64 = 4096;
-pub const FRAME_HEADER: usize = 48;
+/// Where frames begin: after two copies of the segment's header.
+pub const FIRST_FRAME: u64 = 2 * BLOCK;
+pub const FRAME_HEADER: usize = 52;
 pub const BATCH_HEAD: usize = 16;
+/// Where frames may start in a segment whose frames are not flushed one by one.
+pub const PACKED_UNIT: u64 = 64;
+/// A frame of at least this ends on a block even there, so that long writes need no copy through the page cache.
+pub const LONG_FRAME: u64 = 64 << 10;
 
 const FORMAT_MAGIC: &[u8; 8] = b"TARNRLOG";
 const SEGMENT_MAGIC: &[u8; 8] = b"TARNSEGM";
@@ -28,23 +31,23 @@ const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"TFRM");
 const SEAL_MAGIC: u32 = u32::from_le_bytes(*b"TSEL");
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TBAT");
 
-const KIND_APPEND: u8 = 1;
-const KIND_REWRITE: u8 = 2;
-const KIND_GROUP: u8 = 3;
-const FLAG_DESTROYED: u8 = 1;
-const FLAG_STATE: u8 = 2;
-
 pub fn align(offset: u64) -> u64 {
     offset.next_multiple_of(BLOCK)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+/// Where the frame after one of `payload_bytes` at `offset` starts, in a segment of this unit.
+pub fn frame_end(offset: u64, payload_bytes: u64, unit: u64) -> u64 {
+    let len = FRAME_HEADER as u64 + payload_bytes;
+    (offset + len).next_multiple_of(if len >= LONG_FRAME { BLOCK } else { unit })
+}
+
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut raw = [0; 4];
     raw.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(raw)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(raw)
@@ -93,20 +96,28 @@ pub fn decode_format(block: &[u8]) -> Result<u64, Bad> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
     pub store: u64,
+    /// Order of the segments; a file gets a new number each time it is used again.
     pub seq: u64,
+    /// Drawn anew for each use.
     pub salt: u64,
     /// The file is never shorter than this until it is sealed.
     pub reserved_bytes: u64,
+    /// Frames start at multiples of this.
+    pub unit: u64,
 }
 
 impl SegmentHeader {
     pub fn encode(&self) -> Vec<u8> {
-        seal_block(SEGMENT_MAGIC, &[self.store, self.seq, self.salt, self.reserved_bytes])
+        let SegmentHeader { store, seq, salt, reserved_bytes, unit } = *self;
+        seal_block(SEGMENT_MAGIC, &[store, seq, salt, reserved_bytes, unit])
     }
 
     pub fn decode(block: &[u8]) -> Result<SegmentHeader, Bad> {
-        let [store, seq, salt, reserved_bytes] = open_block(block, SEGMENT_MAGIC)?;
-        Ok(SegmentHeader { store, seq, salt, reserved_bytes })
+        let [store, seq, salt, reserved_bytes, unit] = open_block(block, SEGMENT_MAGIC)?;
+        if !unit.is_power_of_two() || !(PACKED_UNIT..=BLOCK).contains(&unit) {
+            return Err(Bad::What("impossible unit of a segment"));
+        }
+        Ok(SegmentHeader { store, seq, salt, reserved_bytes, unit })
     }
 }
 
@@ -115,16 +126,26 @@ impl SegmentHeader {
 pub struct Trailer {
     pub salt: u64,
     pub seal_offset: u64,
+    /// End of the last frame.
+    pub frames_end: u64,
+    pub n_frames: u64,
+    pub first_lsn: u64,
+    /// The chain: CRC of the frame before the first, and of the last.
+    pub first_prev_crc: u32,
+    pub last_crc: u32,
 }
 
 impl Trailer {
     pub fn encode(&self) -> Vec<u8> {
-        seal_block(TRAILER_MAGIC, &[self.salt, self.seal_offset])
+        let Trailer { salt, seal_offset, frames_end, n_frames, first_lsn, first_prev_crc, last_crc } = *self;
+        let crcs = u64::from(first_prev_crc) << 32 | u64::from(last_crc);
+        seal_block(TRAILER_MAGIC, &[salt, seal_offset, frames_end, n_frames, first_lsn, crcs])
     }
 
     pub fn decode(block: &[u8]) -> Result<Trailer, Bad> {
-        let [salt, seal_offset] = open_block(block, TRAILER_MAGIC)?;
-        Ok(Trailer { salt, seal_offset })
+        let [salt, seal_offset, frames_end, n_frames, first_lsn, crcs] = open_block(block, TRAILER_MAGIC)?;
+        let (first_prev_crc, last_crc) = ((crcs >> 32) as u32, crcs as u32);
+        Ok(Trailer { salt, seal_offset, frames_end, n_frames, first_lsn, first_prev_crc, last_crc })
     }
 }
 
@@ -135,41 +156,51 @@ pub enum FrameKind {
     Seal,
 }
 
-/// Opens a frame and a seal alike. `lsn` counts batches over all segments: of the first batch in a frame, of the
-/// batch after the last one in a seal.
+/// Opens a frame and a seal alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     pub kind: FrameKind,
     pub salt: u64,
+    /// Counts batches over all segments: of the first batch in a frame, of the batch after the last one in a seal.
     pub lsn: u64,
+    /// Counts the frames of the segment, from 0; in a seal, how many there are.
+    pub ordinal: u32,
+    /// So many frames of the segment were acknowledged when this was written; 0 where frames are not flushed.
+    pub acknowledged: u32,
     pub n_batches: u32,
-    /// CRC of the frame before this one, over segments: the chain.
+    /// CRC of the header before this one, over segments: the chain.
     pub prev_crc: u32,
-    pub payload_bytes: u64,
+    pub payload_bytes: u32,
+    /// Of the batch heads; of a seal's whole payload.
+    pub payload_crc: u32,
+    /// Of the header's other bytes.
     pub crc: u32,
 }
 
 impl FrameHeader {
-    /// Encodes with a CRC over the header's first 44 bytes and then `covered`; sets `crc`.
+    /// Encodes; sets `payload_crc`, over `covered`, and `crc`.
     pub fn encode<'a>(&mut self, covered: impl Iterator<Item = &'a [u8]>) -> [u8; FRAME_HEADER] {
+        self.payload_crc = covered.fold(0, crc32c::crc32c_append);
         let mut out = [0; FRAME_HEADER];
         let mut buf = &mut out[..];
         buf.put_u32_le(if self.kind == FrameKind::Frame { FRAME_MAGIC } else { SEAL_MAGIC });
         buf.put_u32_le(u32::from(VERSION));
         buf.put_u64_le(self.salt);
         buf.put_u64_le(self.lsn);
+        buf.put_u32_le(self.ordinal);
+        buf.put_u32_le(self.acknowledged);
         buf.put_u32_le(self.n_batches);
         buf.put_u32_le(self.prev_crc);
-        buf.put_u64_le(self.payload_bytes);
-        buf.put_u32_le(0);
-        self.crc = covered.fold(crc32c::crc32c(&out[..44]), crc32c::crc32c_append);
-        out[44..].copy_from_slice(&self.crc.to_le_bytes());
+        buf.put_u32_le(self.payload_bytes);
+        buf.put_u32_le(self.payload_crc);
+        self.crc = crc32c::crc32c(&out[..48]);
+        out[48..].copy_from_slice(&self.crc.to_le_bytes());
         out
     }
 
-    /// Reads the fields; the CRC is not checked, because it covers more than the header.
+    /// A whole header. What follows it is not looked at.
     pub fn decode(bytes: &[u8]) -> Option<FrameHeader> {
-        if bytes.len() < FRAME_HEADER || bytes[4] != VERSION {
+        if bytes.len() < FRAME_HEADER || bytes[4..8] != [VERSION, 0, 0, 0] {
             return None;
         }
         let kind = match u32_at(bytes, 0) {
@@ -177,30 +208,39 @@ impl FrameHeader {
             SEAL_MAGIC => FrameKind::Seal,
             _ => return None,
         };
+        let crc = u32_at(bytes, 48);
+        if crc32c::crc32c(&bytes[..48]) != crc {
+            return None;
+        }
         Some(FrameHeader {
             kind,
             salt: u64_at(bytes, 8),
             lsn: u64_at(bytes, 16),
-            n_batches: u32_at(bytes, 24),
-            prev_crc: u32_at(bytes, 28),
-            payload_bytes: u64_at(bytes, 32),
-            crc: u32_at(bytes, 44),
+            ordinal: u32_at(bytes, 24),
+            acknowledged: u32_at(bytes, 28),
+            n_batches: u32_at(bytes, 32),
+            prev_crc: u32_at(bytes, 36),
+            payload_bytes: u32_at(bytes, 40),
+            payload_crc: u32_at(bytes, 44),
+            crc,
         })
     }
 
-    pub fn crc_matches<'a>(&self, header: &[u8], covered: impl Iterator<Item = &'a [u8]>) -> bool {
-        covered.fold(crc32c::crc32c(&header[..44]), crc32c::crc32c_append) == self.crc
+    pub fn payload_matches<'a>(&self, covered: impl Iterator<Item = &'a [u8]>) -> bool {
+        covered.fold(0, crc32c::crc32c_append) == self.payload_crc
     }
 }
 
-/// Fills the first [`BATCH_HEAD`] bytes of `head_and_meta`, once the meta behind them is complete.
-pub fn finish_batch_head(head_and_meta: &mut [u8], data_bytes: u32) {
+/// Fills the first [`BATCH_HEAD`] bytes of `head_and_meta`, once the meta behind them is complete. `meta_crc` is the
+/// CRC32C of the meta up to `checked` (of nothing: 0), so that what was known early is checksummed early.
+pub fn finish_batch_head(head_and_meta: &mut [u8], data_bytes: u32, meta_crc: u32, checked: usize) {
+    let crc = crc32c::crc32c_append(meta_crc, &head_and_meta[BATCH_HEAD + checked..]);
     let meta_bytes = (head_and_meta.len() - BATCH_HEAD) as u32;
     let mut buf = &mut head_and_meta[..BATCH_HEAD];
     buf.put_u32_le(BATCH_MAGIC);
     buf.put_u32_le(meta_bytes);
     buf.put_u32_le(data_bytes);
-    buf.put_u32_le(0);
+    buf.put_u32_le(crc);
 }
 
 /// Length of meta and of data.
@@ -211,181 +251,8 @@ pub fn decode_batch_head(bytes: &[u8]) -> Option<(usize, usize)> {
     Some((u32_at(bytes, 4) as usize, u32_at(bytes, 8) as usize))
 }
 
-/// What identifies an entry is under its checksum, so that bytes of another entry never pass for it.
-pub fn entry_crc(group: u64, index: u64, term: u64, payload: &[u8]) -> u32 {
-    let mut id = [0; 24];
-    id[..8].copy_from_slice(&group.to_le_bytes());
-    id[8..16].copy_from_slice(&index.to_le_bytes());
-    id[16..].copy_from_slice(&term.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&id), payload)
-}
-
-/// Entries `first ..` of a group; their payloads follow each other in the batch's data.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entries {
-    pub group: u64,
-    pub first: u64,
-    /// (number of entries, term), in index order.
-    pub runs: Vec<(u64, u64)>,
-    /// (payload length, entry CRC).
-    pub table: Vec<(u32, u32)>,
-    /// Copies made by garbage collection; the same to a reader.
-    pub rewrite: bool,
-}
-
-impl Entries {
-    /// Terms of the entries, one by one.
-    pub fn terms(&self) -> impl Iterator<Item = u64> {
-        self.runs.iter().flat_map(|&(n, term)| std::iter::repeat_n(term, n as usize))
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
-    Entries(Entries),
-    /// All that is known of a group but its entries, which it clips to `(floor, last]`. The newest one counts.
-    Group(u64, Meta),
-}
-
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-pub fn encode_entries(out: &mut Vec<u8>, entries: &Entries) {
-    out.push(if entries.rewrite { KIND_REWRITE } else { KIND_APPEND });
-    put_varint(out, entries.group);
-    put_varint(out, entries.first);
-    put_varint(out, entries.runs.len() as u64);
-    for &(n, term) in &entries.runs {
-        put_varint(out, n);
-        put_varint(out, term);
-    }
-    put_varint(out, entries.table.len() as u64);
-    for &(len, _) in &entries.table {
-        put_varint(out, u64::from(len));
-    }
-    for &(_, crc) in &entries.table {
-        out.put_u32_le(crc);
-    }
-}
-
-pub fn encode_group(out: &mut Vec<u8>, group: u64, meta: &Meta) {
-    out.push(KIND_GROUP);
-    let destroyed = if meta.destroyed { FLAG_DESTROYED } else { 0 };
-    out.push(destroyed | if meta.state.is_some() { FLAG_STATE } else { 0 });
-    put_varint(out, group);
-    put_varint(out, meta.floor);
-    put_varint(out, meta.floor_term);
-    put_varint(out, meta.last);
-    if let Some(state) = &meta.state {
-        put_bytes(out, state);
-    }
-    put_varint(out, meta.pairs.len() as u64);
-    for (key, value) in meta.pairs.iter() {
-        put_bytes(out, key);
-        put_bytes(out, value);
-    }
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-/// All records of a batch's meta. `None` when the bytes are not exactly a list of records.
-pub fn decode_records(meta: &[u8]) -> Option<Vec<Record>> {
-    let mut input = Input(meta);
-    let mut records = Vec::new();
-    while !input.0.is_empty() {
-        records.push(match input.byte()? {
-            KIND_APPEND => Record::Entries(input.entries(false)?),
-            KIND_REWRITE => Record::Entries(input.entries(true)?),
-            KIND_GROUP => input.group()?,
-            _ => return None,
-        });
-    }
-    Some(records)
-}
-
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        let (&first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(first)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                return None;
-            }
-            value |= bits << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    /// A number of things of at least `min_bytes` each, all still to come.
-    fn count(&mut self, min_bytes: usize) -> Option<usize> {
-        let n = usize::try_from(self.varint()?).ok()?;
-        (n.checked_mul(min_bytes)? <= self.0.len()).then_some(n)
-    }
-
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(n)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn bytes(&mut self) -> Option<Bytes> {
-        let n = self.count(1)?;
-        self.take(n).map(Bytes::copy_from_slice)
-    }
-
-    fn entries(&mut self, rewrite: bool) -> Option<Entries> {
-        let (group, first) = (self.varint()?, self.varint()?);
-        let n_runs = self.count(2)?;
-        let runs: Vec<(u64, u64)> =
-            (0..n_runs).map(|_| Some((self.varint()?, self.varint()?))).collect::<Option<_>>()?;
-        let n = self.count(5)?;
-        let lens: Vec<u32> = (0..n).map(|_| u32::try_from(self.varint()?).ok()).collect::<Option<_>>()?;
-        let crcs = self.take(n.checked_mul(4)?)?;
-        let counted = runs.iter().try_fold(0u64, |sum, &(n, _)| sum.checked_add(n))?;
-        if n == 0 || counted != n as u64 || first == 0 || first.checked_add(n as u64).is_none() {
-            return None;
-        }
-        let table = lens.into_iter().enumerate().map(|(i, len)| (len, u32_at(crcs, 4 * i))).collect();
-        Some(Entries { group, first, runs, table, rewrite })
-    }
-
-    fn group(&mut self) -> Option<Record> {
-        let flags = self.byte()?;
-        let group = self.varint()?;
-        let (floor, floor_term, last) = (self.varint()?, self.varint()?, self.varint()?);
-        let state = if flags & FLAG_STATE != 0 { Some(self.bytes()?) } else { None };
-        let n = self.count(2)?;
-        let pairs: BTreeMap<Bytes, Bytes> =
-            (0..n).map(|_| Some((self.bytes()?, self.bytes()?))).collect::<Option<_>>()?;
-        if last < floor || last == u64::MAX || flags > FLAG_DESTROYED | FLAG_STATE {
-            return None;
-        }
-        let destroyed = flags & FLAG_DESTROYED != 0;
-        Some(Record::Group(group, Meta { floor, floor_term, last, state, pairs: Arc::new(pairs), destroyed }))
-    }
-}
-
 /// One batch as a frame or a seal shows it.
+#[derive(Clone)]
 pub struct BatchView<'a> {
     pub lsn: u64,
     pub head_and_meta: &'a [u8],
@@ -394,8 +261,19 @@ pub struct BatchView<'a> {
     pub data_bytes: usize,
 }
 
+impl BatchView<'_> {
+    pub fn meta(&self) -> &[u8] {
+        &self.head_and_meta[BATCH_HEAD..]
+    }
+
+    /// Whether the meta is what its head was made for; the head itself is under the frame's CRC.
+    pub fn meta_matches(&self) -> bool {
+        crc32c::crc32c(self.meta()) == u32_at(self.head_and_meta, 12)
+    }
+}
+
 /// Walks the batches of a frame's payload that starts at `offset` of the file; `None` when lengths do not add up.
-/// Heads and metas are not yet checked against the frame's CRC.
+/// Heads are not yet checked against the frame's CRC, metas not against their heads.
 pub fn walk_frame<'a>(header: &FrameHeader, payload: &'a [u8], offset: u64) -> Option<Vec<BatchView<'a>>> {
     let mut batches = Vec::with_capacity((header.n_batches as usize).min(payload.len() / BATCH_HEAD));
     let mut at = 0;
@@ -442,95 +320,73 @@ pub fn walk_seal<'a>(header: &FrameHeader, body: &'a [u8]) -> Option<Vec<BatchVi
 
 #[cfg(test)]
 mod tests {
-    use proptest::collection::{btree_map, vec};
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn entries() -> impl Strategy<Value = Record> {
-        (any::<u64>(), 1..u64::MAX / 2, vec((1u64..4, any::<u64>()), 1..4), any::<bool>()).prop_flat_map(
-            |(group, first, runs, rewrite)| {
-                let n = runs.iter().map(|r| r.0 as usize).sum::<usize>();
-                vec(any::<(u32, u32)>(), n).prop_map(move |table| {
-                    Record::Entries(Entries { group, first, runs: runs.clone(), table, rewrite })
-                })
-            },
-        )
-    }
-
-    fn bytes() -> impl Strategy<Value = Bytes> {
-        vec(any::<u8>(), 0..20).prop_map(Bytes::from)
-    }
-
-    fn group() -> impl Strategy<Value = Record> {
-        (
-            any::<u64>(),
-            any::<u32>(),
-            any::<u64>(),
-            any::<u32>(),
-            proptest::option::of(bytes()),
-            btree_map(bytes(), bytes(), 0..4),
-            any::<bool>(),
-        )
-            .prop_map(|(group, floor, floor_term, more, state, pairs, destroyed)| {
-                let floor = u64::from(floor);
-                Record::Group(
-                    group,
-                    Meta { floor, floor_term, last: floor + u64::from(more), state, pairs: Arc::new(pairs), destroyed },
-                )
-            })
+    fn header(kind: FrameKind) -> FrameHeader {
+        let (payload_crc, crc) = (0, 0);
+        FrameHeader {
+            kind,
+            salt: 7,
+            lsn: 9,
+            ordinal: 4,
+            acknowledged: 3,
+            n_batches: 2,
+            prev_crc: 5,
+            payload_bytes: 100,
+            payload_crc,
+            crc,
+        }
     }
 
     proptest! {
         #[test]
-        fn records_round_trip(records in vec(prop_oneof![entries(), group()], 0..6)) {
-            let mut out = Vec::new();
-            for record in &records {
-                match record {
-                    Record::Entries(entries) => encode_entries(&mut out, entries),
-                    Record::Group(group, meta) => encode_group(&mut out, *group, meta),
-                }
-            }
-            prop_assert_eq!(decode_records(&out), Some(records));
-        }
-
-        #[test]
-        fn any_bytes_decode_without_panic(bytes in vec(any::<u8>(), 0..200)) {
-            let _ = decode_records(&bytes);
+        fn any_bytes_walk_without_panic(bytes in vec(any::<u8>(), 0..200)) {
             let _ = decode_batch_head(&bytes);
             if let Some(header) = FrameHeader::decode(&bytes) {
                 let _ = walk_frame(&header, &bytes, 0);
             }
-            let header = FrameHeader { kind: FrameKind::Seal, salt: 0, lsn: u64::MAX, n_batches: u32::MAX, prev_crc: 0, payload_bytes: 0, crc: 0 };
+            let header = FrameHeader { lsn: u64::MAX, n_batches: u32::MAX, ..header(FrameKind::Seal) };
             let _ = walk_frame(&header, &bytes, 0);
             let _ = walk_seal(&header, &bytes);
         }
 
         #[test]
         fn blocks_round_trip_and_every_flip_is_seen(seq: u64, salt: u64, at in 0usize..4096, bit in 0u8..8) {
-            let header = SegmentHeader { store: 1, seq, salt, reserved_bytes: 9 };
+            let header = SegmentHeader { store: 1, seq, salt, reserved_bytes: 9, unit: 4096 };
             let mut block = header.encode();
             prop_assert_eq!(SegmentHeader::decode(&block), Ok(header));
             block[at] ^= 1 << bit;
             prop_assert!(SegmentHeader::decode(&block).is_err());
+            let trailer = Trailer { salt, seal_offset: 1, frames_end: 2, n_frames: 3, first_lsn: seq, first_prev_crc: 5, last_crc: 6 };
+            prop_assert_eq!(Trailer::decode(&trailer.encode()), Ok(trailer));
+        }
+
+        #[test]
+        fn frames_end_on_their_unit(offset in 0u64..1 << 30, payload in 0u64..1 << 20) {
+            let offset = offset.next_multiple_of(BLOCK);
+            for unit in [PACKED_UNIT, BLOCK] {
+                let end = frame_end(offset, payload, unit);
+                prop_assert!(end >= offset + 52 + payload && end.is_multiple_of(unit) && end < offset + 52 + payload + BLOCK);
+                prop_assert!(payload < LONG_FRAME || end.is_multiple_of(BLOCK));
+            }
         }
     }
 
     #[test]
-    fn frame_header_round_trips_and_its_crc_covers_the_rest() {
-        let mut header = FrameHeader {
-            kind: FrameKind::Frame,
-            salt: 7,
-            lsn: 9,
-            n_batches: 2,
-            prev_crc: 5,
-            payload_bytes: 100,
-            crc: 0,
-        };
+    fn frame_header_round_trips_and_every_flip_is_seen() {
+        let mut header = header(FrameKind::Frame);
         let bytes = header.encode([&b"ab"[..], b"c"].into_iter());
         let read = FrameHeader::decode(&bytes).expect("own header");
         assert_eq!(read, header);
-        assert!(read.crc_matches(&bytes, [&b"abc"[..]].into_iter()));
-        assert!(!read.crc_matches(&bytes, [&b"abd"[..]].into_iter()));
+        assert!(read.payload_matches([&b"abc"[..]].into_iter()));
+        assert!(!read.payload_matches([&b"abd"[..]].into_iter()));
+        for at in 0..FRAME_HEADER {
+            let mut flipped = bytes;
+            flipped[at] ^= 1;
+            assert_eq!(FrameHeader::decode(&flipped), None);
+        }
     }
 }

@@ -29,25 +29,39 @@
 //! batches survive as a prefix of their order; purged or overwritten entries never come back; the first failed write
 //! or flush ends all writing ([`Error::Poisoned`]); damage is named, never returned as data and never skipped.
 //!
-//! Reading order: [`format`](../docs/formats/raftlog.md), `index`, `state`, `log`, `segment`, `recovery`, `gc`.
+//! Reading order: [`format`](../docs/formats/raftlog.md), `record`, `index`, `batch`, `submit`, `lane`, `pipeline`,
+//! `commit`, `recovery`, `gc`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 #[cfg(any(feature = "raft-rs", feature = "openraft"))]
 pub mod adapters;
 mod batch;
+mod buffer;
 mod cache;
+mod care;
+mod commit;
 mod disk;
 mod error;
 mod format;
 mod gc;
 mod index;
+mod lane;
 mod log;
 mod memory;
+mod metrics;
 mod options;
+mod parker;
+mod pipeline;
+mod read;
+mod record;
 mod recovery;
+mod replay;
 mod segment;
-mod state;
+mod shards;
+mod submit;
+mod tail;
+mod ticket;
 mod verify;
 
 use std::fmt;
@@ -55,9 +69,13 @@ use std::fmt;
 pub use batch::Batch;
 pub use disk::{Disk, DiskFile, OsDisk};
 pub use error::{Error, ErrorKind, Result};
-pub use log::{Entry, RaftLog, Ticket};
+pub use log::{Entry, RaftLog};
 pub use memory::MemoryDisk;
-pub use options::{Blocker, Damage, Durability, GcReport, Metrics, Options, RecoveryReport, VerifyReport};
+pub use metrics::{Histogram, Metrics, SegmentInfo};
+pub use options::{
+    Blocker, Compression, Damage, Durability, GcReport, Options, Recovery, RecoveryReport, VerifyReport,
+};
+pub use ticket::{Committer, Ticket};
 
 /// One Raft group, or whatever else needs an ordered log of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,15 +2,16 @@
 //!
 //! A disk in memory that keeps, beside each file's bytes, what a power cut would leave of them. Deterministic: a
 //! seed chooses the salts and, at [`MemoryDisk::cut_power`], the fate of each 512-byte sector written since the last
-//! sync (old, new, or torn between), of each length change and of each name that was not yet synced.
+//! sync (old, new, or torn between), of each length change and of each name that was not yet synced. Writes can be held
+//! in flight, so that a test chooses which of two ends first, or cuts the power while neither has.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, IoSlice};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::disk::{Disk, DiskFile};
 
@@ -20,6 +21,8 @@ const SECTOR: usize = 512;
 #[derive(Clone)]
 pub struct MemoryDisk {
     shared: Arc<Mutex<Shared>>,
+    /// Signalled when a write is held or its fate is decided.
+    changed: Arc<Condvar>,
 }
 
 struct Shared {
@@ -38,6 +41,21 @@ struct Shared {
     space_bytes: u64,
     n_steps: u64,
     n_syncs: u64,
+    holding: bool,
+    /// Durable writes in flight, oldest first.
+    held: Vec<Held>,
+    n_held: u64,
+    /// Files opened before the last power cut are of no use.
+    generation: u64,
+}
+
+struct Held {
+    id: u64,
+    file: usize,
+    bytes: Vec<u8>,
+    offset: usize,
+    /// `true`: it goes through, `false`: it fails.
+    fate: Option<bool>,
 }
 
 #[derive(Clone)]
@@ -71,7 +89,12 @@ impl MemoryDisk {
                 space_bytes: u64::MAX,
                 n_steps: 0,
                 n_syncs: 0,
+                holding: false,
+                held: Vec::new(),
+                n_held: 0,
+                generation: 0,
             })),
+            changed: Arc::default(),
         }
     }
 
@@ -90,11 +113,45 @@ impl MemoryDisk {
         self.shared.lock().space_bytes = bytes;
     }
 
-    /// Keeps what a power cut keeps: all that was synced, and of the rest what the seed decides. Open files of before
-    /// must no longer be used; locks are gone.
+    /// From now on durable writes stay in flight until [`MemoryDisk::release`]; `false` lets go of those that are.
+    pub fn hold_writes(&self, hold: bool) {
+        let mut shared = self.shared.lock();
+        shared.holding = hold;
+        if !hold {
+            shared.held.iter_mut().for_each(|held| held.fate = held.fate.or(Some(true)));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Blocks until so many writes are held.
+    pub fn wait_held(&self, n: usize) {
+        let mut shared = self.shared.lock();
+        while shared.held.iter().filter(|held| held.fate.is_none()).count() < n {
+            self.changed.wait(&mut shared);
+        }
+    }
+
+    /// Ends the `nth` oldest of the held writes.
+    pub fn release(&self, nth: usize) {
+        let mut shared = self.shared.lock();
+        if let Some(held) = shared.held.iter_mut().filter(|held| held.fate.is_none()).nth(nth) {
+            held.fate = Some(true);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Keeps what a power cut keeps: all that was synced, and of the rest, writes in flight too, what the seed decides.
+    /// Files opened before fail from now on; locks are gone.
     pub fn cut_power(&self) {
         let mut shared = self.shared.lock();
         let shared = &mut *shared;
+        shared.holding = false;
+        for held in shared.held.iter_mut().filter(|held| held.fate.is_none()) {
+            held.fate = Some(false);
+            shared.files[held.file].write(&held.bytes, held.offset);
+        }
+        self.changed.notify_all();
+        shared.generation += 1;
         for change in std::mem::take(&mut shared.name_changes) {
             if next(&mut shared.random).is_multiple_of(2) {
                 change.apply(&mut shared.durable_names);
@@ -113,6 +170,7 @@ impl MemoryDisk {
     /// What a killed process leaves: everything written, synced or not. Locks are gone.
     pub fn kill_process(&self) {
         let mut shared = self.shared.lock();
+        shared.generation += 1;
         shared.locked.clear();
         shared.steps_left = None;
         shared.error_in = None;
@@ -285,14 +343,14 @@ impl Disk for MemoryDisk {
         let id = shared.files.len();
         shared.files.push(FileState { bytes: vec![0; len as usize], ..FileState::default() });
         shared.change_name(NameChange::Create(path.to_path_buf(), id))?;
-        Ok(Arc::new(MemoryFile { disk: self.clone(), id }))
+        Ok(Arc::new(MemoryFile { disk: self.clone(), id, generation: shared.generation }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let shared = self.shared.lock();
         shared.alive()?;
         match shared.names.get(path) {
-            Some(&id) => Ok(Arc::new(MemoryFile { disk: self.clone(), id })),
+            Some(&id) => Ok(Arc::new(MemoryFile { disk: self.clone(), id, generation: shared.generation })),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -344,11 +402,111 @@ impl Drop for MemoryLock {
 struct MemoryFile {
     disk: MemoryDisk,
     id: usize,
+    generation: u64,
 }
 
 impl MemoryFile {
+    fn lock(&self) -> io::Result<MutexGuard<'_, Shared>> {
+        let shared = self.disk.shared.lock();
+        shared.alive()?;
+        match shared.generation == self.generation {
+            true => Ok(shared),
+            false => Err(io::Error::other("the file was opened before the power was cut")),
+        }
+    }
+
+    /// One step that writes, whole or, when the plug is pulled during it, in part.
+    fn write(&self, shared: &mut Shared, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut keep = bytes.len();
+        if !shared.step()? {
+            keep = next(&mut shared.random) as usize % (bytes.len() + 1);
+        }
+        shared.files[self.id].write(&bytes[..keep], offset as usize);
+        shared.alive()
+    }
+
+    /// Stays in flight while the disk holds writes.
+    fn hold<'a>(
+        &'a self,
+        mut shared: MutexGuard<'a, Shared>,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<MutexGuard<'a, Shared>> {
+        if !shared.holding {
+            return Ok(shared);
+        }
+        let id = shared.n_held;
+        shared.n_held += 1;
+        shared.held.push(Held { id, file: self.id, bytes: bytes.to_vec(), offset: offset as usize, fate: None });
+        self.disk.changed.notify_all();
+        loop {
+            let at = shared.held.iter().position(|held| held.id == id);
+            let at = at.expect("only its writer takes a held write out");
+            match shared.held[at].fate {
+                None => self.disk.changed.wait(&mut shared),
+                Some(passes) => {
+                    shared.held.remove(at);
+                    return if passes {
+                        Ok(shared)
+                    } else {
+                        Err(io::Error::other("the power was cut during this write"))
+                    };
+                }
+            }
+        }
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.lock()?.files[self.id].bytes.len() as u64)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let shared = self.lock()?;
+        let bytes = &shared.files[self.id].bytes;
+        let start = offset as usize;
+        match bytes.get(start..start.saturating_add(buf.len())) {
+            Some(from) => {
+                buf.copy_from_slice(from);
+                Ok(())
+            }
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write(&mut *self.lock()?, bytes, offset)
+    }
+
+    fn write_durable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut shared = self.hold(self.lock()?, bytes, offset)?;
+        let shared = &mut *shared;
+        self.write(shared, bytes, offset)?;
+        if !shared.step()? {
+            return shared.alive();
+        }
+        shared.n_syncs += 1;
+        // Only these bytes: a write forced through to the medium says nothing of others.
+        let (file, start, end) = (&mut shared.files[self.id], offset as usize, offset as usize + bytes.len());
+        if file.durable.len() < end {
+            file.durable.resize(end, 0);
+        }
+        file.durable[start..end].copy_from_slice(bytes);
+        file.dirty.retain(|&sector| sector * SECTOR < start || (sector + 1) * SECTOR > end);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut shared = self.lock()?;
+        if shared.step()? {
+            shared.files[self.id].bytes.resize(len as usize, 0);
+        }
+        shared.alive()
+    }
+
     fn sync(&self) -> io::Result<()> {
-        let mut shared = self.disk.shared.lock();
+        let mut shared = self.lock()?;
         if !shared.step()? {
             return shared.alive();
         }
@@ -363,55 +521,5 @@ impl MemoryFile {
             file.durable[start..end].copy_from_slice(&file.bytes[start..end]);
         }
         Ok(())
-    }
-}
-
-impl DiskFile for MemoryFile {
-    fn size_bytes(&self) -> io::Result<u64> {
-        let shared = self.disk.shared.lock();
-        shared.alive()?;
-        Ok(shared.files[self.id].bytes.len() as u64)
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let shared = self.disk.shared.lock();
-        shared.alive()?;
-        let bytes = &shared.files[self.id].bytes;
-        let start = offset as usize;
-        match bytes.get(start..start.saturating_add(buf.len())) {
-            Some(from) => {
-                buf.copy_from_slice(from);
-                Ok(())
-            }
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    fn write_at(&self, slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-        let mut shared = self.disk.shared.lock();
-        let mut data: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-        let survives = shared.step()?;
-        if !survives {
-            let keep = next(&mut shared.random) as usize % (data.len() + 1);
-            data.truncate(keep);
-        }
-        shared.files[self.id].write(&data, offset as usize);
-        shared.alive()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut shared = self.disk.shared.lock();
-        if shared.step()? {
-            shared.files[self.id].bytes.resize(len as usize, 0);
-        }
-        shared.alive()
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.sync()
-    }
-
-    fn sync_all(&self) -> io::Result<()> {
-        self.sync()
     }
 }

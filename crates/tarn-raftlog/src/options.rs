@@ -11,8 +11,35 @@ pub enum Durability {
     /// On the device: survives loss of power.
     #[default]
     Durable,
-    /// With the operating system: survives the death of the process only. For data that can be made again.
+    /// With the operating system: survives the death of the process only. For data that can be made again, and for a
+    /// whole log ([`Options::sync`]): after loss of power it ends at the first frame that did not survive.
     Os,
+    /// At once: the batch rides with whatever is written next. For what may be lost, as a moved commit index or a
+    /// purge: no flush is made for it.
+    Lazy,
+}
+
+/// Whether long payloads are made smaller on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// As they are.
+    None,
+    /// The entries of one append together, from 4 KiB on, if LZ4 saves an eighth; tried on a sample first. By the
+    /// thread that builds the batch.
+    #[default]
+    Lz4,
+}
+
+/// What opening does with a log in which something acknowledged is damaged or gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recovery {
+    /// Refuses to open, and changes nothing.
+    #[default]
+    Refuse,
+    /// Opens. Groups that lost something are *damaged* from an index on (all groups, if that cannot be told), for good:
+    /// the host must [`crate::Batch::destroy`] them and fetch them from their peers; until then they answer
+    /// [`Error::Damaged`]. For a replica whose peers have the rest.
+    Quarantine,
 }
 
 /// How a log is opened.
@@ -20,20 +47,25 @@ pub enum Durability {
 pub struct Options {
     /// Folder of the log; made if absent. Nothing else may live in it.
     pub dir: PathBuf,
-    /// Size at which a segment is sealed. A batch that is larger gets a segment of its own.
+    /// Length of a segment file. A batch that does not fit gets a longer one of its own.
     pub segment_bytes: u64,
     /// Newest payloads kept in memory for readers, beyond those not yet durable.
     pub cache_bytes: u64,
+    /// `Durable` or `Os`, for the whole log (`Lazy` is for single batches, here it means `Durable`).
     pub sync: Durability,
     /// Submitted but not durable bytes at which `submit` commits before it takes more.
     pub pending_bytes: u64,
+    pub compression: Compression,
+    pub recovery: Recovery,
+    /// Nanoseconds that only grow, for [`crate::Metrics::write_ns`]; without it nothing is timed.
+    pub clock: Option<fn() -> u64>,
 }
 
 const MIN_SEGMENT_BYTES: u64 = 16 << 10;
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 
 impl Options {
-    /// 64 MiB segments, 64 MiB of cache, durable.
+    /// 64 MiB segments, 64 MiB of cache, durable, LZ4.
     pub fn new(dir: impl Into<PathBuf>) -> Options {
         Options {
             dir: dir.into(),
@@ -41,6 +73,9 @@ impl Options {
             cache_bytes: 64 << 20,
             sync: Durability::Durable,
             pending_bytes: 128 << 20,
+            compression: Compression::default(),
+            recovery: Recovery::default(),
+            clock: None,
         }
     }
 
@@ -50,6 +85,11 @@ impl Options {
         }
         Err(Error::Options { segment_bytes: self.segment_bytes, min: MIN_SEGMENT_BYTES, max: MAX_SEGMENT_BYTES })
     }
+
+    /// Whole blocks, at least two.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes / crate::format::BLOCK * crate::format::BLOCK
+    }
 }
 
 /// What opening found.
@@ -58,40 +98,23 @@ pub struct RecoveryReport {
     pub n_segments: u64,
     /// Of those, read through because they were not sealed.
     pub n_scanned: u64,
+    /// Files found empty and ready for use.
+    pub n_free: u64,
     pub n_groups: u64,
     pub n_entries: u64,
     pub live_bytes: u64,
     /// Where a write that was never acknowledged was cut off: file and byte.
     pub torn_tail: Option<(PathBuf, u64)>,
-}
-
-/// Counters since open, and gauges.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Metrics {
-    pub batches: u64,
-    /// Group commits: one write and one flush each.
-    pub frames: u64,
-    pub entries: u64,
-    pub entry_bytes: u64,
-    /// Frames with their padding, and seals.
-    pub written_bytes: u64,
-    pub segments_created: u64,
-    pub segments_deleted: u64,
-    pub rewritten_bytes: u64,
-    pub cache_hits: u64,
-    pub cache_misses: u64,
-    pub n_groups: u64,
-    pub n_segments: u64,
-    pub disk_bytes: u64,
-    pub live_bytes: u64,
-    pub cached_bytes: u64,
-    pub pending_bytes: u64,
-    pub poisoned: bool,
+    /// What was wrong but is made whole from a second copy, or (`Recovery::Quarantine`) is lost.
+    pub damages: Vec<Damage>,
+    /// Groups that are damaged, and from where: found now or before, and not destroyed since.
+    pub damaged: Vec<(GroupId, Index)>,
 }
 
 /// What one call of `collect_garbage` did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GcReport {
+    /// Segments in which nothing lived: made ready for use again, or removed.
     pub segments_deleted: u64,
     pub bytes_freed: u64,
     pub bytes_rewritten: u64,
@@ -123,5 +146,8 @@ pub struct VerifyReport {
     pub bytes_read: u64,
     /// The newest segment ends in a write that was never acknowledged; the next open cuts it off.
     pub torn_tail: Option<(PathBuf, u64)>,
+    /// What is there twice and once not whole, as a crash while a file is made ready for use leaves it: the next open
+    /// makes it whole.
+    pub mendable: Vec<Damage>,
     pub damages: Vec<Damage>,
 }

@@ -1,130 +1,431 @@
 //! What survived, and is it all?
 //!
-//! Sealed segments are read through their seal, the newest one frame by frame; records are applied in LSN order.
-//! Files are changed only after everything has been found sound.
+//! Headers and seals of all segments are read side by side; the newest segment with frames is read frame by frame
+//! (`tail`); records are replayed in LSN order (`replay`). Files are changed only after everything has been found
+//! sound, or the operator chose [`Recovery::Quarantine`]; a crash during that is as harmless as any.
 //!
-//! **Tail rule.** One frame is in flight at a time, and a segment gets its first frame after the one before it is
-//! sealed. So a crash can leave one bad frame: the last of the newest segment that has frames. A bad frame followed,
-//! there or in a later segment, by anything valid was acknowledged, and opening is refused. What cannot be told
-//! apart by any log without a second copy: damage that hits exactly the last frame looks like a crash.
+//! A segment gets its first frame after the one before it is sealed, and that is durable. So among the segments by
+//! number there are: sealed ones, at most one with frames that is not, and empty ones. A seal that does not read is
+//! made again if the frames show that nothing is missing: the next segment continues where they end.
 
-use std::collections::{BTreeMap, HashMap};
-use std::io::{self, IoSlice};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::disk::{Disk, DiskFile};
+use parking_lot::Mutex;
+
+use crate::buffer::Buffers;
+use crate::care::{FREE_SEGMENTS, Making};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{
-    self, BLOCK, Bad, BatchView, FRAME_HEADER, FrameHeader, FrameKind, Record, SegmentHeader, Trailer,
-};
-use crate::index::{Group, Loc, Meta};
-use crate::log::Segments;
-use crate::options::{Options, RecoveryReport};
-use crate::segment::{EXTENSION, Segment, TEMPORARY, Writer};
+use crate::format::{self, BLOCK};
+use crate::index::Group;
+use crate::lane::{Chain, Draft, Lane};
+use crate::log::Shared;
+use crate::options::{Damage, Durability, Options, Recovery, RecoveryReport};
+use crate::replay::{Hole, Replay, Source, n_threads};
+use crate::segment::{self, EXTENSION, Ident, Preparation, Segment, TEMPORARY};
+use crate::shards::Shards;
+use crate::tail::{self, Loaded, read_at, refuse};
 use crate::{GroupId, Index};
 
-pub struct Recovered {
-    pub store: u64,
-    pub segments: Segments,
-    pub groups: HashMap<u64, Group>,
-    pub next_seq: u64,
-    pub next_lsn: u64,
-    pub last_crc: u32,
-    pub report: RecoveryReport,
-}
+/// The first segment of a log is small, so that opening a new one writes little; later ones are made beside it.
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
-pub fn recover(disk: &dyn Disk, options: &Options) -> Result<Recovered> {
-    let dir = &options.dir;
-    let listing = list(disk, dir)?;
-    let store = match read_format(disk, dir)? {
+pub fn open(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    lock: Box<dyn Any + Send + Sync>,
+) -> Result<(Shared, RecoveryReport)> {
+    let started = options.clock.map(|clock| clock());
+    let dir = options.dir.clone();
+    let listing = list(&*disk, &dir)?;
+    let store = match read_format(&*disk, &dir)? {
         Some(store) => store,
-        None if listing.segments.is_empty() => write_format(disk, dir)?,
+        None if listing.segments.is_empty() => write_format(&*disk, &dir)?,
         None => return Err(Error::corrupt(&dir.join(FORMAT), 0, "missing, though there are segments")),
     };
+    let next_slot = listing.segments.iter().chain(&listing.temporary).map(|(slot, _)| slot + 1).max().unwrap_or(1);
     let mut report = RecoveryReport::default();
-    let mut replay = Replay::default();
-    let mut segments = Segments::new();
-    let (mut open_tail, mut empty) = (None, Vec::new());
-    let mut chain: Option<(u64, u32)> = None;
-    let next_seq = listing.segments.last().map_or(1, |(seq, _)| seq + 1);
+    let mut opening =
+        Opening { disk: &*disk, options: &options, buffers: Buffers::default(), report: &mut report, unknown: false };
+    let loaded = opening.load(&listing, store)?;
+    let (sources, empty, chain) = opening.order(loaded)?;
+    let (segments, groups, damaged) = opening.replay(&sources)?;
 
-    for (seq, path) in listing.segments {
-        let file = disk.open(&path).map_err(Error::io("open", &path))?;
-        let loaded = load(&*file, &path, seq, store)?;
-        if loaded.batches.is_empty() {
-            empty.push(path); // a spare, or its first frame was torn
-            continue;
-        }
-        if let Some((tail, _, _)) = &open_tail {
-            let Tail { path, end, .. }: &Tail = tail;
-            return Err(Error::corrupt(path, *end, "segment was never finished, but a later one has entries"));
-        }
-        check_chain(&path, chain, &loaded)?;
-        chain = Some((loaded.next_lsn, loaded.last_crc));
-        for batch in &loaded.batches {
-            replay.batch(seq, batch, &path)?;
-        }
-        let segment = Segment {
-            sealed: true,
-            ..Segment::new(path.clone(), Arc::clone(&file), loaded.header.salt, loaded.size_bytes)
-        };
-        report.n_segments += 1;
-        if !loaded.sealed {
-            report.n_scanned += 1;
-            if loaded.torn {
-                report.torn_tail = Some((path.clone(), loaded.end));
-            }
-            open_tail = Some((Tail { path, end: loaded.end }, seq, loaded));
-        }
-        segments.insert(seq, segment);
-    }
-    let groups = replay.finish(dir, &mut segments, &mut report)?;
-    let (next_lsn, last_crc) = chain.unwrap_or((1, 0));
-
-    // Everything is sound: from here on files change.
-    if let Some((tail, seq, loaded)) = open_tail
-        && let Some(segment) = segments.get_mut(&seq)
-    {
-        segment.size_bytes = seal_tail(&tail, segment, loaded)?;
-    }
-    for path in empty.iter().chain(&listing.temporary) {
+    // Everything is sound, or is known to be damaged: from here on files change.
+    let ident = Ident::new(store, &options);
+    let mut next_seq = sources
+        .iter()
+        .map(|(_, s)| s.loaded.header.seq)
+        .chain(empty.iter().map(|(_, e)| e.header.seq))
+        .max()
+        .unwrap_or(0)
+        + 1;
+    opening.seal(&sources, &segments)?;
+    let newest = segments.last().map_or(0, |segment| segment.seq);
+    let mut free = opening.free(&ident, empty, newest, &mut next_seq)?;
+    for (_, path) in &listing.temporary {
         disk.remove(path).map_err(Error::io("remove", path))?;
     }
-    disk.sync_dir(dir).map_err(Error::io("sync folder", dir))?;
-    Ok(Recovered { store, segments, groups, next_seq, next_lsn, last_crc, report })
-}
-
-struct Tail {
-    path: PathBuf,
-    end: u64,
-}
-
-/// Ends an unsealed segment after its last good frame. What was read may be only in the page cache: sealing syncs it.
-fn seal_tail(tail: &Tail, segment: &Segment, loaded: Loaded) -> Result<u64> {
-    let mut lines = Vec::new();
-    for batch in &loaded.batches {
-        format::put_seal_line(&mut lines, batch.lsn, batch.data_offset, &batch.head_and_meta);
-    }
-    let mut writer = Writer {
-        segment: loaded.header.seq,
-        file: Arc::clone(&segment.file),
-        salt: segment.salt,
-        end: loaded.end,
-        prev_crc: loaded.last_crc,
-        next_lsn: loaded.next_lsn,
-        lines,
-        n_batches: loaded.batches.len() as u32,
+    disk.sync_dir(&dir).map_err(Error::io("sync folder", &dir))?;
+    let mut making = Making::new(next_slot);
+    let active = match free.pop_first() {
+        Some((_, active)) => active,
+        None => opening.first(&ident, &mut making, &mut next_seq)?,
     };
-    writer.seal().map_err(Error::io("seal", &tail.path))
+    let n_free = free.len() as u64;
+    let buffers = opening.buffers;
+    report.n_free = n_free + 1;
+    report.damaged = damaged.iter().map(|&(group, from)| (GroupId(group), Index(from))).collect();
+
+    let mut table: BTreeMap<u64, Arc<Segment>> = segments.into_iter().map(|s| (s.seq, s)).collect();
+    table.insert(active.seq, Arc::clone(&active));
+    let flushed = options.sync != Durability::Os;
+    let mut lane = Lane::new(table, free, active, next_seq, chain, flushed);
+    lane.counters.segments_created = 1;
+    let shared = Shared {
+        disk: Arc::clone(&disk),
+        options,
+        ident,
+        groups: Shards::new(groups),
+        durable_lsn: (lane.next_lsn - 1).into(),
+        lane: Mutex::new(lane),
+        arrivals: Default::default(),
+        buffers,
+        calls: Default::default(),
+        making: Mutex::new(making),
+        collecting: Mutex::default(),
+        tally: Default::default(),
+        _lock: lock,
+    };
+    remember_damage(&shared, &damaged)?;
+    if let (Some(clock), Some(then)) = (shared.options.clock, started) {
+        shared.tally.recovery_ns.store(clock().saturating_sub(then), Ordering::Relaxed);
+    }
+    Ok((shared, report))
+}
+
+/// Writes the damage into the groups' records: the next open must know it too.
+fn remember_damage(shared: &Shared, damaged: &[(u64, u64)]) -> Result<()> {
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    let mut batch = crate::Batch::default();
+    damaged.iter().for_each(|&(group, _)| batch.refresh(group));
+    let lsn = shared.submit(batch)?;
+    shared.wait(lsn)
+}
+
+struct Opening<'a> {
+    disk: &'a dyn Disk,
+    options: &'a Options,
+    buffers: Buffers,
+    report: &'a mut RecoveryReport,
+    /// Something acknowledged is lost, and nobody can say of which group.
+    unknown: bool,
+}
+
+impl Opening<'_> {
+    fn dir(&self) -> &Path {
+        &self.options.dir
+    }
+
+    /// Refuses, or notes the damage, as was chosen.
+    fn damaged(&mut self, error: Error) -> Result<()> {
+        match (self.options.recovery, error) {
+            (Recovery::Quarantine, Error::Corrupt { path, offset, what }) => {
+                self.report.damages.push(Damage { path, offset, what });
+                self.unknown = true;
+                Ok(())
+            }
+            (_, error) => Err(error),
+        }
+    }
+
+    /// Reads all files: the sealed by their seals, the first of the others, and any that seem to hold frames, whole.
+    fn load(&mut self, listing: &Listing, store: u64) -> Result<Vec<(PathBuf, Loaded)>> {
+        let (disk, paths) = (self.disk, &listing.segments);
+        let opened = side_by_side(paths.len(), |i| {
+            let path = &paths[i].1;
+            let file = disk.open(path).map_err(Error::io("open", path))?;
+            tail::open(file, path, store)
+        });
+        let mut loaded = Vec::new();
+        for ((_, path), opened) in paths.iter().zip(opened) {
+            match opened {
+                Ok(segment) => loaded.push((path.clone(), segment)),
+                Err(error) => {
+                    self.damaged(error)?;
+                    self.set_aside(path)?;
+                }
+            }
+        }
+        loaded.sort_by_key(|(_, segment)| segment.header.seq);
+        for pair in loaded.windows(2) {
+            if pair[0].1.header.seq == pair[1].1.header.seq {
+                let what = format!("the same segment as {}", pair[0].0.display());
+                return Err(Error::corrupt(&pair[1].0, 0, what));
+            }
+        }
+        let mut first = true;
+        for (path, segment) in loaded.iter_mut().filter(|(_, segment)| !segment.sealed) {
+            if !std::mem::take(&mut first) && !tail::has_first_frame(segment, path)? {
+                continue;
+            }
+            let bound = segment.size_bytes;
+            tail::scan(segment, path, bound)?;
+            if let Some(Damage { path, offset, what }) = segment.damage.clone() {
+                self.damaged(Error::Corrupt { path: path.clone(), offset, what })?;
+                tail::salvage(segment, &path)?;
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// Quarantine: a file that does not even tell what it is must not trouble the next open.
+    fn set_aside(&self, path: &Path) -> Result<()> {
+        let aside = path.with_extension("bad");
+        self.disk.rename(path, &aside).map_err(Error::io("set aside", path))
+    }
+
+    /// Splits into segments with frames, in order and continuous, and empty ones.
+    #[expect(clippy::type_complexity, reason = "two lists and the end of the chain, taken apart at once")]
+    fn order(
+        &mut self,
+        loaded: Vec<(PathBuf, Loaded)>,
+    ) -> Result<(Vec<(PathBuf, Source)>, Vec<(PathBuf, Loaded)>, Chain)> {
+        let (with_frames, empty): (Vec<_>, Vec<_>) = loaded.into_iter().partition(|(_, segment)| !segment.is_empty());
+        let mut before: Option<(&Path, &Loaded)> = None;
+        for (path, segment) in &with_frames {
+            if let Some(error) = before.and_then(|before| broken_chain(before, (path, segment))) {
+                self.damaged(error)?;
+            }
+            if !segment.header_is_whole {
+                let (path, what) =
+                    (path.clone(), "one of the two copies of the header is not whole; the other is used".to_string());
+                self.report.damages.push(Damage { path, offset: 0, what });
+            }
+            before = Some((path, segment));
+        }
+        if let Some((path, last)) = with_frames.last()
+            && last.torn
+        {
+            self.report.torn_tail = Some((path.clone(), last.end));
+        }
+        if let Some((path, torn)) = empty.iter().find(|(_, segment)| segment.torn) {
+            self.report.torn_tail.get_or_insert((path.clone(), torn.end));
+        }
+        let chain = with_frames.last().map_or(Chain { crc: 0, next_lsn: 1 }, |(_, segment)| segment.chain);
+        self.report.n_segments = with_frames.len() as u64;
+        self.report.n_scanned = with_frames.iter().filter(|(_, segment)| !segment.sealed).count() as u64;
+        let unsealed = with_frames.iter().rev().skip(1).filter(|(_, segment)| !segment.sealed);
+        for (path, segment) in unsealed {
+            let what = "the seal is damaged; it is made again from the frames".to_string();
+            self.report.damages.push(Damage { path: path.clone(), offset: segment.end, what });
+        }
+
+        let slots: Vec<Mutex<Option<(PathBuf, Loaded)>>> =
+            with_frames.into_iter().map(|s| Mutex::new(Some(s))).collect();
+        let sources = side_by_side(slots.len(), |i| {
+            let (path, loaded) = slots[i].lock().take().expect("each segment is taken once");
+            Source::new(loaded, &path).map(|source| (path, source))
+        });
+        Ok((sources.into_iter().collect::<Result<_>>()?, empty, chain))
+    }
+
+    /// Builds segments and groups; answers the damaged groups and from where.
+    #[expect(clippy::type_complexity, reason = "three lists, taken apart at once")]
+    fn replay(
+        &mut self,
+        sources: &[(PathBuf, Source)],
+    ) -> Result<(Vec<Arc<Segment>>, Vec<(u64, Group)>, Vec<(u64, u64)>)> {
+        let segments: Vec<Arc<Segment>> = sources.iter().map(|(path, source)| segment_of(path, source)).collect();
+        let mut replay = Replay::default();
+        sources.iter().enumerate().for_each(|(i, (_, source))| replay.segment(i, source));
+        let only: Vec<&Source> = sources.iter().map(|(_, source)| source).collect();
+        let (mut groups, mut holes) = replay.finish(&only, &segments);
+        holes.sort_unstable_by_key(|hole| hole.group);
+        if let Some(&Hole { group, from, to }) = holes.first() {
+            if self.options.recovery == Recovery::Refuse {
+                let dir = self.dir().to_path_buf();
+                return Err(Error::Missing { dir, group: GroupId(group), from: Index(from), to: Index(to) });
+            }
+            self.unknown = true;
+        }
+        let mut damaged = Vec::new();
+        for (id, group) in &mut groups {
+            let found = self.unknown && !group.meta.destroyed;
+            if found {
+                let from = group.meta.damaged.unwrap_or(u64::MAX).min(group.meta.last + 1);
+                group.meta.damaged = Some(from);
+            }
+            if let Some(from) = group.meta.damaged {
+                damaged.push((*id, from));
+            }
+            self.report.n_groups += u64::from(!group.meta.destroyed);
+            self.report.n_entries += group.meta.last - group.meta.floor;
+            self.report.live_bytes += group.bytes;
+        }
+        damaged.sort_unstable();
+        Ok((segments, groups, damaged))
+    }
+
+    /// Seals what has frames and no seal. The newest ends after its last good frame and is cut there.
+    fn seal(&self, sources: &[(PathBuf, Source)], segments: &[Arc<Segment>]) -> Result<()> {
+        let newest = segments.len();
+        for (i, ((path, source), segment)) in sources.iter().zip(segments).enumerate() {
+            if !source.loaded.sealed {
+                seal(&source.loaded, segment, i + 1 == newest, &self.buffers).map_err(Error::io("seal", path))?;
+            }
+            if !source.loaded.header_is_whole {
+                let header = &source.loaded.header;
+                segment::write_header(&*segment.file, header, &self.buffers).map_err(Error::io("mend", path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The empty files that may be used again; the rest is removed.
+    fn free(
+        &mut self,
+        ident: &Ident,
+        empty: Vec<(PathBuf, Loaded)>,
+        newest: u64,
+        next_seq: &mut u64,
+    ) -> Result<BTreeMap<u64, Arc<Segment>>> {
+        let mut free = BTreeMap::new();
+        for (path, loaded) in empty {
+            let usual = loaded.size_bytes == self.options.segment_bytes();
+            if !usual || free.len() > FREE_SEGMENTS {
+                self.disk.remove(&path).map_err(Error::io("remove", &path))?;
+                continue;
+            }
+            let header = loaded.header;
+            let segment = Arc::new(Segment::new(&header, path, loaded.file, loaded.size_bytes));
+            let as_new = loaded.header_is_whole && !loaded.torn && header.seq > newest;
+            let segment = match as_new && header.unit == ident.unit {
+                true => segment,
+                false => {
+                    *next_seq += 1;
+                    segment::renew(self.disk, ident, &segment, *next_seq - 1, &self.buffers)?
+                }
+            };
+            free.insert(segment.seq, segment);
+        }
+        Ok(free)
+    }
+
+    /// A small segment to begin with.
+    fn first(&self, ident: &Ident, making: &mut Making, next_seq: &mut u64) -> Result<Arc<Segment>> {
+        let bytes = self.options.segment_bytes().min(FIRST_SEGMENT_BYTES);
+        let mut preparation = Preparation::begin(self.disk, self.dir(), making.next_slot, bytes)?;
+        while !preparation.fill(&self.buffers)? {}
+        making.next_slot += 1;
+        *next_seq += 1;
+        preparation.finish(self.disk, self.dir(), ident, *next_seq - 1, &self.buffers)
+    }
+}
+
+fn segment_of(path: &Path, source: &Source) -> Arc<Segment> {
+    let loaded = &source.loaded;
+    let segment = Segment::new(&loaded.header, path.to_path_buf(), Arc::clone(&loaded.file), loaded.size_bytes);
+    segment.end.store(loaded.end, Ordering::Relaxed);
+    segment.sealed.store(true, Ordering::Relaxed);
+    segment.set_born_bytes(source.born_bytes);
+    Arc::new(segment)
+}
+
+/// What is wrong between two segments that follow each other, if anything is. Segments between them may be gone.
+fn broken_chain((before_path, before): (&Path, &Loaded), (path, segment): (&Path, &Loaded)) -> Option<Error> {
+    let (want, got) = (before.chain.next_lsn, segment.first_lsn);
+    if got < want {
+        let what = format!("starts with batch {got} after batch {}", want - 1);
+        return Some(Error::corrupt(path, format::FIRST_FRAME, what));
+    }
+    if got == want && segment.first_prev_crc != before.chain.crc {
+        return Some(Error::corrupt(path, format::FIRST_FRAME, "does not continue the segment before it"));
+    }
+    if got != want && !before.sealed {
+        let what = "segment was never finished, but a later one has entries";
+        return Some(Error::corrupt(before_path, before.end, what));
+    }
+    None
+}
+
+/// Ends an unsealed segment after its last good frame.
+fn seal(loaded: &Loaded, segment: &Arc<Segment>, cut: bool, buffers: &Buffers) -> io::Result<()> {
+    let mut draft = Draft::new(segment, Chain { crc: loaded.first_prev_crc, next_lsn: loaded.first_lsn });
+    for batch in &loaded.batches {
+        draft.line(batch.lsn, batch.data_offset, loaded.head_and_meta(batch));
+    }
+    draft.n_frames = loaded.n_frames;
+    draft.last_crc = loaded.chain.crc;
+    draft.next_lsn = loaded.chain.next_lsn;
+    draft.end = loaded.end;
+    let at_end = loaded.size_bytes.saturating_sub(draft.seal_bytes());
+    let offset = if cut || at_end < loaded.end { format::align(loaded.end) } else { at_end };
+    seal_at(&draft, offset, buffers)
+}
+
+/// Writes the seal so that the file ends with it. What stands in the file may be only in the page cache: it is synced
+/// first.
+pub fn seal_at(draft: &Draft, offset: u64, buffers: &Buffers) -> io::Result<()> {
+    let (segment, len) = (&draft.segment, draft.seal_bytes());
+    let (seal, trailer) = draft.encode(offset);
+    let mut buffer = buffers.take(len as usize);
+    buffer.extend(&seal);
+    buffer.pad(BLOCK as usize);
+    buffer.extend(&trailer);
+    segment.file.sync()?;
+    segment.file.write_durable(buffer.bytes(), offset)?;
+    // The seal before the length: a file shorter than reserved then always has a whole seal.
+    let size_bytes = offset + len;
+    if size_bytes != segment.size_bytes() {
+        segment.file.set_len(size_bytes)?;
+        segment.file.sync()?;
+    }
+    segment.file.rest();
+    buffers.give(buffer);
+    draft.done(size_bytes);
+    Ok(())
+}
+
+/// Runs `work(0..n)` on as many threads as pay, answers in order.
+fn side_by_side<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        let mut done = Vec::new();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= n {
+                return done;
+            }
+            done.push((i, work(i)));
+        }
+    };
+    let n_others = n_threads().min(n).saturating_sub(1);
+    let mut all = std::thread::scope(|scope| {
+        let others: Vec<_> = (0..n_others).map(|_| scope.spawn(run)).collect();
+        let mut all = run();
+        for other in others {
+            all.extend(other.join().expect("reading a segment does not panic"));
+        }
+        all
+    });
+    all.sort_unstable_by_key(|(i, _)| *i);
+    all.into_iter().map(|(_, done)| done).collect()
 }
 
 pub const FORMAT: &str = "FORMAT";
 
 pub struct Listing {
-    /// Ascending by number.
+    /// (number in the name, path), ascending.
     pub segments: Vec<(u64, PathBuf)>,
-    pub temporary: Vec<PathBuf>,
+    pub temporary: Vec<(u64, PathBuf)>,
 }
 
 pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
@@ -132,11 +433,11 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
     let mut listing = Listing { segments: Vec::new(), temporary: Vec::new() };
     for name in names {
         let path = dir.join(&name);
-        if name.ends_with(TEMPORARY) {
-            listing.temporary.push(path);
+        if let Some(stem) = name.strip_suffix(TEMPORARY) {
+            listing.temporary.push((stem.parse().unwrap_or(0), path));
         } else if let Some(stem) = name.strip_suffix(EXTENSION) {
             match stem.parse() {
-                Ok(seq) => listing.segments.push((seq, path)),
+                Ok(slot) => listing.segments.push((slot, path)),
                 Err(_) => return Err(Error::corrupt(&path, 0, "file name is not a segment number")),
             }
         }
@@ -152,7 +453,7 @@ pub fn read_format(disk: &dyn Disk, dir: &Path) -> Result<Option<u64>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::Io { action: "open", path, source }),
     };
-    let block = read_block(&*file, &path, 0)?;
+    let block = read_at(&*file, &path, 0, BLOCK)?;
     format::decode_format(&block).map(Some).map_err(|bad| refuse(bad, &path, 0))
 }
 
@@ -162,321 +463,11 @@ fn write_format(disk: &dyn Disk, dir: &Path) -> Result<u64> {
     let store = disk.salt();
     let write = || -> io::Result<()> {
         let file = disk.create(&temporary, 0)?;
-        file.write_at(&mut [IoSlice::new(&format::encode_format(store))], 0)?;
-        file.sync_all()?;
+        file.write_at(&format::encode_format(store), 0)?;
+        file.sync()?;
         disk.rename(&temporary, &path)?;
         disk.sync_dir(dir)
     };
     write().map_err(Error::io("write", &path))?;
     Ok(store)
-}
-
-fn refuse(bad: Bad, path: &Path, offset: u64) -> Error {
-    match bad {
-        Bad::Version(found) => Error::Version { path: path.to_path_buf(), found, known: format::VERSION },
-        Bad::What(what) => Error::corrupt(path, offset, what),
-    }
-}
-
-pub fn read_at(file: &dyn DiskFile, path: &Path, offset: u64, len: u64) -> Result<Vec<u8>> {
-    let mut buf = vec![0; len as usize];
-    match file.read_at(&mut buf, offset) {
-        Ok(()) => Ok(buf),
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(Error::corrupt(path, offset, "file is too short")),
-        Err(source) => Err(Error::Io { action: "read", path: path.to_path_buf(), source }),
-    }
-}
-
-fn read_block(file: &dyn DiskFile, path: &Path, offset: u64) -> Result<Vec<u8>> {
-    read_at(file, path, offset, BLOCK)
-}
-
-/// A batch as recovery keeps it.
-pub struct LoadedBatch {
-    pub lsn: u64,
-    pub data_offset: u64,
-    pub data_bytes: usize,
-    pub head_and_meta: Vec<u8>,
-}
-
-impl From<BatchView<'_>> for LoadedBatch {
-    fn from(view: BatchView<'_>) -> LoadedBatch {
-        let BatchView { lsn, head_and_meta, data_offset, data_bytes } = view;
-        LoadedBatch { lsn, data_offset, data_bytes, head_and_meta: head_and_meta.to_vec() }
-    }
-}
-
-/// One segment, read.
-pub struct Loaded {
-    pub header: SegmentHeader,
-    pub sealed: bool,
-    pub batches: Vec<LoadedBatch>,
-    /// Chain value the first frame continues; only known when frames were read.
-    pub first_prev_crc: Option<u32>,
-    pub next_lsn: u64,
-    pub last_crc: u32,
-    /// End of the last good frame.
-    pub end: u64,
-    /// Something that is not zero follows `end`.
-    pub torn: bool,
-    pub size_bytes: u64,
-}
-
-/// Reads a segment by its seal, or frame by frame when it has no whole one.
-fn load(file: &dyn DiskFile, path: &Path, seq: u64, store: u64) -> Result<Loaded> {
-    let header = read_header(file, path, seq, store)?;
-    let size_bytes = file.size_bytes().map_err(Error::io("read size of", path))?;
-    if let Some(loaded) = load_sealed(file, path, header, size_bytes)? {
-        return Ok(loaded);
-    }
-    let loaded = scan(file, path, header, size_bytes)?;
-    // The reserved length goes only after the seal is written: a shorter file without one has lost its end.
-    if size_bytes < header.reserved_bytes {
-        let what = format!("file of {size_bytes} bytes without a seal, want at least {}", header.reserved_bytes);
-        return Err(Error::corrupt(path, size_bytes, what));
-    }
-    Ok(loaded)
-}
-
-pub fn read_header(file: &dyn DiskFile, path: &Path, seq: u64, store: u64) -> Result<SegmentHeader> {
-    let header = SegmentHeader::decode(&read_block(file, path, 0)?).map_err(|bad| refuse(bad, path, 0))?;
-    if header.store != store || header.seq != seq {
-        return Err(Error::corrupt(
-            path,
-            0,
-            format!("segment {} of log {:x} under this name", header.seq, header.store),
-        ));
-    }
-    Ok(header)
-}
-
-/// `None` when the trailer or the seal it points to is not whole.
-pub fn load_sealed(file: &dyn DiskFile, path: &Path, header: SegmentHeader, size_bytes: u64) -> Result<Option<Loaded>> {
-    if size_bytes < 3 * BLOCK || !size_bytes.is_multiple_of(BLOCK) {
-        return Ok(None);
-    }
-    let trailer_offset = size_bytes - BLOCK;
-    let Ok(trailer) = Trailer::decode(&read_block(file, path, trailer_offset)?) else { return Ok(None) };
-    if trailer.salt != header.salt || trailer.seal_offset < BLOCK || trailer.seal_offset >= trailer_offset {
-        return Ok(None);
-    }
-    let seal = read_at(file, path, trailer.seal_offset, trailer_offset - trailer.seal_offset)?;
-    Ok(parse_seal(&seal, header, trailer.seal_offset).map(|(frame, batches)| Loaded {
-        header,
-        sealed: true,
-        batches,
-        first_prev_crc: None,
-        next_lsn: frame.lsn,
-        last_crc: frame.prev_crc,
-        end: trailer.seal_offset,
-        torn: false,
-        size_bytes,
-    }))
-}
-
-fn parse_seal(seal: &[u8], header: SegmentHeader, seal_offset: u64) -> Option<(FrameHeader, Vec<LoadedBatch>)> {
-    let frame = FrameHeader::decode(seal)?;
-    let end = FRAME_HEADER.checked_add(usize::try_from(frame.payload_bytes).ok()?)?;
-    let body = seal.get(FRAME_HEADER..end)?;
-    if frame.kind != FrameKind::Seal || frame.salt != header.salt || !frame.crc_matches(seal, [body].into_iter()) {
-        return None;
-    }
-    let batches = format::walk_seal(&frame, body)?;
-    let inside =
-        |b: &BatchView<'_>| b.data_offset >= BLOCK && b.data_offset.saturating_add(b.data_bytes as u64) <= seal_offset;
-    batches.iter().all(inside).then(|| (frame, batches.into_iter().map(LoadedBatch::from).collect()))
-}
-
-/// Reads frames until one is not whole, then makes sure that nothing of this segment follows.
-pub fn scan(file: &dyn DiskFile, path: &Path, header: SegmentHeader, size_bytes: u64) -> Result<Loaded> {
-    let mut loaded = Loaded {
-        header,
-        sealed: false,
-        batches: Vec::new(),
-        first_prev_crc: None,
-        next_lsn: 0,
-        last_crc: 0,
-        end: BLOCK,
-        torn: false,
-        size_bytes,
-    };
-    while let Some(end) = scan_frame(file, path, &mut loaded)? {
-        loaded.end = end;
-    }
-    let mut at = loaded.end;
-    while at < size_bytes {
-        let block = read_at(file, path, at, BLOCK.min(size_bytes - at))?;
-        loaded.torn |= block.iter().any(|&byte| byte != 0);
-        if at > loaded.end || is_later_frame(&block, &loaded) {
-            let follows = FrameHeader::decode(&block).is_some_and(|frame| frame.salt == header.salt)
-                || Trailer::decode(&block).is_ok_and(|t| t.salt == header.salt && t.seal_offset != loaded.end);
-            if follows {
-                let what = format!("damaged frame, but the log goes on at byte {at}");
-                return Err(Error::corrupt(path, loaded.end, what));
-            }
-        }
-        at += BLOCK;
-    }
-    Ok(loaded)
-}
-
-/// At the end of the good frames stands the frame or seal that was in flight, or damage: an LSN further on than that
-/// was never in flight there.
-fn is_later_frame(block: &[u8], loaded: &Loaded) -> bool {
-    loaded.next_lsn > 0
-        && FrameHeader::decode(block)
-            .is_some_and(|frame| frame.salt == loaded.header.salt && frame.lsn > loaded.next_lsn)
-}
-
-/// Takes in the frame at `loaded.end`. Returns where it ends; `None` if there is no whole frame.
-fn scan_frame(file: &dyn DiskFile, path: &Path, loaded: &mut Loaded) -> Result<Option<u64>> {
-    let room = loaded.size_bytes.saturating_sub(loaded.end);
-    if room < FRAME_HEADER as u64 {
-        return Ok(None);
-    }
-    let header_bytes = read_at(file, path, loaded.end, FRAME_HEADER as u64)?;
-    let Some(frame) = FrameHeader::decode(&header_bytes) else { return Ok(None) };
-    let first = loaded.next_lsn == 0;
-    let continues = first || (frame.lsn == loaded.next_lsn && frame.prev_crc == loaded.last_crc);
-    let fits = frame.payload_bytes <= room - FRAME_HEADER as u64 && frame.n_batches > 0 && frame.lsn > 0;
-    if frame.kind != FrameKind::Frame || frame.salt != loaded.header.salt || !continues || !fits {
-        return Ok(None);
-    }
-    let offset = loaded.end + FRAME_HEADER as u64;
-    let payload = read_at(file, path, offset, frame.payload_bytes)?;
-    let Some(batches) = format::walk_frame(&frame, &payload, offset) else { return Ok(None) };
-    if !frame.crc_matches(&header_bytes, batches.iter().map(|b| b.head_and_meta)) {
-        return Ok(None);
-    }
-    for batch in &batches {
-        let data_at = (batch.data_offset - offset) as usize;
-        if !data_matches(batch, &payload[data_at..data_at + batch.data_bytes]) {
-            return Ok(None);
-        }
-    }
-    if first {
-        loaded.first_prev_crc = Some(frame.prev_crc);
-    }
-    loaded.batches.extend(batches.into_iter().map(LoadedBatch::from));
-    loaded.next_lsn = frame.lsn + u64::from(frame.n_batches);
-    loaded.last_crc = frame.crc;
-    Ok(Some(format::align(offset + frame.payload_bytes)))
-}
-
-/// Whether the payloads in `data` are those the batch's records describe.
-pub fn data_matches(batch: &BatchView<'_>, data: &[u8]) -> bool {
-    let Some(records) = format::decode_records(&batch.head_and_meta[format::BATCH_HEAD..]) else { return false };
-    let mut rest = data;
-    for record in &records {
-        let Record::Entries(entries) = record else { continue };
-        for ((index, &(len, crc)), term) in (entries.first..).zip(&entries.table).zip(entries.terms()) {
-            let Some((payload, after)) = rest.split_at_checked(len as usize) else { return false };
-            if format::entry_crc(entries.group, index, term, payload) != crc {
-                return false;
-            }
-            rest = after;
-        }
-    }
-    rest.is_empty()
-}
-
-fn check_chain(path: &Path, before: Option<(u64, u32)>, loaded: &Loaded) -> Result<()> {
-    let (Some((lsn, crc)), Some(first)) = (before, loaded.batches.first()) else { return Ok(()) };
-    if first.lsn < lsn {
-        return Err(Error::corrupt(path, BLOCK, format!("starts with batch {} after batch {}", first.lsn, lsn - 1)));
-    }
-    if first.lsn == lsn && loaded.first_prev_crc.is_some_and(|prev| prev != crc) {
-        return Err(Error::corrupt(path, BLOCK, "does not continue the segment before it"));
-    }
-    Ok(())
-}
-
-/// Groups under reconstruction. Holes are allowed until the end: what filled them may have been collected.
-#[derive(Default)]
-struct Replay {
-    groups: HashMap<u64, Rebuilt>,
-}
-
-#[derive(Default)]
-struct Rebuilt {
-    meta: Meta,
-    record: Option<(u64, u64)>,
-    entries: BTreeMap<u64, (u64, Loc, u64)>,
-}
-
-impl Replay {
-    fn batch(&mut self, segment: u64, batch: &LoadedBatch, path: &Path) -> Result<()> {
-        let corrupt = || Error::corrupt(path, batch.data_offset, format!("batch {} does not decode", batch.lsn));
-        let records = format::decode_records(&batch.head_and_meta[format::BATCH_HEAD..]).ok_or_else(corrupt)?;
-        let mut at = batch.data_offset;
-        for record in records {
-            match record {
-                Record::Entries(entries) => {
-                    let group = self.groups.entry(entries.group).or_default();
-                    group.meta.destroyed = false;
-                    for ((index, &(len, crc)), term) in (entries.first..).zip(&entries.table).zip(entries.terms()) {
-                        let offset = u32::try_from(at).map_err(|_| corrupt())?;
-                        group.entries.insert(index, (segment, Loc { offset, len, crc }, term));
-                        at += u64::from(len);
-                    }
-                }
-                Record::Group(id, meta) => {
-                    let mut bytes = Vec::new();
-                    format::encode_group(&mut bytes, id, &meta);
-                    let group = self.groups.entry(id).or_default();
-                    while group.entries.last_key_value().is_some_and(|(&index, _)| index > meta.last) {
-                        group.entries.pop_last();
-                    }
-                    while group.entries.first_key_value().is_some_and(|(&index, _)| index <= meta.floor) {
-                        group.entries.pop_first();
-                    }
-                    group.record = Some((segment, bytes.len() as u64));
-                    group.meta = meta;
-                }
-            }
-        }
-        if at != batch.data_offset + batch.data_bytes as u64 {
-            return Err(corrupt());
-        }
-        Ok(())
-    }
-
-    /// Builds the index, after checking that every group is whole from floor to last.
-    fn finish(self, dir: &Path, segments: &mut Segments, report: &mut RecoveryReport) -> Result<HashMap<u64, Group>> {
-        let mut groups = HashMap::new();
-        for (id, rebuilt) in self.groups {
-            let Rebuilt { meta, record, entries } = rebuilt;
-            let last = entries.last_key_value().map_or(meta.floor, |(&last, _)| last).max(meta.last);
-            let mut group = Group::empty(meta, record);
-            for (index, (segment, loc, term)) in entries {
-                let want = group.meta.last + 1;
-                if index != want {
-                    return Err(missing(dir, id, want, index - 1));
-                }
-                group.append(&[(1, term)], segment, std::iter::once(loc));
-                born(segments, segment, u64::from(loc.len));
-            }
-            if group.meta.last < last {
-                return Err(missing(dir, id, group.meta.last + 1, last));
-            }
-            if let Some((segment, bytes)) = record {
-                born(segments, segment, bytes);
-            }
-            report.n_groups += u64::from(!group.meta.destroyed);
-            report.n_entries += group.meta.last - group.meta.floor;
-            report.live_bytes += group.bytes;
-            groups.insert(id, group);
-        }
-        Ok(groups)
-    }
-}
-
-fn missing(dir: &Path, group: u64, from: u64, to: u64) -> Error {
-    Error::Missing { dir: dir.to_path_buf(), group: GroupId(group), from: Index(from), to: Index(to) }
-}
-
-fn born(segments: &mut Segments, segment: u64, bytes: u64) {
-    if let Some(segment) = segments.get_mut(&segment) {
-        segment.born(1, bytes);
-    }
 }

@@ -1,225 +1,255 @@
-//! What is one segment file, and how does the newest one grow?
+//! What is one segment file, and how does it come to be used, and used again?
 //!
-//! [`Segment`] is what the log knows of a file: how much in it lives, and what must be durable before it may go.
-//! [`Writer`] is used by one committer at a time: it writes frames at the end of the active segment and seals it
-//! when frames move on to the next. A segment gets its first frame only after the one before is sealed and durable,
-//! so only the newest segment with frames can have a torn tail.
+//! [`Segment`] is one use of a file: what in it lives, and what must be durable before the file may be used again. A
+//! file gets its name when it is whole, keeps it for good, and is overwritten in place: a new number and a new salt in
+//! its header make an empty segment of it, and no byte of an earlier use passes for one of the new.
+//!
+//! The header is there twice, written one after the other: a torn write leaves the other copy.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bytes::Bytes;
-
+use crate::buffer::Buffers;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::format::{self, BLOCK, FRAME_HEADER, FrameHeader, FrameKind, SegmentHeader, Trailer};
-use crate::options::Durability;
+use crate::format::{BLOCK, FIRST_FRAME, PACKED_UNIT, SegmentHeader};
+use crate::metrics::SegmentInfo;
+use crate::options::{Durability, Options};
 
 pub const EXTENSION: &str = ".seg";
 pub const TEMPORARY: &str = ".tmp";
 
-#[derive(Clone)]
 pub struct Segment {
+    pub seq: u64,
     pub path: PathBuf,
     pub file: Arc<dyn DiskFile>,
     pub salt: u64,
-    pub size_bytes: u64,
-    pub sealed: bool,
-    /// Live entries and group records.
-    pub live_items: u64,
-    pub live_bytes: u64,
-    /// The batch that killed the latest of the dead: the file may go when it is durable.
-    pub killed_by: u64,
+    /// Length of the file; when it is sealed, with its seal.
+    pub size_bytes: AtomicU64,
+    /// Frames start at multiples of this.
+    pub unit: u64,
+    /// End of the last frame.
+    pub end: AtomicU64,
+    pub sealed: AtomicBool,
+    /// Live entries and group records, and their bytes.
+    live_items: AtomicU64,
+    live_bytes: AtomicU64,
+    /// All that were ever put in it.
+    born_bytes: AtomicU64,
+    /// The batch that killed the latest of the dead: the file may be used again when it is durable.
+    killed_by: AtomicU64,
 }
 
 impl Segment {
-    pub fn new(path: PathBuf, file: Arc<dyn DiskFile>, salt: u64, size_bytes: u64) -> Segment {
-        Segment { path, file, salt, size_bytes, sealed: false, live_items: 0, live_bytes: 0, killed_by: 0 }
+    pub fn new(header: &SegmentHeader, path: PathBuf, file: Arc<dyn DiskFile>, size_bytes: u64) -> Segment {
+        Segment {
+            seq: header.seq,
+            path,
+            file,
+            salt: header.salt,
+            size_bytes: size_bytes.into(),
+            unit: header.unit,
+            end: FIRST_FRAME.into(),
+            sealed: false.into(),
+            live_items: 0.into(),
+            live_bytes: 0.into(),
+            born_bytes: 0.into(),
+            killed_by: 0.into(),
+        }
     }
 
-    pub fn born(&mut self, items: u64, bytes: u64) {
-        self.live_items += items;
-        self.live_bytes += bytes;
+    #[cfg(test)]
+    pub fn for_tests(disk: &dyn Disk, seq: u64) -> Arc<Segment> {
+        let header = SegmentHeader { store: 0, seq, salt: seq, reserved_bytes: 0, unit: BLOCK };
+        let path = PathBuf::from(format!("/{seq}"));
+        let file = disk.create(&path, 0).expect("memory has room");
+        Arc::new(Segment::new(&header, path, file, 0))
     }
 
-    pub fn died(&mut self, items: u64, bytes: u64, killer_lsn: u64) {
-        assert!(
-            items <= self.live_items && bytes <= self.live_bytes,
-            "more died in {} than lived",
-            self.path.display()
-        );
-        self.live_items -= items;
-        self.live_bytes -= bytes;
-        self.killed_by = self.killed_by.max(killer_lsn);
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    pub fn live_items(&self) -> u64 {
+        self.live_items.load(Ordering::Acquire)
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn killed_by(&self) -> u64 {
+        self.killed_by.load(Ordering::Acquire)
+    }
+
+    /// What the living would take if they were copied: their bytes, less what packing saves. Padding is not alive.
+    pub fn live_disk_bytes(&self) -> u64 {
+        let (live, born) = (self.live_bytes(), self.born_bytes.load(Ordering::Relaxed).max(1));
+        let share = u128::from(self.end.load(Ordering::Relaxed)) * u128::from(live) / u128::from(born);
+        live.min(share as u64)
+    }
+
+    pub fn born(&self, items: u64, bytes: u64) {
+        self.live_items.fetch_add(items, Ordering::AcqRel);
+        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.born_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn info(&self) -> SegmentInfo {
+        let live_bytes = self.live_bytes();
+        SegmentInfo {
+            seq: self.seq,
+            path: self.path.clone(),
+            size_bytes: self.size_bytes(),
+            sealed: self.is_sealed(),
+            live_bytes,
+            dead_bytes: self.born_bytes.load(Ordering::Relaxed).saturating_sub(live_bytes),
+            live_items: self.live_items(),
+        }
+    }
+
+    /// Recovery: all that was ever put in it.
+    pub fn set_born_bytes(&self, bytes: u64) {
+        self.born_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The killer is noted before the dead are counted: who sees nothing living sees who killed the last.
+    pub fn died(&self, items: u64, bytes: u64, killer_lsn: u64) {
+        self.killed_by.fetch_max(killer_lsn, Ordering::AcqRel);
+        let lived = self.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let lived = (self.live_items.fetch_sub(items, Ordering::AcqRel), lived);
+        assert!(lived.0 >= items && lived.1 >= bytes, "more died in {} than lived", self.path.display());
     }
 }
 
-pub fn segment_path(dir: &Path, seq: u64) -> PathBuf {
-    dir.join(format!("{seq:016}{EXTENSION}"))
+/// What all segments of an open log have in common.
+pub struct Ident {
+    pub store: u64,
+    pub unit: u64,
 }
 
-/// A new segment without frames, under its final name and durable, its space reserved.
-pub fn create(disk: &dyn Disk, dir: &Path, store: u64, seq: u64, reserved_bytes: u64) -> Result<Segment> {
-    let path = segment_path(dir, seq);
-    let temporary = dir.join(format!("{seq:016}{TEMPORARY}"));
-    let salt = disk.salt();
-    let create = || -> io::Result<Arc<dyn DiskFile>> {
-        let file = disk.create(&temporary, reserved_bytes)?;
-        let header = SegmentHeader { store, seq, salt, reserved_bytes }.encode();
-        file.write_at(&mut [IoSlice::new(&header)], 0)?;
-        file.sync_all()?;
-        disk.rename(&temporary, &path)?;
-        disk.sync_dir(dir)?;
-        Ok(file)
-    };
-    match create() {
-        Ok(file) => Ok(Segment::new(path, file, salt, reserved_bytes)),
-        Err(source) => {
-            // A leftover is removed by the next open; nothing depends on it.
-            let _ = disk.remove(&temporary);
-            match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(Error::NoSpace { path, source }),
-                _ => Err(Error::Io { action: "create", path, source }),
+impl Ident {
+    pub fn new(store: u64, options: &Options) -> Ident {
+        let unit = if options.sync == Durability::Os { PACKED_UNIT } else { BLOCK };
+        Ident { store, unit }
+    }
+
+    fn header(&self, seq: u64, salt: u64, reserved_bytes: u64) -> SegmentHeader {
+        SegmentHeader { store: self.store, seq, salt, reserved_bytes, unit: self.unit }
+    }
+}
+
+/// Writes both copies of a header, the first durable before the second begins.
+pub fn write_header(file: &dyn DiskFile, header: &SegmentHeader, buffers: &Buffers) -> io::Result<()> {
+    let mut buffer = buffers.take(BLOCK as usize);
+    buffer.extend(&header.encode());
+    file.write_durable(buffer.bytes(), 0)?;
+    file.write_durable(buffer.bytes(), BLOCK)?;
+    buffers.give(buffer);
+    Ok(())
+}
+
+/// Makes an empty segment of a file in which nothing lives any more.
+pub fn renew(disk: &dyn Disk, ident: &Ident, old: &Segment, seq: u64, buffers: &Buffers) -> Result<Arc<Segment>> {
+    let reserved = old.size_bytes();
+    let header = ident.header(seq, disk.salt(), reserved);
+    write_header(&*old.file, &header, buffers).map_err(Error::io("renew", &old.path))?;
+    Ok(Arc::new(Segment::new(&header, old.path.clone(), Arc::clone(&old.file), reserved)))
+}
+
+/// A new file on its way to be a segment: its space is reserved, and it is filled with zeros step by step, because the
+/// first write to reserved space changes the file system's metadata, and a flush must then wait for its journal.
+pub struct Preparation {
+    temporary: PathBuf,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    reserved_bytes: u64,
+    filled_bytes: u64,
+}
+
+/// Zeros of one step: a sixteenth of the file within these.
+const FILL_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
+
+impl Preparation {
+    /// `slot`: the number in the file's name, which no file has.
+    pub fn begin(disk: &dyn Disk, dir: &Path, slot: u64, reserved_bytes: u64) -> Result<Preparation> {
+        let path = dir.join(format!("{slot:016}{EXTENSION}"));
+        let temporary = dir.join(format!("{slot:016}{TEMPORARY}"));
+        match disk.create(&temporary, reserved_bytes) {
+            Ok(file) => Ok(Preparation { temporary, path, file, reserved_bytes, filled_bytes: 0 }),
+            Err(source) => {
+                // A leftover is removed by the next open; nothing depends on it.
+                let _ = disk.remove(&temporary);
+                Err(no_space(path, source))
             }
         }
     }
-}
 
-/// One batch as it goes to disk.
-pub struct EncodedBatch {
-    pub head_and_meta: Bytes,
-    pub pieces: Vec<Bytes>,
-    pub data_bytes: u64,
-}
-
-impl EncodedBatch {
-    pub fn size_bytes(&self) -> u64 {
-        self.head_and_meta.len() as u64 + self.data_bytes
-    }
-}
-
-/// Batches that will be one group commit, at a place already settled.
-pub struct Frame {
-    pub segment: u64,
-    pub offset: u64,
-    pub first_lsn: u64,
-    pub batches: Vec<EncodedBatch>,
-    pub payload_bytes: u64,
-}
-
-impl Frame {
-    pub fn last_lsn(&self) -> u64 {
-        self.first_lsn + self.batches.len() as u64 - 1
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes
     }
 
-    /// Where the next batch of this frame would start.
-    pub fn next_offset(&self) -> u64 {
-        self.offset + FRAME_HEADER as u64 + self.payload_bytes
+    /// How far it is, of 1000.
+    pub fn per_mille(&self) -> u64 {
+        self.filled_bytes * 1000 / self.reserved_bytes.max(1)
     }
 
-    /// Where the next frame starts.
-    pub fn end(&self) -> u64 {
-        format::align(self.next_offset())
+    /// Zeros written so far.
+    pub fn filled_bytes(&self) -> u64 {
+        self.filled_bytes
     }
-}
 
-/// The end of the log on disk.
-pub struct Writer {
-    pub segment: u64,
-    pub file: Arc<dyn DiskFile>,
-    pub salt: u64,
-    pub end: u64,
-    pub prev_crc: u32,
-    pub next_lsn: u64,
-    /// Lines of the seal to come.
-    pub lines: Vec<u8>,
-    pub n_batches: u32,
-}
-
-static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
-
-impl Writer {
-    /// Writes one frame and makes it durable. When it opens `segment`, the old one is sealed before; returns the old
-    /// one's number and size then.
-    pub fn commit(&mut self, frame: &Frame, segment: &Segment, sync: Durability) -> io::Result<Option<(u64, u64)>> {
-        let sealed = if frame.segment == self.segment { None } else { Some((self.segment, self.seal()?)) };
-        if sealed.is_some() {
-            self.segment = frame.segment;
-            self.file = Arc::clone(&segment.file);
-            self.salt = segment.salt;
-            self.end = BLOCK;
-            self.lines.clear();
-            self.n_batches = 0;
+    /// Fills some more. `true`: all of it is filled.
+    pub fn fill(&mut self, buffers: &Buffers) -> Result<bool> {
+        let step = (self.reserved_bytes / 16).clamp(*FILL_BYTES.start(), *FILL_BYTES.end());
+        let n = step.min(self.reserved_bytes - self.filled_bytes);
+        if n > 0 {
+            let mut buffer = buffers.take(n as usize);
+            buffer.zeros(n as usize);
+            self.file.write_at(buffer.bytes(), self.filled_bytes).map_err(|e| no_space(self.path.clone(), e))?;
+            buffers.give(buffer);
+            self.filled_bytes += n;
         }
-        assert_eq!(
-            (self.end, self.next_lsn),
-            (frame.offset, frame.first_lsn),
-            "frames are written in order, each where it was placed"
-        );
-        self.write(frame)?;
-        if sync == Durability::Durable {
-            self.file.sync_data()?;
-        }
-        Ok(sealed)
+        Ok(self.filled_bytes == self.reserved_bytes)
     }
 
-    fn write(&mut self, frame: &Frame) -> io::Result<()> {
-        let mut header = FrameHeader {
-            kind: FrameKind::Frame,
-            salt: self.salt,
-            lsn: frame.first_lsn,
-            n_batches: frame.batches.len() as u32,
-            prev_crc: self.prev_crc,
-            payload_bytes: frame.payload_bytes,
-            crc: 0,
+    /// An empty segment under its final name, durable.
+    pub fn finish(
+        self,
+        disk: &dyn Disk,
+        dir: &Path,
+        ident: &Ident,
+        seq: u64,
+        buffers: &Buffers,
+    ) -> Result<Arc<Segment>> {
+        let header = ident.header(seq, disk.salt(), self.reserved_bytes);
+        let finish = || -> io::Result<()> {
+            write_header(&*self.file, &header, buffers)?;
+            self.file.sync()?;
+            disk.rename(&self.temporary, &self.path)?;
+            disk.sync_dir(dir)
         };
-        let header_bytes = header.encode(frame.batches.iter().map(|b| &b.head_and_meta[..]));
-        let padding = (frame.end() - frame.next_offset()) as usize;
-        let mut slices = Vec::with_capacity(2 + frame.batches.iter().map(|b| 1 + b.pieces.len()).sum::<usize>());
-        slices.push(IoSlice::new(&header_bytes));
-        for batch in &frame.batches {
-            slices.push(IoSlice::new(&batch.head_and_meta));
-            slices.extend(batch.pieces.iter().map(|piece| IoSlice::new(piece)));
+        if let Err(source) = finish() {
+            self.abandon(disk);
+            return Err(no_space(self.path, source));
         }
-        slices.push(IoSlice::new(&ZEROS[..padding]));
-        self.file.write_at(&mut slices, frame.offset)?;
-
-        let mut at = frame.offset + FRAME_HEADER as u64;
-        for (lsn, batch) in (frame.first_lsn..).zip(&frame.batches) {
-            let data_offset = at + batch.head_and_meta.len() as u64;
-            format::put_seal_line(&mut self.lines, lsn, data_offset, &batch.head_and_meta);
-            at = data_offset + batch.data_bytes;
-        }
-        self.n_batches += header.n_batches;
-        self.prev_crc = header.crc;
-        self.next_lsn = frame.last_lsn() + 1;
-        self.end = frame.end();
-        Ok(())
+        Ok(Arc::new(Segment::new(&header, self.path, self.file, self.reserved_bytes)))
     }
 
-    /// Closes the segment with its index, cuts the reserved rest and makes all of it durable. Returns the file's size.
-    pub fn seal(&mut self) -> io::Result<u64> {
-        let mut header = FrameHeader {
-            kind: FrameKind::Seal,
-            salt: self.salt,
-            lsn: self.next_lsn,
-            n_batches: self.n_batches,
-            prev_crc: self.prev_crc,
-            payload_bytes: self.lines.len() as u64,
-            crc: 0,
-        };
-        let header_bytes = header.encode([&self.lines[..]].into_iter());
-        let trailer_offset = format::align(self.end + FRAME_HEADER as u64 + header.payload_bytes);
-        let padding = (trailer_offset - self.end - FRAME_HEADER as u64 - header.payload_bytes) as usize;
-        let trailer = Trailer { salt: self.salt, seal_offset: self.end }.encode();
-        let mut slices = [&header_bytes[..], &self.lines, &ZEROS[..padding], &trailer].map(IoSlice::new);
-        self.file.write_at(&mut slices, self.end)?;
-        // The seal before the length: a file shorter than reserved then always has a whole seal.
-        self.file.sync_data()?;
-        let size_bytes = trailer_offset + BLOCK;
-        self.file.set_len(size_bytes)?;
-        self.file.sync_all()?;
-        Ok(size_bytes)
+    pub fn abandon(&self, disk: &dyn Disk) {
+        let _ = disk.remove(&self.temporary);
+    }
+}
+
+fn no_space(path: PathBuf, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path, source },
+        _ => Error::Io { action: "create", path, source },
     }
 }

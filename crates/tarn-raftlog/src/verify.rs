@@ -4,72 +4,81 @@
 
 use std::path::Path;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{self, Record};
+use crate::format::BATCH_HEAD;
 use crate::options::{Damage, VerifyReport};
-use crate::recovery::{self, Loaded, LoadedBatch};
+use crate::record::{self, RecordView};
+use crate::recovery;
+use crate::tail::{self, Loaded};
 
 pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let listing = recovery::list(disk, dir)?;
     let Some(store) = recovery::read_format(disk, dir)? else { return Ok(report) };
-    let mut unfinished: Option<Damage> = None;
-    for (seq, path) in listing.segments {
+    let mut segments = Vec::new();
+    for (_, path) in listing.segments {
         let file = disk.open(&path).map_err(Error::io("open", &path))?;
-        let checked = segment(&*file, &path, seq, store, &mut report);
-        match checked {
-            Ok(loaded) if loaded.batches.is_empty() && !loaded.sealed => continue,
-            Ok(loaded) => {
-                report.n_segments += 1;
-                report.damages.extend(unfinished.take());
-                if !loaded.sealed {
-                    let what = "segment was never finished, but a later one has entries".to_string();
-                    report.torn_tail = loaded.torn.then(|| (path.clone(), loaded.end));
-                    unfinished = Some(Damage { path, offset: loaded.end, what });
-                }
-            }
+        report.bytes_read += file.size_bytes().map_err(Error::io("read size of", &path))?;
+        match tail::open(file, &path, store) {
+            Ok(loaded) => segments.push((path, loaded)),
             Err(Error::Corrupt { path, offset, what }) => report.damages.push(Damage { path, offset, what }),
             Err(error) => return Err(error),
+        }
+    }
+    segments.sort_by_key(|(_, segment)| segment.header.seq);
+    let mut unfinished: Option<Damage> = None;
+    for (path, segment) in segments {
+        let loaded = check(segment, &path, &mut report)?;
+        if loaded.torn && !loaded.sealed && loaded.damage.is_none() {
+            report.torn_tail = Some((path.clone(), loaded.end));
+        }
+        report.damages.extend(loaded.damage.clone());
+        if loaded.is_empty() {
+            continue;
+        }
+        report.n_segments += 1;
+        report.damages.extend(unfinished.take());
+        if !loaded.sealed {
+            let what = "segment was never finished, but a later one has entries".to_string();
+            unfinished = Some(Damage { path, offset: loaded.end, what });
         }
     }
     Ok(report)
 }
 
-fn segment(file: &dyn DiskFile, path: &Path, seq: u64, store: u64, report: &mut VerifyReport) -> Result<Loaded> {
-    let header = recovery::read_header(file, path, seq, store)?;
-    let size_bytes = file.size_bytes().map_err(Error::io("read size of", path))?;
-    report.bytes_read += size_bytes;
-    let sealed = recovery::load_sealed(file, path, header, size_bytes)?;
-    // A seal bounds the frames: what follows them is not a torn tail.
-    let bound = sealed.as_ref().map_or(size_bytes, |s| s.end);
-    let scanned = recovery::scan(file, path, header, bound)?;
-    count(&scanned.batches, report);
-    let Some(sealed) = sealed else {
-        if size_bytes < header.reserved_bytes {
-            return Err(Error::corrupt(path, size_bytes, "file without a seal is shorter than reserved"));
-        }
-        return Ok(scanned);
-    };
-    if scanned.end != sealed.end || !same(&scanned.batches, &sealed.batches) {
-        return Err(Error::corrupt(path, scanned.end, "damaged frame in a sealed segment"));
+/// Reads all frames; of a sealed segment they must be those of its seal.
+fn check(mut segment: Loaded, path: &Path, report: &mut VerifyReport) -> Result<Loaded> {
+    let what = |what: &str, offset: u64| Damage { path: path.to_path_buf(), offset, what: what.to_string() };
+    if !segment.header_is_whole {
+        report.mendable.push(what("one of the two copies of the header is not whole", 0));
     }
-    Ok(sealed)
+    let bound = if segment.sealed { segment.end } else { segment.size_bytes };
+    let mut scanned = segment.unread();
+    tail::scan(&mut scanned, path, bound)?;
+    count(&scanned, report);
+    if !segment.sealed {
+        return Ok(scanned);
+    }
+    if scanned.end != segment.end || !same(&scanned, &segment) {
+        segment.damage = Some(what("damaged frame in a sealed segment", scanned.end));
+    }
+    Ok(segment)
 }
 
-fn same(a: &[LoadedBatch], b: &[LoadedBatch]) -> bool {
-    let equal = |(a, b): (&LoadedBatch, &LoadedBatch)| {
-        (a.lsn, a.data_offset, a.data_bytes) == (b.lsn, b.data_offset, b.data_bytes)
-            && a.head_and_meta == b.head_and_meta
+fn same(a: &Loaded, b: &Loaded) -> bool {
+    let equal = |(x, y): (&tail::LoadedBatch, &tail::LoadedBatch)| {
+        (x.lsn, x.data_offset, x.data_bytes) == (y.lsn, y.data_offset, y.data_bytes)
+            && a.head_and_meta(x) == b.head_and_meta(y)
     };
-    a.len() == b.len() && a.iter().zip(b).all(equal)
+    a.batches.len() == b.batches.len() && a.batches.iter().zip(&b.batches).all(equal)
 }
 
-fn count(batches: &[LoadedBatch], report: &mut VerifyReport) {
-    for batch in batches {
+fn count(loaded: &Loaded, report: &mut VerifyReport) {
+    for batch in &loaded.batches {
         report.n_batches += 1;
-        let records = format::decode_records(&batch.head_and_meta[format::BATCH_HEAD..]).unwrap_or_default();
-        let entries = records.iter().map(|r| if let Record::Entries(e) = r { e.table.len() as u64 } else { 0 });
+        let records = record::decode_records(&loaded.head_and_meta(batch)[BATCH_HEAD..]).unwrap_or_default();
+        let entries = records.iter().map(|r| if let RecordView::Entries(e) = r { e.n as u64 } else { 0 });
         report.n_entries += entries.sum::<u64>();
     }
 }

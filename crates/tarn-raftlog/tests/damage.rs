@@ -14,7 +14,7 @@ use tarn_raftlog::{Entry, ErrorKind, GroupId, Index, MemoryDisk, Options, RaftLo
 const GROUPS: u64 = 3;
 
 fn options() -> Options {
-    Options { segment_bytes: 24 << 10, cache_bytes: 0, ..Options::new("/log") }
+    Options { segment_bytes: 28 << 10, cache_bytes: 0, ..Options::new("/log") }
 }
 
 fn open(disk: &MemoryDisk) -> tarn_raftlog::Result<RaftLog> {
@@ -139,17 +139,16 @@ fn damage_in_the_middle_names_file_and_offset() {
     let (disk, _, _) = small_log();
     let open_segment = files(&disk).into_iter().map(|f| f.0).rfind(|p| {
         let bytes = disk.read(p).unwrap_or_default();
-        p.extension().is_some() && bytes.len() == 24 << 10 && bytes[4096..].iter().any(|&b| b != 0)
+        p.extension().is_some() && bytes.len() == 28 << 10 && bytes[8192..8196] == *b"TFRM"
     });
     // The second-newest frame, wherever it is, is followed by one: it was acknowledged.
     let path = open_segment.expect("an open segment with frames");
     let mut bytes = disk.read(&path).unwrap();
-    if bytes[8192..8196] == *b"TFRM" {
-        bytes[4096 + 60] ^= 1;
-        disk.replace(&path, bytes);
-        let error = open(&disk).err().expect("refused").to_string();
-        assert!(error.contains(&format!("{} at byte 4096", path.display())), "{error}");
-    }
+    assert_eq!(bytes[12288..12292], *b"TFRM", "want two frames in the open segment");
+    bytes[8192 + 60] ^= 1;
+    disk.replace(&path, bytes);
+    let error = open(&disk).err().expect("refused").to_string();
+    assert!(error.contains(&format!("{} at byte 8192", path.display())), "{error}");
 }
 
 #[test]
@@ -159,9 +158,30 @@ fn verify_sees_what_opening_does_not_read() {
     assert_eq!((clean.damages, clean.n_batches), (vec![], 8));
     let path = Path::new("/log/0000000000000001.seg");
     let mut bytes = disk.read(path).unwrap();
-    bytes[4096 + 2] ^= 1; // a frame header in a sealed segment
+    bytes[8192 + 2] ^= 1; // a frame header in a sealed segment
     disk.replace(path, bytes);
     let report = RaftLog::verify_on(&disk, Path::new("/log")).unwrap();
-    assert_eq!((report.damages.len(), &*report.damages[0].path, report.damages[0].offset), (1, path, 4096));
+    assert_eq!((report.damages.len(), &*report.damages[0].path, report.damages[0].offset), (1, path, 8192));
     assert!(open(&disk).is_ok());
+}
+
+#[test]
+fn a_closed_log_tells_every_damage() {
+    let (disk, _, after) = small_log();
+    open(&disk).unwrap().close().unwrap();
+    let log = open(&disk).unwrap();
+    let mut batch = log.batch();
+    batch.append(GroupId(0), Term(9), log.last_index(GroupId(0)).next(), [&b"the last entry"[..]]);
+    log.commit(batch).unwrap();
+    let last = view(&log).unwrap();
+    assert_ne!(last, after);
+    log.close().unwrap();
+    let (path, bytes) = files(&disk).into_iter().rfind(|(_, b)| b.windows(14).any(|w| w == b"the last entry")).unwrap();
+    for at in positions(&bytes) {
+        let broken = disk.fork(at as u64);
+        let mut copy = bytes.clone();
+        copy[at] ^= 1 << (at % 8);
+        broken.replace(&path, copy);
+        check(&broken, &last, &last, &format!("{} flipped at {at}", path.display()));
+    }
 }

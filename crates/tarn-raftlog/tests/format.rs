@@ -30,10 +30,11 @@ fn a_frame_is_as_documented() {
     let file = disk.read(Path::new("/log/0000000000000001.seg")).unwrap();
     assert_eq!((&file[..8], file.len()), (&b"TARNSEGM"[..], 64 << 10));
     let want = documented();
-    assert_eq!(want.len(), 48 + 45);
-    let written = &file[4096..4096 + want.len()];
+    assert_eq!(want.len(), 52 + 45);
+    let written = &file[8192..8192 + want.len()];
     let same = |(i, (want, got)): (usize, (&Option<u8>, &u8))| (want.is_some_and(|w| w != *got)).then_some(i);
     assert_eq!(want.iter().zip(written).enumerate().find_map(same), None, "{written:02x?}");
     assert_eq!(file[16..24], disk.read(Path::new("/log/FORMAT")).unwrap()[16..24]);
-    assert!(file[4096 + want.len()..].iter().all(|&byte| byte == 0));
+    assert!(file[8192 + want.len()..].iter().all(|&byte| byte == 0));
+    assert_eq!(file[..4096], file[4096..8192], "two copies of the header");
 }

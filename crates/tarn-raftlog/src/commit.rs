@@ -1,0 +1,226 @@
+//! How do many callers share one write and one flush, and who makes it?
+//!
+//! A caller that waits and finds a frame that may be written becomes its committer: it writes it without any lock. All
+//! who wait for the same frame sleep meanwhile; what is submitted meanwhile gathers in the next frame, which another
+//! waiter may write beside the first. Whoever ends a frame wakes those it acknowledges, and one more if a frame is
+//! ready: so whenever a frame may be written and somebody waits for it, somebody is awake who will look. There is no
+//! thread: the queue drains because those who need it drain it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use crate::error::{Error, Result};
+use crate::format::{self, BLOCK};
+use crate::lane::{Draft, Lane, Work};
+use crate::log::Shared;
+use crate::options::Durability;
+use crate::parker::{Parker, Woken};
+use crate::pipeline::Waiter;
+use crate::recovery;
+
+impl Shared {
+    pub fn is_durable(&self, lsn: u64) -> bool {
+        self.durable_lsn.load(Ordering::Acquire) >= lsn
+    }
+
+    /// Returns when everything up to `lsn` is durable; writes what it finds to be written.
+    pub fn wait(&self, lsn: u64) -> Result<()> {
+        if self.is_durable(lsn) {
+            return Ok(());
+        }
+        let mut lane = self.lane.lock();
+        loop {
+            if self.is_durable(lsn) {
+                // It may have been woken to write a frame that another took; then this one is to be passed on.
+                self.pass_on(&mut lane);
+                return Ok(());
+            }
+            if let Some(cause) = &lane.poisoned {
+                return Err(Error::Undecided { cause: Arc::clone(cause) });
+            }
+            if let Some(work) = lane.take() {
+                drop(lane);
+                self.write(work);
+                if self.is_durable(lsn) {
+                    return Ok(());
+                }
+                lane = self.lane.lock();
+                continue;
+            }
+            let parker = Parker::own();
+            if lane.frames.wait(lsn, Waiter::Thread(Arc::clone(&parker))).is_err() {
+                assert!(self.is_durable(lsn), "lsn {lsn} is in no frame, but was given to a batch");
+                return Ok(());
+            }
+            drop(lane);
+            if parker.sleep() == Woken::Done && self.is_durable(lsn) {
+                return Ok(());
+            }
+            lane = self.lane.lock();
+        }
+    }
+
+    /// Wakes somebody who will write the next frame, if there is one and somebody wants it.
+    pub fn pass_on(&self, lane: &mut Lane) {
+        if !lane.has_work() {
+            return;
+        }
+        if let Some(thread) = lane.frames.pick_thread() {
+            thread.wake(Woken::Look);
+        } else if lane.frames.wants_call()
+            && let Some(committer) = lane.committer.take()
+        {
+            committer.wake(Woken::Look);
+        }
+    }
+
+    /// Writes a frame and tells everybody. An error poisons the log.
+    pub fn write(&self, work: Work) {
+        let started = self.now();
+        let written = self.write_frame(&work);
+        let elapsed = self.now().zip(started).map(|(now, then)| now.saturating_sub(then));
+        let frame = &work.frame;
+
+        let mut lane = self.lane.lock();
+        let mut waiters = Vec::new();
+        match written {
+            Ok(()) => {
+                lane.counters.frames += 1;
+                lane.counters.written_bytes += frame.end() - frame.offset;
+                lane.counters.frame_batches.add(frame.batches.len() as u64);
+                elapsed.iter().for_each(|&ns| lane.counters.write_ns.add(ns));
+                lane.pending_bytes -= frame.payload_bytes;
+                frame.segment.end.fetch_max(frame.end(), Ordering::Relaxed);
+                if let Some((lsn, done)) = lane.frames.finish(frame.last_lsn()) {
+                    self.durable_lsn.store(lsn, Ordering::Release);
+                    waiters = done;
+                }
+            }
+            Err(error) => {
+                lane.fail(format!("write {}: {error}", frame.segment.path.display()).into());
+                waiters = lane.frames.give_up();
+                waiters.extend(lane.committer.take().map(Waiter::Thread));
+            }
+        }
+        self.pass_on(&mut lane);
+        let mut needs_care = lane.free.is_empty() || !lane.idle.is_empty();
+        if needs_care || lane.closed {
+            // A host's thread does that beside the commits.
+            let committer = lane.committer.take();
+            needs_care &= committer.is_none();
+            committer.iter().for_each(|thread| thread.wake(Woken::Look));
+        }
+        self.tell(lane, waiters);
+        self.evict();
+        if needs_care {
+            self.care();
+        }
+    }
+
+    /// Wakes and calls those whose fate is decided.
+    fn tell(&self, lane: MutexGuard<'_, Lane>, waiters: Vec<Waiter>) {
+        let (mut threads, mut calls) = (Vec::with_capacity(waiters.len()), Vec::new());
+        for waiter in waiters {
+            match waiter {
+                Waiter::Thread(parker) => threads.push(parker),
+                Waiter::Call(lsn, call) => calls.push((lsn, call)),
+            }
+        }
+        let any = !calls.is_empty();
+        if any {
+            // Under the lane's lock, so that two committers queue their calls in the order of their frames.
+            self.calls.queue(calls, lane.poisoned.clone(), self.durable_lsn.load(Ordering::Acquire));
+        }
+        drop(lane);
+        threads.iter().for_each(|thread| thread.wake(Woken::Done));
+        if any {
+            self.calls.run();
+        }
+    }
+
+    fn write_frame(&self, work: &Work) -> io::Result<()> {
+        if let Some(draft) = &work.seal {
+            self.seal(draft)?;
+            let mut lane = self.lane.lock();
+            lane.sealed();
+            self.pass_on(&mut lane);
+        }
+        let frame = &work.frame;
+        let len = (frame.end() - frame.offset) as usize;
+        let mut buffer = self.buffers.take(len);
+        buffer.extend(&work.header);
+        for batch in &frame.batches {
+            buffer.extend(&batch.head_and_meta);
+            batch.data.iter().for_each(|piece| buffer.extend(piece));
+        }
+        buffer.pad(frame.segment.unit as usize);
+        buffer.zeros(len - buffer.bytes().len());
+        match self.options.sync {
+            Durability::Os => frame.segment.file.write_at(buffer.bytes(), frame.offset)?,
+            _ => frame.segment.file.write_durable(buffer.bytes(), frame.offset)?,
+        }
+        self.buffers.give(buffer);
+        Ok(())
+    }
+
+    /// Ends a segment with its index. All its frames are acknowledged, and none of the next segment is written yet.
+    fn seal(&self, draft: &Draft) -> io::Result<()> {
+        let segment = &draft.segment;
+        let (len, size_bytes) = (draft.seal_bytes(), segment.size_bytes());
+        let offset = size_bytes - len;
+        assert!(offset >= draft.end, "a batch is placed where it leaves room for the seal");
+        if self.options.sync == Durability::Os {
+            // A sealed segment is trusted without reading its frames.
+            segment.file.sync()?;
+        }
+        let (seal, trailer) = draft.encode(offset);
+        let mut buffer = self.buffers.take(len as usize);
+        buffer.extend(&seal);
+        buffer.pad(BLOCK as usize);
+        buffer.extend(&trailer);
+        segment.file.write_durable(buffer.bytes(), offset)?;
+        self.buffers.give(buffer);
+        draft.done(size_bytes);
+        segment.file.rest();
+        self.tally.written_bytes.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Seals the newest segment, so that the next open has nothing to scan and any damage to tell from a crash.
+    pub fn close(&self) -> Result<()> {
+        let draft = {
+            let mut lane = self.lane.lock();
+            if let Some(cause) = &lane.poisoned {
+                return Err(Error::Poisoned { cause: Arc::clone(cause) });
+            }
+            lane.take_last()
+        };
+        let Some(draft) = draft else { return Ok(()) };
+        let sealed = recovery::seal_at(&draft, format::align(draft.end), &self.buffers);
+        sealed.map_err(Error::io("seal", &draft.segment.path))
+    }
+
+    /// Shrinks the cache to its budget.
+    fn evict(&self) {
+        let durable = self.durable_lsn.load(Ordering::Acquire);
+        let mut few = Vec::new();
+        loop {
+            self.arrivals.next_to_go(self.options.cache_bytes, durable, &mut few);
+            if few.is_empty() {
+                return;
+            }
+            for &(id, lsn) in &few {
+                if let Some(group) = self.groups.lock(id).get_mut(&id) {
+                    self.arrivals.evict(group, lsn);
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.options.clock.map(|clock| clock())
+    }
+}

@@ -1,0 +1,385 @@
+//! Where does the next batch go, and which frame is written next?
+//!
+//! The one stream of frames, under one short lock: numbers are given, places fixed, nothing is encoded or written here.
+//! A batch joins the newest queued frame, or opens one behind it. A frame that opens a segment waits for all before it,
+//! and nothing is written beside it until the old segment is sealed: only the newest segment can have a torn tail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::format::{self, BATCH_HEAD, BLOCK, FIRST_FRAME, FRAME_HEADER, FrameHeader, FrameKind, SEAL_LINE, Trailer};
+use crate::metrics::Metrics;
+use crate::parker::Parker;
+use crate::pipeline::Pipeline;
+use crate::segment::Segment;
+
+/// A frame takes no more batches beyond this, so that one torn write stays small beside a segment.
+const FRAME_BYTES: u64 = 8 << 20;
+/// Frames being written at once: a second one doubles what the device does, a third only waits in it.
+const WINDOW: usize = 2;
+
+pub struct Lane {
+    /// All but the free ones, by number.
+    pub segments: BTreeMap<u64, Arc<Segment>>,
+    /// Empty, ready to take frames, used in this order.
+    pub free: BTreeMap<u64, Arc<Segment>>,
+    /// The segment that takes new frames.
+    pub active: Arc<Segment>,
+    pub next_seq: u64,
+    /// Where the next frame starts in `active`, when no frame is queued.
+    next_offset: u64,
+    /// Size of the seal that `active` will need.
+    seal_bytes: u64,
+    /// Nothing is in them and nothing will be, but a higher number is in use: to be renewed before they are used.
+    pub idle: Vec<Arc<Segment>>,
+    pub next_lsn: u64,
+    pub frames: Pipeline<Frame>,
+    /// The segment of the frames being written, and its seal as it grows.
+    writing: Draft,
+    /// A frame is acknowledged when it is on the device.
+    flushed: bool,
+    /// A segment is being sealed: no frame may begin.
+    sealing: bool,
+    pub pending_bytes: u64,
+    pub poisoned: Option<Arc<str>>,
+    /// A host's thread that commits for those who do not wait.
+    pub committer: Option<Arc<Parker>>,
+    pub closed: bool,
+    pub counters: Metrics,
+}
+
+/// One batch as it goes to disk.
+pub struct EncodedBatch {
+    pub head_and_meta: Vec<u8>,
+    pub data: Vec<Bytes>,
+    pub data_bytes: u64,
+}
+
+impl EncodedBatch {
+    pub fn size_bytes(&self) -> u64 {
+        self.head_and_meta.len() as u64 + self.data_bytes
+    }
+}
+
+/// Batches that will be one group commit, at a place already settled.
+pub struct Frame {
+    pub segment: Arc<Segment>,
+    pub offset: u64,
+    first_lsn: u64,
+    pub batches: Vec<EncodedBatch>,
+    pub payload_bytes: u64,
+}
+
+impl Frame {
+    pub fn last_lsn(&self) -> u64 {
+        self.first_lsn + self.batches.len() as u64 - 1
+    }
+
+    /// Where the next batch of this frame would start.
+    fn next_offset(&self) -> u64 {
+        self.offset + FRAME_HEADER as u64 + self.payload_bytes
+    }
+
+    /// Where the next frame starts.
+    pub fn end(&self) -> u64 {
+        format::frame_end(self.offset, self.payload_bytes, self.segment.unit)
+    }
+}
+
+/// A frame to be written by whoever holds this, after the segment before it is sealed, if that is asked.
+pub struct Work {
+    pub frame: Frame,
+    pub header: [u8; FRAME_HEADER],
+    pub seal: Option<Draft>,
+}
+
+/// What the seal of a segment will say.
+pub struct Draft {
+    pub segment: Arc<Segment>,
+    lines: Vec<u8>,
+    n_batches: u32,
+    pub n_frames: u32,
+    first_lsn: u64,
+    first_prev_crc: u32,
+    /// The chain: CRC of the last frame, the lsn after it, and where it ends.
+    pub last_crc: u32,
+    pub next_lsn: u64,
+    pub end: u64,
+}
+
+/// The end of the log as recovery finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    pub crc: u32,
+    pub next_lsn: u64,
+}
+
+/// What a batch asks of its place.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    pub meta_bytes: u64,
+    pub data_bytes: u64,
+}
+
+impl Lane {
+    pub fn new(
+        segments: BTreeMap<u64, Arc<Segment>>,
+        free: BTreeMap<u64, Arc<Segment>>,
+        active: Arc<Segment>,
+        next_seq: u64,
+        chain: Chain,
+        flushed: bool,
+    ) -> Lane {
+        Lane {
+            segments,
+            free,
+            writing: Draft::new(&active, chain),
+            active,
+            next_seq,
+            next_offset: FIRST_FRAME,
+            seal_bytes: FRAME_HEADER as u64,
+            idle: Vec::new(),
+            next_lsn: chain.next_lsn,
+            frames: Pipeline::new(WINDOW),
+            flushed,
+            sealing: false,
+            pending_bytes: 0,
+            poisoned: None,
+            committer: None,
+            closed: false,
+            counters: Metrics::default(),
+        }
+    }
+
+    /// The place for a batch: its segment and offset, in a frame that is then the newest. `Err`: a segment of at least
+    /// so many bytes must be made first.
+    pub fn place(&mut self, room: Room, segment_bytes: u64) -> Result<(Arc<Segment>, u64), u64> {
+        let size_bytes = room.meta_bytes + room.data_bytes;
+        let line_bytes = SEAL_LINE as u64 + room.meta_bytes;
+        let seal_bytes = self.seal_bytes + line_bytes;
+        // Without a spare the last part of a segment is kept for batches that free space, such as purges.
+        let kept = if !self.free.is_empty() || room.data_bytes == 0 { 0 } else { (segment_bytes / 8).min(1 << 20) };
+        let needs = |end: u64, seal_bytes: u64| format::align(end) + format::align(seal_bytes) + BLOCK;
+        let active_bytes = self.active.size_bytes();
+        let fits = |end: u64| needs(end, seal_bytes) + kept <= active_bytes;
+
+        if let Some((frame, _)) = self.frames.newest()
+            && frame.payload_bytes < FRAME_BYTES
+            && fits(frame.next_offset() + size_bytes)
+        {
+            self.seal_bytes = seal_bytes;
+            return Ok((Arc::clone(&frame.segment), frame.next_offset()));
+        }
+        let start = self.next_offset();
+        if fits(start + FRAME_HEADER as u64 + size_bytes) {
+            self.seal_bytes = seal_bytes;
+            return Ok(self.open_frame(start));
+        }
+        let seal_bytes = FRAME_HEADER as u64 + line_bytes;
+        let needed = needs(FIRST_FRAME + FRAME_HEADER as u64 + size_bytes, seal_bytes);
+        match self.free.first_entry() {
+            Some(first) if first.get().size_bytes() >= needed => {
+                let next = first.remove();
+                if start == FIRST_FRAME && self.segments.remove(&self.active.seq).is_some() {
+                    self.idle.push(Arc::clone(&self.active));
+                }
+                self.active = next;
+                self.segments.insert(self.active.seq, Arc::clone(&self.active));
+                self.seal_bytes = seal_bytes;
+                Ok(self.open_frame(FIRST_FRAME))
+            }
+            _ => Err(needed.max(segment_bytes)),
+        }
+    }
+
+    /// Where a frame behind all others would start, in `active`.
+    fn next_offset(&mut self) -> u64 {
+        match self.frames.newest() {
+            Some((frame, _)) => frame.end(),
+            None => self.next_offset,
+        }
+    }
+
+    fn open_frame(&mut self, offset: u64) -> (Arc<Segment>, u64) {
+        let segment = Arc::clone(&self.active);
+        let first_lsn = self.next_lsn;
+        let frame = Frame { segment: Arc::clone(&segment), offset, first_lsn, batches: Vec::new(), payload_bytes: 0 };
+        self.frames.push(frame, first_lsn);
+        (segment, offset + FRAME_HEADER as u64)
+    }
+
+    /// Queues a batch at the place it was just given. Returns its lsn.
+    pub fn push(&mut self, batch: EncodedBatch) -> u64 {
+        let lsn = self.next_lsn;
+        self.next_lsn += 1;
+        self.pending_bytes += batch.size_bytes();
+        self.counters.batches += 1;
+        if let Some((frame, last_lsn)) = self.frames.newest() {
+            frame.payload_bytes += batch.size_bytes();
+            frame.batches.push(batch);
+            *last_lsn = lsn;
+        }
+        lsn
+    }
+
+    /// Whether [`Lane::take`] would give work.
+    pub fn has_work(&self) -> bool {
+        if self.sealing || self.poisoned.is_some() {
+            return false;
+        }
+        self.frames
+            .next()
+            .is_some_and(|frame| frame.segment.seq == self.writing.segment.seq || self.frames.in_flight() == 0)
+    }
+
+    /// The next frame, if it may be written now.
+    pub fn take(&mut self) -> Option<Work> {
+        if !self.has_work() {
+            return None;
+        }
+        let frame = self.frames.start()?;
+        if self.frames.queued() == 0 {
+            self.next_offset = frame.end();
+        }
+        let mut seal = None;
+        if frame.segment.seq != self.writing.segment.seq {
+            let next = Draft::new(&frame.segment, self.writing.chain());
+            let old = std::mem::replace(&mut self.writing, next);
+            // A segment without frames is no part of the log: it needs no seal.
+            seal = (old.n_batches > 0).then_some(old);
+            self.sealing = seal.is_some();
+        }
+        // All in flight are of this segment. Without flushes, what is acknowledged may be lost all the same.
+        let in_flight = self.frames.in_flight() as u32 - 1;
+        let acknowledged = if self.flushed { self.writing.n_frames - in_flight } else { 0 };
+        let header = self.writing.add(&frame, acknowledged);
+        Some(Work { frame, header, seal })
+    }
+
+    /// The old segment is sealed; frames of the new one may be written side by side.
+    pub fn sealed(&mut self) {
+        self.sealing = false;
+    }
+
+    /// The newest segment's seal, if it has frames and all are acknowledged; nothing is written after it.
+    pub fn take_last(&mut self) -> Option<Draft> {
+        if self.frames.in_flight() + self.frames.queued() > 0 || self.writing.n_batches == 0 {
+            return None;
+        }
+        self.sealing = true;
+        let next = Draft::new(&self.active, self.writing.chain());
+        Some(std::mem::replace(&mut self.writing, next))
+    }
+
+    pub fn fail(&mut self, cause: Arc<str>) {
+        self.poisoned.get_or_insert(cause);
+    }
+
+    /// How much of `active` is given away.
+    pub fn used_bytes(&mut self) -> u64 {
+        self.next_offset()
+    }
+
+    /// Takes all free segments, so that one of a higher number can be used before them: the caller renews them.
+    pub fn take_free(&mut self) -> Vec<Arc<Segment>> {
+        std::mem::take(&mut self.free).into_values().collect()
+    }
+}
+
+impl Draft {
+    pub fn new(segment: &Arc<Segment>, chain: Chain) -> Draft {
+        Draft {
+            segment: Arc::clone(segment),
+            lines: Vec::new(),
+            n_batches: 0,
+            n_frames: 0,
+            first_lsn: chain.next_lsn,
+            first_prev_crc: chain.crc,
+            last_crc: chain.crc,
+            next_lsn: chain.next_lsn,
+            end: FIRST_FRAME,
+        }
+    }
+
+    fn chain(&self) -> Chain {
+        Chain { crc: self.last_crc, next_lsn: self.next_lsn }
+    }
+
+    /// Takes in a frame of this segment; returns its header.
+    fn add(&mut self, frame: &Frame, acknowledged: u32) -> [u8; FRAME_HEADER] {
+        assert_eq!(frame.first_lsn, self.next_lsn, "frames are written in the order of their batches");
+        let mut header = FrameHeader {
+            kind: FrameKind::Frame,
+            salt: self.segment.salt,
+            lsn: frame.first_lsn,
+            ordinal: self.n_frames,
+            acknowledged,
+            n_batches: frame.batches.len() as u32,
+            prev_crc: self.last_crc,
+            payload_bytes: frame.payload_bytes as u32,
+            payload_crc: 0,
+            crc: 0,
+        };
+        let encoded = header.encode(frame.batches.iter().map(|batch| &batch.head_and_meta[..BATCH_HEAD]));
+        let mut at = frame.offset + FRAME_HEADER as u64;
+        for (lsn, batch) in (frame.first_lsn..).zip(&frame.batches) {
+            let data_offset = at + batch.head_and_meta.len() as u64;
+            self.line(lsn, data_offset, &batch.head_and_meta);
+            at = data_offset + batch.data_bytes;
+        }
+        self.n_frames += 1;
+        self.last_crc = header.crc;
+        self.next_lsn = frame.last_lsn() + 1;
+        self.end = frame.end();
+        encoded
+    }
+
+    /// A batch of a frame that was read, not written.
+    pub fn line(&mut self, lsn: u64, data_offset: u64, head_and_meta: &[u8]) {
+        format::put_seal_line(&mut self.lines, lsn, data_offset, head_and_meta);
+        self.n_batches += 1;
+    }
+
+    /// Size of the seal with its trailer, in whole blocks.
+    pub fn seal_bytes(&self) -> u64 {
+        format::align((FRAME_HEADER + self.lines.len()) as u64) + BLOCK
+    }
+
+    /// The seal, zeros, and the trailer, to be written so that they end the file.
+    pub fn encode(&self, seal_offset: u64) -> (Vec<u8>, Vec<u8>) {
+        let mut header = FrameHeader {
+            kind: FrameKind::Seal,
+            salt: self.segment.salt,
+            lsn: self.next_lsn,
+            ordinal: self.n_frames,
+            acknowledged: self.n_frames,
+            n_batches: self.n_batches,
+            prev_crc: self.last_crc,
+            payload_bytes: self.lines.len() as u32,
+            payload_crc: 0,
+            crc: 0,
+        };
+        let mut seal = header.encode([&self.lines[..]].into_iter()).to_vec();
+        seal.extend_from_slice(&self.lines);
+        let trailer = Trailer {
+            salt: self.segment.salt,
+            seal_offset,
+            frames_end: self.end,
+            n_frames: u64::from(self.n_frames),
+            first_lsn: self.first_lsn,
+            first_prev_crc: self.first_prev_crc,
+            last_crc: self.last_crc,
+        };
+        (seal, trailer.encode())
+    }
+
+    /// Marks the segment sealed, of this length.
+    pub fn done(&self, size_bytes: u64) {
+        self.segment.size_bytes.store(size_bytes, Ordering::Relaxed);
+        self.segment.end.store(self.end, Ordering::Relaxed);
+        self.segment.sealed.store(true, Ordering::Release);
+    }
+}

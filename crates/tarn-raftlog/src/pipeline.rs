@@ -1,0 +1,354 @@
+//! Which frame may be written now, which are done, and who is waiting for them?
+//!
+//! Frames stand in LSN order: those being written in front, the queued behind. A few may be written at once; they may
+//! end in any order, but they are *acknowledged* strictly in order, and a frame may begin only when all but `window - 1`
+//! frames before it are acknowledged. So what a crash leaves in doubt are the last `window` frames, never more.
+//!
+//! No thread, no I/O, no lock in here: the lane's lock guards it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::parker::Parker;
+
+/// Called once: with `Ok` when the batch is durable, else with what went wrong.
+pub type Call = Box<dyn FnOnce(Result<(), Arc<str>>) + Send>;
+
+pub enum Waiter {
+    Thread(Arc<Parker>),
+    Call(u64, Call),
+}
+
+struct Slot<F> {
+    /// Taken by whoever writes it.
+    frame: Option<F>,
+    last_lsn: u64,
+    written: bool,
+    waiters: Vec<Waiter>,
+}
+
+pub struct Pipeline<F> {
+    slots: VecDeque<Slot<F>>,
+    /// Slots in front whose frame was taken.
+    started: usize,
+    window: usize,
+}
+
+impl<F> Pipeline<F> {
+    pub fn new(window: usize) -> Pipeline<F> {
+        Pipeline { slots: VecDeque::new(), started: 0, window }
+    }
+
+    /// Queues a frame that so far ends with `last_lsn`.
+    pub fn push(&mut self, frame: F, last_lsn: u64) {
+        self.slots.push_back(Slot { frame: Some(frame), last_lsn, written: false, waiters: Vec::new() });
+    }
+
+    /// The newest queued frame, to add to, and the lsn it ends with.
+    pub fn newest(&mut self) -> Option<(&mut F, &mut u64)> {
+        let slot = self.slots.back_mut()?;
+        Some((slot.frame.as_mut()?, &mut slot.last_lsn))
+    }
+
+    /// The frame that is next to be written, if one more may be.
+    pub fn next(&self) -> Option<&F> {
+        if self.started >= self.window {
+            return None;
+        }
+        self.slots.get(self.started)?.frame.as_ref()
+    }
+
+    /// Frames taken and not acknowledged.
+    pub fn in_flight(&self) -> usize {
+        self.started
+    }
+
+    pub fn queued(&self) -> usize {
+        self.slots.len() - self.started
+    }
+
+    /// Takes the frame that [`Pipeline::next`] shows.
+    pub fn start(&mut self) -> Option<F> {
+        self.next()?;
+        self.started += 1;
+        self.slots[self.started - 1].frame.take()
+    }
+
+    /// The frame that ends with `last_lsn` is written. Acknowledges it and those behind it, or nothing while one before
+    /// it is still being written: the lsn up to which all is done, and who waited for it.
+    pub fn finish(&mut self, last_lsn: u64) -> Option<(u64, Vec<Waiter>)> {
+        if let Some(slot) = self.slots.iter_mut().take(self.started).find(|slot| slot.last_lsn == last_lsn) {
+            slot.written = true;
+        }
+        let mut done: Option<(u64, Vec<Waiter>)> = None;
+        while let Some(slot) = self.slots.pop_front_if(|slot| slot.written) {
+            self.started -= 1;
+            match &mut done {
+                None => done = Some((slot.last_lsn, slot.waiters)),
+                Some((lsn, waiters)) => {
+                    *lsn = slot.last_lsn;
+                    waiters.extend(slot.waiters);
+                }
+            }
+        }
+        done
+    }
+
+    /// Waits for the frame that holds `lsn`; gives the waiter back if there is none.
+    pub fn wait(&mut self, lsn: u64, waiter: Waiter) -> Result<(), Waiter> {
+        match self.slots.iter_mut().find(|slot| lsn <= slot.last_lsn) {
+            Some(slot) => {
+                slot.waiters.push(waiter);
+                Ok(())
+            }
+            None => Err(waiter),
+        }
+    }
+
+    /// A thread that waits for a queued frame, no longer registered: it is to be woken, and looks itself.
+    pub fn pick_thread(&mut self) -> Option<Arc<Parker>> {
+        let queued = self.slots.iter_mut().skip(self.started);
+        queued.filter_map(Slot::pick_thread).next()
+    }
+
+    /// Whether somebody who does not wait in a thread wants a queued frame.
+    pub fn wants_call(&self) -> bool {
+        let is_call = |waiter: &Waiter| matches!(waiter, Waiter::Call(..));
+        self.slots.iter().skip(self.started).any(|slot| slot.waiters.iter().any(is_call))
+    }
+
+    /// Everybody who waits: nothing more will be acknowledged.
+    pub fn give_up(&mut self) -> Vec<Waiter> {
+        self.slots.iter_mut().flat_map(|slot| std::mem::take(&mut slot.waiters)).collect()
+    }
+}
+
+impl<F> Slot<F> {
+    fn pick_thread(&mut self) -> Option<Arc<Parker>> {
+        let at = self.waiters.iter().position(|waiter| matches!(waiter, Waiter::Thread(_)))?;
+        match self.waiters.swap_remove(at) {
+            Waiter::Thread(parker) => Some(parker),
+            Waiter::Call(..) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever starts and ends when: acknowledged in order, each once, and never more than two in doubt.
+        #[test]
+        fn frames_are_acknowledged_in_order_within_the_window(steps in prop::collection::vec(0u8..5, 1..200)) {
+            let mut pipeline = Pipeline::new(2);
+            let (mut next_lsn, mut acknowledged, mut running) = (1u64, 0u64, Vec::<u64>::new());
+            let mut waiting: Vec<u64> = Vec::new();
+            for step in steps {
+                match step {
+                    0 => {
+                        pipeline.push(next_lsn, next_lsn);
+                        next_lsn += 1;
+                    }
+                    1 => {
+                        if let Some((first, last)) = pipeline.newest() {
+                            assert!(*first <= *last);
+                            *last = next_lsn;
+                            next_lsn += 1;
+                        }
+                    }
+                    2 => {
+                        if let Some(first) = pipeline.start() {
+                            let last = pipeline.slots[pipeline.started - 1].last_lsn;
+                            prop_assert!(first > acknowledged && running.iter().all(|&r| r < first));
+                            running.push(last);
+                        }
+                    }
+                    3 => {
+                        if next_lsn > 1 {
+                            let lsn = next_lsn - 1;
+                            if pipeline.wait(lsn, Waiter::Call(lsn, Box::new(|_| ()))).is_ok() {
+                                waiting.push(lsn);
+                            } else {
+                                prop_assert!(acknowledged >= lsn);
+                            }
+                        }
+                    }
+                    _ => {
+                        if running.is_empty() { continue; }
+                        let last = running.remove(running.len() / 2);
+                        if let Some((lsn, woken)) = pipeline.finish(last) {
+                            prop_assert!(lsn > acknowledged);
+                            acknowledged = lsn;
+                            for waiter in woken {
+                                let Waiter::Call(lsn, _) = waiter else { continue };
+                                prop_assert!(lsn <= acknowledged);
+                                let at = waiting.iter().position(|&w| w == lsn);
+                                waiting.remove(at.expect("woken once"));
+                            }
+                        }
+                        prop_assert!(waiting.iter().all(|&lsn| lsn > acknowledged));
+                    }
+                }
+                prop_assert!(pipeline.in_flight() <= 2);
+            }
+            prop_assert_eq!(pipeline.give_up().len(), waiting.len());
+        }
+    }
+
+    /// The steps of `Shared::wait` and `Shared::write` as they follow each other under the lane's lock, for a few threads
+    /// that each submit and wait. Between any two steps any other thread may run.
+    struct Threads {
+        pipeline: Pipeline<u64>,
+        next_lsn: u64,
+        durable: u64,
+        threads: Vec<Thread>,
+        /// A frame that begins with such an lsn opens a segment: it is written alone.
+        opens: fn(u64) -> bool,
+    }
+
+    struct Thread {
+        at: At,
+        lsn: u64,
+        left: u64,
+        parker: Arc<Parker>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum At {
+        Submit,
+        Look,
+        Write(u64),
+        Asleep,
+        Done,
+    }
+
+    impl Threads {
+        fn new(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> Threads {
+            let thread = |_| Thread { at: At::Submit, lsn: 0, left: batches, parker: Parker::for_tests() };
+            Threads {
+                pipeline: Pipeline::new(2),
+                next_lsn: 1,
+                durable: 0,
+                threads: (0..n_threads).map(thread).collect(),
+                opens,
+            }
+        }
+
+        fn may_run(&self, i: usize) -> bool {
+            match self.threads[i].at {
+                At::Asleep => self.threads[i].parker.woken().is_some(),
+                at => at != At::Done,
+            }
+        }
+
+        fn has_work(&self) -> bool {
+            self.pipeline.next().is_some_and(|&first| !(self.opens)(first) || self.pipeline.in_flight() == 0)
+        }
+
+        fn pass_on(&mut self) {
+            if self.has_work()
+                && let Some(parker) = self.pipeline.pick_thread()
+            {
+                parker.wake(crate::parker::Woken::Look);
+            }
+        }
+
+        fn returned(&mut self, i: usize) {
+            let thread = &mut self.threads[i];
+            thread.left -= 1;
+            thread.at = if thread.left == 0 { At::Done } else { At::Submit };
+        }
+
+        fn step(&mut self, i: usize) {
+            let lsn = self.threads[i].lsn;
+            match self.threads[i].at {
+                At::Submit => {
+                    let lsn = self.next_lsn;
+                    self.next_lsn += 1;
+                    match self.pipeline.newest() {
+                        Some((_, last)) if !(self.opens)(lsn) => *last = lsn,
+                        _ => self.pipeline.push(lsn, lsn),
+                    }
+                    (self.threads[i].lsn, self.threads[i].at) = (lsn, At::Look);
+                }
+                At::Look if self.durable >= lsn => {
+                    self.pass_on();
+                    self.returned(i);
+                }
+                At::Look => {
+                    if self.has_work() {
+                        self.pipeline.start().expect("there is work");
+                        let last = self.pipeline.slots[self.pipeline.started - 1].last_lsn;
+                        self.threads[i].at = At::Write(last);
+                        return;
+                    }
+                    self.threads[i].parker = Parker::for_tests();
+                    let waiter = Waiter::Thread(Arc::clone(&self.threads[i].parker));
+                    assert!(self.pipeline.wait(lsn, waiter).is_ok());
+                    self.threads[i].at = At::Asleep;
+                }
+                At::Write(last) => {
+                    if let Some((lsn, waiters)) = self.pipeline.finish(last) {
+                        assert!(lsn > self.durable);
+                        self.durable = lsn;
+                        self.pass_on();
+                        for waiter in waiters {
+                            if let Waiter::Thread(parker) = waiter {
+                                parker.wake(crate::parker::Woken::Done);
+                            }
+                        }
+                    } else {
+                        self.pass_on();
+                    }
+                    match self.durable >= lsn {
+                        true => self.returned(i),
+                        false => self.threads[i].at = At::Look,
+                    }
+                }
+                At::Asleep => match self.threads[i].parker.woken() {
+                    Some(crate::parker::Woken::Done) if self.durable >= lsn => self.returned(i),
+                    _ => self.threads[i].at = At::Look,
+                },
+                At::Done => {}
+            }
+        }
+    }
+
+    /// Every order in which the threads' steps can follow each other ends with everybody served.
+    fn every_schedule(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> u64 {
+        let (mut schedule, mut n_schedules) = (Vec::<usize>::new(), 0);
+        loop {
+            let mut threads = Threads::new(n_threads, batches, opens);
+            schedule.iter().for_each(|&i| threads.step(i));
+            while let Some(i) = (0..n_threads).find(|&i| threads.may_run(i)) {
+                schedule.push(i);
+                threads.step(i);
+                assert!(threads.pipeline.in_flight() <= 2);
+            }
+            let stuck = threads.threads.iter().any(|thread| thread.at != At::Done);
+            assert!(!stuck, "somebody sleeps for ever after {schedule:?}");
+            n_schedules += 1;
+            // The next schedule: the last choice that had another thread behind it.
+            loop {
+                let Some(last) = schedule.pop() else { return n_schedules };
+                let mut threads = Threads::new(n_threads, batches, opens);
+                schedule.iter().for_each(|&i| threads.step(i));
+                if let Some(i) = (last + 1..n_threads).find(|&i| threads.may_run(i)) {
+                    schedule.push(i);
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_forgotten_in_any_order_of_steps() {
+        for opens in [|_| false, |lsn| lsn == 2, |lsn| lsn == 3] as [fn(u64) -> bool; 3] {
+            assert!(every_schedule(2, 2, opens) > 100);
+            assert!(every_schedule(3, 1, opens) > 100);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! How are entries read back?
+//!
+//! Their places and what is kept of them are taken under the group's lock; the rest is read without it, one read for
+//! neighbours, each entry held against its checksum. The segments found are pinned by their `Arc`: a file is not used
+//! again while somebody reads it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::cache::KeptReader;
+use crate::error::{Error, Result};
+use crate::index::{Group, Loc};
+use crate::log::{self, Shared};
+use crate::record::{self, BLOCK_HEAD, Unpacked, entry_crc};
+use crate::segment::Segment;
+use crate::submit::refuse_damaged;
+use crate::{GroupId, Index, Term};
+
+struct Found {
+    index: u64,
+    term: u64,
+    loc: Loc,
+    /// Where it lies, if it is not kept in memory.
+    segment: Option<Arc<Segment>>,
+    payload: Bytes,
+}
+
+/// Neighbours this near are read in one go, up to this much at once.
+const GAP_BYTES: u64 = 16 << 10;
+const READ_BYTES: u64 = 4 << 20;
+
+impl Shared {
+    pub fn entries(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<log::Entry>> {
+        let mut found = self.find(group, range, max_bytes)?;
+        let missed = found.iter().filter(|f| f.segment.is_some()).count();
+        self.tally.cache_hits.fetch_add((found.len() - missed) as u64, Ordering::Relaxed);
+        if missed > 0 {
+            self.tally.cache_misses.fetch_add(missed as u64, Ordering::Relaxed);
+            read_missing(group, &mut found)?;
+        }
+        Ok(found
+            .into_iter()
+            .map(|f| log::Entry { index: Index(f.index), term: Term(f.term), payload: f.payload })
+            .collect())
+    }
+
+    fn find(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<Found>> {
+        if range.start >= range.end {
+            return Ok(Vec::new());
+        }
+        let shard = self.groups.lock(group.0);
+        let nothing = Group::default();
+        let log = shard.get(&group.0).unwrap_or(&nothing);
+        if let Some(from) = log.meta.damaged
+            && range.end.0 > from
+        {
+            refuse_damaged(group, &log.meta)?;
+        }
+        if range.start.0 <= log.meta.floor {
+            return Err(Error::Purged { group, range, floor: Index(log.meta.floor) });
+        }
+        if range.end.0 - 1 > log.meta.last {
+            return Err(Error::OutOfRange { group, range, last: Index(log.meta.last) });
+        }
+        let mut kept = KeptReader::new(log, range.start.0);
+        let mut bytes = 0;
+        let mut found = Vec::with_capacity((range.end.0 - range.start.0).min(1024) as usize);
+        for (index, segment, loc) in log.locate(range.start.0) {
+            bytes += loc.len() as usize;
+            if index >= range.end.0 || (bytes > max_bytes && !found.is_empty()) {
+                break;
+            }
+            let payload = kept.payload(index, loc.len() as usize);
+            let segment = if payload.is_none() { Some(Arc::clone(segment)) } else { None };
+            found.push(Found {
+                index,
+                term: log.term(index).unwrap_or(0),
+                loc,
+                segment,
+                payload: payload.unwrap_or_default(),
+            });
+        }
+        Ok(found)
+    }
+}
+
+fn read_missing(group: GroupId, found: &mut [Found]) -> Result<()> {
+    let mut blocks = Blocks::default();
+    let mut at = 0;
+    while at < found.len() {
+        let Some(segment) = found[at].segment.clone() else {
+            at += 1;
+            continue;
+        };
+        let loc = found[at].loc;
+        if loc.is_packed() {
+            let f = &mut found[at];
+            f.payload = blocks.payload(&segment, f)?;
+            check(group, f, &segment)?;
+            at += 1;
+            continue;
+        }
+        let start = u64::from(loc.offset);
+        let mut end = start + u64::from(loc.len());
+        let mut next = at + 1;
+        while let Some(f) = found.get(next) {
+            let offset = u64::from(f.loc.offset);
+            let same = f.segment.as_ref().is_some_and(|s| s.seq == segment.seq) && !f.loc.is_packed();
+            let near = same && offset >= end && offset - end <= GAP_BYTES;
+            if !near || offset + u64::from(f.loc.len()) - start > READ_BYTES {
+                break;
+            }
+            end = offset + u64::from(f.loc.len());
+            next += 1;
+        }
+        let bytes = read_range(&segment, start, end - start)?;
+        for f in &mut found[at..next] {
+            let from = (u64::from(f.loc.offset) - start) as usize;
+            f.payload = bytes.slice(from..from + f.loc.len() as usize);
+            check(group, f, &segment)?;
+        }
+        at = next;
+    }
+    Ok(())
+}
+
+fn check(group: GroupId, f: &Found, segment: &Segment) -> Result<()> {
+    if entry_crc(group.0, f.index, f.term, &f.payload) == f.loc.crc {
+        return Ok(());
+    }
+    let what = format!("entry {} of group {group} has a wrong checksum", f.index);
+    Err(Error::corrupt(&segment.path, u64::from(f.loc.offset), what))
+}
+
+/// Packed blocks already opened in this read.
+#[derive(Default)]
+struct Blocks {
+    open: HashMap<(u64, u32), Unpacked>,
+}
+
+impl Blocks {
+    fn payload(&mut self, segment: &Segment, f: &Found) -> Result<Bytes> {
+        let block = match self.open.entry((segment.seq, f.loc.offset)) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => place.insert(open_block(segment, f)?),
+        };
+        let payload = block.payload(f.index).filter(|p| p.len() == f.loc.len() as usize);
+        payload.ok_or_else(|| does_not_open(segment, f))
+    }
+}
+
+fn does_not_open(segment: &Segment, f: &Found) -> Error {
+    Error::corrupt(&segment.path, u64::from(f.loc.offset), format!("packed entry {} does not open", f.index))
+}
+
+fn open_block(segment: &Segment, f: &Found) -> Result<Unpacked> {
+    let offset = u64::from(f.loc.offset);
+    let room = segment.size_bytes().saturating_sub(offset);
+    // Packed is shorter than raw: for a block of one entry that is enough. Never past the file's end.
+    let guess = (BLOCK_HEAD as u64 + 8 + u64::from(f.loc.len())).min(room);
+    let mut block = read_range(segment, offset, guess)?;
+    let len = record::block_bytes(&block).ok_or_else(|| does_not_open(segment, f))?;
+    if len > block.len() {
+        if len as u64 > room {
+            return Err(does_not_open(segment, f));
+        }
+        block = read_range(segment, offset, len as u64)?;
+    }
+    record::unpack(&block).ok_or_else(|| does_not_open(segment, f))
+}
+
+fn read_range(segment: &Segment, start: u64, len: u64) -> Result<Bytes> {
+    let mut buf = vec![0; len as usize];
+    match segment.file.read_at(&mut buf, start) {
+        Ok(()) => Ok(buf.into()),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(Error::corrupt(&segment.path, start, "file ends inside an entry"))
+        }
+        Err(source) => Err(Error::Io { action: "read", path: segment.path.clone(), source }),
+    }
+}

@@ -1,0 +1,232 @@
+//! How does a caller learn that its batch is durable: by waiting, by a call, or as a future?
+//!
+//! Calls and wakers run once each, strictly in LSN order, one after another, on the thread that made the last of them
+//! due: they must be short, may submit, and must not wait for the log.
+//!
+//! **Who drives.** Threads that wait write frames. A call or a future writes nothing: somebody must wait, or call
+//! [`crate::RaftLog::sync`], or a thread of the host's must be in [`Committer::run`].
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::log::Shared;
+use crate::parker::Parker;
+use crate::pipeline::{Call, Waiter};
+
+/// The promise of a submitted batch. Dropping it is allowed: the batch becomes durable with any later one.
+///
+/// Wait for it ([`Ticket::wait`]), leave a call ([`Ticket::on_durable`]) or `.await` it.
+#[must_use = "a batch is durable only when its ticket has been waited for"]
+pub struct Ticket {
+    shared: Arc<Shared>,
+    lsn: u64,
+    lazy: bool,
+    polled: Option<Arc<Mutex<Polled>>>,
+}
+
+#[derive(Default)]
+struct Polled {
+    result: Option<Result<(), Arc<str>>>,
+    waker: Option<Waker>,
+}
+
+impl Ticket {
+    pub(crate) fn new(shared: Arc<Shared>, lsn: u64, lazy: bool) -> Ticket {
+        Ticket { shared, lsn, lazy, polled: None }
+    }
+
+    /// Returns when the batch, and every one submitted before it, is durable. May write and flush for others too.
+    /// Returns at once for a batch that was submitted as [`crate::Durability::Lazy`].
+    ///
+    /// # Errors
+    /// [`Error::Undecided`] when a write failed: the batch may be there after a restart.
+    pub fn wait(&self) -> Result<()> {
+        if self.lazy { Ok(()) } else { self.shared.wait(self.lsn) }
+    }
+
+    /// Whether the batch is durable (a lazy one may not be though its `wait` returns).
+    pub fn is_durable(&self) -> bool {
+        self.shared.is_durable(self.lsn)
+    }
+
+    /// Calls `f` when the batch is durable, or can no longer become so ([`Error::Undecided`]): exactly once, after the
+    /// calls of all batches before it. At once, on this thread, if it already is and no earlier call is under way. If
+    /// the log is closed first, `f` is dropped uncalled.
+    pub fn on_durable(self, f: impl FnOnce(Result<()>) + Send + 'static) {
+        let call: Call = Box::new(move |result| f(result.map_err(|cause| Error::Undecided { cause })));
+        self.shared.call(self.lsn, call);
+    }
+}
+
+/// Ready when [`Ticket::on_durable`] would call. Needs no runtime.
+impl Future for Ticket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.lazy || self.is_durable() {
+            return Poll::Ready(Ok(()));
+        }
+        let waker = context.waker().clone();
+        if let Some(polled) = &self.polled {
+            let mut polled = polled.lock();
+            if let Some(result) = polled.result.clone() {
+                return Poll::Ready(result.map_err(|cause| Error::Undecided { cause }));
+            }
+            polled.waker = Some(waker);
+            return Poll::Pending;
+        }
+        let polled = Arc::new(Mutex::new(Polled { result: None, waker: Some(waker) }));
+        self.polled = Some(Arc::clone(&polled));
+        let call: Call = Box::new(move |result| {
+            let waker = {
+                let mut polled = polled.lock();
+                polled.result = Some(result);
+                polled.waker.take()
+            };
+            waker.into_iter().for_each(Waker::wake);
+        });
+        self.shared.call(self.lsn, call);
+        // The call may have run already.
+        self.poll_again()
+    }
+}
+
+impl Ticket {
+    fn poll_again(&self) -> Poll<Result<()>> {
+        let result = self.polled.as_ref().and_then(|polled| polled.lock().result.clone());
+        match result {
+            Some(result) => Poll::Ready(result.map_err(|cause| Error::Undecided { cause })),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Calls that are due, in LSN order.
+#[derive(Default)]
+pub struct Calls {
+    due: Mutex<Due>,
+}
+
+#[derive(Default)]
+struct Due {
+    calls: VecDeque<(u64, Call, Result<(), Arc<str>>)>,
+    running: bool,
+}
+
+impl Calls {
+    /// Adds calls; those of batches after `durable_lsn` fail, if the log is poisoned.
+    pub fn queue(&self, mut calls: Vec<(u64, Call)>, poisoned: Option<Arc<str>>, durable_lsn: u64) {
+        calls.sort_by_key(|(lsn, _)| *lsn);
+        let mut due = self.due.lock();
+        for (lsn, call) in calls {
+            let result = match &poisoned {
+                Some(cause) if lsn > durable_lsn => Err(Arc::clone(cause)),
+                _ => Ok(()),
+            };
+            // A call for a batch that is long durable comes late, but not behind later batches.
+            let at = due.calls.partition_point(|(before, ..)| *before <= lsn);
+            due.calls.insert(at, (lsn, call, result));
+        }
+    }
+
+    /// Runs what is due, unless another thread is at it: then that one runs it.
+    pub fn run(&self) {
+        struct Running<'a>(&'a Calls);
+        impl Drop for Running<'_> {
+            fn drop(&mut self) {
+                self.0.due.lock().running = false;
+            }
+        }
+        loop {
+            {
+                let mut due = self.due.lock();
+                if due.running || due.calls.is_empty() {
+                    return;
+                }
+                due.running = true;
+            }
+            // A call that panics must not silence those behind it for good.
+            let running = Running(self);
+            while let Some((_, call, result)) = { self.due.lock().calls.pop_front() } {
+                call(result);
+            }
+            drop(running);
+        }
+    }
+}
+
+impl Shared {
+    fn call(&self, lsn: u64, call: Call) {
+        let mut lane = self.lane.lock();
+        let call = if lane.poisoned.is_some() && !self.is_durable(lsn) {
+            call
+        } else {
+            match lane.frames.wait(lsn, Waiter::Call(lsn, call)) {
+                Ok(()) => {
+                    self.pass_on(&mut lane);
+                    return;
+                }
+                Err(Waiter::Call(_, call)) => call,
+                Err(Waiter::Thread(_)) => return,
+            }
+        };
+        let durable = self.durable_lsn.load(std::sync::atomic::Ordering::Acquire);
+        self.calls.queue(vec![(lsn, call)], lane.poisoned.clone(), durable);
+        drop(lane);
+        self.calls.run();
+    }
+}
+
+/// A host's thread at the log's service: see [`crate::RaftLog::committer`].
+pub struct Committer {
+    shared: Arc<Shared>,
+}
+
+impl Committer {
+    pub(crate) fn new(shared: Arc<Shared>) -> Committer {
+        Committer { shared }
+    }
+
+    /// Writes frames for which calls or futures wait, and keeps empty segments ready. Returns when the log handle is
+    /// dropped (after writing what is wanted) or poisoned; the log's lock is held until then.
+    pub fn run(self) {
+        let shared = &*self.shared;
+        loop {
+            let mut lane = shared.lane.lock();
+            if lane.poisoned.is_some() {
+                return;
+            }
+            if lane.frames.wants_call()
+                && let Some(work) = lane.take()
+            {
+                drop(lane);
+                shared.write(work);
+                continue;
+            }
+            if lane.closed && !lane.frames.wants_call() {
+                return;
+            }
+            if lane.free.is_empty() && !lane.closed {
+                drop(lane);
+                // Where this fails, the batch that needs the segment will say so.
+                if shared.prepare().is_ok() {
+                    continue;
+                }
+                lane = shared.lane.lock();
+                if lane.closed || (lane.frames.wants_call() && lane.has_work()) || lane.poisoned.is_some() {
+                    continue;
+                }
+            }
+            let parker = Parker::own();
+            lane.committer = Some(Arc::clone(&parker));
+            drop(lane);
+            parker.sleep();
+        }
+    }
+}
