@@ -81,7 +81,8 @@ pub use key::{
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batches_from_columns};
 pub use options::TableOptions;
 pub use row::{
-    Cells, RowKind, StoredRow, encode_cells, encode_cells_columnar, encode_patch, encode_stored, patch_cells,
+    Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
+    patch_cells,
 };
 pub use schema::{Column, KeyPart, SEQNO_COLUMN, TableSchema, seqno_field};
 pub use value::Value;

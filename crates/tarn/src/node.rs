@@ -380,7 +380,8 @@ impl Parts {
                 parts.flush()?;
             }
             parts.log.collect_garbage(GARBAGE_BUDGET_BYTES)?;
-            Ok(())
+            // Here rather than by the next writer that ends a segment.
+            Ok(parts.log.prepare()?)
         })
         .await
     }
