@@ -10,11 +10,9 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType as ArrowType;
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -22,6 +20,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_types::{DataType, Value};
+
+use crate::rewrite::each_expression;
 
 /// Rewrites casts between text and bytes. [`Written`](Bytea::Written) runs before type coercion, [`Coerced`](Bytea::Coerced) after.
 #[derive(Debug, Clone, Copy)]
@@ -34,21 +34,7 @@ pub(crate) enum Bytea {
 
 impl AnalyzerRule for Bytea {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_up_with_subqueries(|node| {
-            let mut schema = merge_schema(&node.inputs());
-            if let LogicalPlan::TableScan(scan) = &node {
-                schema.merge(&scan.projected_schema);
-            }
-            // An unnamed column is named by its expression as it was written.
-            let names = NamePreserver::new(&node);
-            let changed = node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| self.rewrite(expr, &schema))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })?;
-            if changed.transformed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
-        })?;
-        Ok(rewritten.data)
+        each_expression(plan, |expr, schema| self.rewrite(expr, schema))
     }
 
     fn name(&self) -> &str {

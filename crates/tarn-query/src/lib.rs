@@ -20,6 +20,7 @@
 mod bytea;
 mod error;
 mod hot;
+mod rewrite;
 mod settings;
 mod uuids;
 mod values;

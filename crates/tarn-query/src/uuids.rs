@@ -4,15 +4,15 @@
 //! access path answers alike, literals are brought into canonical form before anything else looks at them.
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ExprSchema};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_types::{DataType, Value, data_type_of};
+
+use crate::rewrite::each_expression;
 
 /// Rewrites text literals that are compared with UUID columns.
 #[derive(Debug)]
@@ -20,17 +20,7 @@ pub(crate) struct CanonicalUuids;
 
 impl AnalyzerRule for CanonicalUuids {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_up_with_subqueries(|node| {
-            let schema = merge_schema(&node.inputs());
-            // An unnamed column is named by its expression as it was written.
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| Ok(comparison(expr, &schema)))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })
-        })?;
-        Ok(rewritten.data)
+        each_expression(plan, |expr, schema| Ok(comparison(expr, schema)))
     }
 
     fn name(&self) -> &str {
