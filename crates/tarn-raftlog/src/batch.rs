@@ -235,7 +235,9 @@ impl Batch {
         let Batch { ops, meta, table, arena, .. } = self;
         let crc = crc32c::crc32c(meta.get(BATCH_HEAD..).unwrap_or_default());
         let mut groups: Vec<u64> = ops.iter().map(Op::group).collect();
-        groups.sort_unstable();
+        if !groups.is_sorted() {
+            groups.sort_unstable();
+        }
         groups.dedup();
         Finished { ops, meta, crc, table, arena: arena.freeze(), groups }
     }
@@ -245,9 +247,9 @@ impl Batch {
 pub(crate) struct Finished {
     pub ops: Vec<Op>,
     /// Room for the batch head, then the records of all appends.
-    pub meta: Vec<u8>,
+    meta: Vec<u8>,
     /// CRC32C of those records.
-    pub crc: u32,
+    crc: u32,
     table: Vec<(u32, u32)>,
     arena: Bytes,
     /// Ascending, each once.
@@ -268,8 +270,34 @@ impl Finished {
         })
     }
 
-    /// What the appends put on disk, in order; neighbours in memory are one piece.
-    pub fn data<'a>(&self, appends: impl Iterator<Item = &'a Append>) -> Vec<Bytes> {
+    /// Where the groups of operations, asked for in order, stand in `groups`.
+    pub fn places(&self) -> Places<'_> {
+        Places { groups: &self.groups, at: 0 }
+    }
+
+    /// The appends that take part, in order.
+    fn appends(&self, left_out: &[usize]) -> impl Iterator<Item = &Append> {
+        let taken = self.ops.iter().enumerate().filter(|(i, _)| left_out.binary_search(i).is_err());
+        taken.filter_map(|(_, op)| if let Op::Append(append) = op { Some(append) } else { None })
+    }
+
+    /// Room for the batch head, then the records of the appends that take part, with some room behind; and the CRC32C
+    /// of those records.
+    pub fn meta(&self, left_out: &[usize]) -> (Vec<u8>, u32) {
+        if left_out.is_empty() {
+            let mut meta = Vec::with_capacity(self.meta.len().max(BATCH_HEAD) + 64);
+            meta.extend_from_slice(&self.meta);
+            meta.resize(meta.len().max(BATCH_HEAD), 0);
+            return (meta, self.crc);
+        }
+        let mut meta = vec![0; BATCH_HEAD];
+        self.appends(left_out).for_each(|append| meta.extend_from_slice(&self.meta[append.meta.clone()]));
+        let crc = crc32c::crc32c(&meta[BATCH_HEAD..]);
+        (meta, crc)
+    }
+
+    /// What the appends that take part put on disk, in order; neighbours in memory are one piece.
+    pub fn data(&self, left_out: &[usize]) -> Vec<Bytes> {
         let mut data = Vec::new();
         let mut open = 0..0;
         let close = |data: &mut Vec<Bytes>, open: &mut Range<usize>, next: Range<usize>| {
@@ -278,7 +306,7 @@ impl Finished {
             }
             *open = next;
         };
-        for append in appends {
+        for append in self.appends(left_out) {
             if let Some(block) = &append.packed {
                 close(&mut data, &mut open, 0..0);
                 data.push(block.clone());
@@ -297,6 +325,23 @@ impl Finished {
         }
         close(&mut data, &mut open, 0..0);
         data
+    }
+}
+
+/// Finds the places of groups, quickest where they ascend.
+pub(crate) struct Places<'a> {
+    groups: &'a [u64],
+    at: usize,
+}
+
+impl Places<'_> {
+    pub fn of(&mut self, group: u64) -> usize {
+        let ahead = self.groups[self.at..].iter().take(2).position(|&next| next == group);
+        self.at = match ahead {
+            Some(steps) => self.at + steps,
+            None => self.groups.binary_search(&group).expect("a batch knows all its groups"),
+        };
+        self.at
     }
 }
 

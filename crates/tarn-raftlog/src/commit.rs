@@ -213,9 +213,7 @@ impl Shared {
                 return;
             }
             for &(id, lsn) in &few {
-                if let Some(group) = self.groups.lock(id).get_mut(&id) {
-                    self.arrivals.evict(group, lsn);
-                }
+                self.groups.with(id, |group| self.arrivals.evict(group, lsn));
             }
         }
     }

@@ -47,13 +47,11 @@ pub fn collect(shared: &Shared, budget_bytes: u64) -> Result<GcReport> {
 
 pub fn blockers(shared: &Shared) -> Vec<Blocker> {
     let mut blockers: Vec<Blocker> = Vec::new();
-    for shard in shared.groups.each() {
-        for (&id, group) in shard.iter() {
-            let Some(oldest_segment) = group.oldest() else { continue };
-            let first = Index(group.meta.floor + 1);
-            blockers.push(Blocker { group: GroupId(id), first, log_bytes: group.bytes, oldest_segment });
-        }
-    }
+    shared.groups.for_each(|id, group| {
+        let Some(oldest_segment) = group.oldest() else { return };
+        let first = Index(group.meta.floor + 1);
+        blockers.push(Blocker { group: GroupId(id), first, log_bytes: group.bytes, oldest_segment });
+    });
     let oldest = blockers.iter().map(|b| b.oldest_segment).min();
     blockers.retain(|b| Some(b.oldest_segment) == oldest);
     blockers.sort_by_key(|b| (std::cmp::Reverse(b.log_bytes), b.group));
@@ -113,16 +111,14 @@ fn forget_destroyed(shared: &Shared) -> bool {
     let oldest = shared.lane.lock().segments.values().next().cloned();
     let Some(oldest) = oldest.filter(|segment| segment.is_sealed()) else { return false };
     let mut forgotten = false;
-    for mut shard in shared.groups.each() {
-        shard.retain(|_, group| match &group.record {
-            Some((at, bytes)) if at.seq == oldest.seq && group.meta.destroyed => {
-                at.died(1, *bytes, 0);
-                forgotten = true;
-                false
-            }
-            _ => true,
-        });
-    }
+    shared.groups.forget(|group| match &group.record {
+        Some((at, bytes)) if at.seq == oldest.seq && group.meta.destroyed => {
+            at.died(1, *bytes, 0);
+            forgotten = true;
+            true
+        }
+        _ => false,
+    });
     forgotten && oldest.live_items() == 0
 }
 
@@ -191,15 +187,12 @@ fn rewrite(shared: &Shared, victims: &[u64], report: &mut GcReport) -> Result<()
     let new_batch = || Batch::packing(shared.options.compression == Compression::Lz4);
     let mut copies = Vec::new();
     let mut batch = new_batch();
-    for shard in shared.groups.each() {
-        for (&id, group) in shard.iter() {
-            copies
-                .extend(victims.iter().flat_map(|&v| group.ranges_in(v).into_iter().map(move |range| (id, v, range))));
-            if group.record.as_ref().is_some_and(|(at, _)| victims.contains(&at.seq)) {
-                batch.refresh(id);
-            }
+    shared.groups.for_each(|id, group| {
+        copies.extend(victims.iter().flat_map(|&v| group.ranges_in(v).into_iter().map(move |range| (id, v, range))));
+        if group.record.as_ref().is_some_and(|(at, _)| victims.contains(&at.seq)) {
+            batch.refresh(id);
         }
-    }
+    });
     let batch_bytes = COPY_BYTES.min(shared.options.segment_bytes() as usize / 4);
     for (id, segment, range) in copies {
         let mut lo = range.start;

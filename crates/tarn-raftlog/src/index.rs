@@ -92,6 +92,11 @@ impl Group {
         Group { meta: Meta { last: meta.floor, ..meta }, record, ..Group::default() }
     }
 
+    /// Whether the host made the group, and did not destroy it.
+    pub fn is_there(&self) -> bool {
+        !self.meta.destroyed && (self.meta.last > 0 || self.record.is_some())
+    }
+
     /// Adds entries after the last. `runs` are (count, term).
     pub fn append(&mut self, runs: &[(u64, u64)], segment: &Arc<Segment>, locs: impl Iterator<Item = Loc>) {
         let first = self.meta.last + 1;

@@ -1,7 +1,7 @@
 //! One log for many groups: what can be asked of it?
 //!
 //! [`RaftLog`] is the handle; what it shares with tickets and committers is [`Shared`]. Locks, in the order they are
-//! taken: `collecting`, `making`, shards of groups (ascending), the lane, then leaves (arrivals, buffers, calls).
+//! taken: `collecting`, `making`, tables of groups, groups (ascending), the lane, then leaves (arrivals, buffers, calls).
 
 use std::any::Any;
 use std::ops::Range;
@@ -196,15 +196,13 @@ impl RaftLog {
     /// # Errors
     /// `Damaged`: entries from there on, the hard state and the pairs cannot be relied on.
     pub fn check_group(&self, group: GroupId) -> Result<()> {
-        self.group(group, |g| refuse_damaged(group, &g.meta)).unwrap_or(Ok(()))
+        self.group(group, |g| refuse_damaged(group, g.meta.damaged)).unwrap_or(Ok(()))
     }
 
     /// All groups that exist, sorted.
     pub fn groups(&self) -> Vec<GroupId> {
         let mut groups = Vec::new();
-        for shard in self.shared.groups.each() {
-            groups.extend(shard.iter().filter(|(_, g)| !g.meta.destroyed).map(|(&id, _)| GroupId(id)));
-        }
+        self.shared.groups.for_each(|id, group| groups.extend(group.is_there().then_some(GroupId(id))));
         groups.sort_unstable();
         groups
     }
@@ -252,7 +250,7 @@ impl RaftLog {
     }
 
     fn group<T>(&self, group: GroupId, read: impl FnOnce(&Group) -> T) -> Option<T> {
-        self.shared.groups.lock(group.0).get(&group.0).map(read)
+        self.shared.groups.with(group.0, |group| read(group))
     }
 }
 
@@ -266,12 +264,11 @@ impl Drop for RaftLog {
 
 impl Shared {
     fn metrics(&self) -> Metrics {
-        let (mut n_groups, mut index_bytes) = (0, 0);
-        for shard in self.groups.each() {
-            n_groups += shard.values().filter(|g| !g.meta.destroyed).count() as u64;
-            index_bytes += shard.values().map(Group::index_bytes).sum::<u64>()
-                + (shard.capacity() * size_of::<(u64, Group)>()) as u64;
-        }
+        let (mut n_groups, mut index_bytes) = (0, self.groups.table_bytes());
+        self.groups.for_each(|_, group| {
+            n_groups += u64::from(group.is_there());
+            index_bytes += group.index_bytes();
+        });
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let tally = &self.tally;
         let lane = self.lane.lock();

@@ -54,40 +54,43 @@ impl Shared {
         if range.start >= range.end {
             return Ok(Vec::new());
         }
-        let shard = self.groups.lock(group.0);
-        let nothing = Group::default();
-        let log = shard.get(&group.0).unwrap_or(&nothing);
-        if let Some(from) = log.meta.damaged
-            && range.end.0 > from
-        {
-            refuse_damaged(group, &log.meta)?;
-        }
-        if range.start.0 <= log.meta.floor {
-            return Err(Error::Purged { group, range, floor: Index(log.meta.floor) });
-        }
-        if range.end.0 - 1 > log.meta.last {
-            return Err(Error::OutOfRange { group, range, last: Index(log.meta.last) });
-        }
-        let mut kept = KeptReader::new(log, range.start.0);
-        let mut bytes = 0;
-        let mut found = Vec::with_capacity((range.end.0 - range.start.0).min(1024) as usize);
-        for (index, segment, loc) in log.locate(range.start.0) {
-            bytes += loc.len() as usize;
-            if index >= range.end.0 || (bytes > max_bytes && !found.is_empty()) {
-                break;
-            }
-            let payload = kept.payload(index, loc.len() as usize);
-            let segment = if payload.is_none() { Some(Arc::clone(segment)) } else { None };
-            found.push(Found {
-                index,
-                term: log.term(index).unwrap_or(0),
-                loc,
-                segment,
-                payload: payload.unwrap_or_default(),
-            });
-        }
-        Ok(found)
+        let find = |log: &mut Group| find_in(log, group, range.clone(), max_bytes);
+        self.groups.with(group.0, find).unwrap_or_else(|| find(&mut Group::default()))
     }
+}
+
+/// Where the entries of `range` lie, and what of them is kept in memory.
+fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<Found>> {
+    if let Some(from) = log.meta.damaged
+        && range.end.0 > from
+    {
+        refuse_damaged(group, log.meta.damaged)?;
+    }
+    if range.start.0 <= log.meta.floor {
+        return Err(Error::Purged { group, range, floor: Index(log.meta.floor) });
+    }
+    if range.end.0 - 1 > log.meta.last {
+        return Err(Error::OutOfRange { group, range, last: Index(log.meta.last) });
+    }
+    let mut kept = KeptReader::new(log, range.start.0);
+    let mut bytes = 0;
+    let mut found = Vec::with_capacity((range.end.0 - range.start.0).min(1024) as usize);
+    for (index, segment, loc) in log.locate(range.start.0) {
+        bytes += loc.len() as usize;
+        if index >= range.end.0 || (bytes > max_bytes && !found.is_empty()) {
+            break;
+        }
+        let payload = kept.payload(index, loc.len() as usize);
+        let segment = if payload.is_none() { Some(Arc::clone(segment)) } else { None };
+        found.push(Found {
+            index,
+            term: log.term(index).unwrap_or(0),
+            loc,
+            segment,
+            payload: payload.unwrap_or_default(),
+        });
+    }
+    Ok(found)
 }
 
 fn read_missing(group: GroupId, found: &mut [Found]) -> Result<()> {

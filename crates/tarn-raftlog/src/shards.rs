@@ -1,23 +1,36 @@
 //! Where is what is known of a group, and who may look at it now?
 //!
-//! Groups are spread over shards, each under a lock of its own, so that readers of one group meet the writers of few
-//! others. A batch locks the shards of all its groups, in ascending order, while it is checked, placed and applied: it
-//! is seen whole or not at all. Shard locks are taken before the lane's, never after.
+//! Each group has a lock of its own: a batch holds those of all its groups, taken in ascending order, while it is
+//! checked, placed and applied, so it is seen whole or not at all, and batches of other groups pass beside it. The table
+//! from ids to groups is spread over shards, whose locks are held only for a look; never while a batch holds groups.
+//! Groups' locks are taken before the lane's, never after.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::index::Group;
 
-/// Locks, not threads: a batch over 32 groups shall still leave most of them free.
-const SHARDS: usize = 128;
+const SHARDS: usize = 64;
 
-pub type Shard = HashMap<u64, Group, BuildHasherDefault<IdHasher>>;
+/// A group under its lock.
+pub struct Cell {
+    group: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    group: Group,
+    /// It left the table: who finds this looks again.
+    gone: bool,
+}
+
+type Shard = HashMap<u64, Arc<Cell>, BuildHasherDefault<IdHasher>>;
 
 pub struct Shards {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<RwLock<Shard>>,
 }
 
 /// Group ids are the host's own numbers: mixing their bits is enough.
@@ -51,53 +64,86 @@ impl Shards {
     pub fn new(groups: impl IntoIterator<Item = (u64, Group)>) -> Shards {
         let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::default()).collect();
         for (id, group) in groups {
-            shards[shard_of(id)].insert(id, group);
+            shards[shard_of(id)].insert(id, Arc::new(Cell { group: Mutex::new(Held { group, gone: false }) }));
         }
-        Shards { shards: shards.into_iter().map(Mutex::new).collect() }
+        Shards { shards: shards.into_iter().map(RwLock::new).collect() }
     }
 
-    /// The shard of one group.
-    pub fn lock(&self, group: u64) -> MutexGuard<'_, Shard> {
-        self.shards[shard_of(group)].lock()
+    fn find(&self, group: u64) -> Option<Arc<Cell>> {
+        self.shards[shard_of(group)].read().get(&group).cloned()
     }
 
-    /// The shards of all these groups.
-    pub fn lock_all(&self, groups: &[u64]) -> Guards<'_> {
-        if let [group] = groups {
-            let shard = shard_of(*group);
-            return Guards { guards: vec![(shard, self.shards[shard].lock())] };
+    /// A look at one group, if it was ever heard of.
+    pub fn with<T>(&self, group: u64, look: impl FnOnce(&mut Group) -> T) -> Option<T> {
+        let cell = self.find(group)?;
+        let mut held = cell.group.lock();
+        (!held.gone).then(|| look(&mut held.group))
+    }
+
+    /// These groups, made if absent; to be locked by [`lock_all`].
+    pub fn cells(&self, groups: &[u64]) -> Vec<Arc<Cell>> {
+        let make = |&group: &u64| {
+            self.find(group).unwrap_or_else(|| {
+                let mut shard = self.shards[shard_of(group)].write();
+                Arc::clone(shard.entry(group).or_insert_with(|| Arc::new(Cell { group: Mutex::default() })))
+            })
+        };
+        groups.iter().map(make).collect()
+    }
+
+    /// All groups, in no order, each under its lock.
+    pub fn for_each(&self, mut look: impl FnMut(u64, &Group)) {
+        for shard in &self.shards {
+            shard.read().iter().for_each(|(&id, cell)| look(id, &cell.group.lock().group));
         }
-        let mut wanted: Vec<usize> = groups.iter().map(|&group| shard_of(group)).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        Guards { guards: wanted.into_iter().map(|shard| (shard, self.shards[shard].lock())).collect() }
     }
 
-    /// All shards, one after another.
-    pub fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        self.shards.iter().map(Mutex::lock)
+    /// Drops the groups that `goes` chooses.
+    pub fn forget(&self, mut goes: impl FnMut(&Group) -> bool) {
+        for shard in &self.shards {
+            shard.write().retain(|_, cell| {
+                let mut held = cell.group.lock();
+                held.gone = goes(&held.group);
+                !held.gone
+            });
+        }
+    }
+
+    /// Memory of the tables, beside what the groups hold.
+    pub fn table_bytes(&self) -> u64 {
+        let entry = size_of::<(u64, Arc<Cell>)>();
+        self.shards
+            .iter()
+            .map(|shard| {
+                let shard = shard.read();
+                shard.capacity() * entry + shard.len() * size_of::<Cell>()
+            })
+            .sum::<usize>() as u64
     }
 }
 
+/// Locks groups that were found in ascending order of their ids. `None`: one of them left the table since.
+pub fn lock_all(cells: &[Arc<Cell>]) -> Option<Guards<'_>> {
+    let guards: Vec<_> = cells.iter().map(|cell| cell.group.lock()).collect();
+    (!guards.iter().any(|held| held.gone)).then_some(Guards { guards })
+}
+
+/// The groups of a batch, locked; each has its place in the batch's ascending list of groups.
 pub struct Guards<'a> {
-    /// Ascending by shard.
-    guards: Vec<(usize, MutexGuard<'a, Shard>)>,
+    guards: Vec<MutexGuard<'a, Held>>,
 }
 
 impl Guards<'_> {
-    fn at(&self, group: u64) -> usize {
-        let shard = shard_of(group);
-        let found = self.guards.binary_search_by_key(&shard, |(shard, _)| *shard);
-        found.expect("a batch locks the shards of all its groups")
+    pub fn get(&self, place: usize) -> &Group {
+        &self.guards[place].group
     }
 
-    pub fn get(&self, group: u64) -> Option<&Group> {
-        self.guards[self.at(group)].1.get(&group)
+    /// In the order of their places.
+    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.guards.iter().map(|held| &held.group)
     }
 
-    /// The group, made if absent.
-    pub fn entry(&mut self, group: u64) -> &mut Group {
-        let at = self.at(group);
-        self.guards[at].1.entry(group).or_default()
+    pub fn get_mut(&mut self, place: usize) -> &mut Group {
+        &mut self.guards[place].group
     }
 }

@@ -17,7 +17,7 @@ use crate::lane::{EncodedBatch, Room};
 use crate::log::Shared;
 use crate::record;
 use crate::segment::Segment;
-use crate::shards::Guards;
+use crate::shards::{self, Guards};
 use crate::{GroupId, Index};
 
 /// Offsets are 31 bits; a segment is at most its 1 GiB, or one batch.
@@ -26,10 +26,10 @@ pub const MAX_BATCH_BYTES: u64 = 1 << 30;
 /// A batch that passed all checks.
 pub struct Plan {
     pub encoded: EncodedBatch,
-    /// Operations that take part, by position; copies of entries that moved meanwhile do not.
-    take_part: Vec<bool>,
-    /// Groups whose record is in the batch, as they will be after it, and the record's size.
-    records: Vec<(u64, Meta, u64)>,
+    /// Operations that do not take part, by position, ascending: copies of entries that moved meanwhile.
+    left_out: Vec<usize>,
+    /// Places of the groups whose record is in the batch, as they will be after it, and the record's size.
+    records: Vec<(usize, Meta, u64)>,
     /// Entries and records, and their payload and record bytes: what will live in the segment.
     items: u64,
     item_bytes: u64,
@@ -47,9 +47,23 @@ impl Plan {
 
 /// A group as the operations planned so far leave it.
 struct Draft {
-    group: u64,
-    meta: Meta,
-    changed: bool,
+    floor: u64,
+    last: u64,
+    is_there: bool,
+    damaged: Option<u64>,
+    /// The rest of it, once it must be written as a record; the above are put in at the end.
+    record: Option<Meta>,
+}
+
+impl Draft {
+    fn new(group: &Group) -> Draft {
+        let Meta { floor, last, destroyed, damaged, .. } = group.meta;
+        Draft { floor, last, is_there: !destroyed, damaged, record: None }
+    }
+
+    fn record(&mut self, group: &Group) -> &mut Meta {
+        self.record.get_or_insert_with(|| group.meta.clone())
+    }
 }
 
 impl Shared {
@@ -59,8 +73,12 @@ impl Shared {
         if batch.ops.is_empty() {
             return Ok(self.lane.lock().next_lsn - 1);
         }
+        let mut cells = self.groups.cells(&batch.groups);
         loop {
-            let mut guards = self.groups.lock_all(&batch.groups);
+            let Some(mut guards) = shards::lock_all(&cells) else {
+                cells = self.groups.cells(&batch.groups);
+                continue;
+            };
             let mut plan = plan(&guards, &batch)?;
             let mut lane = self.lane.lock();
             if let Some(cause) = &lane.poisoned {
@@ -116,8 +134,12 @@ impl Shared {
     ) {
         let mut at = offset;
         let mut kept = Vec::new();
-        for (op, _) in batch.ops.iter().zip(&plan.take_part).filter(|(_, taken)| **taken) {
-            let group = guards.entry(op.group());
+        let mut places = batch.places();
+        for (i, op) in batch.ops.iter().enumerate() {
+            if plan.left_out.binary_search(&i).is_ok() {
+                continue;
+            }
+            let group = guards.get_mut(places.of(op.group()));
             match op {
                 Op::Append(append) => {
                     let n_kept = self.apply_append(group, &batch, append, segment, at, lsn);
@@ -138,8 +160,8 @@ impl Shared {
             }
         }
         self.arrivals.note(kept.into_iter(), lsn);
-        for (id, meta, size_bytes) in plan.records {
-            let group = guards.entry(id);
+        for (place, meta, size_bytes) in plan.records {
+            let group = guards.get_mut(place);
             group.meta = meta;
             if let Some((old, bytes)) = group.record.replace((Arc::clone(segment), size_bytes)) {
                 old.died(1, bytes, lsn);
@@ -195,53 +217,46 @@ fn truncate_after(arrivals: &Arrivals, group: &mut Group, index: u64, lsn: u64) 
 
 /// Checks a batch and encodes it; changes nothing.
 fn plan(guards: &Guards<'_>, batch: &Finished) -> Result<Plan> {
-    let mut drafts = Drafts { guards, drafts: Vec::new(), groups: &batch.groups, at: vec![None; batch.groups.len()] };
-    let mut take_part = Vec::with_capacity(batch.ops.len());
-    for op in &batch.ops {
-        take_part.push(match op {
-            Op::Append(append) => plan_append(append, &mut drafts)?,
-            _ => plan_small(op, &mut drafts)?,
-        });
-    }
-    let taken = || {
-        let ops = batch.ops.iter().zip(&take_part).filter(|(_, taken)| **taken);
-        ops.filter_map(|(op, _)| if let Op::Append(append) = op { Some(append) } else { None })
-    };
-    let (mut n_taken, mut items, mut item_bytes, mut data_bytes) = (0, 0, 0, 0u64);
-    for append in taken() {
-        n_taken += 1;
-        items += append.n();
-        item_bytes += append.raw_bytes;
-        data_bytes = data_bytes.saturating_add(append.data_bytes);
+    let mut drafts: Vec<Draft> = guards.iter().map(Draft::new).collect();
+    let (mut left_out, mut places) = (Vec::new(), batch.places());
+    let (mut items, mut item_bytes, mut data_bytes) = (0, 0, 0u64);
+    for (i, op) in batch.ops.iter().enumerate() {
+        let place = places.of(op.group());
+        let (group, draft) = (guards.get(place), &mut drafts[place]);
+        let taken = match op {
+            Op::Append(append) => plan_append(append, group, draft)?,
+            _ => plan_small(op, group, draft)?,
+        };
+        match op {
+            _ if !taken => left_out.push(i),
+            Op::Append(append) => {
+                items += append.n();
+                item_bytes += append.raw_bytes;
+                data_bytes = data_bytes.saturating_add(append.data_bytes);
+            }
+            _ => {}
+        }
     }
     too_large(item_bytes.max(data_bytes))?;
-    let n_appends = batch.ops.iter().filter(|op| matches!(op, Op::Append(_))).count();
-    let (mut meta, crc) = if n_appends == n_taken {
-        let mut meta = Vec::with_capacity(batch.meta.len().max(BATCH_HEAD) + 64);
-        meta.extend_from_slice(&batch.meta);
-        (meta, batch.crc)
-    } else {
-        let mut meta = vec![0; BATCH_HEAD];
-        taken().for_each(|append| meta.extend_from_slice(&batch.meta[append.meta.clone()]));
-        let crc = crc32c::crc32c(&meta[BATCH_HEAD..]);
-        (meta, crc)
-    };
-    meta.resize(meta.len().max(BATCH_HEAD), 0);
+    let (mut meta, crc) = batch.meta(&left_out);
     let checked = meta.len() - BATCH_HEAD;
     let mut records = Vec::new();
-    for draft in drafts.drafts.into_iter().filter(|draft| draft.changed) {
+    for (place, mut draft) in drafts.into_iter().enumerate() {
+        let Some(record) = draft.record.take() else { continue };
+        let Draft { floor, last, is_there, damaged, .. } = draft;
+        let record = Meta { floor, last, destroyed: !is_there, damaged, ..record };
         let before = meta.len();
-        record::encode_group(&mut meta, draft.group, &draft.meta);
+        record::encode_group(&mut meta, batch.groups[place], &record);
         let size_bytes = (meta.len() - before) as u64;
         items += 1;
         item_bytes += size_bytes;
-        records.push((draft.group, draft.meta, size_bytes));
+        records.push((place, record, size_bytes));
     }
     too_large(meta.len() as u64 + data_bytes)?;
     format::finish_batch_head(&mut meta, data_bytes as u32, crc, checked);
-    let data: Vec<Bytes> = batch.data(taken());
+    let data: Vec<Bytes> = batch.data(&left_out);
     let encoded = EncodedBatch { head_and_meta: meta, data, data_bytes };
-    Ok(Plan { encoded, take_part, records, items, item_bytes })
+    Ok(Plan { encoded, left_out, records, items, item_bytes })
 }
 
 fn too_large(size_bytes: u64) -> Result<()> {
@@ -251,101 +266,77 @@ fn too_large(size_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn plan_append(append: &Append, drafts: &mut Drafts<'_>) -> Result<bool> {
+/// `false`: not to be done.
+fn plan_append(append: &Append, group: &Group, draft: &mut Draft) -> Result<bool> {
     if let Some(segment) = append.copied_from {
-        let group = drafts.guards.get(append.group);
-        return Ok(group.is_some_and(|group| group.holds(&(append.first..append.end()), segment)));
+        return Ok(group.holds(&(append.first..append.end()), segment));
     }
-    let draft = drafts.of(append.group);
-    let (group, first, meta) = (GroupId(append.group), Index(append.first), &mut draft.meta);
-    refuse_damaged(group, meta)?;
-    if append.first <= meta.floor {
-        return Err(Error::BelowFloor { group, index: first, floor: Index(meta.floor) });
+    let (id, first) = (GroupId(append.group), Index(append.first));
+    refuse_damaged(id, draft.damaged)?;
+    if append.first <= draft.floor {
+        return Err(Error::BelowFloor { group: id, index: first, floor: Index(draft.floor) });
     }
-    if append.first > meta.last + 1 || append.end() == u64::MAX {
-        return Err(Error::Gap { group, first, last: Index(meta.last) });
+    if append.first > draft.last + 1 || append.end() == u64::MAX {
+        return Err(Error::Gap { group: id, first, last: Index(draft.last) });
     }
-    // Only a shortened log needs a record: it must clip what older segments still hold.
-    draft.changed |= append.first <= meta.last;
-    meta.last = append.end() - 1;
-    meta.destroyed = false;
+    if append.first <= draft.last {
+        // Only a shortened log needs a record: it must clip what older segments still hold.
+        draft.record(group);
+    }
+    draft.last = append.end() - 1;
+    draft.is_there = true;
     Ok(true)
 }
 
-pub fn refuse_damaged(group: GroupId, meta: &Meta) -> Result<()> {
-    match meta.damaged {
+pub fn refuse_damaged(group: GroupId, damaged: Option<u64>) -> Result<()> {
+    match damaged {
         Some(from) => Err(Error::Damaged { group, from: Index(from) }),
         None => Ok(()),
     }
 }
 
-/// Groups touched by a batch under plan.
-struct Drafts<'a> {
-    guards: &'a Guards<'a>,
-    drafts: Vec<Draft>,
-    /// Ascending, and for each the place of its draft.
-    groups: &'a [u64],
-    at: Vec<Option<usize>>,
-}
-
-impl Drafts<'_> {
-    fn of(&mut self, group: u64) -> &mut Draft {
-        let place = self.groups.binary_search(&group).expect("a batch knows all its groups");
-        let at = *self.at[place].get_or_insert_with(|| {
-            let meta = self.guards.get(group).map_or_else(Meta::default, |g| g.meta.clone());
-            self.drafts.push(Draft { group, meta, changed: false });
-            self.drafts.len() - 1
-        });
-        &mut self.drafts[at]
-    }
-}
-
 /// Operations that only change a group's record. `false`: nothing to do.
-fn plan_small(op: &Op, drafts: &mut Drafts<'_>) -> Result<bool> {
-    let group = op.group();
-    let draft = drafts.of(group);
-    let meta = &mut draft.meta;
+fn plan_small(op: &Op, group: &Group, draft: &mut Draft) -> Result<bool> {
+    let id = GroupId(op.group());
     if !matches!(op, Op::Destroy { .. } | Op::Refresh { .. }) {
-        refuse_damaged(GroupId(group), meta)?;
+        refuse_damaged(id, draft.damaged)?;
     }
     match op {
         Op::TruncateAfter { index, .. } => {
-            if *index < meta.floor {
-                return Err(Error::BelowFloor {
-                    group: GroupId(group),
-                    index: Index(*index),
-                    floor: Index(meta.floor),
-                });
+            if *index < draft.floor {
+                return Err(Error::BelowFloor { group: id, index: Index(*index), floor: Index(draft.floor) });
             }
-            if *index >= meta.last {
+            if *index >= draft.last {
                 return Ok(false);
             }
-            meta.last = *index;
+            draft.last = *index;
         }
         Op::Purge { upto, term, .. } => {
-            if *upto <= meta.floor || *upto == u64::MAX {
+            if *upto <= draft.floor || *upto == u64::MAX {
                 return Ok(false);
             }
-            meta.floor = *upto;
-            meta.floor_term = *term;
-            meta.last = meta.last.max(*upto);
-            meta.destroyed = false;
+            draft.record(group).floor_term = *term;
+            draft.floor = *upto;
+            draft.last = draft.last.max(*upto);
+            draft.is_there = true;
         }
         Op::State { state, .. } => {
-            meta.state = Some(state.clone());
-            meta.destroyed = false;
+            draft.record(group).state = Some(state.clone());
+            draft.is_there = true;
         }
         Op::Put { key, value, .. } => {
-            let pairs = Arc::make_mut(&mut meta.pairs);
+            let pairs = Arc::make_mut(&mut draft.record(group).pairs);
             match value {
                 Some(value) => pairs.insert(key.clone(), value.clone()),
                 None => pairs.remove(key),
             };
-            meta.destroyed = false;
+            draft.is_there = true;
         }
-        Op::Destroy { .. } => *meta = Meta { destroyed: true, ..Meta::default() },
+        Op::Destroy { .. } => {
+            *draft = Draft { floor: 0, last: 0, is_there: false, damaged: None, record: Some(Meta::default()) };
+        }
         Op::Refresh { .. } | Op::Append(_) => {}
     }
-    draft.changed = true;
+    draft.record(group);
     Ok(true)
 }
