@@ -143,7 +143,7 @@ impl Lane {
             seal_bytes: FRAME_HEADER as u64,
             idle: Vec::new(),
             next_lsn: chain.next_lsn,
-            frames: Pipeline::new(WINDOW),
+            frames: Pipeline::new(WINDOW, chain.next_lsn - 1),
             flushed,
             sealing: false,
             pending_bytes: 0,

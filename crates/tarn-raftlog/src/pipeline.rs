@@ -4,6 +4,10 @@
 //! end in any order, but they are *acknowledged* strictly in order, and a frame may begin only when all but `window - 1`
 //! frames before it are acknowledged. So what a crash leaves in doubt are the last `window` frames, never more.
 //!
+//! A frame that would be written beside another waits until it holds its share of the batches that were on their way
+//! lately (the *crowd*): else the first caller to come back would take a frame for itself, and the rest a whole turn of
+//! the device later. A frame that stands alone never waits.
+//!
 //! No thread, no I/O, no lock in here: the lane's lock guards it.
 
 use std::collections::VecDeque;
@@ -32,11 +36,15 @@ pub struct Pipeline<F> {
     /// Slots in front whose frame was taken.
     started: usize,
     window: usize,
+    acknowledged: u64,
+    /// Batches submitted and not acknowledged, as frames ended: the most, of which each frame forgets an eighth.
+    crowd: u64,
 }
 
 impl<F> Pipeline<F> {
-    pub fn new(window: usize) -> Pipeline<F> {
-        Pipeline { slots: VecDeque::new(), started: 0, window }
+    /// Frames in flight at most, and the lsn up to which all is acknowledged.
+    pub fn new(window: usize, acknowledged: u64) -> Pipeline<F> {
+        Pipeline { slots: VecDeque::new(), started: 0, window, acknowledged, crowd: 0 }
     }
 
     /// Queues a frame that so far ends with `last_lsn`.
@@ -50,12 +58,20 @@ impl<F> Pipeline<F> {
         Some((slot.frame.as_mut()?, &mut slot.last_lsn))
     }
 
-    /// The frame that is next to be written, if one more may be.
+    /// The frame that is next to be written, if one more may be and should.
     pub fn next(&self) -> Option<&F> {
         if self.started >= self.window {
             return None;
         }
-        self.slots.get(self.started)?.frame.as_ref()
+        let next = self.slots.get(self.started)?;
+        let share = self.crowd.div_ceil(self.window as u64);
+        let gathered = self.started == 0 || self.queued() > 1 || next.last_lsn >= self.started_lsn() + share;
+        next.frame.as_ref().filter(|_| gathered)
+    }
+
+    /// The last of those being written.
+    fn started_lsn(&self) -> u64 {
+        self.started.checked_sub(1).map_or(self.acknowledged, |last| self.slots[last].last_lsn)
     }
 
     /// Frames taken and not acknowledged.
@@ -80,9 +96,12 @@ impl<F> Pipeline<F> {
         if let Some(slot) = self.slots.iter_mut().take(self.started).find(|slot| slot.last_lsn == last_lsn) {
             slot.written = true;
         }
+        let on_their_way = self.slots.back().map_or(0, |slot| slot.last_lsn - self.acknowledged);
+        self.crowd = on_their_way.max(self.crowd - self.crowd.div_ceil(8));
         let mut done: Option<(u64, Vec<Waiter>)> = None;
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.written) {
             self.started -= 1;
+            self.acknowledged = slot.last_lsn;
             match &mut done {
                 None => done = Some((slot.last_lsn, slot.waiters)),
                 Some((lsn, waiters)) => {
@@ -143,7 +162,7 @@ mod tests {
         /// Whatever starts and ends when: acknowledged in order, each once, and never more than two in doubt.
         #[test]
         fn frames_are_acknowledged_in_order_within_the_window(steps in prop::collection::vec(0u8..5, 1..200)) {
-            let mut pipeline = Pipeline::new(2);
+            let mut pipeline = Pipeline::new(2, 0);
             let (mut next_lsn, mut acknowledged, mut running) = (1u64, 0u64, Vec::<u64>::new());
             let mut waiting: Vec<u64> = Vec::new();
             for step in steps {
@@ -229,7 +248,7 @@ mod tests {
         fn new(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> Threads {
             let thread = |_| Thread { at: At::Submit, lsn: 0, left: batches, parker: Parker::for_tests() };
             Threads {
-                pipeline: Pipeline::new(2),
+                pipeline: Pipeline::new(2, 0),
                 next_lsn: 1,
                 durable: 0,
                 threads: (0..n_threads).map(thread).collect(),
