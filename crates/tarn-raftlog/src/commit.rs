@@ -14,11 +14,11 @@ use parking_lot::MutexGuard;
 
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
+use crate::gate::Woken;
 use crate::lane::{Draft, Lane, Work};
 use crate::log::Shared;
 use crate::options::Durability;
-use crate::parker::{Parker, Woken};
-use crate::pipeline::Waiter;
+use crate::pipeline::Told;
 use crate::recovery;
 
 impl Shared {
@@ -50,13 +50,12 @@ impl Shared {
                 lane = self.lane.lock();
                 continue;
             }
-            let parker = Parker::own();
-            if lane.frames.wait(lsn, Waiter::Thread(Arc::clone(&parker))).is_err() {
+            let Some(gate) = lane.frames.wait(lsn) else {
                 assert!(self.is_durable(lsn), "lsn {lsn} is in no frame, but was given to a batch");
                 return Ok(());
-            }
+            };
             drop(lane);
-            if parker.sleep() == Woken::Done && self.is_durable(lsn) {
+            if gate.sleep() == Woken::Done && self.is_durable(lsn) {
                 return Ok(());
             }
             lane = self.lane.lock();
@@ -68,12 +67,12 @@ impl Shared {
         if !lane.has_work() {
             return;
         }
-        if let Some(thread) = lane.frames.pick_thread() {
-            thread.wake(Woken::Look);
+        if let Some(gate) = lane.frames.pick_gate() {
+            gate.let_one_look();
         } else if lane.frames.wants_call()
             && let Some(committer) = lane.committer.take()
         {
-            committer.wake(Woken::Look);
+            committer.open();
         }
     }
 
@@ -85,7 +84,7 @@ impl Shared {
         let frame = &work.frame;
 
         let mut lane = self.lane.lock();
-        let mut waiters = Vec::new();
+        let mut told = Told::default();
         match written {
             Ok(()) => {
                 lane.counters.frames += 1;
@@ -94,15 +93,15 @@ impl Shared {
                 elapsed.iter().for_each(|&ns| lane.counters.write_ns.add(ns));
                 lane.pending_bytes -= frame.payload_bytes;
                 frame.segment.end.fetch_max(frame.end(), Ordering::Relaxed);
-                if let Some((lsn, done)) = lane.frames.finish(frame.last_lsn()) {
-                    self.durable_lsn.store(lsn, Ordering::Release);
-                    waiters = done;
+                if let Some(done) = lane.frames.finish(frame.last_lsn()) {
+                    self.durable_lsn.store(done.lsn, Ordering::Release);
+                    told = done;
                 }
             }
             Err(error) => {
                 lane.fail(format!("write {}: {error}", frame.segment.path.display()).into());
-                waiters = lane.frames.give_up();
-                waiters.extend(lane.committer.take().map(Waiter::Thread));
+                told = lane.frames.give_up();
+                told.gates.extend(lane.committer.take());
             }
         }
         self.pass_on(&mut lane);
@@ -111,9 +110,9 @@ impl Shared {
             // A host's thread does that beside the commits.
             let committer = lane.committer.take();
             needs_care &= committer.is_none();
-            committer.iter().for_each(|thread| thread.wake(Woken::Look));
+            committer.iter().for_each(|committer| committer.open());
         }
-        self.tell(lane, waiters);
+        self.tell(lane, told);
         self.evict();
         if needs_care {
             self.care();
@@ -121,21 +120,14 @@ impl Shared {
     }
 
     /// Wakes and calls those whose fate is decided.
-    fn tell(&self, lane: MutexGuard<'_, Lane>, waiters: Vec<Waiter>) {
-        let (mut threads, mut calls) = (Vec::with_capacity(waiters.len()), Vec::new());
-        for waiter in waiters {
-            match waiter {
-                Waiter::Thread(parker) => threads.push(parker),
-                Waiter::Call(lsn, call) => calls.push((lsn, call)),
-            }
-        }
-        let any = !calls.is_empty();
+    fn tell(&self, lane: MutexGuard<'_, Lane>, told: Told) {
+        let any = !told.calls.is_empty();
         if any {
             // Under the lane's lock, so that two committers queue their calls in the order of their frames.
-            self.calls.queue(calls, lane.poisoned.clone(), self.durable_lsn.load(Ordering::Acquire));
+            self.calls.queue(told.calls, lane.poisoned.clone(), self.durable_lsn.load(Ordering::Acquire));
         }
         drop(lane);
-        threads.iter().for_each(|thread| thread.wake(Woken::Done));
+        told.gates.iter().for_each(|gate| gate.open());
         if any {
             self.calls.run();
         }

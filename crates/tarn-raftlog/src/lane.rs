@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::format::{self, BATCH_HEAD, BLOCK, FIRST_FRAME, FRAME_HEADER, FrameHeader, FrameKind, SEAL_LINE, Trailer};
+use crate::gate::Gate;
 use crate::metrics::Metrics;
-use crate::parker::Parker;
 use crate::pipeline::Pipeline;
 use crate::segment::Segment;
 
@@ -46,7 +46,7 @@ pub struct Lane {
     pub pending_bytes: u64,
     pub poisoned: Option<Arc<str>>,
     /// A host's thread that commits for those who do not wait.
-    pub committer: Option<Arc<Parker>>,
+    pub committer: Option<Arc<Gate>>,
     pub closed: bool,
     pub counters: Metrics,
 }

@@ -23,7 +23,6 @@ use crate::index::Group;
 use crate::lane::Lane;
 use crate::metrics::{Metrics, SegmentInfo};
 use crate::options::{Blocker, Compression, Durability, GcReport, Options, RecoveryReport, VerifyReport};
-use crate::parker::Woken;
 use crate::recovery;
 use crate::segment::Ident;
 use crate::shards::Shards;
@@ -258,7 +257,7 @@ impl Drop for RaftLog {
     fn drop(&mut self) {
         let mut lane = self.shared.lane.lock();
         lane.closed = true;
-        lane.committer.take().iter().for_each(|thread| thread.wake(Woken::Look));
+        lane.committer.take().iter().for_each(|committer| committer.open());
     }
 }
 

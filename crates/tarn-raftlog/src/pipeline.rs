@@ -13,14 +13,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::parker::Parker;
+use crate::gate::Gate;
 
 /// Called once: with `Ok` when the batch is durable, else with what went wrong.
 pub type Call = Box<dyn FnOnce(Result<(), Arc<str>>) + Send>;
 
-pub enum Waiter {
-    Thread(Arc<Parker>),
-    Call(u64, Call),
+/// Who is to be told, and that up to which lsn all is done.
+#[derive(Default)]
+pub struct Told {
+    pub lsn: u64,
+    pub gates: Vec<Arc<Gate>>,
+    pub calls: Vec<(u64, Call)>,
 }
 
 struct Slot<F> {
@@ -28,7 +31,11 @@ struct Slot<F> {
     frame: Option<F>,
     last_lsn: u64,
     written: bool,
-    waiters: Vec<Waiter>,
+    /// Made for the first who waits in a thread.
+    gate: Option<Arc<Gate>>,
+    /// Threads at the gate for which no token was given.
+    sleepers: usize,
+    calls: Vec<(u64, Call)>,
 }
 
 pub struct Pipeline<F> {
@@ -49,7 +56,8 @@ impl<F> Pipeline<F> {
 
     /// Queues a frame that so far ends with `last_lsn`.
     pub fn push(&mut self, frame: F, last_lsn: u64) {
-        self.slots.push_back(Slot { frame: Some(frame), last_lsn, written: false, waiters: Vec::new() });
+        let frame = Some(frame);
+        self.slots.push_back(Slot { frame, last_lsn, written: false, gate: None, sleepers: 0, calls: Vec::new() });
     }
 
     /// The newest queued frame, to add to, and the lsn it ends with.
@@ -91,64 +99,69 @@ impl<F> Pipeline<F> {
     }
 
     /// The frame that ends with `last_lsn` is written. Acknowledges it and those behind it, or nothing while one before
-    /// it is still being written: the lsn up to which all is done, and who waited for it.
-    pub fn finish(&mut self, last_lsn: u64) -> Option<(u64, Vec<Waiter>)> {
+    /// it is still being written.
+    pub fn finish(&mut self, last_lsn: u64) -> Option<Told> {
         if let Some(slot) = self.slots.iter_mut().take(self.started).find(|slot| slot.last_lsn == last_lsn) {
             slot.written = true;
         }
         let on_their_way = self.slots.back().map_or(0, |slot| slot.last_lsn - self.acknowledged);
         self.crowd = on_their_way.max(self.crowd - self.crowd.div_ceil(8));
-        let mut done: Option<(u64, Vec<Waiter>)> = None;
+        let mut told: Option<Told> = None;
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.written) {
             self.started -= 1;
             self.acknowledged = slot.last_lsn;
-            match &mut done {
-                None => done = Some((slot.last_lsn, slot.waiters)),
-                Some((lsn, waiters)) => {
-                    *lsn = slot.last_lsn;
-                    waiters.extend(slot.waiters);
-                }
-            }
+            told.get_or_insert_default().add(slot);
         }
-        done
+        told
     }
 
-    /// Waits for the frame that holds `lsn`; gives the waiter back if there is none.
-    pub fn wait(&mut self, lsn: u64, waiter: Waiter) -> Result<(), Waiter> {
+    /// The gate of the frame that holds `lsn`, for a thread that will sleep there; `None` if there is no such frame.
+    pub fn wait(&mut self, lsn: u64) -> Option<Arc<Gate>> {
+        let slot = self.slots.iter_mut().find(|slot| lsn <= slot.last_lsn)?;
+        slot.sleepers += 1;
+        Some(Arc::clone(slot.gate.get_or_insert_default()))
+    }
+
+    /// Leaves a call with the frame that holds `lsn`; gives it back if there is none.
+    pub fn leave(&mut self, lsn: u64, call: Call) -> Result<(), Call> {
         match self.slots.iter_mut().find(|slot| lsn <= slot.last_lsn) {
             Some(slot) => {
-                slot.waiters.push(waiter);
+                slot.calls.push((lsn, call));
                 Ok(())
             }
-            None => Err(waiter),
+            None => Err(call),
         }
     }
 
-    /// A thread that waits for a queued frame, no longer registered: it is to be woken, and looks itself.
-    pub fn pick_thread(&mut self) -> Option<Arc<Parker>> {
-        let queued = self.slots.iter_mut().skip(self.started);
-        queued.filter_map(Slot::pick_thread).next()
+    /// A gate of a queued frame, at which one thread is now to be let through: it looks itself.
+    pub fn pick_gate(&mut self) -> Option<Arc<Gate>> {
+        let slot = self.slots.iter_mut().skip(self.started).find(|slot| slot.sleepers > 0)?;
+        slot.sleepers -= 1;
+        slot.gate.clone()
     }
 
     /// Whether somebody who does not wait in a thread wants a queued frame.
     pub fn wants_call(&self) -> bool {
-        let is_call = |waiter: &Waiter| matches!(waiter, Waiter::Call(..));
-        self.slots.iter().skip(self.started).any(|slot| slot.waiters.iter().any(is_call))
+        self.slots.iter().skip(self.started).any(|slot| !slot.calls.is_empty())
     }
 
     /// Everybody who waits: nothing more will be acknowledged.
-    pub fn give_up(&mut self) -> Vec<Waiter> {
-        self.slots.iter_mut().flat_map(|slot| std::mem::take(&mut slot.waiters)).collect()
+    pub fn give_up(&mut self) -> Told {
+        let mut told = Told::default();
+        for slot in &mut self.slots {
+            told.gates.extend(slot.gate.take());
+            told.calls.append(&mut slot.calls);
+        }
+        told.lsn = self.acknowledged;
+        told
     }
 }
 
-impl<F> Slot<F> {
-    fn pick_thread(&mut self) -> Option<Arc<Parker>> {
-        let at = self.waiters.iter().position(|waiter| matches!(waiter, Waiter::Thread(_)))?;
-        match self.waiters.swap_remove(at) {
-            Waiter::Thread(parker) => Some(parker),
-            Waiter::Call(..) => None,
-        }
+impl Told {
+    fn add<F>(&mut self, slot: Slot<F>) {
+        self.lsn = slot.last_lsn;
+        self.gates.extend(slot.gate);
+        self.calls.extend(slot.calls);
     }
 }
 
@@ -157,6 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::gate::Woken;
 
     proptest! {
         /// Whatever starts and ends when: acknowledged in order, each once, and never more than two in doubt.
@@ -188,7 +202,7 @@ mod tests {
                     3 => {
                         if next_lsn > 1 {
                             let lsn = next_lsn - 1;
-                            if pipeline.wait(lsn, Waiter::Call(lsn, Box::new(|_| ()))).is_ok() {
+                            if pipeline.leave(lsn, Box::new(|_| ())).is_ok() {
                                 waiting.push(lsn);
                             } else {
                                 prop_assert!(acknowledged >= lsn);
@@ -198,11 +212,10 @@ mod tests {
                     _ => {
                         if running.is_empty() { continue; }
                         let last = running.remove(running.len() / 2);
-                        if let Some((lsn, woken)) = pipeline.finish(last) {
-                            prop_assert!(lsn > acknowledged);
-                            acknowledged = lsn;
-                            for waiter in woken {
-                                let Waiter::Call(lsn, _) = waiter else { continue };
+                        if let Some(told) = pipeline.finish(last) {
+                            prop_assert!(told.lsn > acknowledged);
+                            acknowledged = told.lsn;
+                            for (lsn, _) in told.calls {
                                 prop_assert!(lsn <= acknowledged);
                                 let at = waiting.iter().position(|&w| w == lsn);
                                 waiting.remove(at.expect("woken once"));
@@ -213,7 +226,7 @@ mod tests {
                 }
                 prop_assert!(pipeline.in_flight() <= 2);
             }
-            prop_assert_eq!(pipeline.give_up().len(), waiting.len());
+            prop_assert_eq!(pipeline.give_up().calls.len(), waiting.len());
         }
     }
 
@@ -232,7 +245,7 @@ mod tests {
         at: At,
         lsn: u64,
         left: u64,
-        parker: Arc<Parker>,
+        gate: Arc<Gate>,
     }
 
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -246,7 +259,7 @@ mod tests {
 
     impl Threads {
         fn new(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> Threads {
-            let thread = |_| Thread { at: At::Submit, lsn: 0, left: batches, parker: Parker::for_tests() };
+            let thread = |_| Thread { at: At::Submit, lsn: 0, left: batches, gate: Arc::default() };
             Threads {
                 pipeline: Pipeline::new(2, 0),
                 next_lsn: 1,
@@ -258,7 +271,7 @@ mod tests {
 
         fn may_run(&self, i: usize) -> bool {
             match self.threads[i].at {
-                At::Asleep => self.threads[i].parker.woken().is_some(),
+                At::Asleep => self.threads[i].gate.passes(),
                 at => at != At::Done,
             }
         }
@@ -269,9 +282,9 @@ mod tests {
 
         fn pass_on(&mut self) {
             if self.has_work()
-                && let Some(parker) = self.pipeline.pick_thread()
+                && let Some(gate) = self.pipeline.pick_gate()
             {
-                parker.wake(crate::parker::Woken::Look);
+                gate.let_one_look();
             }
         }
 
@@ -304,21 +317,15 @@ mod tests {
                         self.threads[i].at = At::Write(last);
                         return;
                     }
-                    self.threads[i].parker = Parker::for_tests();
-                    let waiter = Waiter::Thread(Arc::clone(&self.threads[i].parker));
-                    assert!(self.pipeline.wait(lsn, waiter).is_ok());
+                    self.threads[i].gate = self.pipeline.wait(lsn).expect("it is not durable");
                     self.threads[i].at = At::Asleep;
                 }
                 At::Write(last) => {
-                    if let Some((lsn, waiters)) = self.pipeline.finish(last) {
-                        assert!(lsn > self.durable);
-                        self.durable = lsn;
+                    if let Some(told) = self.pipeline.finish(last) {
+                        assert!(told.lsn > self.durable);
+                        self.durable = told.lsn;
                         self.pass_on();
-                        for waiter in waiters {
-                            if let Waiter::Thread(parker) = waiter {
-                                parker.wake(crate::parker::Woken::Done);
-                            }
-                        }
+                        told.gates.iter().for_each(|gate| gate.open());
                     } else {
                         self.pass_on();
                     }
@@ -327,8 +334,8 @@ mod tests {
                         false => self.threads[i].at = At::Look,
                     }
                 }
-                At::Asleep => match self.threads[i].parker.woken() {
-                    Some(crate::parker::Woken::Done) if self.durable >= lsn => self.returned(i),
+                At::Asleep => match self.threads[i].gate.pass() {
+                    Some(Woken::Done) if self.durable >= lsn => self.returned(i),
                     _ => self.threads[i].at = At::Look,
                 },
                 At::Done => {}

@@ -15,9 +15,9 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::log::Shared;
-use crate::parker::Parker;
-use crate::pipeline::{Call, Waiter};
+use crate::pipeline::Call;
 
 /// The promise of a submitted batch. Dropping it is allowed: the batch becomes durable with any later one.
 ///
@@ -167,13 +167,12 @@ impl Shared {
         let call = if lane.poisoned.is_some() && !self.is_durable(lsn) {
             call
         } else {
-            match lane.frames.wait(lsn, Waiter::Call(lsn, call)) {
+            match lane.frames.leave(lsn, call) {
                 Ok(()) => {
                     self.pass_on(&mut lane);
                     return;
                 }
-                Err(Waiter::Call(_, call)) => call,
-                Err(Waiter::Thread(_)) => return,
+                Err(call) => call,
             }
         };
         let durable = self.durable_lsn.load(std::sync::atomic::Ordering::Acquire);
@@ -223,10 +222,10 @@ impl Committer {
                     continue;
                 }
             }
-            let parker = Parker::own();
-            lane.committer = Some(Arc::clone(&parker));
+            let gate = Arc::new(Gate::default());
+            lane.committer = Some(Arc::clone(&gate));
             drop(lane);
-            parker.sleep();
+            gate.sleep();
         }
     }
 }
