@@ -90,9 +90,9 @@ pub fn batched(entry_bytes: u64) -> String {
     name(true, BATCH_GROUPS, 16, entry_bytes, BATCH)
 }
 
-/// Whether the prefilled form of raft-engine takes part: only where a headline is.
+/// Whether an engine takes part: the variants only where a headline is.
 pub fn takes_part(engine: EngineName, cell: &str) -> bool {
-    engine != EngineName::RaftEnginePrefilled
+    !matches!(engine, EngineName::TarnLz4 | EngineName::RaftEnginePrefilled | EngineName::RaftEnginePlain)
         || SIZES.iter().any(|&size| cell == shared(size) || cell == batched(size) || cell == single(size))
 }
 

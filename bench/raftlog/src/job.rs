@@ -15,10 +15,14 @@ use serde::{Deserialize, Serialize};
 pub enum EngineName {
     /// tarn-raftlog
     Tarn,
+    /// tarn-raftlog with LZ4 for appends of 4 KiB and more
+    TarnLz4,
     /// raft-engine 0.4.2 as TiKV configures it
     RaftEngine,
     /// raft-engine 0.4.2, with log files written ahead (`prefill-for-recycle`)
     RaftEnginePrefilled,
+    /// raft-engine 0.4.2, not compressing
+    RaftEnginePlain,
     /// RocksDB as TiKV's raftdb
     Rocksdb,
     /// Badger v4, a Go program of its own
@@ -30,8 +34,10 @@ impl EngineName {
     pub fn name(self) -> &'static str {
         match self {
             EngineName::Tarn => "tarn",
+            EngineName::TarnLz4 => "tarn-lz4",
             EngineName::RaftEngine => "raft-engine",
             EngineName::RaftEnginePrefilled => "raft-engine-prefilled",
+            EngineName::RaftEnginePlain => "raft-engine-plain",
             EngineName::Rocksdb => "rocksdb",
             EngineName::Badger => "badger",
         }

@@ -39,25 +39,14 @@ impl Shared {
     pub fn make_room(&self, wanted: u64) -> Result<()> {
         let mut making = self.making.lock();
         self.renew_idle()?;
-        let is_there = |lane: &Lane| lane.free.first_key_value().is_some_and(|(_, s)| s.size_bytes() >= wanted);
+        let is_there = |lane: &Lane| lane.free.values().any(|s| s.size_bytes() >= wanted);
         if is_there(&self.lane.lock()) {
             return Ok(());
         }
-        if wanted <= self.options.segment_bytes() {
-            if self.renew_dead()? {
-                return Ok(());
-            }
-            return self.make(&mut making, None);
+        if wanted > self.options.segment_bytes() {
+            return self.make(&mut making, Some(wanted));
         }
-        // Numbers are used in ascending order: what is free now goes behind the long one.
-        let free = self.lane.lock().take_free();
-        let made = self.make(&mut making, Some(wanted));
-        let mut lane = self.lane.lock();
-        match made {
-            Ok(()) => lane.idle.extend(free),
-            Err(_) => lane.free.extend(free.into_iter().map(|segment| (segment.seq, segment))),
-        }
-        made
+        if self.renew_dead()? { Ok(()) } else { self.make(&mut making, None) }
     }
 
     /// Makes a new file: the one under preparation, or one of another length.

@@ -180,19 +180,23 @@ impl Lane {
         }
         let seal_bytes = FRAME_HEADER as u64 + line_bytes;
         let needed = needs(FIRST_FRAME + FRAME_HEADER as u64 + size_bytes, seal_bytes);
-        match self.free.first_entry() {
-            Some(first) if first.get().size_bytes() >= needed => {
-                let next = first.remove();
-                if start == FIRST_FRAME && self.segments.remove(&self.active.seq).is_some() {
-                    self.idle.push(Arc::clone(&self.active));
-                }
-                self.active = next;
-                self.segments.insert(self.active.seq, Arc::clone(&self.active));
-                self.seal_bytes = seal_bytes;
-                Ok(self.open_frame(FIRST_FRAME))
-            }
-            _ => Err(needed.max(segment_bytes)),
+        let Some(next) = self.take_free(needed) else { return Err(needed.max(segment_bytes)) };
+        if start == FIRST_FRAME && self.segments.remove(&self.active.seq).is_some() {
+            self.idle.push(Arc::clone(&self.active));
         }
+        self.active = next;
+        self.segments.insert(self.active.seq, Arc::clone(&self.active));
+        self.seal_bytes = seal_bytes;
+        Ok(self.open_frame(FIRST_FRAME))
+    }
+
+    /// The first empty segment of at least so many bytes. Numbers are used in ascending order: shorter ones before it
+    /// must be renewed before they can be used.
+    fn take_free(&mut self, bytes: u64) -> Option<Arc<Segment>> {
+        let seq = self.free.values().find(|segment| segment.size_bytes() >= bytes)?.seq;
+        let behind = self.free.split_off(&seq);
+        self.idle.extend(std::mem::replace(&mut self.free, behind).into_values());
+        self.free.remove(&seq)
     }
 
     /// Where a frame behind all others would start, in `active`.
@@ -281,11 +285,6 @@ impl Lane {
     /// How much of `active` is given away.
     pub fn used_bytes(&mut self) -> u64 {
         self.next_offset()
-    }
-
-    /// Takes all free segments, so that one of a higher number can be used before them: the caller renews them.
-    pub fn take_free(&mut self) -> Vec<Arc<Segment>> {
-        std::mem::take(&mut self.free).into_values().collect()
     }
 }
 

@@ -77,3 +77,19 @@ fn a_log_overwritten_ten_times_holds_what_lives() {
     }
     assert_eq!(load.log.metrics().rewritten_bytes, 0, "nothing has to be moved");
 }
+
+/// The first segment of a log is short; batches that do not fit it must not keep it in the way of those that do.
+#[test]
+fn batches_longer_than_the_first_segment_make_few_files() {
+    let options = Options { segment_bytes: 8 << 20, compression: Compression::None, ..Options::new("/log") };
+    let (log, _) = RaftLog::open_on(Arc::new(MemoryDisk::new(1)), options).unwrap();
+    let (group, payload) = (GroupId(1), vec![7; 5 << 20]);
+    for index in 1..=20 {
+        let mut batch = log.batch();
+        batch.append(group, Term(1), Index(index), [&payload[..]]);
+        batch.purge(group, Index(index - 1), Term(1));
+        log.commit(batch).unwrap();
+        let m = log.metrics();
+        assert!(m.disk_bytes <= m.live_bytes * 3 / 2 + 4 * (8 << 20), "{index}: {m:?}");
+    }
+}

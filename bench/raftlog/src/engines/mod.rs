@@ -16,6 +16,9 @@ use std::ops::Range;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 
+use raft_engine::Variant;
+use tarn_raftlog::Compression;
+
 use crate::job::{EngineName, Job};
 
 /// Every entry has this term.
@@ -63,9 +66,11 @@ pub struct Opened {
 pub fn open(job: &Job) -> Result<Opened> {
     std::fs::create_dir_all(&job.dir)?;
     match job.engine {
-        EngineName::Tarn => tarn::open(job),
-        EngineName::RaftEngine => raft_engine::open(job, false),
-        EngineName::RaftEnginePrefilled => raft_engine::open(job, true),
+        EngineName::Tarn => tarn::open(job, Compression::None),
+        EngineName::TarnLz4 => tarn::open(job, Compression::Lz4),
+        EngineName::RaftEngine => raft_engine::open(job, Variant::AsTikv),
+        EngineName::RaftEnginePrefilled => raft_engine::open(job, Variant::Prefilled),
+        EngineName::RaftEnginePlain => raft_engine::open(job, Variant::Plain),
         #[cfg(feature = "rocksdb")]
         EngineName::Rocksdb => rocksdb::open(job),
         #[cfg(not(feature = "rocksdb"))]

@@ -41,14 +41,24 @@ thread_local! {
     static BATCH: RefCell<LogBatch> = RefCell::new(LogBatch::with_capacity(64));
 }
 
-pub fn open(job: &Job, prefilled: bool) -> Result<Opened> {
+/// How it is configured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Variant {
+    AsTikv,
+    /// Log files are written ahead.
+    Prefilled,
+    /// Batches are not compressed.
+    Plain,
+}
+
+pub fn open(job: &Job, variant: Variant) -> Result<Opened> {
     let config = Config {
         dir: job.dir.to_string_lossy().into_owned(),
-        batch_compression_threshold: ReadableSize(COMPRESS_FROM_BYTES),
+        batch_compression_threshold: ReadableSize(if variant == Variant::Plain { 0 } else { COMPRESS_FROM_BYTES }),
         target_file_size: ReadableSize(FILE_BYTES),
         purge_threshold: ReadableSize(PURGE_THRESHOLD_BYTES),
         enable_log_recycle: true,
-        prefill_for_recycle: prefilled,
+        prefill_for_recycle: variant == Variant::Prefilled,
         ..Config::default()
     };
     Ok(Opened {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use tarn_raftlog::{Durability, GroupId, Index, Options, RaftLog, Term};
+use tarn_raftlog::{Compression, Durability, GroupId, Index, Options, RaftLog, Term};
 
 use super::{Append, Engine, Opened, TERM};
 use crate::job::Job;
@@ -19,9 +19,9 @@ struct Tarn {
     sync: bool,
 }
 
-pub fn open(job: &Job) -> Result<Opened> {
+pub fn open(job: &Job, compression: Compression) -> Result<Opened> {
     let sync = if job.sync { Durability::Durable } else { Durability::Os };
-    let (log, report) = RaftLog::open(Options { sync, ..Options::new(&job.dir) })?;
+    let (log, report) = RaftLog::open(Options { sync, compression, ..Options::new(&job.dir) })?;
     let reported = report.torn_tail.map(|(path, offset)| format!("{} cut at {offset}", path.display()));
     Ok(Opened { engine: Box::new(Tarn { log, sync: job.sync }), reported })
 }
