@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::cache::{Data, Opened};
 use crate::format::BATCH_HEAD;
 use crate::record::{self, NewEntries, entry_crc};
 use crate::{GroupId, Index, Term};
@@ -78,9 +79,9 @@ pub(crate) struct Append {
     /// Its record in the batch's meta.
     pub meta: Range<usize>,
     runs: Runs,
-    /// The payloads back to back, in pieces cut between entries: (entries, bytes).
-    piece: (u64, Piece),
-    more: Vec<(u64, Piece)>,
+    /// The payloads back to back, in pieces cut between entries.
+    piece: Piece,
+    more: Vec<Piece>,
     packed: Option<Bytes>,
     /// What the payloads take on disk.
     pub data_bytes: u64,
@@ -123,7 +124,7 @@ impl Append {
         self.packed.is_some()
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &(u64, Piece)> {
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
         std::iter::once(&self.piece).chain(&self.more)
     }
 }
@@ -262,14 +263,6 @@ impl Finished {
         &self.table[append.table.clone()]
     }
 
-    /// An append's payloads for readers: (entries, bytes), in order.
-    pub fn kept(&self, append: &Append) -> impl Iterator<Item = (u64, Bytes)> {
-        append.pieces().map(|(n, piece)| match piece {
-            Piece::Copied(range) => (*n, self.arena.slice(range.clone())),
-            Piece::Shared(bytes) => (*n, bytes.clone()),
-        })
-    }
-
     /// Where the groups of operations, asked for in order, stand in `groups`.
     pub fn places(&self) -> Places<'_> {
         Places { groups: &self.groups, at: 0 }
@@ -297,28 +290,34 @@ impl Finished {
     }
 
     /// What the appends that take part put on disk, in order; neighbours in memory are one piece.
-    pub fn data(&self, left_out: &[usize]) -> Vec<Bytes> {
-        let mut data = Vec::new();
+    pub fn data(&self, left_out: &[usize]) -> Data {
+        let mut data = Data::default();
         let mut open = 0..0;
-        let close = |data: &mut Vec<Bytes>, open: &mut Range<usize>, next: Range<usize>| {
+        let close = |data: &mut Data, open: &mut Range<usize>, next: Range<usize>| {
             if open.start < open.end {
-                data.push(self.arena.slice(open.clone()));
+                data.push(self.arena.slice(open.clone()), None);
             }
             *open = next;
         };
         for append in self.appends(left_out) {
             if let Some(block) = &append.packed {
                 close(&mut data, &mut open, 0..0);
-                data.push(block.clone());
+                let payloads = append.pieces().map(|piece| match piece {
+                    Piece::Copied(range) => self.arena.slice(range.clone()),
+                    Piece::Shared(bytes) => bytes.clone(),
+                });
+                let payloads = payloads.collect();
+                let lens = self.rows(append).iter().map(|&(len, _)| len).collect();
+                data.push(block.clone(), Some(Opened { first: append.first, lens, payloads }));
                 continue;
             }
-            for (_, piece) in append.pieces() {
+            for piece in append.pieces() {
                 match piece {
                     Piece::Copied(range) if range.start == open.end && open.start < open.end => open.end = range.end,
                     Piece::Copied(range) => close(&mut data, &mut open, range.clone()),
                     Piece::Shared(bytes) => {
                         close(&mut data, &mut open, 0..0);
-                        data.push(bytes.clone());
+                        data.push(bytes.clone(), None);
                     }
                 }
             }
@@ -350,10 +349,9 @@ struct Building {
     group: u64,
     first: u64,
     table: usize,
-    /// Start of the copied payloads that are not yet a piece, and their number.
+    /// Start of the copied payloads that are not yet a piece.
     open: usize,
-    n_open: u64,
-    pieces: Vec<(u64, Piece)>,
+    pieces: Vec<Piece>,
     runs: Runs,
     raw_bytes: u64,
 }
@@ -368,7 +366,6 @@ impl Building {
             first: first.0,
             table: batch.table.len(),
             open: batch.arena.len(),
-            n_open: 0,
             pieces: Vec::new(),
             runs: Runs::One([(0, 0)]),
             raw_bytes: 0,
@@ -377,14 +374,13 @@ impl Building {
 
     fn copy(&mut self, batch: &mut Batch, term: Term, entry: &[u8]) {
         self.note(batch, term, entry);
-        self.n_open += 1;
         batch.arena.extend_from_slice(entry);
     }
 
     fn share(&mut self, batch: &mut Batch, term: Term, entry: Bytes) {
         self.note(batch, term, &entry);
         self.close(batch);
-        self.pieces.push((1, Piece::Shared(entry)));
+        self.pieces.push(Piece::Shared(entry));
     }
 
     fn note(&mut self, batch: &mut Batch, term: Term, entry: &[u8]) {
@@ -403,15 +399,15 @@ impl Building {
     }
 
     fn close(&mut self, batch: &Batch) {
-        if self.n_open > 0 {
-            self.pieces.push((self.n_open, Piece::Copied(self.open..batch.arena.len())));
+        if self.open < batch.arena.len() {
+            self.pieces.push(Piece::Copied(self.open..batch.arena.len()));
         }
-        (self.open, self.n_open) = (batch.arena.len(), 0);
+        self.open = batch.arena.len();
     }
 
     fn finish(mut self, batch: &mut Batch, copied_from: Option<u64>) {
         // The usual append is one piece; it needs no list.
-        let mut last = (self.n_open, Piece::Copied(self.open..batch.arena.len()));
+        let mut last = Piece::Copied(self.open..batch.arena.len());
         if !self.pieces.is_empty() {
             self.close(batch);
             last = self.pieces.remove(0);
@@ -450,25 +446,23 @@ impl Building {
         batch.ops.push(Op::Append(append));
     }
 
-    fn pack(&self, batch: &Batch, first: &(u64, Piece)) -> Option<Bytes> {
+    fn pack(&self, batch: &Batch, first: &Piece) -> Option<Bytes> {
         if self.raw_bytes < record::PACK_BYTES as u64 {
             return None;
         }
-        let bytes = |piece: &'_ Piece| -> Bytes {
+        fn bytes<'a>(batch: &'a Batch, piece: &'a Piece) -> &'a [u8] {
             match piece {
-                Piece::Copied(range) => Bytes::copy_from_slice(&batch.arena[range.clone()]),
-                Piece::Shared(bytes) => bytes.clone(),
+                Piece::Copied(range) => &batch.arena[range.clone()],
+                Piece::Shared(bytes) => bytes,
             }
-        };
+        }
         let rows = &batch.table[self.table..];
-        let block = match (&first.1, self.pieces.is_empty()) {
-            (Piece::Copied(range), true) => record::pack(self.first, rows, &batch.arena[range.clone()]),
-            (Piece::Shared(bytes), true) => record::pack(self.first, rows, bytes),
-            _ => {
-                let all: Vec<u8> =
-                    std::iter::once(first).chain(&self.pieces).flat_map(|(_, piece)| bytes(piece)).collect();
-                record::pack(self.first, rows, &all)
-            }
+        let block = if self.pieces.is_empty() {
+            record::pack(self.first, rows, bytes(batch, first))
+        } else {
+            let pieces = std::iter::once(first).chain(&self.pieces);
+            let all: Vec<u8> = pieces.flat_map(|piece| bytes(batch, piece)).copied().collect();
+            record::pack(self.first, rows, &all)
         };
         block.map(Bytes::from)
     }

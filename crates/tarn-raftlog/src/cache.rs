@@ -1,172 +1,160 @@
 //! Which payloads need no disk?
 //!
-//! The newest payloads of each group, as the caller handed them in, lie beside its index ([`crate::index::Group::kept`]):
-//! a tail of the group's entries. What is not yet durable is always there (it may be nowhere else). What is durable
-//! leaves oldest first, over all groups, when the budget is exceeded: [`Arrivals`] remembers the order.
+//! The newest batches, as they lie in the log: a payload is found by its place in a segment, so nothing here knows of
+//! groups, and purging or overwriting costs nothing. What is not yet durable is always here (it may be nowhere else):
+//! a batch is put in before its groups' locks are let go. What is durable leaves oldest first, when the budget is
+//! exceeded.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::index::Group;
+use crate::index::Loc;
 
-/// Payloads of neighbouring entries of one batch, back to back.
-#[derive(Debug)]
-pub struct Kept {
-    pub first: u64,
-    pub n: u64,
-    pub lsn: u64,
-    data: Bytes,
-}
-
-/// What a kept piece costs beside its bytes.
-const PIECE_BYTES: u64 = 64;
-const FEW: usize = 16;
-
-fn cost(data: &Bytes) -> u64 {
-    data.len() as u64 + PIECE_BYTES
-}
-
-/// Order of arrival of what is kept, and how much it is.
+/// What the appends of a batch put on disk, in order.
 #[derive(Debug, Default)]
-pub struct Arrivals {
-    order: Mutex<VecDeque<(u64, u64)>>,
+pub struct Data {
+    parts: Vec<Part>,
+    bytes: u64,
+    opened_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Where it starts in the data.
+    at: u64,
+    disk: Bytes,
+    open: Option<Opened>,
+}
+
+/// What a packed block holds: entries `first ..` of these lengths, back to back, in pieces cut between entries.
+#[derive(Debug)]
+pub struct Opened {
+    pub first: u64,
+    pub lens: Box<[u32]>,
+    pub payloads: Vec<Bytes>,
+}
+
+impl Opened {
+    fn payload(&self, index: u64) -> Option<Bytes> {
+        let at = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        let len = *self.lens.get(at)? as usize;
+        let mut start = self.lens[..at].iter().map(|&len| len as usize).sum::<usize>();
+        for piece in &self.payloads {
+            if start + len <= piece.len() {
+                return Some(piece.slice(start..start + len));
+            }
+            start = start.checked_sub(piece.len())?;
+        }
+        None
+    }
+}
+
+impl Data {
+    /// Adds a part behind the others.
+    pub fn push(&mut self, disk: Bytes, open: Option<Opened>) {
+        let at = self.bytes;
+        self.bytes += disk.len() as u64;
+        self.opened_bytes += open.as_ref().map_or(0, |open| open.payloads.iter().map(|piece| piece.len() as u64).sum());
+        self.parts.push(Part { at, disk, open });
+    }
+
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.parts.iter().map(|part| &part.disk)
+    }
+
+    /// The payload of entry `index`, which lies at `at`.
+    fn payload(&self, at: u64, index: u64, loc: &Loc) -> Option<Bytes> {
+        let part = &self.parts[self.parts.partition_point(|part| part.at <= at).checked_sub(1)?];
+        if loc.is_packed() {
+            return part.open.as_ref().and_then(|open| open.payload(index));
+        }
+        let start = (at - part.at) as usize;
+        let end = start + loc.len() as usize;
+        (end <= part.disk.len()).then(|| part.disk.slice(start..end))
+    }
+}
+
+/// A batch in the log: its segment, where its data starts there, its lsn.
+struct Recent {
+    segment: u64,
+    offset: u64,
+    lsn: u64,
+    data: Arc<Data>,
+}
+
+impl Recent {
+    fn cost(&self) -> u64 {
+        self.data.bytes + self.data.opened_bytes + BATCH_BYTES
+    }
+}
+
+/// What a batch costs beside its bytes.
+const BATCH_BYTES: u64 = 128;
+
+/// The newest batches, in the order of the log.
+#[derive(Default)]
+pub struct Cache {
+    recent: RwLock<VecDeque<Recent>>,
     bytes: AtomicU64,
 }
 
-impl Arrivals {
+impl Cache {
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Keeps the payloads of `n` entries from `first` on, the newest of `group`; [`Arrivals::note`] must follow, before
-    /// the group's lock is let go.
-    pub fn keep(&self, group: &mut Group, first: u64, n: u64, data: Bytes, lsn: u64) {
-        self.bytes.fetch_add(cost(&data), Ordering::Relaxed);
-        group.kept.push_back(Kept { first, n, lsn, data });
-    }
-
-    /// So many pieces of these groups were kept.
-    pub fn note(&self, groups: impl Iterator<Item = u64>, lsn: u64) {
-        self.order.lock().extend(groups.map(|id| (id, lsn)));
-    }
-
-    /// Forgets the kept payloads up to `upto`, whose places are still known.
-    pub fn purge(&self, group: &mut Group, upto: u64) {
-        while let Some(front) = group.kept.front_mut() {
-            if front.first > upto {
-                return;
-            }
-            let drop = (upto + 1 - front.first).min(front.n);
-            let (first, n) = (front.first, front.n);
-            if drop == n {
-                self.forget(group.kept.pop_front());
-                continue;
-            }
-            let bytes = group.bytes_in(first..first + drop);
-            if let Some(front) = group.kept.front_mut() {
-                (front.first, front.n) = (first + drop, n - drop);
-                drop_front(&mut front.data, bytes);
-                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            }
+    /// Puts in a batch, which others with higher numbers may have overtaken on their way here.
+    pub fn put(&self, segment: u64, offset: u64, lsn: u64, data: Arc<Data>) {
+        if data.parts.is_empty() {
             return;
         }
+        let new = Recent { segment, offset, lsn, data };
+        self.bytes.fetch_add(new.cost(), Ordering::Relaxed);
+        let mut recent = self.recent.write();
+        let behind = recent.iter().rev().take_while(|other| other.lsn > lsn).count();
+        let at = recent.len() - behind;
+        recent.insert(at, new);
     }
 
-    /// Forgets the kept payloads after `index`, whose places are still known.
-    pub fn truncate_after(&self, group: &mut Group, index: u64) {
-        while let Some(back) = group.kept.back() {
-            let (first, n) = (back.first, back.n);
-            if first + n <= index + 1 {
-                return;
-            }
-            if first > index {
-                self.forget(group.kept.pop_back());
-                continue;
-            }
-            let keep = index + 1 - first;
-            let bytes = group.bytes_in(first..first + keep);
-            if let Some(back) = group.kept.back_mut() {
-                self.bytes.fetch_sub(back.data.len() as u64 - bytes, Ordering::Relaxed);
-                back.n = keep;
-                back.data.truncate(bytes as usize);
-            }
-            return;
-        }
-    }
-
-    pub fn clear(&self, group: &mut Group) {
-        while let Some(kept) = group.kept.pop_back() {
-            self.forget(Some(kept));
-        }
-    }
-
-    fn forget(&self, kept: Option<Kept>) {
-        let bytes = kept.map_or(0, |kept| cost(&kept.data));
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Groups and batches of the oldest arrivals, if more than `budget_bytes` are kept, as far as they are durable; a few
-    /// at a time. The caller drops them with [`Arrivals::evict`].
-    pub fn next_to_go(&self, budget_bytes: u64, durable_lsn: u64, few: &mut Vec<(u64, u64)>) {
-        few.clear();
+    /// Drops the oldest that are durable, while there is more than the budget.
+    pub fn shrink(&self, budget_bytes: u64, durable_lsn: u64) {
         if self.bytes() <= budget_bytes {
             return;
         }
-        let mut order = self.order.lock();
-        while few.len() < FEW
-            && let Some(oldest) = order.pop_front_if(|&mut (_, lsn)| lsn <= durable_lsn)
+        let mut gone = Vec::new();
+        let mut recent = self.recent.write();
+        while self.bytes() > budget_bytes
+            && let Some(oldest) = recent.pop_front_if(|oldest| oldest.lsn <= durable_lsn)
         {
-            few.push(oldest);
+            self.bytes.fetch_sub(oldest.cost(), Ordering::Relaxed);
+            gone.push(oldest);
         }
+        // Payloads are given back to the allocator without the lock.
+        drop(recent);
+        drop(gone);
     }
 
-    pub fn evict(&self, group: &mut Group, lsn: u64) {
-        if group.kept.front().is_some_and(|kept| kept.lsn <= lsn) {
-            self.forget(group.kept.pop_front());
-        }
+    pub fn read(&self) -> CacheReader<'_> {
+        CacheReader { recent: self.recent.read() }
     }
 }
 
-fn drop_front(data: &mut Bytes, n: u64) {
-    let _dropped = data.split_to(n as usize);
+/// A look at what is cached.
+pub struct CacheReader<'a> {
+    recent: RwLockReadGuard<'a, VecDeque<Recent>>,
 }
 
-/// Walks kept payloads in index order; one summing of lengths for a whole range.
-pub struct KeptReader<'a> {
-    group: &'a Group,
-    piece: usize,
-    /// Where the next entry of the piece starts.
-    at: usize,
-}
-
-impl<'a> KeptReader<'a> {
-    /// Ready for entries from `lo` on, which must be live.
-    pub fn new(group: &'a Group, lo: u64) -> KeptReader<'a> {
-        let piece = group.kept.partition_point(|kept| kept.first + kept.n <= lo);
-        let mut reader = KeptReader { group, piece, at: 0 };
-        if let Some(kept) = group.kept.get(piece)
-            && kept.first <= lo
-        {
-            reader.at = group.bytes_in(kept.first..lo) as usize;
-        }
-        reader
-    }
-
-    /// The payload of `index`, which must not be below those asked for before, if it is kept.
-    pub fn payload(&mut self, index: u64, len: usize) -> Option<Bytes> {
-        let kept = self.group.kept.get(self.piece)?;
-        if index < kept.first {
-            return None;
-        }
-        let payload = kept.data.slice(self.at..self.at + len);
-        self.at += len;
-        if index + 1 == kept.first + kept.n {
-            self.piece += 1;
-            self.at = 0;
-        }
-        Some(payload)
+impl CacheReader<'_> {
+    /// The payload of entry `index`, which lies at `loc` in `segment`.
+    pub fn payload(&self, segment: u64, index: u64, loc: &Loc) -> Option<Bytes> {
+        let offset = u64::from(loc.offset);
+        let after = self.recent.partition_point(|batch| (batch.segment, batch.offset) <= (segment, offset));
+        let batch = &self.recent[after.checked_sub(1)?];
+        let at = (batch.segment == segment).then(|| offset - batch.offset)?;
+        batch.data.payload(at, index, loc)
     }
 }

@@ -113,7 +113,7 @@ impl Shared {
             committer.iter().for_each(|committer| committer.open());
         }
         self.tell(lane, told);
-        self.evict();
+        self.cache.shrink(self.options.cache_bytes, self.durable_lsn.load(Ordering::Acquire));
         if needs_care {
             self.care();
         }
@@ -146,7 +146,7 @@ impl Shared {
         buffer.extend(&work.header);
         for batch in &frame.batches {
             buffer.extend(&batch.head_and_meta);
-            batch.data.iter().for_each(|piece| buffer.extend(piece));
+            batch.data.pieces().for_each(|piece| buffer.extend(piece));
         }
         buffer.pad(frame.segment.unit as usize);
         buffer.zeros(len - buffer.bytes().len());
@@ -193,21 +193,6 @@ impl Shared {
         let Some(draft) = draft else { return Ok(()) };
         let sealed = recovery::seal_at(&draft, format::align(draft.end), &self.buffers);
         sealed.map_err(Error::io("seal", &draft.segment.path))
-    }
-
-    /// Shrinks the cache to its budget.
-    fn evict(&self) {
-        let durable = self.durable_lsn.load(Ordering::Acquire);
-        let mut few = Vec::new();
-        loop {
-            self.arrivals.next_to_go(self.options.cache_bytes, durable, &mut few);
-            if few.is_empty() {
-                return;
-            }
-            for &(id, lsn) in &few {
-                self.groups.with(id, |group| self.arrivals.evict(group, lsn));
-            }
-        }
     }
 
     fn now(&self) -> Option<u64> {

@@ -215,3 +215,32 @@ fn rewrite(shared: &Shared, victims: &[u64], report: &mut GcReport) -> Result<()
     let last = shared.submit(batch)?;
     shared.wait(last)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryDisk, Options, RaftLog, Term};
+
+    #[test]
+    fn copies_can_be_read_before_they_are_written() {
+        let options = Options { cache_bytes: 0, segment_bytes: 1 << 20, ..Options::new("/log") };
+        let (log, _) = RaftLog::open_on(Arc::new(MemoryDisk::new(1)), options).unwrap();
+        let (group, payload) = (GroupId(3), vec![5; 3000]);
+        for index in 1..=600 {
+            let mut batch = log.batch();
+            batch.append(group, Term(2), Index(index), [&payload[..]]);
+            log.commit(batch).unwrap();
+        }
+        let range = Index(1)..Index(100);
+        let before = log.entries(group, range.clone(), usize::MAX).unwrap();
+        let oldest = log.segments()[0].seq;
+        let mut batch = log.batch();
+        batch.copy_entries(group.0, 1, oldest, before.iter().map(|e| (e.term.0, e.payload.clone())));
+        let ticket = log.submit(batch).unwrap();
+        assert!(!ticket.is_durable());
+        assert_eq!(log.entries(group, range.clone(), usize::MAX).unwrap(), before);
+        ticket.wait().unwrap();
+        assert_eq!(log.entries(group, range, usize::MAX).unwrap(), before);
+        assert!(log.metrics().rewritten_bytes > 0);
+    }
+}

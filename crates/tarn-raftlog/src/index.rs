@@ -5,7 +5,7 @@
 //! segment, and (per block) the bytes before it. Nothing here does I/O.
 //!
 //! Invariants: blocks, term runs and segment spans cover exactly `floor+1 ..= last`, in order and without gap; all
-//! blocks but the last are full (the first may have a dead front); `kept` covers a tail of the same.
+//! blocks but the last are full (the first may have a dead front).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::cache::Kept;
 use crate::segment::Segment;
 
 /// All of a group but its entries. Small: it is written whole whenever a part of it changes.
@@ -73,8 +72,6 @@ pub struct Group {
     pub meta: Meta,
     /// Segment and size of the newest group record, if one was ever written.
     pub record: Option<(Arc<Segment>, u64)>,
-    /// Payloads of the newest entries, in index order.
-    pub kept: VecDeque<Kept>,
     blocks: VecDeque<Block>,
     /// Index of the first slot of the first block.
     base: u64,

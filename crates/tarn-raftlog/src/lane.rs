@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
+use crate::cache::Data;
 use crate::format::{self, BATCH_HEAD, BLOCK, FIRST_FRAME, FRAME_HEADER, FrameHeader, FrameKind, SEAL_LINE, Trailer};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
@@ -54,11 +53,17 @@ pub struct Lane {
 /// One batch as it goes to disk.
 pub struct EncodedBatch {
     pub head_and_meta: Vec<u8>,
-    pub data: Vec<Bytes>,
+    pub data: Arc<Data>,
     pub data_bytes: u64,
 }
 
 impl EncodedBatch {
+    /// The batch, for whoever writes it; its data stays here too.
+    pub fn take(&mut self) -> EncodedBatch {
+        let (head_and_meta, data) = (std::mem::take(&mut self.head_and_meta), Arc::clone(&self.data));
+        EncodedBatch { head_and_meta, data, data_bytes: self.data_bytes }
+    }
+
     pub fn size_bytes(&self) -> u64 {
         self.head_and_meta.len() as u64 + self.data_bytes
     }

@@ -1,7 +1,7 @@
 //! One log for many groups: what can be asked of it?
 //!
 //! [`RaftLog`] is the handle; what it shares with tickets and committers is [`Shared`]. Locks, in the order they are
-//! taken: `collecting`, `making`, tables of groups, groups (ascending), the lane, then leaves (arrivals, buffers, calls).
+//! taken: `collecting`, `making`, tables of groups, groups (ascending), the lane, then leaves (cache, buffers, calls).
 
 use std::any::Any;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::batch::Batch;
 use crate::buffer::Buffers;
-use crate::cache::Arrivals;
+use crate::cache::Cache;
 use crate::care::Making;
 use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub lane: Mutex<Lane>,
     /// Everything up to here is durable.
     pub durable_lsn: AtomicU64,
-    pub arrivals: Arrivals,
+    pub cache: Cache,
     pub buffers: Buffers,
     pub calls: Calls,
     pub making: Mutex<Making>,
@@ -59,9 +59,6 @@ pub(crate) struct Shared {
 /// Counters that are counted outside the lane.
 #[derive(Default)]
 pub(crate) struct Tally {
-    pub entries: AtomicU64,
-    pub entry_bytes: AtomicU64,
-    pub saved_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
     pub filled_bytes: AtomicU64,
     /// Space reserved for files that are being made.
@@ -273,9 +270,6 @@ impl Shared {
         let lane = self.lane.lock();
         let files = || lane.segments.values().chain(lane.free.values()).chain(&lane.idle);
         Metrics {
-            entries: read(&tally.entries),
-            entry_bytes: read(&tally.entry_bytes),
-            saved_bytes: read(&tally.saved_bytes),
             written_bytes: lane.counters.written_bytes + read(&tally.written_bytes),
             filled_bytes: read(&tally.filled_bytes),
             rewritten_bytes: read(&tally.rewritten_bytes),
@@ -287,7 +281,7 @@ impl Shared {
             disk_bytes: files().map(|s| s.size_bytes()).sum::<u64>() + read(&tally.preparing_bytes),
             live_bytes: lane.segments.values().map(|s| s.live_bytes()).sum(),
             index_bytes,
-            cached_bytes: self.arrivals.bytes(),
+            cached_bytes: self.cache.bytes(),
             pending_bytes: lane.pending_bytes,
             poisoned: lane.poisoned.is_some(),
             recovery_ns: read(&tally.recovery_ns),

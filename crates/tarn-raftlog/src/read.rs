@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::cache::KeptReader;
 use crate::error::{Error, Result};
 use crate::index::{Group, Loc};
 use crate::log::{self, Shared};
@@ -26,9 +25,16 @@ struct Found {
     index: u64,
     term: u64,
     loc: Loc,
-    /// Where it lies, if it is not kept in memory.
-    segment: Option<Arc<Segment>>,
-    payload: Bytes,
+    /// Which of the segments.
+    segment: usize,
+    payload: Option<Bytes>,
+}
+
+/// What was found of a range, and the segments it lies in, which are not used again while this is held.
+#[derive(Default)]
+struct Places {
+    found: Vec<Found>,
+    segments: Vec<Arc<Segment>>,
 }
 
 /// Neighbours this near are read in one go, up to this much at once.
@@ -37,30 +43,37 @@ const READ_BYTES: u64 = 4 << 20;
 
 impl Shared {
     pub fn entries(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<log::Entry>> {
-        let mut found = self.find(group, range, max_bytes)?;
-        let missed = found.iter().filter(|f| f.segment.is_some()).count();
-        self.tally.cache_hits.fetch_add((found.len() - missed) as u64, Ordering::Relaxed);
-        if missed > 0 {
-            self.tally.cache_misses.fetch_add(missed as u64, Ordering::Relaxed);
-            read_missing(group, &mut found)?;
+        let Places { mut found, segments } = self.find(group, range, max_bytes)?;
+        let mut missed = 0;
+        {
+            let cache = self.cache.read();
+            for f in &mut found {
+                f.payload = cache.payload(segments[f.segment].seq, f.index, &f.loc);
+                missed += u64::from(f.payload.is_none());
+            }
         }
-        Ok(found
-            .into_iter()
-            .map(|f| log::Entry { index: Index(f.index), term: Term(f.term), payload: f.payload })
-            .collect())
+        self.tally.cache_hits.fetch_add(found.len() as u64 - missed, Ordering::Relaxed);
+        if missed > 0 {
+            self.tally.cache_misses.fetch_add(missed, Ordering::Relaxed);
+            read_missing(group, &mut found, &segments)?;
+        }
+        let entry = |f: Found| {
+            let payload = f.payload.unwrap_or_default();
+            log::Entry { index: Index(f.index), term: Term(f.term), payload }
+        };
+        Ok(found.into_iter().map(entry).collect())
     }
 
-    fn find(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<Found>> {
+    fn find(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Places> {
         if range.start >= range.end {
-            return Ok(Vec::new());
+            return Ok(Places::default());
         }
         let find = |log: &mut Group| find_in(log, group, range.clone(), max_bytes);
         self.groups.with(group.0, find).unwrap_or_else(|| find(&mut Group::default()))
     }
 }
 
-/// Where the entries of `range` lie, and what of them is kept in memory.
-fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<Found>> {
+fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Places> {
     if let Some(from) = log.meta.damaged
         && range.end.0 > from
     {
@@ -72,40 +85,36 @@ fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -
     if range.end.0 - 1 > log.meta.last {
         return Err(Error::OutOfRange { group, range, last: Index(log.meta.last) });
     }
-    let mut kept = KeptReader::new(log, range.start.0);
+    let n = (range.end.0 - range.start.0).min(1024) as usize;
+    let mut places = Places { found: Vec::with_capacity(n), segments: Vec::new() };
     let mut bytes = 0;
-    let mut found = Vec::with_capacity((range.end.0 - range.start.0).min(1024) as usize);
     for (index, segment, loc) in log.locate(range.start.0) {
         bytes += loc.len() as usize;
-        if index >= range.end.0 || (bytes > max_bytes && !found.is_empty()) {
+        if index >= range.end.0 || (bytes > max_bytes && !places.found.is_empty()) {
             break;
         }
-        let payload = kept.payload(index, loc.len() as usize);
-        let segment = if payload.is_none() { Some(Arc::clone(segment)) } else { None };
-        found.push(Found {
-            index,
-            term: log.term(index).unwrap_or(0),
-            loc,
-            segment,
-            payload: payload.unwrap_or_default(),
-        });
+        if places.segments.last().is_none_or(|last| last.seq != segment.seq) {
+            places.segments.push(Arc::clone(segment));
+        }
+        let term = log.term(index).unwrap_or(0);
+        places.found.push(Found { index, term, loc, segment: places.segments.len() - 1, payload: None });
     }
-    Ok(found)
+    Ok(places)
 }
 
-fn read_missing(group: GroupId, found: &mut [Found]) -> Result<()> {
+fn read_missing(group: GroupId, found: &mut [Found], segments: &[Arc<Segment>]) -> Result<()> {
     let mut blocks = Blocks::default();
     let mut at = 0;
     while at < found.len() {
-        let Some(segment) = found[at].segment.clone() else {
+        if found[at].payload.is_some() {
             at += 1;
             continue;
-        };
-        let loc = found[at].loc;
+        }
+        let (loc, in_segment) = (found[at].loc, found[at].segment);
+        let segment = &*segments[in_segment];
         if loc.is_packed() {
-            let f = &mut found[at];
-            f.payload = blocks.payload(&segment, f)?;
-            check(group, f, &segment)?;
+            let payload = blocks.payload(segment, &found[at])?;
+            found[at].payload = Some(checked(group, &found[at], payload, segment)?);
             at += 1;
             continue;
         }
@@ -114,7 +123,7 @@ fn read_missing(group: GroupId, found: &mut [Found]) -> Result<()> {
         let mut next = at + 1;
         while let Some(f) = found.get(next) {
             let offset = u64::from(f.loc.offset);
-            let same = f.segment.as_ref().is_some_and(|s| s.seq == segment.seq) && !f.loc.is_packed();
+            let same = f.payload.is_none() && f.segment == in_segment && !f.loc.is_packed();
             let near = same && offset >= end && offset - end <= GAP_BYTES;
             if !near || offset + u64::from(f.loc.len()) - start > READ_BYTES {
                 break;
@@ -122,20 +131,21 @@ fn read_missing(group: GroupId, found: &mut [Found]) -> Result<()> {
             end = offset + u64::from(f.loc.len());
             next += 1;
         }
-        let bytes = read_range(&segment, start, end - start)?;
+        let bytes = read_range(segment, start, end - start)?;
         for f in &mut found[at..next] {
             let from = (u64::from(f.loc.offset) - start) as usize;
-            f.payload = bytes.slice(from..from + f.loc.len() as usize);
-            check(group, f, &segment)?;
+            let payload = bytes.slice(from..from + f.loc.len() as usize);
+            f.payload = Some(checked(group, f, payload, segment)?);
         }
         at = next;
     }
     Ok(())
 }
 
-fn check(group: GroupId, f: &Found, segment: &Segment) -> Result<()> {
-    if entry_crc(group.0, f.index, f.term, &f.payload) == f.loc.crc {
-        return Ok(());
+/// The payload, if it is the one that was appended.
+fn checked(group: GroupId, f: &Found, payload: Bytes, segment: &Segment) -> Result<Bytes> {
+    if entry_crc(group.0, f.index, f.term, &payload) == f.loc.crc {
+        return Ok(payload);
     }
     let what = format!("entry {} of group {group} has a wrong checksum", f.index);
     Err(Error::corrupt(&segment.path, u64::from(f.loc.offset), what))

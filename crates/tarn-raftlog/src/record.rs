@@ -339,8 +339,8 @@ pub const BLOCK_HEAD: usize = 16;
 /// Payloads of a record shorter than this are not packed.
 pub const PACK_BYTES: usize = 4096;
 
-/// Packs the payloads of entries `first ..`, if that saves at least an eighth. What is packed begins with the number
-/// of entries and their lengths.
+/// Packs the payloads of entries `first ..`, if that saves at least an eighth; what is packed begins with the number of
+/// entries and their lengths.
 pub fn pack(first: u64, table: &[(u32, u32)], payloads: &[u8]) -> Option<Vec<u8>> {
     let worth = |packed: usize, raw: usize| packed < raw - raw / 8;
     if payloads.len() < PACK_BYTES || payloads.len() > 1 << 30 {

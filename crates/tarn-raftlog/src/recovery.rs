@@ -94,7 +94,7 @@ pub fn open(
         groups: Shards::new(groups),
         durable_lsn: (lane.next_lsn - 1).into(),
         lane: Mutex::new(lane),
-        arrivals: Default::default(),
+        cache: Default::default(),
         buffers,
         calls: Default::default(),
         making: Mutex::new(making),

@@ -6,13 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
 use crate::batch::{Append, Finished, Op};
-use crate::cache::Arrivals;
 use crate::error::{Error, Result};
 use crate::format::{self, BATCH_HEAD};
-use crate::index::{Group, Loc, Meta};
+use crate::index::{Group, Killed, Loc, Meta};
 use crate::lane::{EncodedBatch, Room};
 use crate::log::Shared;
 use crate::record;
@@ -33,6 +30,10 @@ pub struct Plan {
     /// Entries and records, and their payload and record bytes: what will live in the segment.
     items: u64,
     item_bytes: u64,
+    /// The host's entries, their payload bytes, and what packing saves of those.
+    entries: u64,
+    entry_bytes: u64,
+    saved_bytes: u64,
 }
 
 impl Plan {
@@ -97,12 +98,10 @@ impl Shared {
                     let data_offset = offset + plan.encoded.head_and_meta.len() as u64;
                     // Born before the lock is let go: a segment that is written and sealed meanwhile must not look dead.
                     segment.born(plan.items, plan.item_bytes);
-                    let encoded = EncodedBatch {
-                        head_and_meta: std::mem::take(&mut plan.encoded.head_and_meta),
-                        data: std::mem::take(&mut plan.encoded.data),
-                        data_bytes: plan.encoded.data_bytes,
-                    };
-                    let lsn = lane.push(encoded);
+                    let lsn = lane.push(plan.encoded.take());
+                    lane.counters.entries += plan.entries;
+                    lane.counters.entry_bytes += plan.entry_bytes;
+                    lane.counters.saved_bytes += plan.saved_bytes;
                     drop(lane);
                     self.apply(&mut guards, batch, plan, &segment, data_offset, lsn);
                     return Ok(lsn);
@@ -132,34 +131,27 @@ impl Shared {
         offset: u64,
         lsn: u64,
     ) {
-        let mut at = offset;
-        let mut kept = Vec::new();
-        let mut places = batch.places();
+        // Before any place in it can be looked up.
+        self.cache.put(segment.seq, offset, lsn, plan.encoded.data);
+        let (mut at, mut places) = (offset, batch.places());
         for (i, op) in batch.ops.iter().enumerate() {
             if plan.left_out.binary_search(&i).is_ok() {
                 continue;
             }
             let group = guards.get_mut(places.of(op.group()));
+            let killed = &mut |segment: &Segment, n, bytes| segment.died(n, bytes, lsn);
             match op {
                 Op::Append(append) => {
-                    let n_kept = self.apply_append(group, &batch, append, segment, at, lsn);
-                    kept.extend(std::iter::repeat_n(append.group, n_kept));
+                    self.apply_append(group, &batch, append, segment, at, killed);
                     at += append.data_bytes;
                 }
-                Op::TruncateAfter { index, .. } => truncate_after(&self.arrivals, group, *index, lsn),
-                Op::Purge { upto, term, .. } => {
-                    self.arrivals.purge(group, *upto);
-                    group.purge(*upto, *term, &mut |segment, n, bytes| segment.died(n, bytes, lsn));
-                }
-                Op::Destroy { .. } => {
-                    self.arrivals.clear(group);
-                    group.clear(&mut |segment, n, bytes| segment.died(n, bytes, lsn));
-                }
+                Op::TruncateAfter { index, .. } => group.truncate_after(*index, killed),
+                Op::Purge { upto, term, .. } => group.purge(*upto, *term, killed),
+                Op::Destroy { .. } => group.clear(killed),
                 // State and pairs come with the record.
                 Op::State { .. } | Op::Put { .. } | Op::Refresh { .. } => {}
             }
         }
-        self.arrivals.note(kept.into_iter(), lsn);
         for (place, meta, size_bytes) in plan.records {
             let group = guards.get_mut(place);
             group.meta = meta;
@@ -169,7 +161,6 @@ impl Shared {
         }
     }
 
-    /// Returns the number of pieces that are kept in memory.
     fn apply_append(
         &self,
         group: &mut Group,
@@ -177,8 +168,8 @@ impl Shared {
         append: &Append,
         segment: &Arc<Segment>,
         offset: u64,
-        lsn: u64,
-    ) -> usize {
+        killed: Killed<'_>,
+    ) {
         let (packed, mut at) = (append.is_packed(), offset);
         let locs = batch.rows(append).iter().map(|&(len, crc)| {
             let loc = Loc::new(at as u32, len, crc, packed);
@@ -188,31 +179,16 @@ impl Shared {
             loc
         });
         if append.copied_from.is_some() {
-            group.relocate(append.first, segment, locs, &mut |segment, n, bytes| segment.died(n, bytes, lsn));
+            group.relocate(append.first, segment, locs, killed);
             self.tally.rewritten_bytes.fetch_add(append.raw_bytes, Ordering::Relaxed);
-            return 0;
+            return;
         }
         if append.first <= group.meta.last {
-            truncate_after(&self.arrivals, group, append.first - 1, lsn);
+            group.truncate_after(append.first - 1, killed);
         }
         group.append(append.runs(), segment, locs);
         group.meta.destroyed = false;
-        self.tally.entries.fetch_add(append.n(), Ordering::Relaxed);
-        self.tally.entry_bytes.fetch_add(append.raw_bytes, Ordering::Relaxed);
-        self.tally.saved_bytes.fetch_add(append.raw_bytes - append.data_bytes, Ordering::Relaxed);
-        let (mut first, mut n_kept) = (append.first, 0);
-        for (n, payloads) in batch.kept(append) {
-            n_kept += 1;
-            self.arrivals.keep(group, first, n, payloads, lsn);
-            first += n;
-        }
-        n_kept
     }
-}
-
-fn truncate_after(arrivals: &Arrivals, group: &mut Group, index: u64, lsn: u64) {
-    arrivals.truncate_after(group, index);
-    group.truncate_after(index, &mut |segment, n, bytes| segment.died(n, bytes, lsn));
 }
 
 /// Checks a batch and encodes it; changes nothing.
@@ -220,6 +196,7 @@ fn plan(guards: &Guards<'_>, batch: &Finished) -> Result<Plan> {
     let mut drafts: Vec<Draft> = guards.iter().map(Draft::new).collect();
     let (mut left_out, mut places) = (Vec::new(), batch.places());
     let (mut items, mut item_bytes, mut data_bytes) = (0, 0, 0u64);
+    let (mut entries, mut entry_bytes, mut saved_bytes) = (0, 0, 0);
     for (i, op) in batch.ops.iter().enumerate() {
         let place = places.of(op.group());
         let (group, draft) = (guards.get(place), &mut drafts[place]);
@@ -233,6 +210,11 @@ fn plan(guards: &Guards<'_>, batch: &Finished) -> Result<Plan> {
                 items += append.n();
                 item_bytes += append.raw_bytes;
                 data_bytes = data_bytes.saturating_add(append.data_bytes);
+                if append.copied_from.is_none() {
+                    entries += append.n();
+                    entry_bytes += append.raw_bytes;
+                    saved_bytes += append.raw_bytes - append.data_bytes;
+                }
             }
             _ => {}
         }
@@ -254,9 +236,9 @@ fn plan(guards: &Guards<'_>, batch: &Finished) -> Result<Plan> {
     }
     too_large(meta.len() as u64 + data_bytes)?;
     format::finish_batch_head(&mut meta, data_bytes as u32, crc, checked);
-    let data: Vec<Bytes> = batch.data(&left_out);
+    let data = Arc::new(batch.data(&left_out));
     let encoded = EncodedBatch { head_and_meta: meta, data, data_bytes };
-    Ok(Plan { encoded, left_out, records, items, item_bytes })
+    Ok(Plan { encoded, left_out, records, items, item_bytes, entries, entry_bytes, saved_bytes })
 }
 
 fn too_large(size_bytes: u64) -> Result<()> {
