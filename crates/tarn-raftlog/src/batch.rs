@@ -3,9 +3,10 @@
 //! A batch is built without any of the log's locks: payloads are copied once (or, as [`Bytes`], only referenced),
 //! checksummed, packed where that pays, and their records encoded, so that submitting it is a matter of moving pointers.
 
+use std::cell::Cell;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::cache::{Data, Opened};
 use crate::format::BATCH_HEAD;
@@ -26,7 +27,7 @@ pub struct Batch {
     /// (length, CRC) of all entries.
     table: Vec<(u32, u32)>,
     /// Copied payloads.
-    arena: BytesMut,
+    arena: Vec<u8>,
     pack: bool,
 }
 
@@ -91,6 +92,33 @@ pub(crate) struct Append {
     pub copied_from: Option<u64>,
 }
 
+/// Room for a batch like the last one of this thread, within limits: most are alike, and growing step by step copies all.
+#[derive(Clone, Copy)]
+struct Sizes {
+    ops: usize,
+    meta: usize,
+    table: usize,
+    arena: usize,
+}
+
+thread_local! {
+    static LAST: Cell<Sizes> = const { Cell::new(Sizes { ops: 1, meta: 64, table: 1, arena: 0 }) };
+}
+
+impl Sizes {
+    const MOST: Sizes = Sizes { ops: 256, meta: 16 << 10, table: 1024, arena: 128 << 10 };
+
+    fn of(batch: &Batch) -> Sizes {
+        Sizes {
+            ops: batch.ops.len().min(Sizes::MOST.ops),
+            // A few bytes more: varints grow, and the records of groups are put behind.
+            meta: (batch.meta.len() + 64).min(Sizes::MOST.meta),
+            table: batch.table.len().min(Sizes::MOST.table),
+            arena: batch.arena.len().min(Sizes::MOST.arena),
+        }
+    }
+}
+
 /// (number of entries, term), in index order.
 #[derive(Debug)]
 enum Runs {
@@ -131,7 +159,14 @@ impl Append {
 
 impl Batch {
     pub(crate) fn packing(pack: bool) -> Batch {
-        Batch { pack, ..Batch::default() }
+        let sizes = LAST.get();
+        Batch {
+            ops: Vec::with_capacity(sizes.ops),
+            meta: Vec::with_capacity(sizes.meta),
+            table: Vec::with_capacity(sizes.table),
+            arena: Vec::with_capacity(sizes.arena),
+            pack,
+        }
     }
 
     /// Entries `first ..`, all of one term; entries of the group at and after `first` are replaced. Copies.
@@ -233,14 +268,19 @@ impl Batch {
 
     /// No more is added: what `submit` works on, however often it has to begin again.
     pub(crate) fn finish(self) -> Finished {
-        let Batch { ops, meta, table, arena, .. } = self;
+        LAST.set(Sizes::of(&self));
+        let Batch { ops, meta, table, mut arena, .. } = self;
+        if arena.capacity() - arena.len() > arena.len() / 8 {
+            // It stays in memory for a while.
+            arena.shrink_to_fit();
+        }
         let crc = crc32c::crc32c(meta.get(BATCH_HEAD..).unwrap_or_default());
         let mut groups: Vec<u64> = ops.iter().map(Op::group).collect();
         if !groups.is_sorted() {
             groups.sort_unstable();
         }
         groups.dedup();
-        Finished { ops, meta, crc, table, arena: arena.freeze(), groups }
+        Finished { ops, meta, crc, table, arena: arena.into(), groups }
     }
 }
 
