@@ -14,12 +14,20 @@ use parking_lot::MutexGuard;
 
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
-use crate::gate::Woken;
+use crate::gate::{Gate, Woken};
 use crate::lane::{Draft, Lane, Work};
 use crate::log::Shared;
 use crate::options::Durability;
 use crate::pipeline::Told;
 use crate::recovery;
+
+/// Wakes somebody who will write the next frame, if there is one and somebody wants it; without the lock, for which
+/// they would only wait.
+pub fn pass_on(mut lane: MutexGuard<'_, Lane>) {
+    let next = lane.pick_writer();
+    drop(lane);
+    next.iter().for_each(|gate| gate.let_one_look());
+}
 
 impl Shared {
     pub fn is_durable(&self, lsn: u64) -> bool {
@@ -35,7 +43,7 @@ impl Shared {
         loop {
             if self.is_durable(lsn) {
                 // It may have been woken to write a frame that another took; then this one is to be passed on.
-                self.pass_on(&mut lane);
+                pass_on(lane);
                 return Ok(());
             }
             if let Some(cause) = &lane.poisoned {
@@ -59,20 +67,6 @@ impl Shared {
                 return Ok(());
             }
             lane = self.lane.lock();
-        }
-    }
-
-    /// Wakes somebody who will write the next frame, if there is one and somebody wants it.
-    pub fn pass_on(&self, lane: &mut Lane) {
-        if !lane.has_work() {
-            return;
-        }
-        if let Some(gate) = lane.frames.pick_gate() {
-            gate.let_one_look();
-        } else if lane.frames.wants_call()
-            && let Some(committer) = lane.committer.take()
-        {
-            committer.open();
         }
     }
 
@@ -104,15 +98,15 @@ impl Shared {
                 told.gates.extend(lane.committer.take());
             }
         }
-        self.pass_on(&mut lane);
+        let next = lane.pick_writer();
         let mut needs_care = lane.free.is_empty() || !lane.idle.is_empty();
         if needs_care || lane.closed {
             // A host's thread does that beside the commits.
             let committer = lane.committer.take();
             needs_care &= committer.is_none();
-            committer.iter().for_each(|committer| committer.open());
+            told.gates.extend(committer);
         }
-        self.tell(lane, told);
+        self.tell(lane, told, next);
         self.cache.shrink(self.options.cache_bytes, self.durable_lsn.load(Ordering::Acquire));
         if needs_care {
             self.care();
@@ -120,13 +114,15 @@ impl Shared {
     }
 
     /// Wakes and calls those whose fate is decided.
-    fn tell(&self, lane: MutexGuard<'_, Lane>, told: Told) {
+    fn tell(&self, lane: MutexGuard<'_, Lane>, told: Told, next: Option<Arc<Gate>>) {
         let any = !told.calls.is_empty();
         if any {
             // Under the lane's lock, so that two committers queue their calls in the order of their frames.
             self.calls.queue(told.calls, lane.poisoned.clone(), self.durable_lsn.load(Ordering::Acquire));
         }
         drop(lane);
+        // The device first: who writes the next frame wakes before those who are done.
+        next.iter().for_each(|gate| gate.let_one_look());
         told.gates.iter().for_each(|gate| gate.open());
         if any {
             self.calls.run();
@@ -138,7 +134,7 @@ impl Shared {
             self.seal(draft)?;
             let mut lane = self.lane.lock();
             lane.sealed();
-            self.pass_on(&mut lane);
+            pass_on(lane);
         }
         let frame = &work.frame;
         let len = (frame.end() - frame.offset) as usize;

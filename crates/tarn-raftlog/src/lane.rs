@@ -244,6 +244,15 @@ impl Lane {
             .is_some_and(|frame| frame.segment.seq == self.writing.segment.seq || self.frames.in_flight() == 0)
     }
 
+    /// The gate at which one is to be let through who will write the next frame, if there is one and somebody wants it.
+    pub fn pick_writer(&mut self) -> Option<Arc<Gate>> {
+        if !self.has_work() {
+            return None;
+        }
+        let waits = self.frames.pick_gate();
+        waits.or_else(|| self.frames.wants_call().then(|| self.committer.take()).flatten())
+    }
+
     /// The next frame, if it may be written now.
     pub fn take(&mut self) -> Option<Work> {
         if !self.has_work() {

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use crate::commit::pass_on;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::log::Shared;
@@ -169,7 +170,7 @@ impl Shared {
         } else {
             match lane.frames.leave(lsn, call) {
                 Ok(()) => {
-                    self.pass_on(&mut lane);
+                    pass_on(lane);
                     return;
                 }
                 Err(call) => call,
