@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
@@ -26,7 +26,7 @@ use crate::index::Group;
 use crate::lane::{Chain, Draft, Lane};
 use crate::log::Shared;
 use crate::options::{Damage, Durability, Options, Recovery, RecoveryReport};
-use crate::replay::{Hole, Replay, Source, n_threads};
+use crate::replay::{Hole, Source, replay, side_by_side};
 use crate::segment::{self, EXTENSION, Ident, Preparation, Segment, TEMPORARY};
 use crate::shards::Shards;
 use crate::tail::{self, Loaded, read_at, refuse};
@@ -147,7 +147,7 @@ impl Opening<'_> {
     }
 
     /// Reads all files: the sealed by their seals, the first of the others, and any that seem to hold frames, whole.
-    fn load(&mut self, listing: &Listing, store: u64) -> Result<Vec<(PathBuf, Loaded)>> {
+    fn load(&mut self, listing: &Listing, store: u64) -> Result<Vec<(PathBuf, Source)>> {
         let (disk, paths) = (self.disk, &listing.segments);
         let opened = side_by_side(paths.len(), |i| {
             let path = &paths[i].1;
@@ -171,19 +171,29 @@ impl Opening<'_> {
                 return Err(Error::corrupt(&pair[1].0, 0, what));
             }
         }
-        let mut first = true;
-        for (path, segment) in loaded.iter_mut().filter(|(_, segment)| !segment.sealed) {
-            if !std::mem::take(&mut first) && !tail::has_first_frame(segment, path)? {
-                continue;
+        let first_unsealed = loaded.iter().position(|(_, segment)| !segment.sealed);
+        let slots: Vec<_> = loaded.into_iter().map(|segment| Mutex::new(Some(segment))).collect();
+        let sources = side_by_side(slots.len(), |i| {
+            let (path, mut loaded) = slots[i].lock().take().expect("each segment is taken once");
+            if !loaded.sealed && (Some(i) == first_unsealed || tail::has_first_frame(&loaded, &path)?) {
+                let bound = loaded.size_bytes;
+                tail::scan(&mut loaded, &path, bound)?;
             }
-            let bound = segment.size_bytes;
-            tail::scan(segment, path, bound)?;
-            if let Some(Damage { path, offset, what }) = segment.damage.clone() {
+            let mut source = Source::new(loaded);
+            if source.loaded.damage.is_none() {
+                source.parse(&path)?;
+            }
+            Ok((path, source))
+        });
+        let mut sources: Vec<(PathBuf, Source)> = sources.into_iter().collect::<Result<_>>()?;
+        for (_, source) in &mut sources {
+            if let Some(Damage { path, offset, what }) = source.loaded.damage.clone() {
                 self.damaged(Error::Corrupt { path: path.clone(), offset, what })?;
-                tail::salvage(segment, &path)?;
+                tail::salvage(&mut source.loaded, &path)?;
+                source.parse(&path)?;
             }
         }
-        Ok(loaded)
+        Ok(sources)
     }
 
     /// Quarantine: a file that does not even tell what it is must not trouble the next open.
@@ -196,11 +206,13 @@ impl Opening<'_> {
     #[expect(clippy::type_complexity, reason = "two lists and the end of the chain, taken apart at once")]
     fn order(
         &mut self,
-        loaded: Vec<(PathBuf, Loaded)>,
+        sources: Vec<(PathBuf, Source)>,
     ) -> Result<(Vec<(PathBuf, Source)>, Vec<(PathBuf, Loaded)>, Chain)> {
-        let (with_frames, empty): (Vec<_>, Vec<_>) = loaded.into_iter().partition(|(_, segment)| !segment.is_empty());
+        let (sources, empty): (Vec<_>, Vec<_>) = sources.into_iter().partition(|(_, source)| !source.loaded.is_empty());
+        let empty: Vec<_> = empty.into_iter().map(|(path, source)| (path, source.loaded)).collect();
+        let with_frames = || sources.iter().map(|(path, source)| (path, &source.loaded));
         let mut before: Option<(&Path, &Loaded)> = None;
-        for (path, segment) in &with_frames {
+        for (path, segment) in with_frames() {
             if let Some(error) = before.and_then(|before| broken_chain(before, (path, segment))) {
                 self.damaged(error)?;
             }
@@ -211,7 +223,7 @@ impl Opening<'_> {
             }
             before = Some((path, segment));
         }
-        if let Some((path, last)) = with_frames.last()
+        if let Some((path, last)) = with_frames().last()
             && last.torn
         {
             self.report.torn_tail = Some((path.clone(), last.end));
@@ -219,22 +231,15 @@ impl Opening<'_> {
         if let Some((path, torn)) = empty.iter().find(|(_, segment)| segment.torn) {
             self.report.torn_tail.get_or_insert((path.clone(), torn.end));
         }
-        let chain = with_frames.last().map_or(Chain { crc: 0, next_lsn: 1 }, |(_, segment)| segment.chain);
-        self.report.n_segments = with_frames.len() as u64;
-        self.report.n_scanned = with_frames.iter().filter(|(_, segment)| !segment.sealed).count() as u64;
-        let unsealed = with_frames.iter().rev().skip(1).filter(|(_, segment)| !segment.sealed);
+        let chain = with_frames().last().map_or(Chain { crc: 0, next_lsn: 1 }, |(_, segment)| segment.chain);
+        self.report.n_segments = sources.len() as u64;
+        self.report.n_scanned = with_frames().filter(|(_, segment)| !segment.sealed).count() as u64;
+        let unsealed = with_frames().rev().skip(1).filter(|(_, segment)| !segment.sealed);
         for (path, segment) in unsealed {
             let what = "the seal is damaged; it is made again from the frames".to_string();
             self.report.damages.push(Damage { path: path.clone(), offset: segment.end, what });
         }
-
-        let slots: Vec<Mutex<Option<(PathBuf, Loaded)>>> =
-            with_frames.into_iter().map(|s| Mutex::new(Some(s))).collect();
-        let sources = side_by_side(slots.len(), |i| {
-            let (path, loaded) = slots[i].lock().take().expect("each segment is taken once");
-            Source::new(loaded, &path).map(|source| (path, source))
-        });
-        Ok((sources.into_iter().collect::<Result<_>>()?, empty, chain))
+        Ok((sources, empty, chain))
     }
 
     /// Builds segments and groups; answers the damaged groups and from where.
@@ -244,10 +249,8 @@ impl Opening<'_> {
         sources: &[(PathBuf, Source)],
     ) -> Result<(Vec<Arc<Segment>>, Vec<(u64, Group)>, Vec<(u64, u64)>)> {
         let segments: Vec<Arc<Segment>> = sources.iter().map(|(path, source)| segment_of(path, source)).collect();
-        let mut replay = Replay::default();
-        sources.iter().enumerate().for_each(|(i, (_, source))| replay.segment(i, source));
         let only: Vec<&Source> = sources.iter().map(|(_, source)| source).collect();
-        let (mut groups, mut holes) = replay.finish(&only, &segments);
+        let (mut groups, mut holes) = replay(&only, &segments);
         holes.sort_unstable_by_key(|hole| hole.group);
         if let Some(&Hole { group, from, to }) = holes.first() {
             if self.options.recovery == Recovery::Refuse {
@@ -392,32 +395,6 @@ pub fn seal_at(draft: &Draft, offset: u64, buffers: &Buffers) -> io::Result<()> 
     buffers.give(buffer);
     draft.done(size_bytes);
     Ok(())
-}
-
-/// Runs `work(0..n)` on as many threads as pay, answers in order.
-fn side_by_side<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let run = || {
-        let mut done = Vec::new();
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= n {
-                return done;
-            }
-            done.push((i, work(i)));
-        }
-    };
-    let n_others = n_threads().min(n).saturating_sub(1);
-    let mut all = std::thread::scope(|scope| {
-        let others: Vec<_> = (0..n_others).map(|_| scope.spawn(run)).collect();
-        let mut all = run();
-        for other in others {
-            all.extend(other.join().expect("reading a segment does not panic"));
-        }
-        all
-    });
-    all.sort_unstable_by_key(|(i, _)| *i);
-    all.into_iter().map(|(_, done)| done).collect()
 }
 
 pub const FORMAT: &str = "FORMAT";

@@ -37,7 +37,7 @@ pub struct Shards {
 #[derive(Default)]
 pub struct IdHasher(u64);
 
-fn mix(id: u64) -> u64 {
+pub fn mix(id: u64) -> u64 {
     let id = (id ^ (id >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     id ^ (id >> 29)
 }

@@ -88,8 +88,13 @@ impl Loaded {
 
 pub fn read_at(file: &dyn DiskFile, path: &Path, offset: u64, len: u64) -> Result<Vec<u8>> {
     let mut buf = vec![0; len as usize];
-    match file.read_at(&mut buf, offset) {
-        Ok(()) => Ok(buf),
+    read_into(file, path, &mut buf, offset)?;
+    Ok(buf)
+}
+
+fn read_into(file: &dyn DiskFile, path: &Path, buf: &mut [u8], offset: u64) -> Result<()> {
+    match file.read_at(buf, offset) {
+        Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(Error::corrupt(path, offset, "file is too short")),
         Err(source) => Err(Error::Io { action: "read", path: path.to_path_buf(), source }),
     }
@@ -320,11 +325,14 @@ impl Reader<'_> {
 
     /// `len` bytes at `offset`, which must not pass the bound.
     fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
-        let inside = offset >= self.start && offset + len as u64 <= self.start + self.buf.len() as u64;
-        if !inside {
-            let wanted = READ_BYTES.max(len as u64).min(self.bound - offset);
-            self.buf = read_at(&*self.file, self.path, offset, wanted)?;
-            self.start = offset;
+        let end = self.start + self.buf.len() as u64;
+        if offset < self.start || offset + len as u64 > end {
+            // What is there of it already is kept: a long frame follows its header.
+            let kept = if (self.start..end).contains(&offset) { (end - offset) as usize } else { 0 };
+            let mut buf = vec![0; READ_BYTES.max(len as u64).min(self.bound - offset) as usize];
+            buf[..kept].copy_from_slice(&self.buf[self.buf.len() - kept..]);
+            read_into(&*self.file, self.path, &mut buf[kept..], offset + kept as u64)?;
+            (self.start, self.buf) = (offset, buf);
         }
         let at = (offset - self.start) as usize;
         Ok(&self.buf[at..at + len])
