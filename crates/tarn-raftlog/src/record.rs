@@ -140,10 +140,6 @@ pub struct EntryLine {
 }
 
 impl EntriesView<'_> {
-    pub fn end(&self) -> u64 {
-        self.first + self.n as u64
-    }
-
     /// The entries in order.
     pub fn lines(&self) -> impl Iterator<Item = EntryLine> {
         let (mut runs, mut lens) = (Input(self.runs), Input(self.lens));

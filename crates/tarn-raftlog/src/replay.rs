@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::error::{Error, Result};
 use crate::format::BATCH_HEAD;
 use crate::index::{Group, Loc, Meta};
@@ -19,11 +21,12 @@ use crate::segment::Segment;
 use crate::shards::{self, IdHasher};
 use crate::tail::Loaded;
 
-/// One segment's records, found but not taken apart: those of a group are all in one of the lots, in order, so that
-/// lots can be worked on side by side.
+/// One segment's records, taken apart: those of a group are all in one of the lots, in order, so that lots can be worked
+/// on side by side.
 pub struct Source {
     pub loaded: Loaded,
-    lots: [Vec<RecordRef>; LOTS],
+    lots: [Mutex<Lot>; LOTS],
+    n_entries: usize,
     /// Payload and record bytes of all of them.
     pub born_bytes: u64,
 }
@@ -34,51 +37,56 @@ fn lot_of(group: u64) -> usize {
     (shards::mix(group) >> 32) as usize % LOTS
 }
 
-/// A record's place in `Loaded::bytes`, and what replay needs of it.
-struct RecordRef {
-    group: u64,
-    /// Entries `first..end`, or of a group record its floor and last.
-    first: u64,
-    end: u64,
-    at: u32,
-    /// Where the entries' data begins in the segment file; [`NO_DATA`] of a group record.
-    data_offset: u32,
+#[derive(Default)]
+struct Lot {
+    records: Vec<RecordRef>,
+    /// Places of the entries, record after record.
+    locs: Vec<Loc>,
 }
 
-const NO_DATA: u32 = u32::MAX;
+/// Entries of one term, or a group record.
+struct RecordRef {
+    group: u64,
+    what: What,
+}
+
+enum What {
+    /// Entries `first ..`; their places start at `locs`.
+    Entries { first: u64, n: u32, locs: u32, term: u64 },
+    /// Where the record starts in `Loaded::bytes`, and what it clips the group to.
+    Group { at: u32, floor: u64, last: u64 },
+}
 
 impl Source {
     pub fn new(loaded: Loaded) -> Source {
-        Source { loaded, lots: Default::default(), born_bytes: 0 }
+        Source { loaded, lots: Default::default(), n_entries: 0, born_bytes: 0 }
     }
 
-    /// Finds all records. Runs beside those of other segments.
+    /// Takes all records apart. Runs beside those of other segments.
     pub fn parse(&mut self, path: &Path) -> Result<()> {
-        let source = self;
-        for batch in &source.loaded.batches {
+        for batch in &self.loaded.batches {
             let corrupt = || Error::corrupt(path, batch.data_offset, format!("batch {} does not decode", batch.lsn));
             let start = batch.head_and_meta.start + BATCH_HEAD;
-            let meta = &source.loaded.bytes[start..batch.head_and_meta.end];
+            let meta = &self.loaded.bytes[start..batch.head_and_meta.end];
             let (mut rest, mut data_offset) = (meta, batch.data_offset);
             while !rest.is_empty() {
-                let (record, after) = record::decode_record(rest).ok_or_else(corrupt)?;
                 let at = (start + meta.len() - rest.len()) as u32;
+                let (record, after) = record::decode_record(rest).ok_or_else(corrupt)?;
                 rest = after;
-                let found = match record {
+                match record {
                     RecordView::Entries(entries) => {
-                        source.born_bytes += entries.raw_bytes;
-                        let (group, first, end) = (entries.group, entries.first, entries.end());
-                        let found = RecordRef { group, first, end, at, data_offset: data_offset as u32 };
+                        self.n_entries += entries.n;
+                        self.born_bytes += entries.raw_bytes;
+                        self.lots[lot_of(entries.group)].get_mut().put(&entries, data_offset);
                         data_offset += entries.data_bytes;
-                        found
                     }
                     RecordView::Group(record) => {
-                        source.born_bytes += record.size_bytes as u64;
-                        let (group, first, end) = (record.group, record.floor, record.last);
-                        RecordRef { group, first, end, at, data_offset: NO_DATA }
+                        self.born_bytes += record.size_bytes as u64;
+                        let what = What::Group { at, floor: record.floor, last: record.last };
+                        let lot = self.lots[lot_of(record.group)].get_mut();
+                        lot.records.push(RecordRef { group: record.group, what });
                     }
-                };
-                source.lots[lot_of(found.group)].push(found);
+                }
             }
             let fits = u32::try_from(data_offset).is_ok_and(|end| end < 1 << 31);
             if data_offset != batch.data_offset + batch.data_bytes as u64 || !fits {
@@ -88,22 +96,41 @@ impl Source {
         Ok(())
     }
 
-    fn n_records(&self) -> usize {
-        self.lots.iter().map(Vec::len).sum()
-    }
-
-    fn entries(&self, record: &RecordRef) -> EntriesView<'_> {
-        match record::decode_record(&self.loaded.bytes[record.at as usize..]) {
-            Some((RecordView::Entries(entries), _)) => entries,
+    /// The group record at `at`, and its size.
+    fn meta(&self, at: u32) -> (Meta, u64) {
+        match record::decode_record(&self.loaded.bytes[at as usize..]) {
+            Some((RecordView::Group(group), _)) => (group.meta(), group.size_bytes as u64),
             _ => unreachable!("a record that decoded once decodes again"),
         }
     }
+}
 
-    /// A group record and its size.
-    fn meta(&self, record: &RecordRef) -> (Meta, u64) {
-        match record::decode_record(&self.loaded.bytes[record.at as usize..]) {
-            Some((RecordView::Group(group), _)) => (group.meta(), group.size_bytes as u64),
-            _ => unreachable!("a record that decoded once decodes again"),
+impl Lot {
+    /// Adds the entries of a record, whose data starts at `data_offset` of the file.
+    fn put(&mut self, entries: &EntriesView<'_>, data_offset: u64) {
+        let (mut at, packed) = (data_offset, entries.block.is_some());
+        let mut open: Option<(u64, u32, u64)> = None;
+        for line in entries.lines() {
+            match &mut open {
+                Some((_, n, term)) if *term == line.term => *n += 1,
+                _ => {
+                    self.close(entries.group, open);
+                    open = Some((line.index, 1, line.term));
+                }
+            }
+            self.locs.push(Loc::new(at as u32, line.len, line.crc, packed));
+            if !packed {
+                at += u64::from(line.len);
+            }
+        }
+        self.close(entries.group, open);
+    }
+
+    /// Ends a run of entries (first, number, term), the last whose places were pushed.
+    fn close(&mut self, group: u64, run: Option<(u64, u32, u64)>) {
+        if let Some((first, n, term)) = run {
+            let locs = self.locs.len() as u32 - n;
+            self.records.push(RecordRef { group, what: What::Entries { first, n, locs, term } });
         }
     }
 }
@@ -121,7 +148,7 @@ struct Piece {
 struct Rebuilt {
     /// Ascending, not overlapping.
     pieces: Vec<Piece>,
-    /// Source and number of the newest group record.
+    /// Source of the newest group record, and where it starts there.
     record: Option<(u32, u32)>,
     /// The last index it tells.
     last: u64,
@@ -182,18 +209,20 @@ pub struct Hole {
     pub to: u64,
 }
 
-/// Records for which a thread of their own pays.
-const RECORDS_PER_THREAD: usize = 10_000;
+/// Entries for which a thread of their own pays.
+const ENTRIES_PER_THREAD: usize = 10_000;
 
 /// Replays all segments, oldest first, and builds the index; what is missing in a group is reported, and the group ends
 /// before it.
 pub fn replay(sources: &[&Source], segments: &[Arc<Segment>]) -> (Vec<(u64, Group)>, Vec<Hole>) {
-    let n_threads =
-        n_threads().min(LOTS).min(1 + sources.iter().map(|s| s.n_records()).sum::<usize>() / RECORDS_PER_THREAD);
+    let n_entries = sources.iter().map(|source| source.n_entries).sum::<usize>();
+    let n_threads = n_threads().min(1 + n_entries / ENTRIES_PER_THREAD);
     let built = side_by_side_on(n_threads, LOTS, |lot| {
+        // Taken, so that the memory is given back here, not by one thread for all.
+        let lots: Vec<Lot> = sources.iter().map(|source| std::mem::take(&mut *source.lots[lot].lock())).collect();
         let mut holes = Vec::new();
-        let groups = take_in(sources, lot).into_iter();
-        let groups = groups.map(|(id, rebuilt)| (id, build(id, rebuilt, lot, sources, segments, &mut holes)));
+        let groups = take_in(&lots).into_iter();
+        let groups = groups.map(|(id, rebuilt)| (id, build(id, rebuilt, &lots, sources, segments, &mut holes)));
         (groups.collect::<Vec<_>>(), holes)
     });
     let mut all: (Vec<(u64, Group)>, Vec<Hole>) = Default::default();
@@ -204,18 +233,20 @@ pub fn replay(sources: &[&Source], segments: &[Arc<Segment>]) -> (Vec<(u64, Grou
     all
 }
 
-/// What all records of a lot say together.
-fn take_in(sources: &[&Source], lot: usize) -> HashMap<u64, Rebuilt, BuildHasherDefault<IdHasher>> {
+/// What all records of a lot say together: of each source its part, oldest first.
+fn take_in(lots: &[Lot]) -> HashMap<u64, Rebuilt, BuildHasherDefault<IdHasher>> {
     let mut groups = HashMap::<u64, Rebuilt, BuildHasherDefault<IdHasher>>::default();
-    for (source_idx, source) in sources.iter().enumerate() {
-        for (record_idx, record) in source.lots[lot].iter().enumerate() {
-            let group = groups.entry(record.group).or_default();
-            let (source, number) = (source_idx as u32, record_idx as u32);
-            if record.data_offset == NO_DATA {
-                group.clip(record.first, record.end);
-                group.record = Some((source, number));
-            } else {
-                group.put(Piece { first: record.first, end: record.end, source, record: number });
+    for (source, lot) in (0..).zip(lots) {
+        for (record, found) in (0..).zip(&lot.records) {
+            let group = groups.entry(found.group).or_default();
+            match found.what {
+                What::Entries { first, n, .. } => {
+                    group.put(Piece { first, end: first + u64::from(n), source, record });
+                }
+                What::Group { at, floor, last } => {
+                    group.clip(floor, last);
+                    group.record = Some((source, at));
+                }
             }
         }
     }
@@ -260,66 +291,39 @@ fn side_by_side_on<T: Send>(n_threads: usize, n: usize, work: impl Fn(usize) -> 
 fn build(
     id: u64,
     rebuilt: Rebuilt,
-    lot: usize,
+    lots: &[Lot],
     sources: &[&Source],
     segments: &[Arc<Segment>],
     holes: &mut Vec<Hole>,
 ) -> Group {
-    let record = |(source, number): (u32, u32)| {
-        let source = sources[source as usize];
-        (source, &source.lots[lot][number as usize])
-    };
-    let (meta, size_bytes) =
-        rebuilt.record.map(record).map_or_else(Default::default, |(source, record)| source.meta(record));
-    let meta = Meta { destroyed: meta.destroyed && !rebuilt.alive, ..meta };
-    let held = rebuilt.record.map(|at| (Arc::clone(&segments[at.0 as usize]), size_bytes));
-    if let Some((segment, bytes)) = &held {
-        segment.born(1, *bytes);
+    let mut held = None;
+    let mut meta = Meta::default();
+    if let Some((source, at)) = rebuilt.record {
+        let (found, size_bytes) = sources[source as usize].meta(at);
+        let segment = &segments[source as usize];
+        segment.born(1, size_bytes);
+        meta = Meta { destroyed: found.destroyed && !rebuilt.alive, ..found };
+        held = Some((Arc::clone(segment), size_bytes));
     }
     let last = rebuilt.pieces.last().map_or(rebuilt.floor, |piece| piece.end - 1).max(rebuilt.last);
     let mut group = Group::empty(meta, held);
-    let (mut runs, mut locs) = (Vec::new(), Vec::new());
     for piece in &rebuilt.pieces {
         let want = group.meta.last + 1;
         if piece.first != want {
             holes.push(Hole { group: id, from: want, to: piece.first - 1 });
             return group;
         }
-        let (source, record) = record((piece.source, piece.record));
+        let lot = &lots[piece.source as usize];
+        let What::Entries { first, locs, term, .. } = lot.records[piece.record as usize].what else { continue };
+        let n = piece.end - piece.first;
+        let start = locs as usize + (piece.first - first) as usize;
+        let locs = &lot.locs[start..start + n as usize];
         let segment = &segments[piece.source as usize];
-        let (bytes, n) =
-            take_piece(&source.entries(record), u64::from(record.data_offset), piece, &mut runs, &mut locs);
-        group.append(&runs, segment, locs.drain(..));
-        segment.born(n, bytes);
+        segment.born(n, locs.iter().map(|loc| u64::from(loc.len())).sum());
+        group.append(&[(n, term)], segment, locs.iter().copied());
     }
     if group.meta.last < last {
         holes.push(Hole { group: id, from: group.meta.last + 1, to: last });
     }
     group
-}
-
-/// Term runs and places of a piece's entries; returns their bytes and number.
-fn take_piece(
-    entries: &EntriesView<'_>,
-    data_offset: u64,
-    piece: &Piece,
-    runs: &mut Vec<(u64, u64)>,
-    locs: &mut Vec<Loc>,
-) -> (u64, u64) {
-    runs.clear();
-    let (mut at, mut bytes) = (data_offset, 0);
-    for line in entries.lines().take_while(|line| line.index < piece.end) {
-        if line.index >= piece.first {
-            match runs.last_mut() {
-                Some((n, term)) if *term == line.term => *n += 1,
-                _ => runs.push((1, line.term)),
-            }
-            locs.push(Loc::new(at as u32, line.len, line.crc, entries.block.is_some()));
-            bytes += u64::from(line.len);
-        }
-        if entries.block.is_none() {
-            at += u64::from(line.len);
-        }
-    }
-    (bytes, piece.end - piece.first)
 }
