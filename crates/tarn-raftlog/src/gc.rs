@@ -33,6 +33,7 @@ pub fn collect(shared: &Shared, budget_bytes: u64) -> Result<GcReport> {
     let _one = shared.collecting.lock();
     let mut report = GcReport::default();
     free_dead(shared, &mut report)?;
+    shared.shorten()?;
     let victims = victims(shared, budget_bytes);
     if !victims.is_empty() {
         rewrite(shared, &victims, &mut report)?;

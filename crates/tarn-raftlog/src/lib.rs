@@ -59,6 +59,7 @@ mod recovery;
 mod replay;
 mod segment;
 mod shards;
+mod shorten;
 mod submit;
 mod tail;
 mod ticket;

@@ -277,12 +277,11 @@ impl Opening<'_> {
         Ok((segments, groups, damaged))
     }
 
-    /// Seals what has frames and no seal. The newest ends after its last good frame and is cut there.
+    /// Seals what has frames and no seal. The newest ends after its last good frame.
     fn seal(&self, sources: &[(PathBuf, Source)], segments: &[Arc<Segment>]) -> Result<()> {
-        let newest = segments.len();
-        for (i, ((path, source), segment)) in sources.iter().zip(segments).enumerate() {
+        for ((path, source), segment) in sources.iter().zip(segments) {
             if !source.loaded.sealed {
-                seal(&source.loaded, segment, i + 1 == newest, &self.buffers).map_err(Error::io("seal", path))?;
+                seal(&source.loaded, segment, &self.buffers).map_err(Error::io("seal", path))?;
             }
             if !source.loaded.header_is_whole {
                 let header = &source.loaded.header;
@@ -360,7 +359,7 @@ fn broken_chain((before_path, before): (&Path, &Loaded), (path, segment): (&Path
 }
 
 /// Ends an unsealed segment after its last good frame.
-fn seal(loaded: &Loaded, segment: &Arc<Segment>, cut: bool, buffers: &Buffers) -> io::Result<()> {
+fn seal(loaded: &Loaded, segment: &Arc<Segment>, buffers: &Buffers) -> io::Result<()> {
     let mut draft = Draft::new(segment, Chain { crc: loaded.first_prev_crc, next_lsn: loaded.first_lsn });
     for batch in &loaded.batches {
         draft.line(batch.lsn, batch.data_offset, loaded.head_and_meta(batch));
@@ -370,7 +369,7 @@ fn seal(loaded: &Loaded, segment: &Arc<Segment>, cut: bool, buffers: &Buffers) -
     draft.next_lsn = loaded.chain.next_lsn;
     draft.end = loaded.end;
     let at_end = loaded.size_bytes.saturating_sub(draft.seal_bytes());
-    let offset = if cut || at_end < loaded.end { format::align(loaded.end) } else { at_end };
+    let offset = if at_end < loaded.end { format::align(loaded.end) } else { at_end };
     seal_at(&draft, offset, buffers)
 }
 

@@ -98,9 +98,8 @@ fn the_power_goes_at_every_step_of_a_life_and_of_its_recovery() {
         // The recovery is cut at a step of its own, as long as it has so many.
         for cut in (step % 7..).step_by(7) {
             disk.pull_plug_in(cut);
-            let opened = open(&disk);
-            let done = opened.is_ok();
-            drop(opened);
+            // The first collection shortens the segment that ended early.
+            let done = open(&disk).and_then(|log| log.collect_garbage(u64::MAX)).is_ok();
             disk.cut_power();
             if done {
                 break;

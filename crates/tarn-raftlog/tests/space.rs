@@ -93,3 +93,30 @@ fn batches_longer_than_the_first_segment_make_few_files() {
         assert!(m.disk_bytes <= m.live_bytes * 3 / 2 + 4 * (8 << 20), "{index}: {m:?}");
     }
 }
+
+#[test]
+fn a_segment_that_a_crash_ended_early_is_shortened() {
+    let disk = MemoryDisk::new(1);
+    let open = || {
+        let options = Options { segment_bytes: 1 << 20, ..Options::new("/log") };
+        RaftLog::open_on(Arc::new(disk.clone()), options).unwrap()
+    };
+    let (group, payload) = (GroupId(1), vec![7; 40_000]);
+    for life in 1..=10 {
+        let (log, report) = open();
+        assert_eq!(report.n_entries, life - 1);
+        let mut batch = log.batch();
+        batch.append(group, Term(1), Index(life), [&payload[..]]);
+        log.commit(batch).unwrap();
+        drop(log);
+        disk.kill_process();
+        let (log, _) = open();
+        log.collect_garbage(u64::MAX).unwrap();
+        let sealed = log.segments().iter().filter(|s| s.sealed).map(|s| s.size_bytes).sum::<u64>();
+        assert!(sealed < life * 3 * 40_000, "life {life}: {sealed} bytes in {:?}", log.segments());
+        let entries = log.entries(group, Index(1)..Index(life + 1), usize::MAX).unwrap();
+        assert!(entries.iter().all(|entry| entry.payload == payload));
+        drop(log);
+        disk.kill_process();
+    }
+}
