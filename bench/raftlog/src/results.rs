@@ -11,7 +11,7 @@ use crate::job::{Answer, EngineName};
 use crate::measure::geomean;
 use crate::report::{CellReport, Figure};
 
-use EngineName::{Badger, RaftEngine, RaftEnginePrefilled, Rocksdb, Tarn};
+use EngineName::{Badger, RaftEngine, RaftEnginePlain, RaftEnginePrefilled, Rocksdb, Tarn};
 
 /// The named figures with what is asked of them (docs/benchmarks-raftlog.md).
 pub const BARS: [(&str, &str); 11] = [
@@ -74,6 +74,7 @@ impl Results {
         for (suffix, other) in [
             ("raft_engine", RaftEngine),
             ("raft_engine_prefilled", RaftEnginePrefilled),
+            ("raft_engine_plain", RaftEnginePlain),
             ("rocksdb", Rocksdb),
             ("badger", Badger),
         ] {
