@@ -71,7 +71,7 @@ impl Shared {
     fn begin(&self, making: &mut Making, bytes: u64) -> Result<Preparation> {
         let slot = making.next_slot;
         making.next_slot += 1;
-        let begun = Preparation::begin(&*self.disk, &self.options.dir, slot, bytes)?;
+        let begun = Preparation::begin(&*self.disk, &self.options, slot, bytes)?;
         self.tally.preparing_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(begun)
     }

@@ -39,6 +39,9 @@ impl Shared {
         if self.is_durable(lsn) {
             return Ok(());
         }
+        if let Some(turn) = self.turn() {
+            return self.write_up_to(lsn, turn);
+        }
         let mut lane = self.lane.lock();
         loop {
             if self.is_durable(lsn) {
@@ -68,6 +71,28 @@ impl Shared {
             }
             lane = self.lane.lock();
         }
+    }
+
+    /// Without flushes a write is over before a thread has fallen asleep: there nobody sleeps until a frame ends, who wants
+    /// something written waits for a turn at writing. Taken before the lane's lock; a frame is written by whoever has it.
+    pub fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        (self.options.sync == Durability::Os).then(|| self.writing.lock())
+    }
+
+    fn write_up_to(&self, lsn: u64, _turn: MutexGuard<'_, ()>) -> Result<()> {
+        while !self.is_durable(lsn) {
+            let mut lane = self.lane.lock();
+            if let Some(cause) = &lane.poisoned {
+                return Err(Error::Undecided { cause: Arc::clone(cause) });
+            }
+            let Some(work) = lane.take() else {
+                assert!(self.is_durable(lsn), "lsn {lsn} is in no frame, but was given to a batch");
+                return Ok(());
+            };
+            drop(lane);
+            self.write(work);
+        }
+        Ok(())
     }
 
     /// Writes a frame and tells everybody. An error poisons the log.

@@ -1,7 +1,8 @@
 //! One log for many groups: what can be asked of it?
 //!
 //! [`RaftLog`] is the handle; what it shares with tickets and committers is [`Shared`]. Locks, in the order they are
-//! taken: `collecting`, `making`, tables of groups, groups (ascending), the lane, then leaves (cache, buffers, calls).
+//! taken: `collecting`, `writing`, `making`, tables of groups, groups (ascending), the lane, then leaves (cache, buffers,
+//! calls).
 
 use std::any::Any;
 use std::ops::Range;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub ident: Ident,
     pub groups: Shards,
     pub lane: Mutex<Lane>,
+    /// Held by who writes a frame, where frames are not flushed.
+    pub writing: Mutex<()>,
     /// Everything up to here is durable.
     pub durable_lsn: AtomicU64,
     pub cache: Cache,

@@ -92,6 +92,7 @@ pub fn open(
         options,
         ident,
         groups: Shards::new(groups),
+        writing: Mutex::default(),
         durable_lsn: (lane.next_lsn - 1).into(),
         lane: Mutex::new(lane),
         cache: Default::default(),
@@ -324,7 +325,7 @@ impl Opening<'_> {
     /// A small segment to begin with.
     fn first(&self, ident: &Ident, making: &mut Making, next_seq: &mut u64) -> Result<Arc<Segment>> {
         let bytes = self.options.segment_bytes().min(FIRST_SEGMENT_BYTES);
-        let mut preparation = Preparation::begin(self.disk, self.dir(), making.next_slot, bytes)?;
+        let mut preparation = Preparation::begin(self.disk, self.options, making.next_slot, bytes)?;
         while !preparation.fill(&self.buffers)? {}
         making.next_slot += 1;
         *next_seq += 1;

@@ -163,8 +163,9 @@ pub fn renew(disk: &dyn Disk, ident: &Ident, old: &Segment, seq: u64, buffers: &
     Ok(Arc::new(Segment::new(&header, old.path.clone(), Arc::clone(&old.file), reserved)))
 }
 
-/// A new file on its way to be a segment: its space is reserved, and it is filled with zeros step by step, because the
-/// first write to reserved space changes the file system's metadata, and a flush must then wait for its journal.
+/// A new file on its way to be a segment: its space is reserved. Where frames will be flushed it is filled with zeros, step by
+/// step, because the first write to reserved space changes the file system's metadata, and a flush must then wait for its
+/// journal.
 pub struct Preparation {
     temporary: PathBuf,
     path: PathBuf,
@@ -178,11 +179,15 @@ const FILL_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
 
 impl Preparation {
     /// `slot`: the number in the file's name, which no file has.
-    pub fn begin(disk: &dyn Disk, dir: &Path, slot: u64, reserved_bytes: u64) -> Result<Preparation> {
+    pub fn begin(disk: &dyn Disk, options: &Options, slot: u64, reserved_bytes: u64) -> Result<Preparation> {
+        let dir = &options.dir;
         let path = dir.join(format!("{slot:016}{EXTENSION}"));
         let temporary = dir.join(format!("{slot:016}{TEMPORARY}"));
         match disk.create(&temporary, reserved_bytes) {
-            Ok(file) => Ok(Preparation { temporary, path, file, reserved_bytes, filled_bytes: 0 }),
+            Ok(file) => {
+                let filled_bytes = if options.sync == Durability::Os { reserved_bytes } else { 0 };
+                Ok(Preparation { temporary, path, file, reserved_bytes, filled_bytes })
+            }
             Err(source) => {
                 // A leftover is removed by the next open; nothing depends on it.
                 let _ = disk.remove(&temporary);

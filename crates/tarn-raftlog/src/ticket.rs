@@ -198,6 +198,7 @@ impl Committer {
     pub fn run(self) {
         let shared = &*self.shared;
         loop {
+            let turn = shared.turn();
             let mut lane = shared.lane.lock();
             if lane.poisoned.is_some() {
                 return;
@@ -209,6 +210,7 @@ impl Committer {
                 shared.write(work);
                 continue;
             }
+            drop(turn);
             if lane.closed && !lane.frames.wants_call() {
                 return;
             }
