@@ -40,9 +40,10 @@ test-rust: setup
 	cargo test --workspace
 
 # A target folder of its own: with these features, crates below would be rebuilt in the shared one.
-test-raftlog-adapters: setup ## the log under raft-rs and openraft, with openraft's own log-store suite
+test-raftlog-adapters: setup ## the log under raft-rs and openraft, with openraft's own log-store suite, and under loom
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/adapters cargo test -p tarn-raftlog --features raft-rs,openraft,openraft/tokio-rt --test adapters_raft_rs --test adapters_openraft
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/adapters cargo clippy -p tarn-raftlog --features raft-rs,openraft,openraft/tokio-rt --all-targets --no-deps -- -D warnings
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/adapters cargo test -p tarn-raftlog --features loom --test loom
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/adapters cargo clippy -p tarn-raftlog --features raft-rs,openraft,openraft/tokio-rt,loom --all-targets --no-deps -- -D warnings
 
 test-clients: setup-tests
 	cargo test --workspace --no-run

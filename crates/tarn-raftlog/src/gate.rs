@@ -4,12 +4,13 @@
 //! by the first of them before it has woken the last. Until then a gate lets single threads through, by *tokens*: one
 //! sleeper, whichever, wakes to look whether a frame wants to be written.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Futex, Ordering};
 
 /// Tokens not yet taken, or [`OPEN`].
 #[derive(Debug, Default)]
 pub struct Gate {
     word: AtomicU32,
+    futex: Futex,
 }
 
 const OPEN: u32 = u32::MAX;
@@ -29,7 +30,7 @@ impl Gate {
             if let Some(woken) = self.pass() {
                 return woken;
             }
-            atomic_wait::wait(&self.word, 0);
+            self.futex.wait(&self.word, 0);
         }
     }
 
@@ -44,14 +45,14 @@ impl Gate {
     pub fn let_one_look(&self) {
         let add = |word| (word != OPEN).then(|| word + 1);
         if self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok() {
-            atomic_wait::wake_one(&self.word);
+            self.futex.wake_one(&self.word);
         }
     }
 
     /// Lets all through, for good.
     pub fn open(&self) {
         self.word.store(OPEN, Ordering::Release);
-        atomic_wait::wake_all(&self.word);
+        self.futex.wake_all(&self.word);
     }
 
     /// Whether [`Gate::pass`] would go through.

@@ -53,6 +53,8 @@ mod memory;
 mod metrics;
 mod options;
 mod pipeline;
+#[cfg(test)]
+mod pipeline_tests;
 mod read;
 mod record;
 mod recovery;
@@ -61,6 +63,7 @@ mod segment;
 mod shards;
 mod shorten;
 mod submit;
+mod sync;
 mod tail;
 mod ticket;
 mod verify;
