@@ -9,6 +9,11 @@
 //! Order of submit is order of index is order of apply. There is no thread: whoever returns from the log first takes
 //! the tablet's apply lock and applies everything up to its own entry, so those behind find their outcome ready.
 //!
+//! Why a proposal holds its thread, though the log would also call back ([`Ticket::on_durable`]) or give a future: the
+//! thread that waits is the one that writes the frame, for all who wait, and then applies, which blocks as well (the row
+//! engine). With calls, a committer's thread would write and a third would have to apply: two hand-overs more on the way
+//! of every commit, and no thread fewer. Their number is bounded by the callers: a connection has one proposal under way.
+//!
 //! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own.
 
 use std::collections::VecDeque;
