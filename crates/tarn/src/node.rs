@@ -2,8 +2,8 @@
 //!
 //! Opens, in this order: the folder's lock, the log, the row engine, the metastore, the lake, then each table (replay the
 //! log, repair what a crash left between commit and install, serve), then the query engine and the workers. Closing goes
-//! the other way: no more statements, workers stop, the row engine is flushed. Everything a client was told is durable is
-//! in the log before it is told, so a node may also just die.
+//! the other way: no more statements, workers stop, the row engine is flushed, the log is closed. Everything a client was
+//! told is durable is in the log before it is told, so a node may also just die.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};
 use tarn_types::{Clock, TableSchema, TabletId, tablet_prefix};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, TableHandle};
@@ -81,6 +82,7 @@ pub struct Node {
     _queries: Threads,
     /// So have workers: encoding Parquet must not hold up statements.
     background: Mutex<Option<Threads>>,
+    upkeep: Mutex<Option<JoinHandle<()>>>,
     _lock: File,
 }
 
@@ -107,6 +109,7 @@ impl Node {
             closed: RwLock::new(false),
             _queries: queries,
             background: Mutex::new(Some(background)),
+            upkeep: Mutex::default(),
             _lock: lock,
         });
         node.open_tables().await?;
@@ -243,7 +246,7 @@ impl Node {
 
     fn check_open(&self) -> Result<()> {
         if *self.closed.read() {
-            return Err(SqlError::new(state::ADMIN_SHUTDOWN, "the server is stopping"));
+            return Err(SqlError::stopping());
         }
         Ok(())
     }
@@ -254,7 +257,7 @@ impl Node {
         }
         let (parts, stop) = (Arc::clone(&self.parts), self.stop.clone());
         if let Some(background) = self.background.lock().as_ref() {
-            background.handle().spawn(async move {
+            let upkeep = background.handle().spawn(async move {
                 let mut flushed_ms = parts.clock.now_ms();
                 loop {
                     tokio::select! {
@@ -267,10 +270,12 @@ impl Node {
                     }
                 }
             });
+            *self.upkeep.lock() = Some(upkeep);
         }
     }
 
-    /// Stops the workers and makes everything applied durable in the row engine, so that the next start replays nothing.
+    /// Stops the workers, makes everything applied durable in the row engine, so that the next start replays nothing, and
+    /// closes the log, so that it has nothing to scan either and can tell any damage from a crash.
     pub async fn close(&self) -> Result<()> {
         {
             let mut closed = self.closed.write();
@@ -285,10 +290,16 @@ impl Node {
                 let _ = worker.await;
             }
         }
+        let upkeep = self.upkeep.lock().take();
+        if let Some(upkeep) = upkeep {
+            let _ = upkeep.await;
+        }
         let parts = Arc::clone(&self.parts);
         blocking(move || {
-            parts.log.sync()?;
-            parts.flush()
+            // Whatever becomes of the rows: from the log they can be made again.
+            let flushed = parts.flush();
+            parts.log.close()?;
+            flushed
         })
         .await?;
         drop(self.background.lock().take());

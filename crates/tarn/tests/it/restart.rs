@@ -1,5 +1,7 @@
 //! What was acknowledged is there after a stop, and after a start that finds no goodbye.
 
+use tarn_raftlog::RaftLog;
+
 use crate::harness::{Server, cell, rows, settings};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,6 +20,17 @@ async fn everything_is_back_after_a_stop() {
     assert_eq!(rows(&client, "SHOW TABLES").await, [["t"]]);
     client.batch_execute("CREATE TABLE gone (k int PRIMARY KEY)").await.unwrap();
     assert_eq!(cell(&client, "SELECT count(*) FROM gone").await, "0", "the name is free, the rows are gone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_closes_the_log() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (1), (2)").await.unwrap();
+    let Server { running, dir } = server;
+    running.stop().await.unwrap();
+    let (_log, found) = RaftLog::open(tarn_raftlog::Options::new(dir.path().join("log"))).unwrap();
+    assert_eq!((found.n_segments, found.n_scanned, found.torn_tail), (1, 0, None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
