@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, TableHandle};
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, monotonic_ns};
 use crate::error::{Result, SqlError, state};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
@@ -342,12 +342,9 @@ impl Node {
     /// The text of `/metrics`, gauges brought up to date.
     pub fn metrics_text(&self) -> String {
         let metrics = &self.parts.metrics;
-        let log = self.parts.log.metrics();
         let footers = self.parts.footers.stats();
         metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
         metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
-        metrics.log_bytes.set(log.disk_bytes as i64);
-        metrics.log_commits.set(log.frames as i64);
         metrics.footer_hits.set(footers.hits as i64);
         metrics.footer_misses.set(footers.misses as i64);
         metrics.text()
@@ -409,9 +406,11 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let log_options = tarn_raftlog::Options {
         segment_bytes: settings.log_segment_bytes,
         cache_bytes: settings.log_cache_bytes,
+        clock: Some(monotonic_ns),
         ..tarn_raftlog::Options::new(dir.join("log"))
     };
     let (log, recovered) = RaftLog::open(log_options)?;
+    let log = Arc::new(log);
     tracing::info!(segments = recovered.n_segments, entries = recovered.n_entries, torn = ?recovered.torn_tail, "log opened");
     let rocks = RocksOptions { memory_budget_bytes: settings.rows_memory_bytes as usize, ..RocksOptions::default() };
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
@@ -436,17 +435,18 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let spill = settings.spill_location();
     let _ = std::fs::remove_dir_all(&spill);
     std::fs::create_dir_all(&spill).map_err(|e| io_error("make", &spill, &e))?;
+    let metrics = Metrics::new(Arc::clone(&log));
     Ok(Arc::new(Parts {
         settings,
         clock,
-        log: Arc::new(log),
+        log,
         engine: Arc::new(engine),
         metastore,
         lake,
         store,
         footers,
         catalog: Arc::default(),
-        metrics: Metrics::default(),
+        metrics,
         room: Notify::new(),
         flushed_log_bytes: AtomicU64::new(0),
         flushing: Mutex::new(()),
