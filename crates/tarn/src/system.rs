@@ -62,6 +62,7 @@ impl System {
             "dead_rows",
             "lake_files",
             "lake_bytes",
+            "damage",
             "definition",
         ]);
         for handle in self.catalog.all() {
@@ -82,6 +83,7 @@ impl System {
                 int(dead),
                 int(lake.files.len() as u64),
                 int(lake.size_bytes()),
+                handle.damage().map_or(Cell::Null, text),
                 Cell::Text(create_statement(schema)),
             ]);
         }
@@ -350,7 +352,7 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
     let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
     match name {
         "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
-        | "column_name" => Arc::new(
+        | "column_name" | "damage" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })

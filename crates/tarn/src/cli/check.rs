@@ -34,7 +34,8 @@ can be told. A group is a tablet: `SELECT table_name, tablet_id FROM tarn.tablet
 docs/formats/raftlog.md.
 
 A write that was under way when the process died is no damage: the next start cuts it off. On any other damage a server \
-refuses to start.")]
+refuses to start. `tarn serve --log-recovery quarantine` starts all the same: tables that lost something are read-only; \
+copy out what is left of them, drop them, and load them again.")]
     Log {
         /// Folder of the log: `log` in the server's data folder
         dir: PathBuf,
@@ -74,7 +75,7 @@ fn check_log(dir: &Path) -> Result<()> {
     if !report.is_sound() {
         let n_groups = report.lost.iter().map(|lost| lost.group).chain(report.damaged.iter().map(|(group, _)| *group));
         bail!(
-            "{} damaged places, {} groups known to have lost entries",
+            "{} damaged places, {} groups known to have lost entries; `tarn check log --help` says what can be done",
             report.damages.len(),
             n_groups.collect::<BTreeSet<_>>().len()
         );
