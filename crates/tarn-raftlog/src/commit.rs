@@ -202,8 +202,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Seals the newest segment, so that the next open has nothing to scan and any damage to tell from a crash.
+    /// Ends the taking of batches, writes what was taken, and seals the newest segment, so that the next open has nothing
+    /// to scan and any damage to tell from a crash. One caller at a time.
     pub fn close(&self) -> Result<()> {
+        let last = self.lane.lock().close();
+        self.wait(last)?;
         let draft = {
             let mut lane = self.lane.lock();
             if let Some(cause) = &lane.poisoned {
@@ -212,8 +215,10 @@ impl Shared {
             lane.take_last()
         };
         let Some(draft) = draft else { return Ok(()) };
-        let sealed = recovery::seal_at(&draft, format::align(draft.end), &self.buffers);
-        sealed.map_err(Error::io("seal", &draft.segment.path))
+        recovery::seal_at(&draft, format::align(draft.end), &self.buffers).map_err(|error| {
+            self.lane.lock().fail(format!("seal {}: {error}", draft.segment.path.display()).into());
+            Error::io("seal", &draft.segment.path)(error)
+        })
     }
 
     fn now(&self) -> Option<u64> {

@@ -44,6 +44,9 @@ pub enum Error {
     /// An earlier write or flush failed; nothing was done. Reads go on; only a restart heals it.
     #[error("log is read-only since a write failed: {cause}")]
     Poisoned { cause: Arc<str> },
+    /// [`crate::RaftLog::close`] was called; nothing was done. Reads go on.
+    #[error("log in {dir} is closed")]
+    Closed { dir: PathBuf },
     /// The write or flush of this batch failed: after a restart it is there or it is not.
     #[error("batch may or may not be durable: {cause}")]
     Undecided { cause: Arc<str> },
@@ -83,9 +86,11 @@ impl Error {
     /// What the caller can do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Io { .. } | Error::NoSpace { .. } | Error::Locked { .. } | Error::Poisoned { .. } => {
-                ErrorKind::Unavailable
-            }
+            Error::Io { .. }
+            | Error::NoSpace { .. }
+            | Error::Locked { .. }
+            | Error::Poisoned { .. }
+            | Error::Closed { .. } => ErrorKind::Unavailable,
             Error::Undecided { .. } => ErrorKind::Indeterminate,
             Error::Corrupt { .. } | Error::Missing { .. } | Error::Damaged { .. } => ErrorKind::Corrupt,
             Error::Purged { .. } | Error::OutOfRange { .. } => ErrorKind::NotFound,

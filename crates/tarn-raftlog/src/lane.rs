@@ -46,6 +46,7 @@ pub struct Lane {
     pub poisoned: Option<Arc<str>>,
     /// A host's thread that commits for those who do not wait.
     pub committer: Option<Arc<Gate>>,
+    /// No more batches are taken.
     pub closed: bool,
     pub counters: Metrics,
 }
@@ -280,6 +281,13 @@ impl Lane {
     /// The old segment is sealed; frames of the new one may be written side by side.
     pub fn sealed(&mut self) {
         self.sealing = false;
+    }
+
+    /// Takes no more batches, and lets the committer go when it has written what is wanted. Returns the last lsn.
+    pub fn close(&mut self) -> u64 {
+        self.closed = true;
+        self.committer.take().iter().for_each(|committer| committer.open());
+        self.next_lsn - 1
     }
 
     /// The newest segment's seal, if it has frames and all are acknowledged; nothing is written after it.

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub buffers: Buffers,
     pub calls: Calls,
     pub making: Mutex<Making>,
-    /// One collector at a time.
+    /// One collector at a time, and none beside who closes the log.
     pub collecting: Mutex<()>,
     pub tally: Tally,
     pub _lock: Box<dyn Any + Send + Sync>,
@@ -110,7 +110,8 @@ impl RaftLog {
     ///
     /// # Errors
     /// `Gap`, `BelowFloor`, `TooLarge`, `Damaged`: the batch is wrong. `NoSpace`: no room for a segment; purges still go
-    /// through for a while. `Poisoned`: an earlier write failed. In all cases nothing of the batch was done.
+    /// through for a while. `Poisoned`: an earlier write failed. `Closed`: after [`RaftLog::close`]. In all cases nothing
+    /// of the batch was done.
     pub fn submit(&self, batch: Batch) -> Result<Ticket> {
         self.submit_with(batch, Durability::Durable)
     }
@@ -134,10 +135,15 @@ impl RaftLog {
         self.shared.wait(last)
     }
 
-    /// Makes everything durable and ends the log on disk. Dropping the log loses nothing either; but the next open then
-    /// scans the newest segment, and takes damage to its very last frame for a write that never was acknowledged.
-    pub fn close(self) -> Result<()> {
-        self.sync()?;
+    /// Takes no more batches, makes all it took durable and ends the log on disk. Reads go on, and the folder stays locked,
+    /// until the log is dropped. To close again does nothing. A log that is dropped without it loses nothing either; but the
+    /// next open then scans the newest segment, and takes damage to its very last frame for a write that never was
+    /// acknowledged. Waits for a collection of garbage that is under way; not to be called from [`Ticket::on_durable`].
+    ///
+    /// # Errors
+    /// `Undecided`, `Poisoned`, `Io`: a write failed, now or before. The log is closed all the same, as by a crash.
+    pub fn close(&self) -> Result<()> {
+        let _alone = self.shared.collecting.lock();
         self.shared.close()
     }
 
@@ -255,9 +261,7 @@ impl RaftLog {
 
 impl Drop for RaftLog {
     fn drop(&mut self) {
-        let mut lane = self.shared.lane.lock();
-        lane.closed = true;
-        lane.committer.take().iter().for_each(|committer| committer.open());
+        self.shared.lane.lock().close();
     }
 }
 

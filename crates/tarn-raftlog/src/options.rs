@@ -138,6 +138,14 @@ pub struct Damage {
     pub what: String,
 }
 
+/// Entries `from..=to` of a group, which must exist, and are in no segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    pub group: GroupId,
+    pub from: Index,
+    pub to: Index,
+}
+
 /// What reading every byte of a log found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
@@ -150,5 +158,17 @@ pub struct VerifyReport {
     /// What is there twice and once not whole, as a crash while a file is made ready for use leaves it: the next open
     /// makes it whole.
     pub mendable: Vec<Damage>,
+    /// What is not what was written, and what was there, as far as that can be told.
     pub damages: Vec<Damage>,
+    /// By group: what the rest of the log shows to have been there.
+    pub lost: Vec<Lost>,
+    /// Groups marked damaged by an opening with [`Recovery::Quarantine`], and from where; by group.
+    pub damaged: Vec<(GroupId, Index)>,
+}
+
+impl VerifyReport {
+    /// Whether all that was acknowledged is there and whole.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty() && self.lost.is_empty() && self.damaged.is_empty()
+    }
 }

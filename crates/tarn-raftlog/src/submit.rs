@@ -85,6 +85,9 @@ impl Shared {
             if let Some(cause) = &lane.poisoned {
                 return Err(Error::Poisoned { cause: Arc::clone(cause) });
             }
+            if lane.closed {
+                return Err(Error::Closed { dir: self.options.dir.clone() });
+            }
             if plan.is_empty() {
                 return Ok(lane.next_lsn - 1);
             }

@@ -58,7 +58,7 @@ impl Ticket {
 
     /// Calls `f` when the batch is durable, or can no longer become so ([`Error::Undecided`]): exactly once, after the
     /// calls of all batches before it. At once, on this thread, if it already is and no earlier call is under way. If
-    /// the log is closed first, `f` is dropped uncalled.
+    /// the log is dropped first, neither closed nor served by a [`Committer`], `f` is dropped uncalled.
     pub fn on_durable(self, f: impl FnOnce(Result<()>) + Send + 'static) {
         let call: Call = Box::new(move |result| f(result.map_err(|cause| Error::Undecided { cause })));
         self.shared.call(self.lsn, call);
@@ -193,8 +193,8 @@ impl Committer {
         Committer { shared }
     }
 
-    /// Writes frames for which calls or futures wait, and keeps empty segments ready. Returns when the log handle is
-    /// dropped (after writing what is wanted) or poisoned; the log's lock is held until then.
+    /// Writes frames for which calls or futures wait, and keeps empty segments ready. Returns when the log is closed
+    /// or its handle dropped (after writing what is wanted), or poisoned; the log's lock is held until then.
     pub fn run(self) {
         let shared = &*self.shared;
         loop {

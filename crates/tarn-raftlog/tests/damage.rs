@@ -162,7 +162,49 @@ fn verify_sees_what_opening_does_not_read() {
     disk.replace(path, bytes);
     let report = RaftLog::verify_on(&disk, Path::new("/log")).unwrap();
     assert_eq!((report.damages.len(), &*report.damages[0].path, report.damages[0].offset), (1, path, 8192));
+    assert_eq!(report.lost, vec![], "the seal tells what was there");
     assert!(open(&disk).is_ok());
+}
+
+#[test]
+fn verify_names_what_was_lost() {
+    let (disk, _, _) = small_log();
+    let path = Path::new("/log/0000000000000001.seg");
+    let sealed = disk.read(path).unwrap();
+    let frames: Vec<usize> = (8192..sealed.len()).step_by(4096).filter(|&at| sealed[at..at + 4] == *b"TFRM").collect();
+    assert!(frames.len() > 1, "{frames:?}");
+    // In a sealed segment: all damaged frames, with what the seal says of them.
+    let broken = disk.fork(1);
+    let mut bytes = sealed.clone();
+    frames.iter().for_each(|at| bytes[at + 60] ^= 1);
+    broken.replace(path, bytes);
+    let report = RaftLog::verify_on(&broken, Path::new("/log")).unwrap();
+    let offsets: Vec<usize> = report.damages.iter().map(|damage| damage.offset as usize).collect();
+    assert_eq!(offsets, frames);
+    let first = "damaged frame in a sealed segment; it held entries 1..=3 of group 0, entries 1..=3 of group 1, \
+                 entries 1..=3 of group 2, the record of group 0, the record of group 1";
+    assert_eq!(report.damages[0].what, first);
+    assert!(!report.is_sound());
+    // In the open one: what the frame still tells, though an entry of it is not what was written.
+    let open_segment = |(path, bytes): &(PathBuf, Vec<u8>)| {
+        path.extension().is_some() && bytes.len() == 28 << 10 && bytes[8192..8196] == *b"TFRM"
+    };
+    let (path, bytes) = files(&disk).into_iter().rfind(open_segment).unwrap();
+    let broken = disk.fork(2);
+    let mut copy = bytes.clone();
+    let last = 8192 + bytes[8192..12288].iter().rposition(|&byte| byte != 0).unwrap();
+    copy[last] ^= 1;
+    broken.replace(&path, copy);
+    let report = RaftLog::verify_on(&broken, Path::new("/log")).unwrap();
+    let damage = &report.damages[0];
+    assert_eq!((&damage.path, damage.offset), (&path, 8192));
+    assert!(damage.what.contains("the log goes on at byte 12288; it held entries "), "{}", damage.what);
+    // A file that is gone: only the rest of the log shows it.
+    let broken = disk.fork(3);
+    tarn_raftlog::Disk::remove(&broken, Path::new("/log/0000000000000002.seg")).unwrap();
+    let report = RaftLog::verify_on(&broken, Path::new("/log")).unwrap();
+    let groups: Vec<GroupId> = report.lost.iter().map(|lost| lost.group).collect();
+    assert_eq!((report.damages.len(), groups), (0, (0..GROUPS).map(GroupId).collect()), "{:?}", report.lost);
 }
 
 #[test]
@@ -176,6 +218,7 @@ fn a_closed_log_tells_every_damage() {
     let last = view(&log).unwrap();
     assert_ne!(last, after);
     log.close().unwrap();
+    drop(log);
     let (path, bytes) = files(&disk).into_iter().rfind(|(_, b)| b.windows(14).any(|w| w == b"the last entry")).unwrap();
     for at in positions(&bytes) {
         let broken = disk.fork(at as u64);

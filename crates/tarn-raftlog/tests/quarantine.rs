@@ -40,6 +40,8 @@ fn check(disk: &MemoryDisk, lost: std::ops::RangeInclusive<u64>) {
     assert_eq!(report.damaged.len(), 3, "{report:?}");
     drop(log);
     disk.kill_process();
+    let marked = RaftLog::verify_on(disk, Path::new("/log")).unwrap().damaged;
+    assert_eq!(marked, report.damaged);
     // The log knows it from now on, whoever opens it.
     let (log, report) = open(disk, Recovery::Refuse).unwrap();
     assert_eq!(report.damaged.len(), 3, "{report:?}");

@@ -9,6 +9,11 @@
 //! Order of submit is order of index is order of apply. There is no thread: whoever returns from the log first takes
 //! the tablet's apply lock and applies everything up to its own entry, so those behind find their outcome ready.
 //!
+//! Why a proposal holds its thread, though the log would also call back ([`Ticket::on_durable`]) or give a future: the
+//! thread that waits is the one that writes the frame, for all who wait, and then applies, which blocks as well (the row
+//! engine). With calls, a committer's thread would write and a third would have to apply: two hand-overs more on the way
+//! of every commit, and no thread fewer. Their number is bounded by the callers: a connection has one proposal under way.
+//!
 //! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own.
 
 use std::collections::VecDeque;
@@ -38,6 +43,7 @@ pub struct Replica {
     log: Arc<RaftLog>,
     table: Arc<Table>,
     tablet: TabletId,
+    damaged_from: Option<SeqNo>,
     queue: Mutex<Queue>,
     /// Held while entries are applied: one at a time, in order.
     applying: Mutex<()>,
@@ -96,12 +102,17 @@ impl Replica {
     pub fn open(log: Arc<RaftLog>, table: Arc<Table>, tablet: TabletId) -> Result<Self> {
         let last = SeqNo(log.last_index(group_of(tablet)).0);
         let applied = table.applied(tablet);
-        if applied > last {
+        let damaged_from = match log.check_group(group_of(tablet)) {
+            Err(tarn_raftlog::Error::Damaged { from, .. }) => Some(SeqNo(from.0)),
+            _ => None,
+        };
+        if applied > last && damaged_from.is_none() {
             return Err(Error::LogBehind { tablet, applied, last });
         }
         let replica = Self {
             queue: Mutex::new(Queue { next: last.next(), waiting: VecDeque::new() }),
             applying: Mutex::new(()),
+            damaged_from,
             log,
             table,
             tablet,
@@ -126,12 +137,20 @@ impl Replica {
         self.table.applied(self.tablet)
     }
 
+    /// From which entry on the log lost what was acknowledged, if it did and was opened all the same
+    /// ([`tarn_raftlog::Recovery::Quarantine`]): replay stops before it, and proposals are refused as `Corrupt`.
+    #[must_use]
+    pub fn damaged_from(&self) -> Option<SeqNo> {
+        self.damaged_from
+    }
+
     /// Gives the table every entry it lost or needs to rebuild what is recent. Once, before the first proposal. Reads
     /// the log in order, some MiB at a time. Answers how many entries that were.
     pub fn replay(&self) -> Result<u64> {
         let (tablet, group) = (self.tablet, group_of(self.tablet));
         let mut at = self.replay_from().0;
-        let end = self.log.last_index(group).next();
+        let whole = self.log.last_index(group).next();
+        let end = self.damaged_from.map_or(whole, |from| whole.min(Index(from.0)));
         let mut n_entries = 0;
         while at < end.0 {
             for entry in self.log.entries(group, Index(at)..end, REPLAY_BYTES).map_err(Error::log(tablet))? {

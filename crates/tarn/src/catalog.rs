@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{Result, SqlError};
+use crate::error::{Result, SqlError, state};
 use crate::hot::Source;
 use crate::worker::Job;
 
@@ -33,6 +33,8 @@ pub struct TableHandle {
     pub(crate) kick: Notify,
     pub(crate) stop: CancellationToken,
     pub(crate) worker: Mutex<Option<JoinHandle<()>>>,
+    /// What the log lost of it, if it was opened all the same: the table is read-only, and has no worker.
+    pub(crate) damage: Option<String>,
     /// Writers hold it shared; dropping the table holds it alone and sets it.
     pub(crate) dropped: RwLock<bool>,
 }
@@ -44,6 +46,23 @@ impl TableHandle {
 
     pub fn table(&self) -> &Arc<Table> {
         &self.table
+    }
+
+    /// What the log lost of it, in one sentence.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    /// `XX001` for a table that lost something: what is left is shown, but not built upon.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match &self.damage {
+            None => Ok(()),
+            Some(damage) => Err(SqlError::new(
+                state::DATA_CORRUPTED,
+                format!("table \"{}\" is read-only: {damage}", self.schema().name),
+            )
+            .with_hint("copy out what is left with COPY ... TO, DROP TABLE, and load it again")),
+        }
     }
 }
 

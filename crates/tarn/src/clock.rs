@@ -1,8 +1,15 @@
 //! What time is it? The one place that asks the operating system.
 
+use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tarn_types::Clock;
+
+/// Nanoseconds since it was first asked; only grows. For the log, which times its writes.
+pub fn monotonic_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// The machine's clock.
 #[derive(Debug)]

@@ -109,6 +109,10 @@ impl SqlError {
         SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request")
     }
 
+    pub fn stopping() -> SqlError {
+        SqlError::new(state::ADMIN_SHUTDOWN, "the server is stopping")
+    }
+
     pub fn of_kind(kind: Kind, message: impl Into<String>) -> SqlError {
         let state = match kind {
             Kind::Invalid => state::INVALID_PARAMETER_VALUE,
@@ -185,7 +189,16 @@ macro_rules! by_kind {
     )*};
 }
 
-by_kind!(tarn_feed::Error, tarn_rows::Error, tarn_replica::Error, tarn_lake::Error);
+by_kind!(tarn_feed::Error, tarn_rows::Error, tarn_lake::Error);
+
+impl From<tarn_replica::Error> for SqlError {
+    fn from(error: tarn_replica::Error) -> SqlError {
+        match error {
+            tarn_replica::Error::Log { source: tarn_raftlog::Error::Closed { .. }, .. } => SqlError::stopping(),
+            error => SqlError::of_kind(error.kind(), error.to_string()),
+        }
+    }
+}
 
 /// The log knows nothing of ours, not even our kinds.
 impl From<tarn_raftlog::Error> for SqlError {

@@ -22,6 +22,7 @@ pub mod ddl;
 pub mod error;
 mod hot;
 pub mod http;
+mod log_metrics;
 mod metrics;
 pub mod node;
 pub mod pg;

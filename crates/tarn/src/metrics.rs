@@ -1,9 +1,14 @@
 //! What has the server done so far? Counters and gauges in Prometheus' text format.
 
+use std::sync::Arc;
+
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tarn_raftlog::RaftLog;
+
+use crate::log_metrics::LogMetrics;
 
 /// All metrics of a node. Cheap to update from anywhere.
 #[derive(Debug)]
@@ -23,15 +28,15 @@ pub struct Metrics {
     pub tables: Gauge,
     pub recent_bytes: Gauge,
     pub query_memory_bytes: Gauge,
-    pub log_bytes: Gauge,
-    pub log_commits: Gauge,
     pub footer_hits: Gauge,
     pub footer_misses: Gauge,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// All at zero; what `log` counts by itself is read when it is asked for.
+    pub fn new(log: Arc<RaftLog>) -> Self {
         let mut registry = Registry::with_prefix("tarn");
+        registry.register_collector(Box::new(LogMetrics(log)));
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -56,8 +61,6 @@ impl Default for Metrics {
         let tables = gauge("tables", "Tables");
         let recent_bytes = gauge("recent_bytes", "Memory of rows that are not delivered yet");
         let query_memory_bytes = gauge("query_memory_bytes", "Memory of running queries");
-        let log_bytes = gauge("log_bytes", "Disk taken by the log");
-        let log_commits = gauge("log_commits", "Group commits (one write and one flush each) since start");
         let footer_hits = gauge("footer_hits", "Parquet footers found in memory since start");
         let footer_misses = gauge("footer_misses", "Parquet footers read since start");
         Metrics {
@@ -76,15 +79,11 @@ impl Default for Metrics {
             tables,
             recent_bytes,
             query_memory_bytes,
-            log_bytes,
-            log_commits,
             footer_hits,
             footer_misses,
         }
     }
-}
 
-impl Metrics {
     /// The text of `/metrics`.
     pub fn text(&self) -> String {
         let mut text = String::new();

@@ -2,8 +2,8 @@
 //!
 //! Opens, in this order: the folder's lock, the log, the row engine, the metastore, the lake, then each table (replay the
 //! log, repair what a crash left between commit and install, serve), then the query engine and the workers. Closing goes
-//! the other way: no more statements, workers stop, the row engine is flushed. Everything a client was told is durable is
-//! in the log before it is told, so a node may also just die.
+//! the other way: no more statements, workers stop, the row engine is flushed, the log is closed. Everything a client was
+//! told is durable is in the log before it is told, so a node may also just die.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -16,19 +16,20 @@ use tarn_cache::{CachedStore, FooterCache};
 use tarn_feed::HotTable;
 use tarn_lake::{Lake, LocalStore};
 use tarn_metastore::{Embedded, Metastore};
-use tarn_raftlog::RaftLog;
+use tarn_raftlog::{Damage, ErrorKind, RaftLog, Recovery};
 use tarn_replica::Replica;
 use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};
-use tarn_types::{Clock, TableSchema, TabletId, tablet_prefix};
+use tarn_types::{Clock, Kind, TableSchema, TabletId, tablet_prefix};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, TableHandle};
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, monotonic_ns};
 use crate::error::{Result, SqlError, state};
 use crate::metrics::Metrics;
-use crate::settings::Settings;
+use crate::settings::{LogRecovery, Settings};
 use crate::system::System;
 use crate::threads::Threads;
 use crate::worker::{MAX_JOBS, Worker};
@@ -69,6 +70,14 @@ pub struct Parts {
     flushing: Mutex<()>,
 }
 
+/// A table's store after its log was replayed.
+struct Replayed {
+    table: Arc<Table>,
+    replicas: Vec<Replica>,
+    /// What of it the log lost, if the operator chose to go on without.
+    damage: Option<String>,
+}
+
 /// A running node. Shared by all connections; [`Node::close`] it before dropping it, or accept a replay at the next start.
 pub struct Node {
     parts: Arc<Parts>,
@@ -81,6 +90,7 @@ pub struct Node {
     _queries: Threads,
     /// So have workers: encoding Parquet must not hold up statements.
     background: Mutex<Option<Threads>>,
+    upkeep: Mutex<Option<JoinHandle<()>>>,
     _lock: File,
 }
 
@@ -107,6 +117,7 @@ impl Node {
             closed: RwLock::new(false),
             _queries: queries,
             background: Mutex::new(Some(background)),
+            upkeep: Mutex::default(),
             _lock: lock,
         });
         node.open_tables().await?;
@@ -119,11 +130,11 @@ impl Node {
         self.forget_dropped(&tables)?;
         for schema in tables {
             let name = schema.name.clone();
-            let handle = self
-                .open_table(schema)
-                .await
-                .map_err(|e| SqlError::new(e.state(), format!("open table \"{name}\": {}", e.message())))?;
-            self.parts.catalog.insert(handle);
+            let handle = self.open_table(schema).await.map_err(|error| {
+                let told = SqlError::new(error.state(), format!("open table \"{name}\": {}", error.message()));
+                error.hint().map_or(told.clone(), |hint| told.with_hint(hint))
+            })?;
+            handle.into_iter().for_each(|handle| self.parts.catalog.insert(handle));
         }
         self.parts.metrics.tables.set(self.parts.catalog.all().len() as i64);
         Ok(())
@@ -137,39 +148,31 @@ impl Node {
             if is_known(tablet) {
                 continue;
             }
-            let range = tablet_prefix(tablet).to_vec()..tablet_prefix(TabletId(tablet.0 + 1)).to_vec();
-            for space in [Space::Rows, Space::Addresses] {
-                self.parts.engine.delete_range(space, range.start.as_slice()..range.end.as_slice())?;
-            }
-            self.parts.engine.flush()?;
-            self.destroy_log(tablet)?;
+            self.parts.forget_tablet(tablet)?;
         }
         Ok(())
     }
 
-    fn destroy_log(&self, tablet: TabletId) -> Result<()> {
-        let mut batch = self.parts.log.batch();
-        batch.destroy(tarn_raftlog::GroupId(tablet.0.into()));
-        Ok(self.parts.log.commit(batch)?)
-    }
-
-    async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Arc<TableHandle>> {
-        let parts = Arc::clone(&self.parts);
-        let opened = Arc::clone(&schema);
-        let (table, replicas) = blocking(move || {
-            let engine: Arc<dyn tarn_rows::Engine> = parts.engine.clone();
-            let table = Arc::new(Table::open(engine, Arc::clone(&opened), Arc::clone(&parts.clock))?);
-            let mut replicas = Vec::with_capacity(opened.options.tablets as usize);
-            for tablet in opened.tablets() {
-                let replica = Replica::open(Arc::clone(&parts.log), Arc::clone(&table), tablet)?;
-                replica.replay()?;
-                replicas.push(replica);
+    /// Opens a table. None: the log lost so much that nothing of it can be shown, and the operator chose to start all the
+    /// same. Such a table can only be dropped.
+    async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Option<Arc<TableHandle>>> {
+        let (parts, opened) = (Arc::clone(&self.parts), Arc::clone(&schema));
+        let replayed = blocking(move || parts.replay(opened)).await?;
+        let Replayed { table, replicas, damage } = match replayed {
+            Ok(replayed) => replayed,
+            Err(lost) => {
+                tracing::error!(table = %schema.name, "table is not served: {lost}");
+                return Ok(None);
             }
-            Ok((table, replicas))
-        })
-        .await?;
+        };
         let hot: Arc<dyn HotTable> = table.clone();
-        let repaired = self.parts.lake.repair(&hot).await?;
+        let repaired = match (self.parts.lake.repair(&hot).await, &damage) {
+            (Err(error), Some(damage)) => {
+                tracing::error!(table = %schema.name, %error, "table is not served: {damage}");
+                return Ok(None);
+            }
+            (repaired, _) => repaired?,
+        };
         tracing::debug!(table = %schema.name, ?repaired, "opened");
         let finished = Arc::clone(&table);
         blocking(move || Ok(finished.finish_replay()?)).await?;
@@ -183,13 +186,18 @@ impl Node {
             kick: Notify::new(),
             stop: self.stop.child_token(),
             worker: Mutex::new(None),
+            damage,
             dropped: RwLock::new(false),
         });
+        if let Some(damage) = handle.damage() {
+            tracing::error!(table = %handle.schema().name, "table is read-only: {damage}");
+            return Ok(Some(handle));
+        }
         let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle));
         if let Some(background) = self.background.lock().as_ref() {
             *handle.worker.lock() = Some(background.handle().spawn(worker.run(queue)));
         }
-        Ok(handle)
+        Ok(Some(handle))
     }
 
     /// Makes a table. False: it was there already and `if_not_exists` was said.
@@ -205,7 +213,7 @@ impl Node {
         }
         let schema = self.parts.metastore.create_table(schema).await?;
         let handle = self.open_table(schema).await?;
-        self.parts.catalog.insert(handle);
+        self.parts.catalog.insert(handle.expect("the log can have lost nothing of a new table"));
         self.parts.metrics.tables.inc();
         Ok(true)
     }
@@ -216,6 +224,7 @@ impl Node {
         self.check_open()?;
         let handle = match self.parts.catalog.get(name) {
             Some(handle) => handle,
+            None if self.drop_unserved(name).await? => return Ok(true),
             None if if_exists => return Ok(false),
             None => return Err(SqlError::undefined_table(name)),
         };
@@ -234,16 +243,28 @@ impl Node {
         })
         .await?;
         for tablet in schema.tablets() {
-            self.destroy_log(tablet)?;
+            self.parts.destroy_log(tablet)?;
         }
         self.parts.remove_files(&schema).await?;
         self.parts.metrics.tables.dec();
         Ok(true)
     }
 
+    /// Forgets a table that could not be opened. False: there is none of that name.
+    async fn drop_unserved(&self, name: &str) -> Result<bool> {
+        if !self.parts.metastore.tables().await?.iter().any(|schema| schema.name == name) {
+            return Ok(false);
+        }
+        let schema = self.parts.metastore.drop_table(name).await?;
+        let (parts, dropped) = (Arc::clone(&self.parts), Arc::clone(&schema));
+        blocking(move || dropped.tablets().try_for_each(|tablet| parts.forget_tablet(tablet))).await?;
+        self.parts.remove_files(&schema).await?;
+        Ok(true)
+    }
+
     fn check_open(&self) -> Result<()> {
         if *self.closed.read() {
-            return Err(SqlError::new(state::ADMIN_SHUTDOWN, "the server is stopping"));
+            return Err(SqlError::stopping());
         }
         Ok(())
     }
@@ -254,7 +275,7 @@ impl Node {
         }
         let (parts, stop) = (Arc::clone(&self.parts), self.stop.clone());
         if let Some(background) = self.background.lock().as_ref() {
-            background.handle().spawn(async move {
+            let upkeep = background.handle().spawn(async move {
                 let mut flushed_ms = parts.clock.now_ms();
                 loop {
                     tokio::select! {
@@ -267,10 +288,12 @@ impl Node {
                     }
                 }
             });
+            *self.upkeep.lock() = Some(upkeep);
         }
     }
 
-    /// Stops the workers and makes everything applied durable in the row engine, so that the next start replays nothing.
+    /// Stops the workers, makes everything applied durable in the row engine, so that the next start replays nothing, and
+    /// closes the log, so that it has nothing to scan either and can tell any damage from a crash.
     pub async fn close(&self) -> Result<()> {
         {
             let mut closed = self.closed.write();
@@ -285,10 +308,16 @@ impl Node {
                 let _ = worker.await;
             }
         }
+        let upkeep = self.upkeep.lock().take();
+        if let Some(upkeep) = upkeep {
+            let _ = upkeep.await;
+        }
         let parts = Arc::clone(&self.parts);
         blocking(move || {
-            parts.log.sync()?;
-            parts.flush()
+            // Whatever becomes of the rows: from the log they can be made again.
+            let flushed = parts.flush();
+            parts.log.close()?;
+            flushed
         })
         .await?;
         drop(self.background.lock().take());
@@ -331,12 +360,9 @@ impl Node {
     /// The text of `/metrics`, gauges brought up to date.
     pub fn metrics_text(&self) -> String {
         let metrics = &self.parts.metrics;
-        let log = self.parts.log.metrics();
         let footers = self.parts.footers.stats();
         metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
         metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
-        metrics.log_bytes.set(log.disk_bytes as i64);
-        metrics.log_commits.set(log.frames as i64);
         metrics.footer_hits.set(footers.hits as i64);
         metrics.footer_misses.set(footers.misses as i64);
         metrics.text()
@@ -352,6 +378,57 @@ impl Drop for Node {
 }
 
 impl Parts {
+    /// Opens a table's store and replays its log. `Ok(Err(lost))`: the log does not go with the rows, and the operator
+    /// chose to start all the same.
+    fn replay(&self, schema: Arc<TableSchema>) -> Result<Result<Replayed, String>> {
+        let engine: Arc<dyn tarn_rows::Engine> = self.engine.clone();
+        let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::clone(&self.clock))?);
+        let (mut replicas, mut damage) = (Vec::with_capacity(schema.options.tablets as usize), None);
+        for tablet in schema.tablets() {
+            let replica = match Replica::open(Arc::clone(&self.log), Arc::clone(&table), tablet) {
+                Ok(replica) => replica,
+                Err(error) => return self.give_up(error).map(Err),
+            };
+            let lost = match replica.replay() {
+                Ok(_) => replica
+                    .damaged_from()
+                    .map(|from| format!("the log lost what was acknowledged of tablet {tablet}, from entry {from} on")),
+                Err(error) => Some(self.give_up(error)?),
+            };
+            damage = damage.or(lost);
+            replicas.push(replica);
+        }
+        Ok(Ok(Replayed { table, replicas, damage }))
+    }
+
+    /// A log that lost something: an error that names the remedy or, if the operator chose it, what is lost.
+    fn give_up(&self, error: tarn_replica::Error) -> Result<String> {
+        let is_the_log = error.kind() == Kind::Corrupt && !matches!(error, tarn_replica::Error::Replay { .. });
+        match self.settings.log_recovery {
+            _ if !is_the_log => Err(error.into()),
+            LogRecovery::Quarantine => Ok(error.to_string()),
+            LogRecovery::Refuse => {
+                Err(SqlError::from(error).with_hint(quarantine_hint(&self.settings.data_dir.join("log"))))
+            }
+        }
+    }
+
+    /// Removes rows and log of a tablet that no table has.
+    fn forget_tablet(&self, tablet: TabletId) -> Result<()> {
+        let range = tablet_prefix(tablet).to_vec()..tablet_prefix(TabletId(tablet.0 + 1)).to_vec();
+        for space in [Space::Rows, Space::Addresses] {
+            self.engine.delete_range(space, range.start.as_slice()..range.end.as_slice())?;
+        }
+        self.engine.flush()?;
+        self.destroy_log(tablet)
+    }
+
+    fn destroy_log(&self, tablet: TabletId) -> Result<()> {
+        let mut batch = self.log.batch();
+        batch.destroy(tarn_raftlog::GroupId(tablet.0.into()));
+        Ok(self.log.commit(batch)?)
+    }
+
     /// Flushes the row engine; all tables take note.
     pub fn flush(&self) -> Result<()> {
         let _one = self.flushing.lock();
@@ -398,10 +475,14 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let log_options = tarn_raftlog::Options {
         segment_bytes: settings.log_segment_bytes,
         cache_bytes: settings.log_cache_bytes,
+        recovery: match settings.log_recovery {
+            LogRecovery::Refuse => Recovery::Refuse,
+            LogRecovery::Quarantine => Recovery::Quarantine,
+        },
+        clock: Some(monotonic_ns),
         ..tarn_raftlog::Options::new(dir.join("log"))
     };
-    let (log, recovered) = RaftLog::open(log_options)?;
-    tracing::info!(segments = recovered.n_segments, entries = recovered.n_entries, torn = ?recovered.torn_tail, "log opened");
+    let log = Arc::new(open_log(log_options)?);
     let rocks = RocksOptions { memory_budget_bytes: settings.rows_memory_bytes as usize, ..RocksOptions::default() };
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
     let (metastore, recovery) = Embedded::open(dir.join("meta"), Arc::clone(&clock))?;
@@ -425,21 +506,43 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let spill = settings.spill_location();
     let _ = std::fs::remove_dir_all(&spill);
     std::fs::create_dir_all(&spill).map_err(|e| io_error("make", &spill, &e))?;
+    let metrics = Metrics::new(Arc::clone(&log));
     Ok(Arc::new(Parts {
         settings,
         clock,
-        log: Arc::new(log),
+        log,
         engine: Arc::new(engine),
         metastore,
         lake,
         store,
         footers,
         catalog: Arc::default(),
-        metrics: Metrics::default(),
+        metrics,
         room: Notify::new(),
         flushed_log_bytes: AtomicU64::new(0),
         flushing: Mutex::new(()),
     }))
+}
+
+fn open_log(options: tarn_raftlog::Options) -> Result<RaftLog> {
+    let (dir, recovery) = (options.dir.clone(), options.recovery);
+    let (log, found) = RaftLog::open(options).map_err(|error| match (error.kind(), recovery) {
+        (ErrorKind::Corrupt, Recovery::Refuse) => SqlError::from(error).with_hint(quarantine_hint(&dir)),
+        _ => SqlError::from(error),
+    })?;
+    tracing::info!(segments = found.n_segments, scanned = found.n_scanned, entries = found.n_entries, torn = ?found.torn_tail, "log opened");
+    for Damage { path, offset, what } in &found.damages {
+        tracing::warn!(path = %path.display(), offset, what, "the log was damaged");
+    }
+    Ok(log)
+}
+
+fn quarantine_hint(log_dir: &Path) -> String {
+    format!(
+        "`tarn check log {}` names all damage; log_recovery = 'quarantine' (--log-recovery quarantine) starts all the same \
+         and serves tables that lost something read-only",
+        log_dir.display()
+    )
 }
 
 fn cores() -> usize {

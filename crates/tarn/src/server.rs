@@ -1,7 +1,7 @@
 //! How does a server start, serve and stop?
 //!
 //! Listeners accept; each connection is a task. Stopping: no new connections, idle ones are told, running statements get
-//! `shutdown_ms` to finish, then the node closes (which flushes the row engine).
+//! `shutdown_ms` to finish, then the node closes (which flushes the row engine and closes the log).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -11,6 +11,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+/// What a server does with a log that lost something acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogRecovery {
+    /// Does not start, and changes nothing.
+    Refuse,
+    /// Starts. Tables that lost something show what is left of them and take no writes.
+    Quarantine,
+}
+
 /// The settings of one server. Plain data; [`SETTINGS`] documents each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -33,6 +43,7 @@ pub struct Settings {
     pub log_segment_bytes: u64,
     pub log_cache_bytes: u64,
     pub log_flush_bytes: u64,
+    pub log_recovery: LogRecovery,
     pub delivery_interval_ms: u64,
     pub delivery_bytes: u64,
     pub background_interval_ms: u64,
@@ -67,6 +78,7 @@ impl Default for Settings {
             log_segment_bytes: 0,
             log_cache_bytes: 0,
             log_flush_bytes: 0,
+            log_recovery: LogRecovery::Refuse,
             delivery_interval_ms: 0,
             delivery_bytes: 0,
             background_interval_ms: 0,
@@ -133,6 +145,7 @@ pub const SETTINGS: &[Setting] = &[
     row("log_segment_bytes", "64MiB", "size of one segment file of the log"),
     row("log_cache_bytes", "32MiB", "log entries kept in memory for readers near the head"),
     row("log_flush_bytes", "256MiB", "the row engine is flushed when this much log would have to be replayed"),
+    row("log_recovery", "refuse", "a log that lost something acknowledged: refuse = do not start; quarantine = start, and serve the tables concerned read-only"),
     row("delivery_interval_ms", "2min", "default of a table's delivery interval"),
     row("delivery_bytes", "128MiB", "default of a table's delivery size: recent rows beyond it are delivered at once"),
     row("background_interval_ms", "1s", "how often each table is looked at for delivery, compaction, eviction and log trimming"),
@@ -188,6 +201,13 @@ impl Settings {
             "log_segment_bytes" => self.log_segment_bytes = parse_bytes(value)?,
             "log_cache_bytes" => self.log_cache_bytes = parse_bytes(value)?,
             "log_flush_bytes" => self.log_flush_bytes = parse_bytes(value)?,
+            "log_recovery" => {
+                self.log_recovery = match value {
+                    "refuse" => LogRecovery::Refuse,
+                    "quarantine" => LogRecovery::Quarantine,
+                    _ => return Err("refuse or quarantine"),
+                }
+            }
             "delivery_interval_ms" => self.delivery_interval_ms = parse_duration_ms(value)?,
             "delivery_bytes" => self.delivery_bytes = parse_bytes(value)?,
             "background_interval_ms" => self.background_interval_ms = parse_duration_ms(value)?.max(1),
@@ -407,6 +427,8 @@ mod tests {
             error,
             "setting `delivery_bytes` = `lots` in --delivery-bytes: want a size such as 64MiB, 1GB or 4096"
         );
+        let error = layers.flag("log_recovery", "skip").unwrap_err().to_string();
+        assert!(error.ends_with("want refuse or quarantine"), "{error}");
         let error = layers.flag("colour", "red").unwrap_err().to_string();
         assert!(error.starts_with("unknown setting `colour` in --colour"), "{error}");
     }

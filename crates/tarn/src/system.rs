@@ -7,6 +7,8 @@
 //! | `tarn.files` | lake file of the installed version |
 //! | `tarn.blocks` | block (row group) of such a file |
 //! | `tarn.keys` | column of a primary key, in key order |
+//! | `tarn.log_segments` | segment of the log: what in it lives |
+//! | `tarn.log_blockers` | tablet that keeps the oldest segment, the largest first: who to ask when the log does not shrink |
 //! | `tarn.deliveries` | commit to the lake that is still kept: deliveries and compactions |
 
 use std::sync::Arc;
@@ -20,12 +22,12 @@ use tarn_feed::HotTable;
 use tarn_metastore::{At, CommitInfo, CommitKind, Metastore, TableVersion};
 use tarn_query::{Error, SystemTables};
 use tarn_raftlog::{GroupId, RaftLog};
-use tarn_types::{TableSchema, Value};
+use tarn_types::{TableSchema, TabletId, Value};
 
 use crate::catalog::{Catalog, TableHandle};
 use crate::ddl::{create_statement, key_text};
 
-const NAMES: [&str; 6] = ["blocks", "deliveries", "files", "keys", "tables", "tablets"];
+const NAMES: [&str; 8] = ["blocks", "deliveries", "files", "keys", "log_blockers", "log_segments", "tables", "tablets"];
 
 /// Fills the schema `tarn`.
 pub struct System {
@@ -60,6 +62,7 @@ impl System {
             "dead_rows",
             "lake_files",
             "lake_bytes",
+            "damage",
             "definition",
         ]);
         for handle in self.catalog.all() {
@@ -80,6 +83,7 @@ impl System {
                 int(dead),
                 int(lake.files.len() as u64),
                 int(lake.size_bytes()),
+                handle.damage().map_or(Cell::Null, text),
                 Cell::Text(create_statement(schema)),
             ]);
         }
@@ -110,6 +114,40 @@ impl System {
                     int(self.log.log_bytes(group)),
                 ]);
             }
+        }
+        rows.finish()
+    }
+
+    fn log_segments(&self) -> Result<RecordBatch, Error> {
+        let mut rows =
+            Columns::new(&["segment", "path", "size_bytes", "sealed", "live_bytes", "dead_bytes", "live_items"]);
+        for segment in self.log.segments() {
+            rows.push(vec![
+                int(segment.seq),
+                Cell::Text(segment.path.display().to_string()),
+                int(segment.size_bytes),
+                Cell::Bool(segment.sealed),
+                int(segment.live_bytes),
+                int(segment.dead_bytes),
+                int(segment.live_items),
+            ]);
+        }
+        rows.finish()
+    }
+
+    fn log_blockers(&self) -> Result<RecordBatch, Error> {
+        let mut rows = Columns::new(&["table_name", "tablet_id", "first_seqno", "log_bytes", "oldest_segment"]);
+        let tables = self.catalog.all();
+        for blocker in self.log.gc_blockers() {
+            let is_its = |tablet: TabletId| GroupId(tablet.0.into()) == blocker.group;
+            let table = tables.iter().find(|handle| handle.schema().tablets().any(is_its));
+            rows.push(vec![
+                table.map_or(Cell::Null, |handle| text(&handle.schema().name)),
+                int(blocker.group.0),
+                int(blocker.first.0),
+                int(blocker.log_bytes),
+                int(blocker.oldest_segment),
+            ]);
         }
         rows.finish()
     }
@@ -252,6 +290,8 @@ impl SystemTables for System {
             "files" => self.files().await,
             "keys" => self.keys(),
             "blocks" => self.blocks().await,
+            "log_segments" => self.log_segments(),
+            "log_blockers" => self.log_blockers(),
             "deliveries" => self.deliveries().await,
             other => Err(Error::NoSuchTable { name: format!("tarn.{other}") }),
         }
@@ -312,13 +352,13 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
     let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
     match name {
         "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
-        | "column_name" => Arc::new(
+        | "column_name" | "damage" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
                 .collect::<StringArray>(),
         ),
-        "append_only" | "sorted_by_key" | "descending" | "partition_key" => Arc::new(
+        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })

@@ -60,6 +60,7 @@ pub async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
             format!("the worker of table \"{}\" has stopped", handle.schema().name),
         )
     };
+    handle.check_whole()?;
     let (done, answer) = oneshot::channel();
     handle.jobs.send(Job { work, done }).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?

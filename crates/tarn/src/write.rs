@@ -99,6 +99,7 @@ impl TableHandle {
         if *dropped {
             return Err(SqlError::undefined_table(&self.schema().name));
         }
+        self.check_whole()?;
         let mut proposals = Vec::with_capacity(batches.len());
         for batch in batches {
             proposals.push((self.replica(batch.tablet())?, batch));

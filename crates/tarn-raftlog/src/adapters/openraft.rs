@@ -6,7 +6,22 @@
 //! openraft counts entries from 0, this log from 1: entry `i` lies at `i + 1`. Stored are an entry's encoded form, as state the vote, and
 //! two pairs: `purged`, whose id has the leader that a floor alone does not, and `committed`. The encoding is the host's [`Codec`].
 //!
-//! Waiting and reading happen on the blocking threads of the host's runtime.
+//! **Who writes.** No task and no thread waits for the disk: openraft's callback is left with the log, which makes it, in the order of the
+//! appends, when they are durable; a vote is a future. So a thread of the host's must be in [`crate::Committer::run`], one for all groups
+//! of a log; without it appends are readable, but nobody is told, and nothing becomes durable. Reads are made on the blocking threads of
+//! the host's runtime, because they may go to disk.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use tarn_raftlog::{GroupId, Options, RaftLog, adapters::openraft::GroupLog};
+//! # openraft::declare_raft_types!(pub C: D = String, R = String, Node = openraft::EmptyNode);
+//! let (log, _report) = RaftLog::open(Options::new("/var/lib/raft"))?;
+//! let committer = log.committer();
+//! let thread = std::thread::spawn(move || committer.run()); // ends when the log is closed or dropped
+//! let log = Arc::new(log);
+//! let store = GroupLog::<C>::new(Arc::clone(&log), GroupId(1)); // for Raft::new; as many groups as you like
+//! # Ok::<(), tarn_raftlog::Error>(())
+//! ```
 
 use std::fmt::Debug;
 use std::io;
@@ -81,7 +96,7 @@ where
     C: RaftTypeConfig,
     K: Codec<C>,
 {
-    /// The group need not exist yet.
+    /// The group need not exist yet. Needs a running [`crate::Committer`].
     pub fn new(log: Arc<RaftLog>, group: GroupId) -> GroupLog<C, K> {
         GroupLog { log, group, _types: PhantomData }
     }
@@ -168,8 +183,7 @@ where
     async fn save_vote(&mut self, vote: &VoteOf<C>) -> io::Result<()> {
         let mut batch = self.log.batch();
         batch.state(self.group, &K::encode(vote)?);
-        let ticket = self.submit(batch)?;
-        C::spawn_blocking(move || ticket.wait().map_err(to_io)).await?
+        self.submit(batch)?.await.map_err(to_io)
     }
 
     /// Durable with whatever is appended next: losing it costs a replay from the older position.
@@ -203,12 +217,8 @@ where
             is_first = false;
             batch.append(self.group, term, index, [K::encode(&entry)?.as_slice()]);
         }
-        let ticket = self.submit(batch)?;
-        // The entries are readable now; the task says when they are durable.
-        let _detached = C::spawn(async move {
-            let durable = C::spawn_blocking(move || ticket.wait().map_err(to_io)).await;
-            callback.io_completed(durable.and_then(|result| result));
-        });
+        // The entries are readable now; openraft's callback only sends, so it may be made by whoever writes.
+        self.submit(batch)?.on_durable(move |durable| callback.io_completed(durable.map_err(to_io)));
         Ok(())
     }
 

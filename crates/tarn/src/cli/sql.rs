@@ -273,7 +273,8 @@ const HELP: &str = "\
   \\i FILE          run a script       \\q           leave (Ctrl-D too)
   A statement ends with a semicolon and may span lines. Ctrl-C cancels it on the server.
   EXPLAIN names the access path; SET tarn.access_path = 'rows'|'lake'|'auto' forces one.
-  CALL tarn.deliver('NAME') delivers now; tarn.files, tarn.blocks, tarn.tablets, tarn.deliveries show the inside.";
+  CALL tarn.deliver('NAME') delivers now; tarn.files, tarn.blocks, tarn.tablets, tarn.deliveries, tarn.log_segments,
+  tarn.log_blockers show the inside.";
 
 #[cfg(test)]
 mod tests {

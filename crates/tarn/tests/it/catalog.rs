@@ -27,6 +27,10 @@ async fn system_tables_tell_where_rows_are() {
         [["1", "delivery"], ["2", "delivery"]]
     );
     assert_eq!(cell(&client, "SELECT count(*) FROM tarn.tablets WHERE applied_seqno = delivered_seqno").await, "2");
+    let segments = "SELECT count(*), bool_and(live_bytes > 0 AND NOT sealed), max(live_items) FROM tarn.log_segments";
+    assert_eq!(rows(&client, segments).await, [["1", "t", "3"]], "three entries, nobody has purged any");
+    let blockers = "SELECT DISTINCT table_name, first_seqno, oldest_segment FROM tarn.log_blockers";
+    assert_eq!(rows(&client, blockers).await, [["orders", "1", "1"]]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

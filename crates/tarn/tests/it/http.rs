@@ -54,7 +54,14 @@ async fn probes_and_metrics() {
     assert_eq!(get("/nowhere").await.0, 404);
     let (status, text) = get("/metrics").await;
     assert_eq!(status, 200);
-    for name in ["tarn_statements_total", "tarn_recent_bytes", "tarn_connections"] {
+    for name in [
+        "tarn_statements_total",
+        "tarn_recent_bytes",
+        "tarn_connections",
+        "tarn_log_commits_total",
+        "tarn_log_write_seconds_bucket{le=\"+Inf\"}",
+        "tarn_log_commit_batches_count",
+    ] {
         assert!(text.contains(name), "{name} is missing:\n{text}");
     }
 }
