@@ -4,8 +4,8 @@
 //! end in any order, but they are *acknowledged* strictly in order, and a frame may begin only when all but `window - 1`
 //! frames before it are acknowledged. So what a crash leaves in doubt are the last `window` frames, never more.
 //!
-//! A frame that would be written beside another waits until it holds its share of the batches that were on their way
-//! lately (the *crowd*): else the first caller to come back would take a frame for itself, and the rest a whole turn of
+//! A frame that would be written beside another waits until it holds a batch for its share of those who waited or wrote
+//! lately (the *crowd*), and will soon be back: else the first caller to come back would take a frame for itself, and the rest a whole turn of
 //! the device later. A frame that stands alone never waits.
 //!
 //! No thread, no I/O, no lock in here: the lane's lock guards it.
@@ -44,7 +44,7 @@ pub struct Pipeline<F> {
     started: usize,
     window: usize,
     acknowledged: u64,
-    /// Batches submitted and not acknowledged, as frames ended: the most, of which each frame forgets an eighth.
+    /// Who waited, and who wrote, as frames ended: the most, of which each frame forgets an eighth.
     crowd: u64,
 }
 
@@ -104,8 +104,8 @@ impl<F> Pipeline<F> {
         if let Some(slot) = self.slots.iter_mut().take(self.started).find(|slot| slot.last_lsn == last_lsn) {
             slot.written = true;
         }
-        let on_their_way = self.slots.back().map_or(0, |slot| slot.last_lsn - self.acknowledged);
-        self.crowd = on_their_way.max(self.crowd - self.crowd.div_ceil(8));
+        let waiting = self.slots.iter().map(|slot| slot.sleepers + slot.calls.len()).sum::<usize>();
+        self.crowd = ((waiting + self.started) as u64).max(self.crowd - self.crowd.div_ceil(8));
         let mut told: Option<Told> = None;
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.written) {
             self.started -= 1;
