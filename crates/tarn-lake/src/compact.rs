@@ -13,7 +13,7 @@ use roaring::RoaringBitmap;
 use tokio::runtime::Handle;
 
 use tarn_feed::{HotTable, Stage};
-use tarn_metastore::{At, Commit, CommitKind, File, TableVersion};
+use tarn_metastore::{At, Commit, CommitKind, Expected, File, TableVersion};
 use tarn_types::Version;
 
 use crate::error::parquet_error;
@@ -107,8 +107,9 @@ impl Lake {
         assert_eq!(compacted.rows, rows_before - dropped, "a compaction keeps every live row");
         let commit = Commit {
             id,
-            expected: before.version,
+            expected: Expected::At(before.version),
             add: written.files,
+            details: BTreeMap::new(),
             remove: inputs.iter().map(|(file, _)| file.id).collect(),
             deletion_vectors: BTreeMap::new(),
             cursor: None,

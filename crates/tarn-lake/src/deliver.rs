@@ -16,7 +16,7 @@ use arrow::array::{Array, RecordBatch};
 use roaring::RoaringBitmap;
 
 use tarn_feed::{Frozen, HotTable, Stage};
-use tarn_metastore::{At, Commit, CommitKind, TableVersion};
+use tarn_metastore::{At, Commit, CommitKind, Expected, TableVersion};
 use tarn_types::{Cursor, FileId, TableId, Version};
 
 use crate::lake::{commit_id, failpoint, hot_error, metastore_error};
@@ -85,8 +85,9 @@ impl Lake {
         };
         let mut commit = Commit {
             id,
-            expected,
+            expected: Expected::At(expected),
             add: written.files,
+            details: BTreeMap::new(),
             remove: Vec::new(),
             deletion_vectors: BTreeMap::new(),
             cursor: Some(cursor.clone()),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use tarn_feed::{HotTable, Stage};
-use tarn_metastore::{Commit, File, Metastore};
+use tarn_metastore::{At, Commit, Expected, File, Metastore};
 use tarn_types::{Clock, FileId, Kind, TableId, TableSchema, Version};
 
 use crate::names::MS_PER_HOUR;
@@ -127,7 +127,14 @@ impl Lake {
                 }
                 Err(lost) => lost,
             };
-            let commits = self.metastore.commits(table, commit.expected).await;
+            let after = match commit.expected {
+                Expected::At(version) => version,
+                Expected::Latest => {
+                    let oldest = self.metastore.snapshot(table, At::Oldest).await;
+                    oldest.map_err(metastore_error("look for a commit", table))?.version
+                }
+            };
+            let commits = self.metastore.commits(table, after).await;
             let commits = commits.map_err(metastore_error("look for a commit", table))?;
             if let Some(found) = commits.iter().find(|info| info.id == commit.id) {
                 return Ok(found.version);

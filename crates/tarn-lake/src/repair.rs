@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use roaring::RoaringBitmap;
 
 use tarn_feed::{HotTable, Placed, Stage};
-use tarn_metastore::{At, CommitInfo, CommitKind, File, TableVersion};
+use tarn_metastore::{At, CommitInfo, CommitKind, File, MetastoreExt, TableVersion};
 use tarn_types::{SEQNO_COLUMN, TableSchema, Version, encode_keys};
 
 use crate::error::{parquet_error, types_error};

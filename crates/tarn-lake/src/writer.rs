@@ -199,6 +199,7 @@ impl Writer<'_> {
             blocks: blocks(&path, &self.spec.table, &self.spec.schema, &metadata, &file.nans)?,
             created_version: Version(0),
             sorted_by_key: true,
+            note: None,
             path,
         });
         Ok(())

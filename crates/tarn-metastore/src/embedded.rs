@@ -8,7 +8,8 @@
 //!
 //! Invariants: a record is in the log and synced before its effect is visible or answered; records are numbered without a
 //! gap; only the very end of the log can be torn, and what is cut there was never answered (`log.rs` says how that is
-//! known). After a failed sync nothing more is written: what is on the disk is not known then.
+//! known). After a failed sync nothing more is written: what is on the disk is not known then. What an older format wrote is
+//! written anew when it is opened.
 //!
 //! Locks: `writer` orders changes and is held over the sync; `state` is held only to look or to apply, so readers never
 //! wait for the disk. `writer` is taken before `state`.
@@ -23,9 +24,14 @@ use parking_lot::{Mutex, RwLock};
 
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
+use crate::check::Checked;
 use crate::log::{self, Append, Log};
-use crate::state::{Checked, Record, State};
-use crate::{At, Commit, CommitInfo, Error, File, Metastore, Result, Stats, TableVersion, codec};
+use crate::state::{Record, State};
+use crate::wire::Malformed;
+use crate::{
+    At, Commit, CommitInfo, Definition, Details, Error, File, Metastore, Probe, Probed, Result, Stats, TableVersion,
+    Upkeep, Wanted, codec, journal,
+};
 
 /// File ids are reserved on disk this many at a time; a restart skips what was reserved and not used.
 const RESERVED_FILES: u64 = 1024;
@@ -33,6 +39,9 @@ const RESERVED_FILES: u64 = 1024;
 /// The log is folded into a checkpoint once it has outgrown the former checkpoint and this many bytes: rewriting then costs
 /// no more than appending did.
 const MIN_LOG_BYTES: u64 = 4 << 20;
+
+/// Upkeep folds the log from this part of that size on, so that a driven store does not do it while somebody commits.
+const UPKEEP_SHARE: u64 = 8;
 
 /// The embedded backend. Changes cost one `fdatasync` each, on a blocking thread of the tokio runtime that calls.
 pub struct Embedded {
@@ -78,11 +87,14 @@ impl Embedded {
     pub(crate) fn open_with(dir: &Path, clock: Arc<dyn Clock>, min_log_bytes: u64) -> Result<(Self, Recovery)> {
         fs::create_dir_all(dir).map_err(io_error("create", dir))?;
         let lock = lock(dir)?;
-        let (state, log, checkpoint_bytes, recovery) = recover(dir)?;
+        let Recovered { state, log, checkpoint_bytes, format, recovery } = recover(dir)?;
         let next = state.next_file.0;
         let writer = Writer { log, checkpoint_bytes, files: next..next, stopped: false };
         let (state, writer) = (RwLock::new(state), Mutex::new(writer));
         let inner = Inner { dir: dir.to_owned(), min_log_bytes, state, writer, _lock: lock };
+        if format < codec::FORMAT {
+            inner.checkpoint(&mut inner.writer.lock())?;
+        }
         Ok((Self { inner: Arc::new(inner), clock }, recovery))
     }
 
@@ -106,7 +118,7 @@ impl Inner {
         if writer.stopped {
             return Err(Error::Stopped { path: writer.log.path().to_owned() });
         }
-        match writer.log.append(&codec::encode_record(&record)) {
+        match writer.log.append(&Self::encode_details(&record), &journal::encode_record(&record)) {
             Append::Done => {}
             Append::Undone(source) => return Err(io_error("append to", writer.log.path())(source)),
             Append::Unknown(source) => {
@@ -115,18 +127,34 @@ impl Inner {
             }
         }
         self.state.write().apply(record).expect("a record that was checked against the state applies to it");
-        if writer.log.size_bytes() > self.min_log_bytes.max(writer.checkpoint_bytes) {
+        if writer.log.size_bytes() > self.due_bytes(writer) {
             // The change is durable whether this works or not; if not, the log grows on and the next change tries again.
             let _ = self.checkpoint(writer);
         }
         Ok(())
     }
 
+    /// The size from which on the log is folded.
+    fn due_bytes(&self, writer: &Writer) -> u64 {
+        self.min_log_bytes.max(writer.checkpoint_bytes)
+    }
+
+    /// One payload for each block of a commit that has details.
+    fn encode_details(record: &Record) -> Vec<Vec<u8>> {
+        let Record::Commit { table, commit, details, .. } = record else { return Vec::new() };
+        let mut payloads = Vec::new();
+        for file in &commit.added {
+            let blocks = details.get(&file.id).into_iter().flatten();
+            payloads.extend(blocks.map(|of_block| codec::encode_details(*table, file.hour, file.id, of_block)));
+        }
+        payloads
+    }
+
     /// Folds the log into a checkpoint. Each step leaves a folder that opens to the same state: first the checkpoint is there
     /// beside the old log, then a new log behind both, then the old ones are deleted.
     fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
         let seq = writer.log.last_seq();
-        writer.checkpoint_bytes = log::write_checkpoint(&self.dir, seq, &codec::encode_state(&self.state.read()))?;
+        writer.checkpoint_bytes = log::write_checkpoint(&self.dir, seq, &journal::encode_state(&self.state.read()))?;
         writer.log = Log::create(&self.dir, seq + 1)?;
         log::remove_before(&self.dir, seq, writer.log.path())
     }
@@ -148,35 +176,42 @@ impl Inner {
         let checked = self.state.read().check_commit(table, commit)?;
         match checked {
             Checked::Already(version) => Ok(version),
-            Checked::New(version, record) => self.write(&mut writer, record).map(|()| version),
+            Checked::New { next, info, details } => {
+                let version = info.version;
+                let record = Record::Commit { table, commit: info, details, next: Some(next) };
+                self.write(&mut writer, record).map(|()| version)
+            }
         }
+    }
+
+    fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
+        let mut writer = self.writer.lock();
+        let mut done = Upkeep::default();
+        let is_due = writer.log.size_bytes() > self.due_bytes(&writer) / UPKEEP_SHARE;
+        if budget_bytes > 0 && is_due && !writer.stopped {
+            self.checkpoint(&mut writer)?;
+            done.bytes_written = writer.checkpoint_bytes;
+        }
+        let stats = self.state.read().stats();
+        done.stats = Stats { log_bytes: writer.log.size_bytes(), checkpoint_bytes: writer.checkpoint_bytes, ..stats };
+        Ok(done)
     }
 }
 
 #[async_trait]
 impl Metastore for Embedded {
-    async fn create_table(&self, schema: TableSchema) -> Result<Arc<TableSchema>> {
+    async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
+        Ok(self.inner.state.read().schemas())
+    }
+
+    async fn define(&self, definition: Definition) -> Result<Arc<TableSchema>> {
         let now_ms = self.clock.now_ms();
         self.change(move |inner| {
             let mut writer = inner.writer.lock();
-            let (schema, record) = inner.state.read().check_create(schema, now_ms)?;
-            inner.write(&mut writer, record).map(|()| schema)
+            let (schema, record) = inner.state.read().check_definition(definition, now_ms)?;
+            record.map_or(Ok(()), |record| inner.write(&mut writer, record)).map(|()| schema)
         })
         .await
-    }
-
-    async fn drop_table(&self, name: &str) -> Result<Arc<TableSchema>> {
-        let name = name.to_owned();
-        self.change(move |inner| {
-            let mut writer = inner.writer.lock();
-            let (schema, record) = inner.state.read().check_drop(&name)?;
-            inner.write(&mut writer, record).map(|()| schema)
-        })
-        .await
-    }
-
-    async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
-        Ok(self.inner.state.read().schemas())
     }
 
     async fn allocate_files(&self, n: u64) -> Result<FileId> {
@@ -187,16 +222,20 @@ impl Metastore for Embedded {
         self.change(move |inner| inner.commit(table, commit)).await
     }
 
-    async fn version(&self, table: TableId) -> Result<Version> {
-        Ok(self.inner.state.read().table(table)?.latest().version)
+    async fn commits(&self, table: TableId, after: Version) -> Result<Vec<Arc<CommitInfo>>> {
+        self.inner.state.read().table(table)?.commits_after(after)
     }
 
     async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
         self.inner.state.read().table(table)?.snapshot(at)
     }
 
-    async fn commits(&self, table: TableId, after: Version) -> Result<Vec<Arc<CommitInfo>>> {
-        self.inner.state.read().table(table)?.commits_after(after)
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+        self.change(move |inner| Ok(inner.state.read().table(table)?.probe(&probe))).await
+    }
+
+    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
+        self.change(move |inner| Ok(inner.state.read().table(table)?.details(&wanted))).await
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
@@ -208,14 +247,8 @@ impl Metastore for Embedded {
         .await
     }
 
-    async fn stats(&self) -> Result<Stats> {
-        let stats = self.inner.state.read().stats();
-        let inner = self.inner.clone();
-        self.change(move |_| {
-            let writer = inner.writer.lock();
-            Ok(Stats { log_bytes: writer.log.size_bytes(), checkpoint_bytes: writer.checkpoint_bytes, ..stats })
-        })
-        .await
+    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
+        self.change(move |inner| inner.upkeep(budget_bytes)).await
     }
 }
 
@@ -231,19 +264,30 @@ fn lock(dir: &Path) -> Result<fs::File> {
     }
 }
 
+struct Recovered {
+    state: State,
+    log: Log,
+    checkpoint_bytes: u64,
+    /// The oldest that is still in use.
+    format: u8,
+    recovery: Recovery,
+}
+
 /// The newest checkpoint and every record behind it.
-fn recover(dir: &Path) -> Result<(State, Log, u64, Recovery)> {
+fn recover(dir: &Path) -> Result<Recovered> {
     let found = log::scan(dir)?;
     let mut recovery = Recovery::default();
-    let (mut state, mut seq, mut checkpoint_bytes) = (State::new(), 0, 0);
+    let (mut state, mut seq, mut checkpoint_bytes, mut format) = (State::new(), 0, 0, codec::FORMAT);
     if let Some((path, at)) = &found.checkpoint {
-        let payload = log::read_checkpoint(path, *at)?;
-        state = codec::decode_state(&payload).map_err(|e| corrupt(path, log::HEADER_BYTES, e.0))?;
-        (seq, checkpoint_bytes) = (*at, payload.len() as u64);
+        let checkpoint = log::read_checkpoint(path, *at)?;
+        let decoded = journal::decode_state(&checkpoint.payload, checkpoint.format);
+        state = decoded.map_err(|e| corrupt(path, log::HEADER_BYTES, e.0))?;
+        (seq, checkpoint_bytes, format) = (*at, checkpoint.payload.len() as u64, checkpoint.format);
     }
     let read = log::read(&found.logs, seq)?;
-    for frame in &read.frames {
-        let record = codec::decode_record(&frame.payload).map_err(|e| corrupt(&frame.path, frame.offset, e.0))?;
+    format = format.min(read.format);
+    for frame in read.frames {
+        let record = read_record(&frame)?;
         state.apply(record).map_err(|reason| corrupt(&frame.path, frame.offset, reason))?;
         recovery.records += 1;
     }
@@ -255,7 +299,32 @@ fn recover(dir: &Path) -> Result<(State, Log, u64, Recovery)> {
         Some((path, _)) => Log::reopen(path, read.last_seq, read.end)?,
         None => Log::create(dir, 1)?,
     };
-    Ok((state, log, checkpoint_bytes, recovery))
+    Ok(Recovered { state, log, checkpoint_bytes, format, recovery })
+}
+
+/// A record with the details in front of it.
+fn read_record(frame: &log::Frame) -> Result<Record> {
+    let at = |offset| move |reason: Malformed| corrupt(&frame.path, offset, reason.0);
+    let mut record = journal::decode_record(&frame.payload, frame.format).map_err(at(frame.offset))?;
+    for (offset, payload) in &frame.details {
+        let of_block = codec::decode_details(payload, frame.format).map_err(at(*offset))?;
+        match &mut record {
+            Record::Commit { table, commit, details, .. }
+                if *table == of_block.table
+                    && commit.added.iter().any(|file| (file.id, file.hour) == (of_block.file, of_block.hour)) =>
+            {
+                details.entry(of_block.file).or_default().push(of_block.details);
+            }
+            _ => {
+                return Err(corrupt(
+                    &frame.path,
+                    *offset,
+                    "details of a block that the record behind them does not add".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(record)
 }
 
 fn corrupt(path: &Path, offset: u64, reason: String) -> Error {
@@ -274,8 +343,8 @@ mod tests {
     use tarn_types::ManualClock;
 
     use super::*;
-    use crate::Error;
     use crate::contract::{self, Script};
+    use crate::{Error, MetastoreExt};
 
     /// In memory where there is such a place: these tests open thousands of folders, and every opening syncs.
     fn scratch() -> io::Result<TempDir> {
@@ -429,6 +498,32 @@ mod tests {
     }
 
     #[test]
+    fn a_write_whose_pages_came_in_another_order_is_torn_unless_it_was_answered() {
+        let (dir, held, ends) = run_script(MIN_LOG_BYTES);
+        let whole = fs::read(only_log(dir.path())).unwrap();
+        let name = only_log(dir.path()).file_name().unwrap().to_owned();
+        let seal = 17;
+        // The first frame of a write that has another valid one behind it is lost.
+        let writes = ends.windows(2).map(|pair| (pair[0] as usize, pair[1] as usize)).zip(&held);
+        let with_details = writes.filter(|((start, end), _)| start < end && whole[start + 16] == 4);
+        let mut n_writes = 0;
+        for ((start, end), before) in with_details {
+            n_writes += 1;
+            let opened = |end: usize| {
+                let copied = scratch().unwrap();
+                let mut bytes = whole[..end].to_vec();
+                bytes[start..start + 30].fill(0);
+                fs::write(copied.path().join(&name), bytes).unwrap();
+                open(copied.path()).map(|(metastore, _)| runtime().block_on(contract::describe(&metastore)))
+            };
+            assert_eq!(&opened(end - seal).unwrap(), before, "never answered");
+            let error = opened(end).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { offset, .. } if offset == start as u64), "{error}");
+        }
+        assert_eq!(n_writes, 3);
+    }
+
+    #[test]
     fn a_checkpoint_that_was_not_finished_is_ignored() {
         let (dir, held, _) = run_script(700);
         fs::write(dir.path().join("checkpoint-00000000000000000099.tmp"), b"half").unwrap();
@@ -440,12 +535,12 @@ mod tests {
         let (dir, ..) = run_script(MIN_LOG_BYTES);
         let path = only_log(dir.path());
         let mut bytes = fs::read(&path).unwrap();
-        bytes[8] = 2;
+        bytes[8] = codec::FORMAT + 1;
         let crc = crc32c::crc32c(&bytes[..12]);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         fs::write(&path, bytes).unwrap();
         let error = open(dir.path()).map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("format version 2"), "{error}");
+        assert!(error.contains("format version 3"), "{error}");
     }
 
     #[test]

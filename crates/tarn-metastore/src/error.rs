@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use tarn_types::{FileId, Kind, TableId, Version};
 
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,15 @@ pub enum Error {
     Conflict { table: TableId, expected: Version, current: Version },
     #[error("commit to table {table}: file {file} {reason}")]
     InvalidFile { table: TableId, file: FileId, reason: &'static str },
+    #[error("commit to table {table}: {reason}")]
+    InvalidCommit { table: TableId, reason: &'static str },
+    /// The definition changed in between. Read it again, decide anew.
+    #[error("table \"{name}\" is no longer what its change was made for")]
+    SchemaChanged { name: String },
+    #[error("change of table \"{name}\": {reason}")]
+    InvalidChange { name: String, reason: String },
+    #[error("restore table \"{name}\": {reason}")]
+    InvalidRestore { name: String, reason: &'static str },
     #[error("commit to table {table}: cursor {given} is behind {current}")]
     CursorBehind { table: TableId, given: String, current: String },
     #[error("expire table {table}: version {keep} is newer than the latest, {latest}")]
@@ -57,6 +68,14 @@ pub enum Error {
     /// A write failed earlier in a way that leaves memory and disk apart. Reopening decides.
     #[error("{path} takes no more writes after a failed one: reopen it")]
     Stopped { path: PathBuf },
+    /// A store behind a network did not answer, or not in time. Nothing was changed.
+    #[error("metastore at {address} (setting `{setting}`) is not available")]
+    Unavailable {
+        address: String,
+        setting: &'static str,
+        #[source]
+        source: Source,
+    },
 }
 
 impl Error {
@@ -65,15 +84,20 @@ impl Error {
         match self {
             Self::TableExists { .. }
             | Self::InvalidFile { .. }
+            | Self::InvalidCommit { .. }
+            | Self::InvalidChange { .. }
+            | Self::InvalidRestore { .. }
             | Self::CursorBehind { .. }
             | Self::ExpireAhead { .. }
             | Self::Schema { .. } => Kind::Invalid,
             Self::NoTable { .. } | Self::NoTableId { .. } | Self::NoVersion { .. } | Self::NoVersionAt { .. } => {
                 Kind::NotFound
             }
-            Self::Conflict { .. } => Kind::Conflict,
+            Self::Conflict { .. } | Self::SchemaChanged { .. } => Kind::Conflict,
             Self::Corrupt { .. } => Kind::Corrupt,
-            Self::Locked { .. } | Self::Io { .. } | Self::Stopped { .. } => Kind::Unavailable,
+            Self::Locked { .. } | Self::Io { .. } | Self::Stopped { .. } | Self::Unavailable { .. } => {
+                Kind::Unavailable
+            }
             Self::Indeterminate { .. } => Kind::Indeterminate,
         }
     }

@@ -1,9 +1,10 @@
 //! Which blocks can hold the answer, at which version?
 //!
 //! The metastore keeps what object storage cannot answer fast: which files a table has at each version, their blocks with
-//! bounds, their dead rows, and the cursor up to which changes are in them. A version comes to be by one [`Commit`]:
-//! compare-and-set on the version before it, idempotent by id, durable when answered. It does not read Parquet and does
-//! not know who writes or asks.
+//! bounds, their dead rows, the cursor up to which changes are in them, and per block a bloom filter and the metadata of its
+//! columns. A version comes to be by one [`Commit`]: compare-and-set on the version before it (or rebased by the store, when it
+//! only adds files), idempotent by id, durable when answered. A search asks in two steps: [`prune`] by bounds in memory, then
+//! [`Metastore::probe`] by keys where the blooms are. It does not read Parquet and does not know who writes or asks.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -22,22 +23,40 @@
 mod error;
 mod metastore;
 mod model;
+
+mod file;
+mod files;
 mod order;
 pub mod prune;
 
+mod bloom;
+mod details;
+mod probe;
+mod tokens;
+
+mod check;
 mod codec;
+mod define;
 mod state;
+mod wire;
 
 mod embedded;
+mod journal;
 mod log;
 mod memory;
 
 #[cfg(test)]
 mod contract;
 
+pub use bloom::{Bloom, BloomBuilder, CHUNK_BYTES, DEFAULT_CHUNKS, Hash, MAX_CHUNKS, chunks_for, false_positive_rate};
+pub use details::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, Details, HourBlocks, Wanted, hour_blocks};
 pub use embedded::{Embedded, Recovery};
 pub use error::{Error, Result};
+pub use file::{Block, ColumnStats, File, Note};
+pub use files::Files;
 pub use memory::Memory;
-pub use metastore::Metastore;
-pub use model::{At, Block, ColumnStats, Commit, CommitInfo, CommitKind, File, Stats, TableVersion};
+pub use metastore::{Metastore, MetastoreExt};
+pub use model::{At, Commit, CommitInfo, CommitKind, Definition, Expected, Stats, TableVersion, Upkeep};
 pub use order::compare;
+pub use probe::{AllOf, Probe, Probed};
+pub use tokens::{MAX_TOKEN_BYTES, Tokens, token_hash, tokens, value_hash};

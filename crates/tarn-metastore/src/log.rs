@@ -3,11 +3,14 @@
 //! ```text
 //! file    magic 8 | version u8 | zero 3 | crc u32 of these 12 | frame*          (a checkpoint has exactly one frame)
 //! frame   len u32 | crc u32 of the rest | seq u64 | kind u8 | payload[len]       (integers little-endian, crc = CRC32C)
+//! write   details* record | seal
 //! ```
 //!
-//! A record is one frame, synced before it is answered. Behind it goes a *seal*, an empty frame that repeats the number and is
-//! not synced: it can only be there if the sync came back. So a bad frame with nothing valid behind it was never answered,
-//! and is cut as the torn end of a crash; a bad frame with anything valid behind it was, and is corruption.
+//! A record is one frame, with the details that belong to it in frames of the same number in front; all of them are one write,
+//! synced before it is answered. Behind it goes a *seal*, an empty frame that repeats the number and is not synced: it can only be
+//! there if the sync came back. So a bad frame was answered, and is corruption, if its seal or any frame of a later number is
+//! behind it; else it is part of a write that a crash tore, and the whole write is cut off. Frames of its own number prove nothing:
+//! the pages of one write reach the disk in any order.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,11 +18,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::embedded::io_error;
-use crate::{Error, Result};
+use crate::{Error, Result, codec};
 
 const LOG_MAGIC: &[u8; 8] = b"TARNMLOG";
 const CHECKPOINT_MAGIC: &[u8; 8] = b"TARNMCKP";
-const FORMAT_VERSION: u8 = 1;
+/// Formats that are read; the last is written.
+const FORMATS: std::ops::RangeInclusive<u8> = 1..=codec::FORMAT;
 
 pub(crate) const HEADER_BYTES: u64 = 16;
 const FRAME_BYTES: usize = 17;
@@ -27,6 +31,7 @@ const FRAME_BYTES: usize = 17;
 const RECORD: u8 = 1;
 const SEAL: u8 = 2;
 const CHECKPOINT: u8 = 3;
+const DETAILS: u8 = 4;
 
 /// The log that is written to.
 pub(crate) struct Log {
@@ -50,7 +55,16 @@ pub(crate) enum Append {
 /// A record as it was read.
 pub(crate) struct Frame {
     pub path: PathBuf,
+    pub format: u8,
     pub offset: u64,
+    pub payload: Vec<u8>,
+    /// What stands in front of it, each with its offset.
+    pub details: Vec<(u64, Vec<u8>)>,
+}
+
+/// A checkpoint as it was read.
+pub(crate) struct Checkpoint {
+    pub format: u8,
     pub payload: Vec<u8>,
 }
 
@@ -61,10 +75,12 @@ pub(crate) struct Contents {
     pub last_seq: u64,
     /// Where the last log's valid bytes end.
     pub end: u64,
+    /// That of the last log.
+    pub format: u8,
     pub torn: Option<Torn>,
 }
 
-/// Bytes of a record that was never answered.
+/// Bytes of a write that was never answered.
 pub(crate) struct Torn {
     pub path: PathBuf,
     pub offset: u64,
@@ -79,13 +95,16 @@ pub(crate) struct Found {
 }
 
 impl Log {
-    /// An empty log whose first record will be `first_seq`. Durable.
+    /// An empty log whose first record will be `first_seq`: whole and durable, or not there. Takes the place of an empty one that
+    /// begins so.
     pub fn create(dir: &Path, first_seq: u64) -> Result<Self> {
         let path = dir.join(format!("log-{first_seq:020}.tarn"));
-        let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path);
-        let file = file.map_err(io_error("create", &path))?;
-        file.write_all_at(&header(LOG_MAGIC), 0).map_err(io_error("write", &path))?;
-        file.sync_all().map_err(io_error("sync", &path))?;
+        let tmp = path.with_extension("tmp");
+        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&tmp);
+        let file = file.map_err(io_error("create", &tmp))?;
+        file.write_all_at(&header(LOG_MAGIC), 0).map_err(io_error("write", &tmp))?;
+        file.sync_all().map_err(io_error("sync", &tmp))?;
+        fs::rename(&tmp, &path).map_err(io_error("rename", &tmp))?;
         sync_dir(dir)?;
         Ok(Self { path, file, end: HEADER_BYTES, last_seq: first_seq - 1 })
     }
@@ -115,13 +134,17 @@ impl Log {
         self.end - HEADER_BYTES
     }
 
-    /// Adds a record, synced.
-    pub fn append(&mut self, payload: &[u8]) -> Append {
+    /// Adds a record behind its details, synced.
+    pub fn append(&mut self, details: &[Vec<u8>], payload: &[u8]) -> Append {
         let seq = self.last_seq + 1;
-        let bytes = match frame(seq, RECORD, payload) {
-            Ok(bytes) => bytes,
-            Err(too_long) => return Append::Undone(too_long),
-        };
+        let n_bytes = details.iter().map(|details| FRAME_BYTES + details.len()).sum::<usize>();
+        let mut bytes = Vec::with_capacity(n_bytes + FRAME_BYTES + payload.len());
+        let frames = details.iter().map(|details| (DETAILS, &details[..])).chain([(RECORD, payload)]);
+        for (kind, payload) in frames {
+            if let Err(too_long) = put_frame(&mut bytes, seq, kind, payload) {
+                return Append::Undone(too_long);
+            }
+        }
         if let Err(error) = self.file.write_all_at(&bytes, self.end) {
             let undone = self.file.set_len(self.end).and_then(|()| self.file.sync_data());
             return if undone.is_ok() { Append::Undone(error) } else { Append::Unknown(error) };
@@ -137,7 +160,8 @@ impl Log {
 
     /// Not synced, and no loss when it fails: the next record takes its place.
     fn seal(&mut self) {
-        let seal = frame(self.last_seq, SEAL, &[]).expect("an empty frame is short");
+        let mut seal = Vec::with_capacity(FRAME_BYTES);
+        put_frame(&mut seal, self.last_seq, SEAL, &[]).expect("an empty frame is short");
         if self.file.write_all_at(&seal, self.end).is_ok() {
             self.end += seal.len() as u64;
         }
@@ -148,7 +172,8 @@ impl Log {
 pub(crate) fn write_checkpoint(dir: &Path, seq: u64, payload: &[u8]) -> Result<u64> {
     let path = dir.join(format!("checkpoint-{seq:020}.tarn"));
     let tmp = path.with_extension("tmp");
-    let bytes = frame(seq, CHECKPOINT, payload).map_err(io_error("write", &tmp))?;
+    let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.len());
+    put_frame(&mut bytes, seq, CHECKPOINT, payload).map_err(io_error("write", &tmp))?;
     let file = File::create(&tmp).map_err(io_error("create", &tmp))?;
     file.write_all_at(&header(CHECKPOINT_MAGIC), 0).map_err(io_error("write", &tmp))?;
     file.write_all_at(&bytes, HEADER_BYTES).map_err(io_error("write", &tmp))?;
@@ -158,20 +183,19 @@ pub(crate) fn write_checkpoint(dir: &Path, seq: u64, payload: &[u8]) -> Result<u
     Ok(payload.len() as u64)
 }
 
-/// The payload of a checkpoint.
-pub(crate) fn read_checkpoint(path: &Path, seq: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_checkpoint(path: &Path, seq: u64) -> Result<Checkpoint> {
     let bytes = fs::read(path).map_err(io_error("read", path))?;
-    check_header(path, &bytes, CHECKPOINT_MAGIC)?;
+    let format = check_header(path, &bytes, CHECKPOINT_MAGIC)?;
     let body = &bytes[HEADER_BYTES as usize..];
     match parse(body) {
         Some(found) if found.kind == CHECKPOINT && found.seq == seq && found.size() == body.len() => {
-            Ok(found.payload.to_vec())
+            Ok(Checkpoint { format, payload: found.payload.to_vec() })
         }
         _ => Err(corrupt(path, HEADER_BYTES, "the checkpoint does not match its checksum")),
     }
 }
 
-/// Cuts off a record that was never answered.
+/// Cuts off a write that was never answered.
 pub(crate) fn cut(torn: &Torn) -> Result<()> {
     let file = OpenOptions::new().write(true).open(&torn.path).map_err(io_error("open", &torn.path))?;
     file.set_len(torn.offset).and_then(|()| file.sync_all()).map_err(io_error("cut", &torn.path))
@@ -193,7 +217,7 @@ pub(crate) fn remove_before(dir: &Path, seq: u64, current: &Path) -> Result<()> 
     sync_dir(dir)
 }
 
-/// What is in the folder. Deletes checkpoints that were never finished.
+/// What is in the folder. Deletes files that were never finished.
 pub(crate) fn scan(dir: &Path) -> Result<Found> {
     let mut found = Found::default();
     for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
@@ -224,14 +248,14 @@ pub(crate) fn scan(dir: &Path) -> Result<Found> {
 /// The records after `checkpoint_seq`, in order and without a gap.
 pub(crate) fn read(logs: &[(PathBuf, u64)], checkpoint_seq: u64) -> Result<Contents> {
     let before = logs.first().map_or(checkpoint_seq, |(_, first)| first - 1);
-    let mut contents = Contents { frames: Vec::new(), last_seq: before, end: 0, torn: None };
+    let mut contents = Contents { frames: Vec::new(), last_seq: before, end: 0, format: codec::FORMAT, torn: None };
     for (path, _) in logs {
         let bytes = fs::read(path).map_err(io_error("read", path))?;
         contents.end = 0;
         if is_unfinished_header(&bytes) && Some(path) == logs.last().map(|(path, _)| path) {
             break;
         }
-        check_header(path, &bytes, LOG_MAGIC)?;
+        contents.format = check_header(path, &bytes, LOG_MAGIC)?;
         contents.end = HEADER_BYTES;
         read_frames(path, &bytes, checkpoint_seq, &mut contents)?;
     }
@@ -243,8 +267,10 @@ pub(crate) fn read(logs: &[(PathBuf, u64)], checkpoint_seq: u64) -> Result<Conte
     Ok(contents)
 }
 
+/// Reads the writes of one log. Details wait for their record; `contents.end` is behind the last whole write.
 fn read_frames(path: &Path, bytes: &[u8], checkpoint_seq: u64, contents: &mut Contents) -> Result<()> {
     let mut offset = contents.end as usize;
+    let mut details = Vec::new();
     while offset < bytes.len() {
         let last = contents.last_seq;
         let found = step(&bytes[offset..], last);
@@ -253,26 +279,39 @@ fn read_frames(path: &Path, bytes: &[u8], checkpoint_seq: u64, contents: &mut Co
             return Err(corrupt(&torn.path, torn.offset, "the frame does not match its checksum"));
         }
         let Some(found) = found else {
-            if contents.torn.is_some() || anything_valid(&bytes[offset + 1..], last) {
+            if contents.torn.is_some() || is_answered(&bytes[offset + 1..], last + 1) {
                 return Err(corrupt(path, offset as u64, "the frame does not match its checksum"));
             }
-            let size_bytes = (bytes.len() - offset) as u64;
-            contents.torn = Some(Torn { path: path.to_owned(), offset: offset as u64, size_bytes });
-            return Ok(());
+            break;
         };
         offset += found.skipped;
-        let follows = found.kind == SEAL && found.seq == last || found.kind == RECORD && found.seq == last + 1;
+        let follows = match found.kind {
+            SEAL => found.seq == last && details.is_empty(),
+            DETAILS => found.seq == last + 1 && contents.format >= 2,
+            RECORD => found.seq == last + 1,
+            _ => false,
+        };
         if !follows {
             let reason = format!("frame {} of kind {} follows on record {last}", found.seq, found.kind);
             return Err(corrupt(path, offset as u64, reason));
         }
-        if found.kind == RECORD && found.seq > checkpoint_seq {
-            let (path, payload) = (path.to_owned(), found.payload.to_vec());
-            contents.frames.push(Frame { path, offset: offset as u64, payload });
+        let (at, size) = (offset as u64, found.size());
+        offset += size;
+        if found.kind == DETAILS {
+            details.push((at, found.payload.to_vec()));
+            continue;
         }
+        if found.kind == RECORD && found.seq > checkpoint_seq {
+            let (path, payload, details) = (path.to_owned(), found.payload.to_vec(), std::mem::take(&mut details));
+            contents.frames.push(Frame { path, format: contents.format, offset: at, payload, details });
+        }
+        details.clear();
         contents.last_seq = found.seq;
-        offset += found.size();
         contents.end = offset as u64;
+    }
+    if contents.end < bytes.len() as u64 {
+        let size_bytes = bytes.len() as u64 - contents.end;
+        contents.torn = Some(Torn { path: path.to_owned(), offset: contents.end, size_bytes });
     }
     Ok(())
 }
@@ -291,14 +330,14 @@ impl Parsed<'_> {
     }
 }
 
-/// The frame at the start of `bytes`. A seal is not synced: when it did not reach the disk and the record behind it did, that
-/// record is taken.
+/// The frame at the start of `bytes`. A seal is not synced: when it did not reach the disk and the write behind it did, that
+/// write is taken.
 fn step(bytes: &[u8], last: u64) -> Option<Parsed<'_>> {
     if let Some(found) = parse(bytes) {
         return Some(found);
     }
     let found = parse(bytes.get(FRAME_BYTES..)?)?;
-    let follows = found.kind == RECORD && found.seq == last + 1;
+    let follows = (found.kind == RECORD || found.kind == DETAILS) && found.seq == last + 1;
     follows.then_some(Parsed { skipped: FRAME_BYTES, ..found })
 }
 
@@ -310,27 +349,32 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
     (checksum(head, payload) == u32_at(4)).then_some(Parsed { seq, kind: head[16], payload, skipped: 0 })
 }
 
-/// Is there a frame of this log, numbered `last` or later, anywhere in these bytes?
-fn anything_valid(bytes: &[u8], last: u64) -> bool {
-    let plausible = |head: &[u8]| {
-        let seq = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
-        (head[16] == RECORD || head[16] == SEAL) && (last..=last.saturating_add(u64::from(u32::MAX))).contains(&seq)
+/// Is there anything in these bytes that is only there when write `seq` was synced: its seal, or a frame of a later write?
+fn is_answered(bytes: &[u8], seq: u64) -> bool {
+    let proves = |head: &[u8]| {
+        let found = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
+        let first = match head[16] {
+            SEAL => seq,
+            RECORD | DETAILS => seq + 1,
+            _ => return false,
+        };
+        (first..=first.saturating_add(u64::from(u32::MAX))).contains(&found)
     };
-    bytes.windows(FRAME_BYTES).enumerate().any(|(at, head)| plausible(head) && parse(&bytes[at..]).is_some())
+    bytes.windows(FRAME_BYTES).enumerate().any(|(at, head)| proves(head) && parse(&bytes[at..]).is_some())
 }
 
-fn frame(seq: u64, kind: u8, payload: &[u8]) -> io::Result<Vec<u8>> {
+fn put_frame(out: &mut Vec<u8>, seq: u64, kind: u8, payload: &[u8]) -> io::Result<()> {
     let len = u32::try_from(payload.len())
         .map_err(|_| io::Error::new(io::ErrorKind::FileTooLarge, format!("record of {} bytes", payload.len())))?;
-    let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.len());
-    bytes.extend_from_slice(&len.to_le_bytes());
-    bytes.extend_from_slice(&[0; 4]);
-    bytes.extend_from_slice(&seq.to_le_bytes());
-    bytes.push(kind);
-    let crc = checksum(&bytes, payload);
-    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    bytes.extend_from_slice(payload);
-    Ok(bytes)
+    let start = out.len();
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&seq.to_le_bytes());
+    out.push(kind);
+    let crc = checksum(&out[start..], payload);
+    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(payload);
+    Ok(())
 }
 
 /// Over everything in the frame but the checksum itself.
@@ -340,32 +384,37 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
 }
 
 fn header(magic: &[u8; 8]) -> [u8; HEADER_BYTES as usize] {
+    header_of(magic, *FORMATS.end())
+}
+
+fn header_of(magic: &[u8; 8], format: u8) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(magic);
-    header[8] = FORMAT_VERSION;
+    header[8] = format;
     let crc = crc32c::crc32c(&header[..12]);
     header[12..].copy_from_slice(&crc.to_le_bytes());
     header
 }
 
-fn check_header(path: &Path, bytes: &[u8], magic: &[u8; 8]) -> Result<()> {
+/// Answers the file's format.
+fn check_header(path: &Path, bytes: &[u8], magic: &[u8; 8]) -> Result<u8> {
     let found = bytes.get(..HEADER_BYTES as usize).ok_or_else(|| corrupt(path, 0, "the file's header is cut off"))?;
-    if found == header(magic) {
-        return Ok(());
+    let is_sound = found[..8] == magic[..] && crc32c::crc32c(&found[..12]).to_le_bytes() == found[12..];
+    let (format, writes) = (found[8], FORMATS.end());
+    if !is_sound {
+        Err(corrupt(path, 0, "the file's header is damaged"))
+    } else if !FORMATS.contains(&format) {
+        Err(corrupt(path, 8, format!("format version {format} is not known, this build writes {writes}")))
+    } else {
+        Ok(format)
     }
-    let sound = found[..8] == magic[..] && crc32c::crc32c(&found[..12]).to_le_bytes() == found[12..];
-    Err(match sound {
-        true => {
-            corrupt(path, 8, format!("format version {} is not known, this build writes {FORMAT_VERSION}", found[8]))
-        }
-        false => corrupt(path, 0, "the file's header is damaged"),
-    })
 }
 
-/// A log that a crash left before its header was synced.
+/// A log that a crash left before its header was synced, as format 1 could.
 fn is_unfinished_header(bytes: &[u8]) -> bool {
-    let whole = header(LOG_MAGIC);
-    bytes.len() < whole.len() && whole.starts_with(bytes) || bytes.len() <= whole.len() && bytes.iter().all(|b| *b == 0)
+    let len = bytes.len() as u64;
+    len < HEADER_BYTES && FORMATS.map(|format| header_of(LOG_MAGIC, format)).any(|whole| whole.starts_with(bytes))
+        || len <= HEADER_BYTES && bytes.iter().all(|b| *b == 0)
 }
 
 /// `log-00000000000000000007.tarn` is ("log", 7).

@@ -7,8 +7,11 @@ use parking_lot::Mutex;
 
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
-use crate::state::{Checked, Record, State};
-use crate::{At, Commit, CommitInfo, File, Metastore, Result, Stats, TableVersion};
+use crate::check::Checked;
+use crate::state::{Record, State};
+use crate::{
+    At, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, Result, TableVersion, Upkeep, Wanted,
+};
 
 /// Forgets everything when dropped.
 pub struct Memory {
@@ -29,22 +32,15 @@ fn apply(state: &mut State, record: Record) {
 
 #[async_trait]
 impl Metastore for Memory {
-    async fn create_table(&self, schema: TableSchema) -> Result<Arc<TableSchema>> {
-        let mut state = self.state.lock();
-        let (schema, record) = state.check_create(schema, self.clock.now_ms())?;
-        apply(&mut state, record);
-        Ok(schema)
-    }
-
-    async fn drop_table(&self, name: &str) -> Result<Arc<TableSchema>> {
-        let mut state = self.state.lock();
-        let (schema, record) = state.check_drop(name)?;
-        apply(&mut state, record);
-        Ok(schema)
-    }
-
     async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
         Ok(self.state.lock().schemas())
+    }
+
+    async fn define(&self, definition: Definition) -> Result<Arc<TableSchema>> {
+        let mut state = self.state.lock();
+        let (schema, record) = state.check_definition(definition, self.clock.now_ms())?;
+        record.into_iter().for_each(|record| apply(&mut state, record));
+        Ok(schema)
     }
 
     async fn allocate_files(&self, n: u64) -> Result<FileId> {
@@ -58,23 +54,28 @@ impl Metastore for Memory {
         let mut state = self.state.lock();
         match state.check_commit(table, commit)? {
             Checked::Already(version) => Ok(version),
-            Checked::New(version, record) => {
-                apply(&mut state, record);
+            Checked::New { next, info, details } => {
+                let version = info.version;
+                apply(&mut state, Record::Commit { table, commit: info, details, next: Some(next) });
                 Ok(version)
             }
         }
     }
 
-    async fn version(&self, table: TableId) -> Result<Version> {
-        Ok(self.state.lock().table(table)?.latest().version)
+    async fn commits(&self, table: TableId, after: Version) -> Result<Vec<Arc<CommitInfo>>> {
+        self.state.lock().table(table)?.commits_after(after)
     }
 
     async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
         self.state.lock().table(table)?.snapshot(at)
     }
 
-    async fn commits(&self, table: TableId, after: Version) -> Result<Vec<Arc<CommitInfo>>> {
-        self.state.lock().table(table)?.commits_after(after)
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+        Ok(self.state.lock().table(table)?.probe(&probe))
+    }
+
+    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
+        Ok(self.state.lock().table(table)?.details(&wanted))
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
@@ -84,8 +85,8 @@ impl Metastore for Memory {
         Ok(gone)
     }
 
-    async fn stats(&self) -> Result<Stats> {
-        Ok(self.state.lock().stats())
+    async fn upkeep(&self, _budget_bytes: u64) -> Result<Upkeep> {
+        Ok(Upkeep { stats: self.state.lock().stats(), ..Upkeep::default() })
     }
 }
 

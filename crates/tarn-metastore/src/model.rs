@@ -5,131 +5,36 @@
 //!                                     └──> deletion vector (dead rows of that file at this version)
 //! ```
 //!
-//! Invariants: a file never changes once committed; only its deletion vector grows. Blocks of a file are in row-group
-//! order and cover its rows without a gap. `min`/`max` are bounds: no non-null value of the block lies outside them.
+//! Invariant: a file never changes once committed; only its deletion vector grows.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use tarn_types::{ColumnId, Cursor, FileId, Value, Version};
+use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
-use crate::order::compare;
+use crate::{BlockDetails, File, Files};
 
-/// Bounds of one column over some rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ColumnStats {
-    pub column: ColumnId,
-    /// No non-null value is smaller. `None`: not known, or every value is NULL (`null_count` tells).
-    pub min: Option<Value>,
-    /// No non-null value is greater. `None`: as for `min`.
-    pub max: Option<Value>,
-    /// Whether `min` and `max` are values that occur, not shortened bounds.
-    pub exact: bool,
-    pub null_count: u64,
-    /// Bytes on storage.
-    pub bytes: u64,
-}
-
-/// One row group of one file: the unit of pruning and scanning.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Block {
-    /// Position of the row group in its file.
-    pub row_group: u32,
-    /// Row of the file with which the block starts.
-    pub first_row: u64,
-    pub n_rows: u64,
-    /// Compressed bytes.
-    pub bytes: u64,
-    /// In table column order; a column that is missing here has no known bounds.
-    pub columns: Vec<ColumnStats>,
-}
-
-impl Block {
-    pub fn column(&self, column: ColumnId) -> Option<&ColumnStats> {
-        self.columns.iter().find(|stats| stats.column == column)
-    }
-}
-
-/// One Parquet file of a table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct File {
-    pub id: FileId,
-    /// Object key in the lake's store.
-    pub path: String,
-    pub size_bytes: u64,
-    pub n_rows: u64,
-    /// Hours since the Unix epoch.
-    pub hour: i64,
-    pub etag: Option<String>,
-    pub blocks: Vec<Block>,
-    /// Set by the metastore when the file is committed.
-    pub created_version: Version,
-    pub sorted_by_key: bool,
-}
-
-impl File {
-    /// The bounds of one column over the whole file; `None` when a block does not know the column.
-    pub fn column_stats(&self, column: ColumnId) -> Option<ColumnStats> {
-        let mut whole: Option<ColumnStats> = None;
-        let mut rows = 0;
-        for block in &self.blocks {
-            let stats = block.column(column)?;
-            whole = Some(match whole {
-                None => stats.clone(),
-                Some(so_far) => merge(so_far, rows, stats, block.n_rows),
-            });
-            rows += block.n_rows;
-        }
-        whole
-    }
-}
-
-/// Bounds over the rows of both sides. A side of NULLs alone has no bounds to add.
-fn merge(left: ColumnStats, left_rows: u64, right: &ColumnStats, right_rows: u64) -> ColumnStats {
-    let left_empty = left.null_count == left_rows;
-    let right_empty = right.null_count == right_rows;
-    let pick = |a: Option<Value>, b: Option<&Value>, keep: Ordering| match (a, b) {
-        (a, _) if right_empty => a,
-        (_, b) if left_empty => b.cloned(),
-        (Some(a), Some(b)) => match compare(&a, b) {
-            Some(order) if order == keep || order == Ordering::Equal => Some(a),
-            Some(_) => Some(b.clone()),
-            None => None,
-        },
-        _ => None,
-    };
-    ColumnStats {
-        column: left.column,
-        exact: (left.exact || left_empty) && (right.exact || right_empty),
-        min: pick(left.min, right.min.as_ref(), Ordering::Less),
-        max: pick(left.max, right.max.as_ref(), Ordering::Greater),
-        null_count: left.null_count + right.null_count,
-        bytes: left.bytes + right.bytes,
-    }
-}
-
-/// All of a table's lake at one version. Immutable; shared.
-#[derive(Debug, Clone, PartialEq)]
+/// All of a table's lake at one version. Immutable; shared. Versions share what they have in common: cloning costs a pointer for
+/// every 256 files.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableVersion {
     pub version: Version,
     /// Changes up to here are in these files, later ones are not.
     pub cursor: Cursor,
     /// By id, hence in the order of creation.
-    pub files: Vec<Arc<File>>,
+    pub files: Files,
     /// Dead rows; a file without an entry has none.
-    pub deletion_vectors: HashMap<FileId, Arc<RoaringBitmap>>,
+    pub deletion_vectors: Arc<HashMap<FileId, Arc<RoaringBitmap>>>,
     /// Unix time; never decreases from version to version.
     pub committed_ms: i64,
 }
 
 impl TableVersion {
     pub fn file(&self, id: FileId) -> Option<&Arc<File>> {
-        self.files.binary_search_by_key(&id, |file| file.id).ok().map(|idx| &self.files[idx])
+        self.files.get(id)
     }
 
     /// Rows that are not dead. Arithmetic on metadata.
@@ -147,12 +52,26 @@ impl TableVersion {
 }
 
 /// Why a commit was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitKind {
     /// Changes became files: the cursor moves.
     Delivery,
     /// The same rows in other files: the cursor stays.
     Compaction,
+    /// Foreign files came, changed or went.
+    Attach,
+    /// Files of a version that [`Definition::Restore`] opened: the version does not move, and files that are there already are
+    /// passed over. Is in no history.
+    Restore,
+}
+
+/// Which version a commit follows on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Exactly this one, else `Conflict`.
+    At(Version),
+    /// Whatever is latest when it goes in: the store rebases. Lawful only for commits that add files and do nothing else.
+    Latest,
 }
 
 /// A change of a table's lake, all of it or nothing.
@@ -161,8 +80,11 @@ pub struct Commit {
     /// Chosen by the writer. A commit with an id that is already in gets the first one's answer.
     pub id: Uuid,
     /// The version that this commit supersedes.
-    pub expected: Version,
+    pub expected: Expected,
     pub add: Vec<File>,
+    /// Of added files, by file, ascending by row group; a block without an entry has no bloom and no column metadata. Durable with
+    /// the commit.
+    pub details: BTreeMap<FileId, Vec<BlockDetails>>,
     pub remove: Vec<FileId>,
     /// Whole new vector per file; a file keeps its vector when it is not named.
     pub deletion_vectors: BTreeMap<FileId, RoaringBitmap>,
@@ -186,6 +108,27 @@ pub struct CommitInfo {
     pub at_ms: i64,
 }
 
+/// A change of the catalog.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Definition {
+    /// A new table at version 0, without files. The ids of table, columns and tablets are assigned, the given ones only say which
+    /// columns the options mean.
+    Create(Box<TableSchema>),
+    /// Forgets the table, its versions and details; its files become orphans, its ids are never used again.
+    Drop { name: String },
+    /// Columns may come at the end, if they can be NULL and have no default, and types may widen
+    /// ([`tarn_types::DataType::widens_to`]); what is indexed may change for later blocks, and how often an archive is looked at.
+    /// Nothing else may differ. `Conflict` when the table is not at `from`, unless it is at `to` already. The ids of new columns
+    /// are assigned.
+    Alter { from: Arc<TableSchema>, to: Box<TableSchema> },
+    /// A table as another metastore had it, ids and all, at this version, without its files: they come by commits of kind
+    /// [`CommitKind::Restore`], and until [`Definition::Restored`] there are no others. Tables are restored ascending by id. Lawful
+    /// only where the ids are free, or when the same table is being restored already.
+    Restore { schema: Arc<TableSchema>, version: Version, cursor: Cursor, committed_ms: i64 },
+    /// The files of the restored version are all in. Nothing happens when the table is not being restored.
+    Restored { table: TableId },
+}
+
 /// Which version of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
@@ -198,7 +141,7 @@ pub enum At {
 }
 
 /// How much the metastore holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     pub tables: u64,
     /// Files of latest versions.
@@ -209,4 +152,23 @@ pub struct Stats {
     /// Bytes of the commit log since the last checkpoint; 0 without a disk.
     pub log_bytes: u64,
     pub checkpoint_bytes: u64,
+    /// Blooms and column metadata of the blocks of kept versions, as they are stored.
+    pub bloom_bytes: u64,
+    pub column_bytes: u64,
+    pub packs: u64,
+    /// Blocks with details that are not in a pack yet (embedded, Postgres), or not applied (CQL).
+    pub loose_blocks: u64,
+    /// The largest partition, estimated (CQL).
+    pub largest_partition_bytes: u64,
+}
+
+/// What [`crate::Metastore::upkeep`] did, and how things stand. With a budget of 0 it does nothing and only looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    pub stats: Stats,
+    pub bytes_written: u64,
+    pub packs_made: u64,
+    pub packs_removed: u64,
+    /// There is more to do at once.
+    pub more: bool,
 }

@@ -7,13 +7,11 @@ use std::cmp::Ordering;
 
 use tarn_types::Value;
 
-/// `None` when the two are not of one kind, or one is NULL: then nothing can be concluded.
+/// `None` when the two are not of one kind, or one is NULL: then nothing can be concluded. Integers are of one kind, whatever their
+/// width: a column may have been widened since a bound was taken.
 pub fn compare(left: &Value, right: &Value) -> Option<Ordering> {
     Some(match (left, right) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        (Value::Int16(a), Value::Int16(b)) => a.cmp(b),
-        (Value::Int32(a), Value::Int32(b)) => a.cmp(b),
-        (Value::Int64(a), Value::Int64(b)) => a.cmp(b),
         (Value::Float32(a), Value::Float32(b)) => a.total_cmp(b),
         (Value::Float64(a), Value::Float64(b)) => a.total_cmp(b),
         (Value::Decimal(a), Value::Decimal(b)) => a.cmp(b),
@@ -24,6 +22,15 @@ pub fn compare(left: &Value, right: &Value) -> Option<Ordering> {
         (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
         (Value::Uuid(a), Value::Uuid(b)) => a.as_bytes().cmp(b.as_bytes()),
         (Value::Json(a), Value::Json(b)) => a.as_bytes().cmp(b.as_bytes()),
-        _ => return None,
+        (a, b) => integer(a)?.cmp(&integer(b)?),
     })
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int16(v) => Some(i64::from(*v)),
+        Value::Int32(v) => Some(i64::from(*v)),
+        Value::Int64(v) => Some(*v),
+        _ => None,
+    }
 }

@@ -1,22 +1,27 @@
-//! What does the metastore know, and which changes are lawful? Pure: no IO, no clock; both backends are built on it.
+//! What does the metastore know? Pure: no IO, no clock; the backends that keep all in memory are built on it.
 //!
-//! A change is first *checked* into a [`Record`] (nothing happens yet), then made durable by the backend, then *applied*.
-//! Applying is deterministic: a log of records replayed gives the same state.
+//! A change is first *checked* (`check.rs`, `define.rs`; nothing happens yet) and becomes a [`Record`], then made durable by the
+//! backend, then *applied*. Applying is deterministic: a log of records replayed gives the same state.
 //!
 //! ```text
 //! Table: oldest (a whole version) + commits after it ──> latest (a whole version)
+//!        details of the files of all of them
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use roaring::RoaringBitmap;
 use uuid::Uuid;
 
-use tarn_types::{ColumnId, FileId, TableId, TableSchema, TabletId, Version};
+use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
-use crate::{At, Commit, CommitInfo, Error, File, Result, Stats, TableVersion};
+use crate::check::{Checked, Standing, advance, check_commit};
+use crate::define::{altered, number_columns};
+use crate::{
+    At, BlockDetails, BlockRef, Commit, CommitInfo, CommitKind, Definition, Details, Error, File, Probe, Probed,
+    Result, Stats, TableVersion, Wanted, codec, details, probe,
+};
 
 /// Whole versions kept beside the oldest and the latest: a reader between a commit and its installation asks for the one
 /// before the latest.
@@ -39,18 +44,26 @@ pub(crate) enum Record {
     Commit {
         table: TableId,
         commit: Arc<CommitInfo>,
+        details: BTreeMap<FileId, Vec<BlockDetails>>,
+        /// The version that it makes, when that is known already. Not logged.
+        next: Option<Arc<TableVersion>>,
     },
     Expire {
         table: TableId,
         keep: Version,
     },
-}
-
-/// What a checked commit turned out to be.
-pub(crate) enum Checked {
-    /// The same commit is already in.
-    Already(Version),
-    New(Version, Record),
+    Alter {
+        schema: Arc<TableSchema>,
+    },
+    Restore {
+        schema: Arc<TableSchema>,
+        version: Version,
+        cursor: Cursor,
+        at_ms: i64,
+    },
+    Restored {
+        table: TableId,
+    },
 }
 
 #[derive(Debug)]
@@ -67,10 +80,37 @@ pub(crate) struct Table {
     pub oldest: Arc<TableVersion>,
     /// After `oldest`, without a gap.
     pub commits: VecDeque<Arc<CommitInfo>>,
+    /// Of files of kept versions.
+    pub details: BTreeMap<FileId, FileDetails>,
+    /// Its files are still being copied from elsewhere.
+    pub restoring: bool,
     latest: Arc<TableVersion>,
     ids: HashMap<Uuid, Version>,
     /// Whole versions lately asked for or superseded. Holds no more than `RECENT_VERSIONS`.
     recent: Mutex<VecDeque<Arc<TableVersion>>>,
+}
+
+/// What is kept of the blocks of one file.
+#[derive(Debug)]
+pub(crate) struct FileDetails {
+    pub hour: i64,
+    /// Ascending by row group.
+    pub blocks: Vec<BlockDetails>,
+    bloom_bytes: u64,
+    column_bytes: u64,
+}
+
+impl FileDetails {
+    pub fn new(hour: i64, blocks: Vec<BlockDetails>) -> Self {
+        let blooms = blocks.iter().filter_map(|block| block.bloom.as_ref());
+        let columns = blocks.iter().flat_map(|block| &block.columns);
+        Self {
+            hour,
+            bloom_bytes: blooms.map(|bloom| bloom.bits().len() as u64).sum(),
+            column_bytes: columns.map(codec::column_bytes).sum(),
+            blocks,
+        }
+    }
 }
 
 impl State {
@@ -90,92 +130,75 @@ impl State {
         self.tables.values().map(|table| table.schema.clone()).collect()
     }
 
+    /// The table as it will be (or was, when it is dropped), and the record. `None`: it is so already.
+    pub fn check_definition(&self, change: Definition, now_ms: i64) -> Result<(Arc<TableSchema>, Option<Record>)> {
+        match change {
+            Definition::Create(schema) => self.check_create(*schema, now_ms),
+            Definition::Drop { name } => {
+                let table = self.named(&name).ok_or(Error::NoTable { name })?;
+                Ok((table.schema.clone(), Some(Record::Drop { table: table.schema.id })))
+            }
+            Definition::Alter { from, to } => {
+                let table = self.table(from.id)?;
+                let wanted = altered(&from, *to);
+                if *table.schema == *from {
+                    let schema = Arc::new(wanted?);
+                    let record = (schema != table.schema).then(|| Record::Alter { schema: schema.clone() });
+                    Ok((schema, record))
+                } else if wanted.is_ok_and(|wanted| wanted == *table.schema) {
+                    Ok((table.schema.clone(), None))
+                } else {
+                    Err(Error::SchemaChanged { name: table.schema.name.clone() })
+                }
+            }
+            Definition::Restore { schema, version, cursor, committed_ms } => {
+                self.check_restore(schema, version, cursor, committed_ms)
+            }
+            Definition::Restored { table } => {
+                let (schema, restoring) = self.table(table).map(|table| (table.schema.clone(), table.restoring))?;
+                Ok((schema, restoring.then_some(Record::Restored { table })))
+            }
+        }
+    }
+
     /// Assigns the ids.
-    pub fn check_create(&self, mut schema: TableSchema, at_ms: i64) -> Result<(Arc<TableSchema>, Record)> {
+    fn check_create(&self, mut schema: TableSchema, at_ms: i64) -> Result<(Arc<TableSchema>, Option<Record>)> {
         if self.named(&schema.name).is_some() {
             return Err(Error::TableExists { name: schema.name });
         }
         schema.id = self.next_table;
         schema.first_tablet = self.next_tablet;
-        for (id, column) in (1..).zip(&mut schema.columns) {
-            column.id = ColumnId(id);
-        }
+        number_columns(&mut schema);
         schema.validate().map_err(|source| Error::Schema { source })?;
         let schema = Arc::new(schema);
-        Ok((schema.clone(), Record::Create { schema, at_ms }))
+        Ok((schema.clone(), Some(Record::Create { schema, at_ms })))
     }
 
-    pub fn check_drop(&self, name: &str) -> Result<(Arc<TableSchema>, Record)> {
-        let table = self.named(name).ok_or_else(|| Error::NoTable { name: name.to_owned() })?;
-        Ok((table.schema.clone(), Record::Drop { table: table.schema.id }))
+    fn check_restore(
+        &self,
+        schema: Arc<TableSchema>,
+        version: Version,
+        cursor: Cursor,
+        at_ms: i64,
+    ) -> Result<(Arc<TableSchema>, Option<Record>)> {
+        let invalid = |reason| Err(Error::InvalidRestore { name: schema.name.clone(), reason });
+        if let Ok(table) = self.table(schema.id) {
+            let begun = &table.latest;
+            let is_same = table.restoring
+                && table.schema == schema
+                && (begun.version, &begun.cursor, begun.committed_ms) == (version, &cursor, at_ms);
+            return if is_same { Ok((schema, None)) } else { invalid("its id is taken") };
+        } else if self.named(&schema.name).is_some() {
+            return invalid("its name is taken");
+        } else if schema.id < self.next_table || schema.first_tablet < self.next_tablet {
+            return invalid("its ids are below those given out already");
+        }
+        schema.validate().map_err(|source| Error::Schema { source })?;
+        Ok((schema.clone(), Some(Record::Restore { schema, version, cursor, at_ms })))
     }
 
     pub fn check_commit(&self, id: TableId, commit: Commit) -> Result<Checked> {
-        let table = self.table(id)?;
-        if let Some(version) = table.ids.get(&commit.id) {
-            return Ok(Checked::Already(*version));
-        }
-        let latest = &table.latest;
-        if commit.expected != latest.version {
-            return Err(Error::Conflict { table: id, expected: commit.expected, current: latest.version });
-        }
-        self.check_files(id, latest, &commit)?;
-        if let Some(cursor) = &commit.cursor
-            && !cursor.covers(&latest.cursor)
-        {
-            let (given, current) = (cursor.to_string(), latest.cursor.to_string());
-            return Err(Error::CursorBehind { table: id, given, current });
-        }
-        let version = latest.version.next();
-        let added = commit.add.into_iter().map(|file| Arc::new(File { created_version: version, ..file })).collect();
-        let commit = Arc::new(CommitInfo {
-            id: commit.id,
-            version,
-            added,
-            removed: commit.remove,
-            deletion_vectors: commit.deletion_vectors.into_iter().map(|(id, dead)| (id, Arc::new(dead))).collect(),
-            cursor: commit.cursor,
-            kind: commit.kind,
-            at_ms: commit.at_ms.max(latest.committed_ms),
-        });
-        Ok(Checked::New(version, Record::Commit { table: id, commit }))
-    }
-
-    fn check_files(&self, table: TableId, latest: &TableVersion, commit: &Commit) -> Result<()> {
-        let invalid = |file, reason| Err(Error::InvalidFile { table, file, reason });
-        let mut added = BTreeMap::new();
-        for file in &commit.add {
-            let blocks: u64 = file.blocks.iter().map(|block| block.n_rows).sum();
-            if added.insert(file.id, file.n_rows).is_some() {
-                return invalid(file.id, "is added twice");
-            } else if latest.file(file.id).is_some() {
-                return invalid(file.id, "is in the table already");
-            } else if file.id >= self.next_file {
-                return invalid(file.id, "has an id that was never allocated");
-            } else if blocks != file.n_rows {
-                return invalid(file.id, "has blocks that do not add up to its rows");
-            }
-        }
-        let mut removed = BTreeSet::new();
-        for file in &commit.remove {
-            if latest.file(*file).is_none() {
-                return invalid(*file, "is removed but not in the table");
-            } else if !removed.insert(*file) {
-                return invalid(*file, "is removed twice");
-            }
-        }
-        for (file, dead) in &commit.deletion_vectors {
-            let known = latest.file(*file).filter(|_| !removed.contains(file)).map(|file| file.n_rows);
-            let Some(n_rows) = known.or_else(|| added.get(file).copied()) else {
-                return invalid(*file, "has dead rows but is not in the new version");
-            };
-            if dead.max().is_some_and(|row| u64::from(row) >= n_rows) {
-                return invalid(*file, "has dead rows beyond its end");
-            } else if latest.deletion_vectors.get(file).is_some_and(|before| !before.is_subset(dead)) {
-                return invalid(*file, "has rows that would come back to life");
-            }
-        }
-        Ok(())
+        check_commit(&self.table(id)?.standing(self.next_file), commit)
     }
 
     /// The record, and the files that no version needs once it is applied. `None`: there is nothing to forget.
@@ -187,40 +210,49 @@ impl State {
         } else if keep <= table.oldest.version {
             return Ok(None);
         }
-        let forgotten = table.commits.iter().take_while(|commit| commit.version <= keep);
-        let mut known: BTreeMap<FileId, Arc<File>> = table.oldest.files.iter().map(|f| (f.id, f.clone())).collect();
-        let mut gone = Vec::new();
-        for commit in forgotten {
-            known.extend(commit.added.iter().map(|file| (file.id, file.clone())));
-            gone.extend(commit.removed.iter().filter_map(|file| known.remove(file)));
-        }
-        Ok(Some((gone, Record::Expire { table: id, keep })))
+        Ok(Some((table.gone_before(keep), Record::Expire { table: id, keep })))
     }
 
     /// The record of a change that was made before; `Err` says why it cannot follow on what is here.
     pub fn apply(&mut self, record: Record) -> Result<(), String> {
         match record {
             Record::Create { schema, at_ms } => {
-                self.next_table = TableId(self.next_table.0.max(schema.id.0 + 1));
-                let after_tablets = schema.tablets().last().map_or(0, |tablet| tablet.0 + 1);
-                self.next_tablet = TabletId(self.next_tablet.0.max(after_tablets));
-                let empty = TableVersion {
-                    version: Version(0),
-                    cursor: Default::default(),
-                    files: Vec::new(),
-                    deletion_vectors: HashMap::new(),
-                    committed_ms: at_ms,
-                };
-                self.tables.insert(schema.id, Table::new(schema, empty));
+                self.add_table(schema, TableVersion { committed_ms: at_ms, ..TableVersion::default() });
             }
             Record::Drop { table } => {
                 self.tables.remove(&table).ok_or_else(|| format!("table {table} is dropped but does not exist"))?;
             }
             Record::Reserve { next_file } => self.next_file = self.next_file.max(next_file),
-            Record::Commit { table, commit } => self.existing(table)?.push(commit)?,
+            Record::Commit { table, commit, details, next } => {
+                let table = self.existing(table)?;
+                table.push(commit.clone(), next)?;
+                for (file, details) in details {
+                    let at = commit.added.iter().find(|added| added.id == file);
+                    let hour = at.ok_or_else(|| format!("details of file {file}, which is not added"))?.hour;
+                    table.details.insert(file, FileDetails::new(hour, details));
+                }
+            }
             Record::Expire { table, keep } => self.existing(table)?.expire(keep)?,
+            Record::Alter { schema } => {
+                let table = self.existing(schema.id)?;
+                table.schema = schema;
+            }
+            Record::Restore { schema, version, cursor, at_ms } => {
+                let empty = TableVersion { version, cursor, committed_ms: at_ms, ..TableVersion::default() };
+                self.add_table(schema, empty).restoring = true;
+            }
+            Record::Restored { table } => self.existing(table)?.restoring = false,
         }
         Ok(())
+    }
+
+    fn add_table(&mut self, schema: Arc<TableSchema>, version: TableVersion) -> &mut Table {
+        self.next_table = TableId(self.next_table.0.max(schema.id.0 + 1));
+        let after_tablets = schema.tablets().last().map_or(0, |tablet| tablet.0 + 1);
+        self.next_tablet = TabletId(self.next_tablet.0.max(after_tablets));
+        let id = schema.id;
+        self.tables.insert(id, Table::new(schema, version));
+        self.tables.get_mut(&id).expect("it was inserted just now")
     }
 
     fn existing(&mut self, id: TableId) -> Result<&mut Table, String> {
@@ -230,11 +262,15 @@ impl State {
     /// Without the sizes of the log, which the backend knows.
     pub fn stats(&self) -> Stats {
         let latest = || self.tables.values().map(|table| &table.latest);
+        let details = || self.tables.values().flat_map(|table| table.details.values());
         Stats {
             tables: self.tables.len() as u64,
             files: latest().map(|version| version.files.len() as u64).sum(),
             blocks: latest().flat_map(|version| &version.files).map(|file| file.blocks.len() as u64).sum(),
             commits: self.tables.values().map(|table| table.commits.len() as u64).sum(),
+            bloom_bytes: details().map(|details| details.bloom_bytes).sum(),
+            column_bytes: details().map(|details| details.column_bytes).sum(),
+            loose_blocks: details().map(|details| details.blocks.len() as u64).sum(),
             ..Stats::default()
         }
     }
@@ -244,28 +280,48 @@ impl Table {
     pub fn new(schema: Arc<TableSchema>, oldest: TableVersion) -> Self {
         let oldest = Arc::new(oldest);
         let latest = oldest.clone();
-        Self { schema, oldest, latest, commits: VecDeque::new(), ids: HashMap::new(), recent: Mutex::default() }
+        let (commits, details, ids) = (VecDeque::new(), BTreeMap::new(), HashMap::new());
+        Self { schema, oldest, commits, details, restoring: false, latest, ids, recent: Mutex::default() }
     }
 
-    pub fn latest(&self) -> &Arc<TableVersion> {
-        &self.latest
+    fn standing(&self, next_file: FileId) -> Standing<'_> {
+        let Self { latest, ids, restoring, .. } = self;
+        Standing { table: self.schema.id, latest, ids, next_file, restoring: *restoring }
     }
 
-    /// Makes the commit the latest.
-    pub fn push(&mut self, commit: Arc<CommitInfo>) -> Result<(), String> {
-        if commit.version != self.latest.version.next() {
+    /// Makes the commit the latest; `next` is the version that it makes, when that is known already.
+    pub fn push(&mut self, commit: Arc<CommitInfo>, next: Option<Arc<TableVersion>>) -> Result<(), String> {
+        let is_restore = commit.kind == CommitKind::Restore;
+        let follows = if is_restore { self.latest.version } else { self.latest.version.next() };
+        if commit.version != follows || is_restore != self.restoring {
             return Err(format!("commit {} follows on version {}", commit.version, self.latest.version));
         }
-        let next = Arc::new(advance(&self.latest, [&*commit]));
+        let next = next.unwrap_or_else(|| Arc::new(advance(&self.latest, &commit)));
         let before = std::mem::replace(&mut self.latest, next);
+        if is_restore {
+            self.oldest = self.latest.clone();
+            return Ok(());
+        }
         self.remember(before);
         self.ids.insert(commit.id, commit.version);
         self.commits.push_back(commit);
         Ok(())
     }
 
+    /// The files that are in none of the versions from `keep` on, and in one before it.
+    fn gone_before(&self, keep: Version) -> Vec<Arc<File>> {
+        let forgotten = || self.commits.iter().take_while(|commit| commit.version <= keep);
+        let added: HashMap<FileId, &Arc<File>> =
+            forgotten().flat_map(|commit| &commit.added).map(|file| (file.id, file)).collect();
+        let removed = forgotten().flat_map(|commit| &commit.removed);
+        removed.filter_map(|id| added.get(id).copied().or_else(|| self.oldest.file(*id))).cloned().collect()
+    }
+
     fn expire(&mut self, keep: Version) -> Result<(), String> {
         let oldest = self.snapshot(At::Version(keep)).map_err(|e| e.to_string())?;
+        for file in self.gone_before(keep) {
+            self.details.remove(&file.id);
+        }
         while self.commits.front().is_some_and(|commit| commit.version <= keep) {
             let forgotten = self.commits.pop_front().expect("there is a front");
             self.ids.remove(&forgotten.id);
@@ -273,6 +329,20 @@ impl Table {
         self.recent.lock().retain(|version| version.version >= keep);
         self.oldest = oldest;
         Ok(())
+    }
+
+    fn block_details(&self, hour: i64, block: BlockRef) -> Option<&BlockDetails> {
+        let of_file = self.details.get(&block.file).filter(|of_file| of_file.hour == hour)?;
+        let idx = of_file.blocks.binary_search_by_key(&block.row_group, |of_block| of_block.row_group).ok()?;
+        Some(&of_file.blocks[idx])
+    }
+
+    pub fn probe(&self, probe: &Probe) -> Probed {
+        probe::answer(probe, |hour, block| self.block_details(hour, block)?.bloom.as_ref())
+    }
+
+    pub fn details(&self, wanted: &Wanted) -> Details {
+        details::collect(wanted, |hour, block| self.block_details(hour, block), codec::column_bytes)
     }
 
     pub fn snapshot(&self, at: At) -> Result<Arc<TableVersion>> {
@@ -300,8 +370,10 @@ impl Table {
         } else if let Some(whole) = self.recent.lock().iter().find(|whole| whole.version == version) {
             return Ok(whole.clone());
         }
-        let upto = self.commits.iter().take_while(|commit| commit.version <= version);
-        let whole = Arc::new(advance(&self.oldest, upto.map(|commit| &**commit)));
+        let mut upto = self.commits.iter().take_while(|commit| commit.version <= version);
+        let first = upto.next().expect("versions after the oldest have commits");
+        let whole = upto.fold(advance(&self.oldest, first), |whole, commit| advance(&whole, commit));
+        let whole = Arc::new(whole);
         self.remember(whole.clone());
         Ok(whole)
     }
@@ -319,27 +391,4 @@ impl Table {
         }
         Ok(self.commits.range((after.0 - oldest.0) as usize..).cloned().collect())
     }
-}
-
-/// The version after `commits`, which follow on `base` without a gap.
-fn advance<'a>(base: &TableVersion, commits: impl IntoIterator<Item = &'a CommitInfo>) -> TableVersion {
-    let mut next = base.clone();
-    let mut removed = BTreeSet::new();
-    for commit in commits {
-        next.version = commit.version;
-        next.committed_ms = commit.at_ms;
-        if let Some(cursor) = &commit.cursor {
-            next.cursor = cursor.clone();
-        }
-        next.files.extend(commit.added.iter().cloned());
-        removed.extend(commit.removed.iter().copied());
-        let dead = commit.deletion_vectors.iter().filter(|(_, dead)| !dead.is_empty());
-        next.deletion_vectors.extend(dead.map(|(file, dead): (_, &Arc<RoaringBitmap>)| (*file, dead.clone())));
-    }
-    if !removed.is_empty() {
-        next.files.retain(|file| !removed.contains(&file.id));
-        next.deletion_vectors.retain(|file, _| !removed.contains(file));
-    }
-    next.files.sort_by_key(|file| file.id);
-    next
 }

@@ -4,6 +4,8 @@
 //! deliveries, compactions and an expiry, deletion vectors, bounds of every kind of value; the first half of it in a
 //! checkpoint, the second in the log behind. `expected.txt` is what that code read back. Neither is ever written again.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +42,8 @@ async fn held(metastore: &dyn Metastore) -> String {
         writeln!(out, "table {} id {id} tablets {tablets} from {first} key {:?}", table.name, table.key).unwrap();
         for column in &table.columns {
             let (id, name, null) = (column.id, &column.name, column.nullable);
-            writeln!(out, "  column {id} {name} {} null {null} default {:?}", column.data_type, column.default).unwrap();
+            writeln!(out, "  column {id} {name} {} null {null} default {:?}", column.data_type, column.default)
+                .unwrap();
         }
         let oldest = metastore.snapshot(table.id, At::Oldest).await.unwrap().version;
         let latest = metastore.snapshot(table.id, At::Latest).await.unwrap().version;
@@ -51,7 +54,8 @@ async fn held(metastore: &dyn Metastore) -> String {
                 describe(&mut out, file);
                 if let Some(dead) = whole.deletion_vectors.get(&file.id) {
                     let sum: u64 = dead.iter().map(u64::from).sum();
-                    writeln!(out, "      dead {} from {:?} to {:?} sum {sum}", dead.len(), dead.min(), dead.max()).unwrap();
+                    writeln!(out, "      dead {} from {:?} to {:?} sum {sum}", dead.len(), dead.min(), dead.max())
+                        .unwrap();
                 }
             }
         }
@@ -100,13 +104,87 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().build().unwrap()
 }
 
+fn expected() -> String {
+    fs::read_to_string(fixture().join("expected.txt")).unwrap()
+}
+
 #[test]
 fn it_opens_to_what_it_held() {
     let dir = copy();
     let (metastore, recovery) = open(dir.path());
-    let expected = fs::read_to_string(fixture().join("expected.txt")).unwrap();
-    assert_eq!(runtime().block_on(held(&metastore)), expected);
+    assert_eq!(runtime().block_on(held(&metastore)), expected());
     assert_eq!(recovery, Recovery { records: 8, torn_bytes: 0 });
     let next = runtime().block_on(metastore.allocate_files(1)).unwrap();
     assert_eq!(next.0, 1032, "ids that format 1 reserved are not given out again");
+}
+
+/// The numbered files of a folder with the format that each is in.
+fn formats(dir: &Path) -> Vec<(String, u8)> {
+    let mut formats = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "tarn") {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            formats.push((name, fs::read(&path).unwrap()[8]));
+        }
+    }
+    formats.sort();
+    formats
+}
+
+const CHECKPOINT: &str = "checkpoint-00000000000000000015.tarn";
+const LOG: &str = "log-00000000000000000016.tarn";
+
+#[test]
+fn it_is_written_anew_as_it_is_opened() {
+    let dir = copy();
+    drop(open(dir.path()));
+    assert_eq!(formats(dir.path()), [(CHECKPOINT.to_owned(), 2), (LOG.to_owned(), 2)]);
+    let (metastore, recovery) = open(dir.path());
+    assert_eq!(recovery, Recovery::default());
+    assert_eq!(runtime().block_on(held(&metastore)), expected());
+    assert!(runtime().block_on(metastore.allocate_files(1)).unwrap().0 >= 1032);
+}
+
+#[test]
+fn a_crash_while_it_is_written_anew_loses_nothing() {
+    let done = copy();
+    drop(open(done.path()));
+    for n_new in 0..=2 {
+        // In this order: checkpoint, log; then the old ones go, one by one.
+        for n_old_gone in 0..=if n_new == 2 { 2 } else { 0 } {
+            let dir = copy();
+            fs::write(dir.path().join("checkpoint-00000000000000000099.tmp"), b"half").unwrap();
+            for name in [CHECKPOINT, LOG].iter().take(n_new) {
+                fs::copy(done.path().join(name), dir.path().join(name)).unwrap();
+            }
+            let old = formats(&fixture());
+            for (name, _) in old.iter().take(n_old_gone) {
+                fs::remove_file(dir.path().join(name)).unwrap();
+            }
+            let (metastore, _) = open(dir.path());
+            assert_eq!(runtime().block_on(held(&metastore)), expected(), "{n_new} new, {n_old_gone} gone");
+            drop(metastore);
+            let (metastore, _) = open(dir.path());
+            assert_eq!(runtime().block_on(held(&metastore)), expected());
+            assert!(
+                formats(dir.path()).iter().all(|(name, format)| *format == 2 || old.iter().any(|(at, _)| at == name))
+            );
+        }
+    }
+}
+
+#[test]
+fn an_empty_one_is_written_anew_too() {
+    // What format 1 left of a metastore that nothing was put into: a log of nothing but its header.
+    let dir = tempfile::tempdir().unwrap();
+    let mut header = b"TARNMLOG\x01\0\0\0".to_vec();
+    let crc = crc32c::crc32c(&header);
+    header.extend_from_slice(&crc.to_le_bytes());
+    fs::write(dir.path().join("log-00000000000000000001.tarn"), header).unwrap();
+    for _ in 0..2 {
+        let (metastore, _) = open(dir.path());
+        assert_eq!(runtime().block_on(held(&metastore)), "");
+        assert!(formats(dir.path()).iter().all(|(_, format)| *format == 2));
+    }
 }

@@ -89,6 +89,33 @@ impl fmt::Display for DataType {
     }
 }
 
+impl DataType {
+    /// Can a column of this type become one of `other` without a value changing? Of equal types, yes. Decimals keep their scale:
+    /// values and bounds that were kept unscaled would mean something else at another.
+    #[must_use]
+    pub fn widens_to(&self, other: &Self) -> bool {
+        let digits = match self {
+            Self::Int16 => 5,
+            Self::Int32 => 10,
+            Self::Int64 => 19,
+            _ => 0,
+        };
+        match (self, other) {
+            (Self::Int16, Self::Int32 | Self::Int64 | Self::Float32 | Self::Float64)
+            | (Self::Int32, Self::Int64 | Self::Float64)
+            | (Self::Float32, Self::Float64)
+            | (Self::Uuid | Self::Json, Self::Text) => true,
+            (Self::Int16 | Self::Int32 | Self::Int64, Self::Decimal { precision, scale }) => {
+                i16::from(*precision) - i16::from(*scale) >= digits
+            }
+            (Self::Decimal { precision, scale }, Self::Decimal { precision: wider, scale: same }) => {
+                scale == same && precision <= wider
+            }
+            (same, other) => same == other,
+        }
+    }
+}
+
 /// The Arrow type a column is stored in.
 #[must_use]
 pub fn arrow_type(data_type: &DataType) -> ArrowType {
@@ -202,6 +229,33 @@ mod tests {
             assert_eq!(data_type_of(&arrow_field("c", &data_type, true)).unwrap(), data_type);
             let json = serde_json::to_string(&data_type).unwrap();
             assert_eq!(serde_json::from_str::<DataType>(&json).unwrap(), data_type);
+        }
+    }
+
+    #[test]
+    fn widening_loses_nothing() {
+        let decimal = |precision, scale| DataType::Decimal { precision, scale };
+        for (from, to) in [
+            (DataType::Int16, DataType::Int64),
+            (DataType::Int32, DataType::Float64),
+            (DataType::Int64, decimal(20, 1)),
+            (DataType::Float32, DataType::Float64),
+            (decimal(10, 2), decimal(12, 2)),
+            (DataType::Uuid, DataType::Text),
+            (DataType::Date, DataType::Date),
+        ] {
+            assert!(from.widens_to(&to), "{from} to {to}");
+            assert!(from == to || !to.widens_to(&from), "{to} to {from}");
+        }
+        for (from, to) in [
+            (DataType::Int64, DataType::Float64),
+            (DataType::Int64, decimal(20, 2)),
+            (decimal(10, 2), decimal(12, 3)),
+            (DataType::Bool, DataType::Int16),
+            (DataType::Timestamp, DataType::TimestampTz),
+            (DataType::Text, DataType::Json),
+        ] {
+            assert!(!from.widens_to(&to), "{from} to {to}");
         }
     }
 

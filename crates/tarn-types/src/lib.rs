@@ -79,7 +79,7 @@ pub use key::{
     prefix_end, tablet_prefix, token_of,
 };
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batches_from_columns};
-pub use options::TableOptions;
+pub use options::{Archive, Indexing, TableOptions, TokenColumns};
 pub use row::{
     Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,

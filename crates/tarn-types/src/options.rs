@@ -1,11 +1,13 @@
 //! What can be said in `CREATE TABLE … WITH (…)`?
 //!
 //! Every option is plain data with a default, so an older or newer definition reads back whole. `partition_key` is no
-//! option of the table but part of its key ([`crate::TableSchema::n_partition_key`]).
+//! option of the table but part of its key ([`crate::TableSchema::n_partition_key`]). Options that name columns are set
+//! through [`crate::TableSchema::set_option`], which knows them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, shorten};
+use crate::ids::ColumnId;
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -13,12 +15,27 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 /// The most tablets of one table.
 pub const MAX_TABLETS: u32 = 4096;
 
-/// The names [`TableOptions::set`] takes.
-pub const OPTION_NAMES: [&str; 8] =
-    ["append_only", "delivery", "delivery_bytes", "feed_retention", "hot_retention", "partition_by", "tablets", "ttl"];
+/// The names [`crate::TableSchema::set_option`] takes.
+pub const OPTION_NAMES: [&str; 12] = [
+    "append_only",
+    "bloom",
+    "bloom_chunks",
+    "bloom_fpp",
+    "delivery",
+    "delivery_bytes",
+    "feed_retention",
+    "hot_retention",
+    "partition_by",
+    "tablets",
+    "tokens",
+    "ttl",
+];
+
+/// The fewest and the most chunks of a block's bloom filter that a table can ask for; a power of two.
+pub const BLOOM_CHUNKS: std::ops::RangeInclusive<u32> = 64..=32_768;
 
 /// How a table is kept and moved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableOptions {
     /// `tablets`: into how many token ranges the table is split. Fixed at creation. Default 1.
@@ -37,6 +54,65 @@ pub struct TableOptions {
     pub partition_by: Option<String>,
     /// `feed_retention`: how long the log is kept for readers of the feed. Default 1 hour.
     pub feed_retention_ms: u64,
+    /// What the bloom filters of the table's blocks hold. Default: there are none.
+    pub indexing: Indexing,
+    /// Set for a table whose files Tarn did not write: it has no key and no tablets, and is only read.
+    pub archive: Option<Archive>,
+}
+
+/// What the bloom filters of a table's blocks hold, and how large they are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Indexing {
+    /// `tokens = 'body, message'` or `'all'`: text columns whose tokens are in the bloom.
+    pub tokens: TokenColumns,
+    /// `bloom = 'trace_id, status'`: columns whose whole values are. Any type but floats, whose equality is not that of bytes.
+    pub bloom: Vec<ColumnId>,
+    /// `bloom_chunks`: 32-byte chunks per block, a power of two from 64 to 32,768. 0: chosen from the first blocks. Default 0.
+    pub bloom_chunks: u32,
+    /// `bloom_fpp`: the false positives to choose for, of one key and block. Default 0.001.
+    pub bloom_fpp: f64,
+}
+
+/// Which columns have their tokens in the bloom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenColumns {
+    /// None.
+    #[default]
+    None,
+    /// Every text column, also those that come later.
+    All,
+    /// These.
+    Some(Vec<ColumnId>),
+}
+
+/// Where the files of an archive are, and what their names and rows say of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Archive {
+    /// The folder or bucket prefix that was attached. Paths of files are below it.
+    pub url: String,
+    /// Parts of a path that say the hour, as `dt=…/hr=…`.
+    pub hour_from: Option<String>,
+    /// The column that dates the rows.
+    pub time_column: Option<ColumnId>,
+    /// How often new files are looked for. `None`: when asked to.
+    pub follow_ms: Option<u64>,
+}
+
+impl Default for Indexing {
+    fn default() -> Self {
+        Self { tokens: TokenColumns::None, bloom: Vec::new(), bloom_chunks: 0, bloom_fpp: 0.001 }
+    }
+}
+
+impl Indexing {
+    /// Have blocks a bloom at all?
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.tokens != TokenColumns::None || !self.bloom.is_empty()
+    }
 }
 
 impl Default for TableOptions {
@@ -50,13 +126,15 @@ impl Default for TableOptions {
             ttl_ms: None,
             partition_by: None,
             feed_retention_ms: HOUR_MS,
+            indexing: Indexing::default(),
+            archive: None,
         }
     }
 }
 
 impl TableOptions {
     /// Sets one option from its text in `WITH (name = 'value')`. Durations are `'2 minutes'`, `'30 days'`, `'500 ms'`;
-    /// sizes `'128 MiB'`, `'1GB'` or bytes.
+    /// sizes `'128 MiB'`, `'1GB'` or bytes. `tokens` and `bloom` name columns: [`crate::TableSchema::set_option`] sets them.
     ///
     /// # Errors
     /// [`Error::UnknownOption`] names those there are; [`Error::BadOption`] says what the option takes.
@@ -82,6 +160,15 @@ impl TableOptions {
                 self.partition_by = Some(value.trim().to_owned());
             }
             "feed_retention" => self.feed_retention_ms = duration()?,
+            "bloom_chunks" => {
+                let is_good = |n: &u32| *n == 0 || BLOOM_CHUNKS.contains(n) && n.is_power_of_two();
+                let chunks = value.trim().parse().ok().filter(is_good);
+                self.indexing.bloom_chunks = chunks.ok_or_else(|| bad("a power of two from 64 to 32768, or 0"))?;
+            }
+            "bloom_fpp" => {
+                let fpp = value.trim().parse().ok().filter(is_fpp);
+                self.indexing.bloom_fpp = fpp.ok_or_else(|| bad("a share above 0 and up to 0.5, such as 0.001"))?;
+            }
             _ => {
                 return Err(Error::UnknownOption { name: name.to_owned(), known: OPTION_NAMES.join(", ") });
             }
@@ -94,6 +181,11 @@ impl TableOptions {
     pub fn partition_column(&self) -> Option<&str> {
         self.partition_by.as_deref().and_then(parse_hour_of)
     }
+}
+
+/// A share of false positives that a filter can be sized for.
+pub(crate) fn is_fpp(fpp: &f64) -> bool {
+    *fpp > 0.0 && *fpp <= 0.5
 }
 
 /// `hour(column)` → `column`
@@ -172,16 +264,39 @@ mod tests {
 
     #[test]
     fn every_name_is_settable_and_unknown_ones_are_told_the_others() {
-        let mut options = TableOptions::default();
-        let values = ["true", "2 minutes", "1 MiB", "1 h", "1 day", "hour(ts)", "4", "30 days"];
+        let mut table = crate::test_data::orders();
+        let values = [
+            "true",
+            "customer, note",
+            "8192",
+            "0.01",
+            "2 minutes",
+            "1 MiB",
+            "1 h",
+            "1 day",
+            "hour(ts)",
+            "4",
+            "note",
+            "30 days",
+        ];
         for (name, value) in OPTION_NAMES.iter().zip(values) {
-            options.set(name, value).unwrap();
+            table.set_option(name, value).unwrap();
         }
+        let mut options = table.options;
+        let indexing = &options.indexing;
+        assert_eq!((&indexing.tokens, indexing.bloom_chunks), (&TokenColumns::Some(vec![ColumnId(4)]), 8192));
+        assert_eq!((&indexing.bloom[..], indexing.bloom_fpp), (&[ColumnId(1), ColumnId(4)][..], 0.01));
         assert_eq!(options.partition_column(), Some("ts"));
         assert!(options.append_only && options.tablets == 4);
         let error = options.set("tablet", "4").unwrap_err().to_string();
         assert!(error.contains("unknown table option tablet") && error.contains("tablets"), "{error}");
         assert!(options.set("tablets", "0").unwrap_err().to_string().contains("want a number from 1"));
+        for bad in ["63", "100", "65536", "-1"] {
+            assert!(options.set("bloom_chunks", bad).is_err(), "{bad}");
+        }
+        for bad in ["0", "NaN", "0.6", "-0.1"] {
+            assert!(options.set("bloom_fpp", bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

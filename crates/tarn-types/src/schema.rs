@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_type::{DataType, MAX_PRECISION, arrow_field};
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId, Token};
-use crate::options::{MAX_TABLETS, TableOptions};
+use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, TableOptions, TokenColumns, is_fpp};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -51,11 +51,11 @@ pub struct TableSchema {
     pub name: String,
     /// Its columns in the order of `SELECT *`.
     pub columns: Vec<Column>,
-    /// Its primary key, most significant part first.
+    /// Its primary key, most significant part first. Empty for an archive, and only there.
     pub key: Vec<KeyPart>,
-    /// How many leading key parts make the partition key, at least one.
+    /// How many leading key parts make the partition key: at least one, in an archive none.
     pub n_partition_key: usize,
-    /// The first of its `options.tablets` tablets.
+    /// The first of its `options.tablets` tablets, of which an archive has none.
     pub first_tablet: TabletId,
     /// The rest.
     pub options: TableOptions,
@@ -63,7 +63,7 @@ pub struct TableSchema {
 
 impl TableSchema {
     /// Holds the definition against all rules: names and ids are unique, the key exists, is not nullable and not
-    /// JSON, decimals have 1–38 digits, defaults fit their column, options are in range.
+    /// JSON, decimals have 1–38 digits, defaults fit their column, options are in range. An archive has no key and no tablets.
     ///
     /// # Errors
     /// [`Error::Schema`] names the table and the first thing that is wrong.
@@ -79,12 +79,23 @@ impl TableSchema {
         let mut ids = HashSet::new();
         for column in &self.columns {
             check_column(column)?;
+            let is_ours = match self.options.archive {
+                Some(_) => column.name == SEQNO_COLUMN,
+                None => column.name.starts_with("__"),
+            };
+            if is_ours {
+                return Err(format!("column {}: names that begin with __ are ours", column.name));
+            }
             if !names.insert(column.name.as_str()) {
                 return Err(format!("column {} is there twice", column.name));
             }
             if !ids.insert(column.id) {
                 return Err(format!("column id {} is there twice", column.id));
             }
+        }
+        self.check_indexing()?;
+        if let Some(archive) = &self.options.archive {
+            return self.check_archive(archive);
         }
         self.check_key()?;
         if !(1..=MAX_TABLETS).contains(&self.options.tablets) {
@@ -121,6 +132,56 @@ impl TableSchema {
         Ok(())
     }
 
+    fn check_indexing(&self) -> Result<(), String> {
+        let indexing = &self.options.indexing;
+        if let TokenColumns::Some(columns) = &indexing.tokens {
+            for id in columns {
+                let column = self.column_by_id(*id).ok_or_else(|| format!("tokens: no column with id {id}"))?;
+                if column.data_type != DataType::Text {
+                    return Err(format!("tokens: column {} is {}, want TEXT", column.name, column.data_type));
+                }
+            }
+        }
+        for id in &indexing.bloom {
+            let column = self.column_by_id(*id).ok_or_else(|| format!("bloom: no column with id {id}"))?;
+            if matches!(column.data_type, DataType::Float32 | DataType::Float64) {
+                return Err(format!(
+                    "bloom: column {} is {}, and equal floats may differ",
+                    column.name, column.data_type
+                ));
+            }
+        }
+        let chunks = indexing.bloom_chunks;
+        if chunks != 0 && !(BLOOM_CHUNKS.contains(&chunks) && chunks.is_power_of_two()) {
+            return Err(format!("{chunks} bloom chunks, want a power of two from 64 to 32768"));
+        }
+        if !is_fpp(&indexing.bloom_fpp) {
+            return Err(format!("bloom_fpp {}, want a share above 0 and up to 0.5", indexing.bloom_fpp));
+        }
+        Ok(())
+    }
+
+    fn check_archive(&self, archive: &Archive) -> Result<(), String> {
+        if archive.url.is_empty() {
+            return Err("an archive needs a URL".to_owned());
+        }
+        if !self.key.is_empty() || self.n_partition_key != 0 {
+            return Err("an archive has no primary key".to_owned());
+        }
+        if self.options.tablets != 0 {
+            return Err(format!("{} tablets, an archive has none", self.options.tablets));
+        }
+        if self.options.partition_by.is_some() {
+            return Err("partition_by: the files of an archive lie as they lie".to_owned());
+        }
+        let Some(id) = archive.time_column else { return Ok(()) };
+        match self.column_by_id(id).map(|column| (&column.name, column.data_type)) {
+            Some((_, DataType::Timestamp | DataType::TimestampTz | DataType::Date)) => Ok(()),
+            Some((name, other)) => Err(format!("time column {name} is {other}, want a timestamp or date")),
+            None => Err(format!("time column: no column with id {id}")),
+        }
+    }
+
     fn check_partition_by(&self) -> Result<(), String> {
         let Some(text) = &self.options.partition_by else { return Ok(()) };
         let column =
@@ -152,6 +213,43 @@ impl TableSchema {
     #[must_use]
     pub fn column(&self, name: &str) -> Option<(usize, &Column)> {
         self.columns.iter().enumerate().find(|(_, column)| column.name == name)
+    }
+
+    /// The column of this id.
+    #[must_use]
+    pub fn column_by_id(&self, id: ColumnId) -> Option<&Column> {
+        self.columns.iter().find(|column| column.id == id)
+    }
+
+    /// Sets one option from its text in `WITH (name = 'value')`, those that name columns too: `tokens` takes `all`, `none` or
+    /// names, `bloom` takes names, with commas between them. The rest is [`TableOptions::set`].
+    ///
+    /// # Errors
+    /// As there; [`Error::UnknownColumn`] for a name that no column has.
+    pub fn set_option(&mut self, name: &str, value: &str) -> Result<()> {
+        match (name, value.trim()) {
+            ("tokens", "all") => self.options.indexing.tokens = TokenColumns::All,
+            ("tokens", "none" | "") => self.options.indexing.tokens = TokenColumns::None,
+            ("tokens", names) => self.options.indexing.tokens = TokenColumns::Some(self.columns_named(names)?),
+            ("bloom", "none" | "") => self.options.indexing.bloom.clear(),
+            ("bloom", names) => self.options.indexing.bloom = self.columns_named(names)?,
+            _ => self.options.set(name, value)?,
+        }
+        Ok(())
+    }
+
+    /// The ids of `a, "b c"`, each once.
+    fn columns_named(&self, names: &str) -> Result<Vec<ColumnId>> {
+        let mut ids = Vec::new();
+        for name in names.split(',').map(str::trim) {
+            let name = name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(name);
+            let unknown = || Error::UnknownColumn { table: self.name.clone(), column: name.to_owned() };
+            let (_, column) = self.column(name).ok_or_else(unknown)?;
+            if !ids.contains(&column.id) {
+                ids.push(column.id);
+            }
+        }
+        Ok(ids)
     }
 
     /// The columns of the key, most significant first.
@@ -196,9 +294,6 @@ fn check_column(column: &Column) -> Result<(), String> {
     if name.is_empty() {
         return Err("a column needs a name".to_owned());
     }
-    if name.starts_with("__") {
-        return Err(format!("column {name}: names that begin with __ are ours"));
-    }
     if let DataType::Decimal { precision, scale } = column.data_type
         && (!(1..=MAX_PRECISION).contains(&precision) || !(0..=precision as i8).contains(&scale))
     {
@@ -238,7 +333,7 @@ mod tests {
             change(&mut schema);
             schema.validate().unwrap_err().to_string()
         };
-        let cases: [(Change, &str); 9] = [
+        let cases: [(Change, &str); 14] = [
             (|s| s.key.clear(), "needs a primary key"),
             (|s| s.key[1].column_idx = 0, "twice"),
             (|s| s.key[0].column_idx = 9, "column 9 of 5"),
@@ -248,11 +343,62 @@ mod tests {
             (|s| s.columns[2].default = Some(Value::Text("x".into())), "default"),
             (|s| s.options.partition_by = Some("hour(nope)".into()), "no column nope"),
             (|s| s.columns[3].name = "__seqno".into(), "are ours"),
+            (
+                |s| s.options.indexing.tokens = TokenColumns::Some(vec![ColumnId(1)]),
+                "column customer is BIGINT, want TEXT",
+            ),
+            (|s| s.options.indexing.bloom = vec![ColumnId(99)], "no column with id 99"),
+            (|s| s.options.indexing.bloom_chunks = 100, "power of two"),
+            (|s| s.options.indexing.bloom_fpp = f64::NAN, "bloom_fpp NaN"),
+            (|s| s.options.archive = Some(Archive { url: "s3://b".into(), ..Archive::default() }), "no primary key"),
         ];
         for (change, want) in cases {
             let error = refused(change);
             assert!(error.starts_with("table orders: ") && error.contains(want), "{error}");
         }
+    }
+
+    #[test]
+    fn an_archive_has_neither_key_nor_tablets() {
+        let mut schema = orders();
+        let archive = Archive { url: "s3://logs/app".into(), time_column: Some(ColumnId(5)), ..Archive::default() };
+        (schema.options.archive, schema.options.tablets) = (Some(archive), 0);
+        (schema.key, schema.n_partition_key) = (vec![], 0);
+        schema.columns[2].name = "__index_level_0__".into();
+        schema.options.indexing.tokens = TokenColumns::All;
+        schema.validate().unwrap();
+        assert_eq!((schema.tablets().count(), schema.value_columns().count()), (0, 5));
+        let json = serde_json::to_string(&schema).unwrap();
+        assert_eq!(serde_json::from_str::<TableSchema>(&json).unwrap(), schema);
+        type Change = fn(&mut TableSchema);
+        let cases: [(Change, &str); 4] = [
+            (|s| s.options.tablets = 1, "1 tablets"),
+            (|s| s.options.archive = Some(Archive::default()), "needs a URL"),
+            (|s| s.options.archive.as_mut().unwrap().time_column = Some(ColumnId(4)), "time column note is TEXT"),
+            (|s| s.columns[0].name = SEQNO_COLUMN.into(), "are ours"),
+        ];
+        for (change, want) in cases {
+            let mut wrong = schema.clone();
+            change(&mut wrong);
+            let error = wrong.validate().unwrap_err().to_string();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn options_find_columns_by_name() {
+        let mut schema = orders();
+        schema.columns[3].name = "the note".into();
+        schema.set_option("bloom", "id, \"the note\", id").unwrap();
+        assert_eq!(schema.options.indexing.bloom, [ColumnId(2), ColumnId(4)]);
+        schema.set_option("tokens", "all").unwrap();
+        assert_eq!(schema.options.indexing.tokens, TokenColumns::All);
+        assert!(schema.options.indexing.any());
+        schema.set_option("tokens", "none").unwrap();
+        schema.set_option("bloom", "").unwrap();
+        assert!(!schema.options.indexing.any());
+        let error = schema.set_option("tokens", "nope").unwrap_err().to_string();
+        assert_eq!(error, "table orders has no column nope");
     }
 
     #[test]

@@ -23,13 +23,19 @@ pub enum Ddl {
 }
 
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.
-const NOT_YET: [(&str, &str); 2] = [
+const NOT_YET: [(&str, &str); 6] = [
     ("ttl", "DELETE old rows by a predicate from time to time"),
     (
         "partition_by",
         "leave it out: lake files are grouped by the hour of delivery, and pruned by statistics of every column",
     ),
+    ("tokens", NO_BLOOMS),
+    ("bloom", NO_BLOOMS),
+    ("bloom_chunks", NO_BLOOMS),
+    ("bloom_fpp", NO_BLOOMS),
 ];
+
+const NO_BLOOMS: &str = "leave it out: blocks are pruned by statistics of every column";
 
 /// Numeric without precision: enough for every 64-bit integer with twelve decimals.
 const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
@@ -300,7 +306,7 @@ fn apply_option(schema: &mut TableSchema, name: &str, text: &str) -> Result<()> 
     if let Some((_, remedy)) = NOT_YET.iter().find(|(not_yet, _)| *not_yet == name) {
         return Err(SqlError::unsupported(format!("table option {name} is not enforced yet"), *remedy));
     }
-    schema.options.set(name, text).map_err(|error| {
+    schema.set_option(name, text).map_err(|error| {
         let known: Vec<&str> =
             OPTION_NAMES.iter().copied().filter(|name| NOT_YET.iter().all(|(not_yet, _)| not_yet != name)).collect();
         let known = format!("options: {}, partition_key", known.join(", "));

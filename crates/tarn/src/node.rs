@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use tarn_cache::{CachedStore, FooterCache};
 use tarn_feed::HotTable;
 use tarn_lake::{Lake, LocalStore};
-use tarn_metastore::{Embedded, Metastore};
+use tarn_metastore::{Embedded, Metastore, MetastoreExt};
 use tarn_raftlog::{Damage, ErrorKind, RaftLog, Recovery};
 use tarn_replica::Replica;
 use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};

@@ -241,6 +241,8 @@ impl System {
                     text(match commit.kind {
                         CommitKind::Delivery => "delivery",
                         CommitKind::Compaction => "compaction",
+                        CommitKind::Attach => "attach",
+                        CommitKind::Restore => "restore",
                     }),
                     Cell::Time(commit.at_ms),
                     int(commit.added.len() as u64),

@@ -80,7 +80,8 @@ fn check_file(name: &str, text: &str) -> Vec<Complaint> {
 /// Test modules stand last in a file, or in a file of their own, or in a contract suite.
 fn is_test_file(name: &str) -> bool {
     let stem = Path::new(name).file_stem().and_then(|s| s.to_str()).unwrap_or_default();
-    stem.ends_with("tests") || stem.starts_with("test") || stem.starts_with("contract") || name.contains("/tests/")
+    let in_folder = ["/tests/", "/contract/"].iter().any(|folder| name.contains(folder));
+    stem.ends_with("tests") || stem.starts_with("test") || stem.starts_with("contract") || in_folder
 }
 
 /// Whether `pattern` stands in `code` and is not the end of a longer word (`eprintln!` contains `println!`).

@@ -169,11 +169,12 @@ async fn another_committer_makes_a_conflict_and_no_harm() {
     let hook = move || -> futures::future::BoxFuture<'static, ()> {
         let metastore = metastore.clone();
         Box::pin(async move {
-            let expected = metastore.version(table).await.unwrap();
+            let expected = tarn_metastore::MetastoreExt::version(&*metastore, table).await.unwrap();
             let commit = tarn_metastore::Commit {
                 id: uuid::Uuid::from_u128(99),
-                expected,
+                expected: tarn_metastore::Expected::At(expected),
                 add: vec![],
+                details: Default::default(),
                 remove: vec![],
                 deletion_vectors: Default::default(),
                 cursor: None,

@@ -14,7 +14,9 @@ use object_store::path::Path;
 use object_store::*;
 use parking_lot::Mutex;
 
-use tarn_metastore::{At, Commit, CommitInfo, File, Metastore, Stats, TableVersion};
+use tarn_metastore::{
+    At, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, TableVersion, Upkeep, Wanted,
+};
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -177,16 +179,12 @@ impl FaultyMetastore {
 
 #[async_trait]
 impl Metastore for FaultyMetastore {
-    async fn create_table(&self, schema: TableSchema) -> Answer<Arc<TableSchema>> {
-        self.call(self.inner.create_table(schema)).await
-    }
-
-    async fn drop_table(&self, name: &str) -> Answer<Arc<TableSchema>> {
-        self.call(self.inner.drop_table(name)).await
-    }
-
     async fn tables(&self) -> Answer<Vec<Arc<TableSchema>>> {
         self.call(self.inner.tables()).await
+    }
+
+    async fn define(&self, definition: Definition) -> Answer<Arc<TableSchema>> {
+        self.call(self.inner.define(definition)).await
     }
 
     async fn allocate_files(&self, n: u64) -> Answer<FileId> {
@@ -201,10 +199,6 @@ impl Metastore for FaultyMetastore {
         self.call(self.inner.commit(table, commit)).await
     }
 
-    async fn version(&self, table: TableId) -> Answer<Version> {
-        self.call(self.inner.version(table)).await
-    }
-
     async fn snapshot(&self, table: TableId, at: At) -> Answer<Arc<TableVersion>> {
         self.call(self.inner.snapshot(table, at)).await
     }
@@ -217,7 +211,15 @@ impl Metastore for FaultyMetastore {
         self.call(self.inner.expire(table, keep)).await
     }
 
-    async fn stats(&self) -> Answer<Stats> {
-        self.call(self.inner.stats()).await
+    async fn probe(&self, table: TableId, probe: Probe) -> Answer<Probed> {
+        self.call(self.inner.probe(table, probe)).await
+    }
+
+    async fn details(&self, table: TableId, wanted: Wanted) -> Answer<Details> {
+        self.call(self.inner.details(table, wanted)).await
+    }
+
+    async fn upkeep(&self, budget_bytes: u64) -> Answer<Upkeep> {
+        self.call(self.inner.upkeep(budget_bytes)).await
     }
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use tarn_feed::HotTable;
 use tarn_lake::{Compacted, Delivered, Lake, Options};
-use tarn_metastore::{At, File, Memory, Metastore, TableVersion, compare};
+use tarn_metastore::{At, File, Memory, MetastoreExt, TableVersion, compare};
 use tarn_types::{ManualClock, TableSchema, TabletId, Value};
 
 use crate::faults::{Faults, FaultyMetastore, FaultyStore};

@@ -17,7 +17,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use roaring::RoaringBitmap;
 use tarn_cache::FooterCache;
-use tarn_metastore::{Block, ColumnStats, Commit, CommitKind, File, Memory, Metastore};
+use tarn_metastore::{Block, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt};
 use tarn_query::{
     Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
 };
@@ -247,8 +247,9 @@ impl Table {
         }
         let commit = Commit {
             id: Uuid::new_v4(),
-            expected: Version(self.version()),
+            expected: Expected::At(Version(self.version())),
             add,
+            details: BTreeMap::new(),
             remove,
             deletion_vectors,
             cursor,
@@ -307,6 +308,7 @@ pub async fn write_file(
         blocks,
         created_version: Version(0),
         sorted_by_key: true,
+        note: None,
     }
 }
 

@@ -1,224 +1,15 @@
-//! What must hold of every backend? One suite of functions over `&dyn Metastore`, run on each of them, and the samples that
-//! tests of this crate share.
+//! What must hold of commits and the versions that they make?
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use uuid::Uuid;
 
-use tarn_types::{
-    Column, ColumnId, Cursor, DataType, FileId, KeyPart, Kind, SeqNo, TableId, TableOptions, TableSchema, TabletId,
-    Value, Version,
-};
+use tarn_types::{FileId, Kind, SeqNo, TableId, TabletId, Version};
 
-use crate::{At, Block, ColumnStats, Commit, CommitKind, Error, File, Metastore};
-
-/// Runs the suite on what the expression makes: `(backend, something to keep alive)`.
-macro_rules! suite {
-    ($make:expr) => {
-        $crate::contract::suite!(
-            $make;
-            tables_get_ids_and_keep_them,
-            a_name_is_taken_once,
-            commits_make_versions,
-            the_expected_version_must_be_the_latest,
-            a_lost_answer_is_found_by_id,
-            one_id_is_one_commit_however_many_send_it,
-            writers_side_by_side_lose_and_duplicate_nothing,
-            unlawful_commits_change_nothing,
-            old_versions_are_as_they_were,
-            expiring_forgets_and_names_the_files,
-            file_ids_are_unique,
-        );
-    };
-    ($make:expr; $($name:ident),* $(,)?) => {
-        $(#[test]
-        fn $name() {
-            let (metastore, _keep) = $make();
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
-            runtime.block_on($crate::contract::$name(std::sync::Arc::new(metastore)));
-        })*
-    };
-}
-pub(crate) use suite;
-
-pub fn sample_schema(name: &str) -> TableSchema {
-    let column = |id, name: &str, nullable| Column {
-        id: ColumnId(id),
-        name: name.to_owned(),
-        data_type: DataType::Float64,
-        nullable,
-        default: None,
-    };
-    TableSchema {
-        id: TableId(0),
-        name: name.to_owned(),
-        columns: vec![column(0, "k", false), column(0, "v", true)],
-        key: vec![KeyPart { column_idx: 0, descending: false }],
-        n_partition_key: 1,
-        first_tablet: TabletId(0),
-        options: TableOptions::default(),
-    }
-}
-
-/// One block, unless there are no rows.
-pub fn sample_file(id: FileId, n_rows: u64) -> File {
-    let stats = ColumnStats {
-        column: ColumnId(1),
-        min: Some(Value::Float64(0.1 + id.0 as f64)),
-        max: None,
-        exact: true,
-        null_count: 1,
-        bytes: 7,
-    };
-    let block = Block { row_group: 0, first_row: 0, n_rows, bytes: 9, columns: vec![stats] };
-    File {
-        id,
-        path: format!("f{id}"),
-        size_bytes: 10 * n_rows,
-        n_rows,
-        hour: -1,
-        etag: Some("e".into()),
-        blocks: if n_rows == 0 { vec![] } else { vec![block] },
-        created_version: Version(0),
-        sorted_by_key: true,
-    }
-}
-
-pub fn any_value() -> impl Strategy<Value = Value> {
-    let floats = prop_oneof![Just(f64::NAN), Just(-0.0), Just(f64::INFINITY), any::<f64>()];
-    prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::Bool),
-        any::<i16>().prop_map(Value::Int16),
-        any::<i32>().prop_map(Value::Int32),
-        any::<i64>().prop_map(Value::Int64),
-        any::<f32>().prop_map(Value::Float32),
-        floats.prop_map(Value::Float64),
-        any::<i128>().prop_map(Value::Decimal),
-        ".*".prop_map(Value::Text),
-        proptest::collection::vec(any::<u8>(), 0..20).prop_map(Value::Bytes),
-        any::<i32>().prop_map(Value::Date),
-        any::<i64>().prop_map(Value::Time),
-        any::<i64>().prop_map(Value::Timestamp),
-        ".*".prop_map(Value::Uuid),
-        ".*".prop_map(Value::Json),
-    ]
-}
-
-fn commit(id: u128, expected: u64) -> Commit {
-    Commit {
-        id: Uuid::from_u128(id),
-        expected: Version(expected),
-        add: vec![],
-        remove: vec![],
-        deletion_vectors: BTreeMap::new(),
-        cursor: None,
-        kind: CommitKind::Compaction,
-        at_ms: 2_000 + expected as i64,
-    }
-}
-
-fn cursor(seqno: u64) -> Option<Cursor> {
-    Some([(TabletId(1), SeqNo(seqno))].into_iter().collect())
-}
-
-/// All that can be read, as text.
-pub async fn describe(metastore: &dyn Metastore) -> String {
-    let mut out = String::new();
-    for table in metastore.tables().await.unwrap() {
-        let (oldest, latest) = (
-            metastore.snapshot(table.id, At::Oldest).await.unwrap().version,
-            metastore.version(table.id).await.unwrap(),
-        );
-        writeln!(out, "{table:?} {oldest} {latest}").unwrap();
-        for version in oldest.0..=latest.0 {
-            let whole = metastore.snapshot(table.id, At::Version(Version(version))).await.unwrap();
-            let dead: BTreeMap<_, _> = whole.deletion_vectors.iter().collect();
-            let (cursor, at_ms) = (whole.cursor.to_string(), whole.committed_ms);
-            writeln!(out, "{version} {cursor} {at_ms} {:?} {dead:?}", whole.files).unwrap();
-        }
-        writeln!(out, "{:?}", metastore.commits(table.id, oldest).await.unwrap()).unwrap();
-    }
-    out
-}
-
-/// A short life of a metastore with every kind of record in it.
-pub enum Script {
-    Create(&'static str),
-    Drop(&'static str),
-    Allocate(u64),
-    Commit(Box<Commit>),
-    Expire(u64),
-}
-
-impl Script {
-    pub fn steps() -> Vec<Self> {
-        let first = Commit { add: vec![sample_file(FileId(1), 5)], cursor: cursor(3), ..commit(1, 0) };
-        let dead = [(FileId(1), RoaringBitmap::from([0, 3]))].into();
-        let second = Commit { add: vec![sample_file(FileId(2), 2)], deletion_vectors: dead, ..commit(2, 1) };
-        let third = Commit { remove: vec![FileId(1)], ..commit(3, 2) };
-        vec![
-            Self::Create("a"),
-            Self::Allocate(2),
-            Self::Commit(Box::new(first)),
-            Self::Commit(Box::new(second)),
-            Self::Create("b"),
-            Self::Commit(Box::new(third)),
-            Self::Expire(2),
-            Self::Drop("b"),
-        ]
-    }
-
-    pub async fn run(self, metastore: &dyn Metastore) {
-        match self {
-            Self::Create(name) => drop(metastore.create_table(sample_schema(name)).await.unwrap()),
-            Self::Drop(name) => drop(metastore.drop_table(name).await.unwrap()),
-            Self::Allocate(n) => drop(metastore.allocate_files(n).await.unwrap()),
-            Self::Commit(commit) => drop(metastore.commit(TableId(1), *commit).await.unwrap()),
-            Self::Expire(keep) => drop(metastore.expire(TableId(1), Version(keep)).await.unwrap()),
-        }
-    }
-}
-
-type Backend = Arc<dyn Metastore>;
-
-async fn with_files(metastore: &Backend, n: u64) -> (TableId, FileId) {
-    let table = metastore.create_table(sample_schema("t")).await.unwrap().id;
-    (table, metastore.allocate_files(n).await.unwrap())
-}
-
-pub async fn tables_get_ids_and_keep_them(metastore: Backend) {
-    let mut schema = sample_schema("a");
-    schema.options.tablets = 4;
-    let a = metastore.create_table(schema).await.unwrap();
-    let b = metastore.create_table(sample_schema("b")).await.unwrap();
-    assert_eq!((a.id, a.first_tablet), (TableId(1), TabletId(1)));
-    assert_eq!((b.id, b.first_tablet), (TableId(2), TabletId(5)));
-    assert_eq!(a.columns.iter().map(|column| column.id).collect::<Vec<_>>(), [ColumnId(1), ColumnId(2)]);
-    assert_eq!(metastore.drop_table("b").await.unwrap().id, b.id);
-    let c = metastore.create_table(sample_schema("b")).await.unwrap();
-    assert_eq!((c.id, c.first_tablet), (TableId(3), TabletId(6)), "ids of a dropped table come back");
-    let tables = metastore.tables().await.unwrap();
-    assert_eq!(tables.iter().map(|table| table.id).collect::<Vec<_>>(), [a.id, c.id]);
-    assert_eq!(metastore.version(b.id).await.unwrap_err().kind(), Kind::NotFound);
-    let empty = metastore.snapshot(c.id, At::Latest).await.unwrap();
-    assert_eq!((empty.version, empty.committed_ms, empty.live_rows()), (Version(0), 1_000, 0));
-}
-
-pub async fn a_name_is_taken_once(metastore: Backend) {
-    metastore.create_table(sample_schema("a")).await.unwrap();
-    let again = metastore.create_table(sample_schema("a")).await.unwrap_err();
-    assert!(matches!(&again, Error::TableExists { name } if name == "a"));
-    assert!(matches!(metastore.drop_table("x").await.unwrap_err(), Error::NoTable { .. }));
-    let keyless = TableSchema { key: vec![], ..sample_schema("c") };
-    assert_eq!(metastore.create_table(keyless).await.unwrap_err().kind(), Kind::Invalid);
-    assert_eq!(metastore.tables().await.unwrap().len(), 1);
-    assert_eq!(metastore.stats().await.unwrap().tables, 1);
-}
+use super::samples::{Backend, append, commit, cursor, sample_file, sample_schema, with_files};
+use super::script::describe;
+use crate::{At, Commit, CommitKind, Error, Expected, File, MetastoreExt, TableVersion};
 
 pub async fn commits_make_versions(metastore: Backend) {
     let (table, first) = with_files(&metastore, 2).await;
@@ -409,20 +200,127 @@ pub async fn expiring_forgets_and_names_the_files(metastore: Backend) {
     assert_eq!(metastore.expire(table, Version(4)).await.unwrap()[0].id, c);
 }
 
-pub async fn file_ids_are_unique(metastore: Backend) {
-    let asked: Vec<_> = (1..40)
-        .map(|n| {
-            let metastore = metastore.clone();
-            tokio::spawn(async move { (metastore.allocate_files(n * 7).await.unwrap().0, n * 7) })
+pub async fn appends_are_rebased(metastore: Backend) {
+    let (table, first) = with_files(&metastore, 3).await;
+    for n in 0..3 {
+        let version = metastore.commit(table, append(n + 1, FileId(first.0 + n as u64))).await.unwrap();
+        assert_eq!(version, Version(n as u64 + 1));
+    }
+    assert_eq!(
+        metastore.commit(table, append(2, FileId(first.0 + 1))).await.unwrap(),
+        Version(2),
+        "once, however often"
+    );
+    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    assert_eq!((latest.version, latest.files.len()), (Version(3), 3));
+    assert_eq!(latest.files[2].created_version, Version(3));
+    let elsewhere = metastore.commit(TableId(99), append(9, first)).await.unwrap_err();
+    assert_eq!(elsewhere.kind(), Kind::NotFound);
+}
+
+pub async fn only_appends_are(metastore: Backend) {
+    let (table, first) = with_files(&metastore, 2).await;
+    let second = FileId(first.0 + 1);
+    metastore.commit(table, append(1, first)).await.unwrap();
+    let dead = [(first, RoaringBitmap::from([0]))].into();
+    for (name, change) in [
+        ("removes", Commit { remove: vec![first], ..append(2, second) }),
+        ("buries", Commit { deletion_vectors: dead, ..append(2, second) }),
+        ("moves the cursor", Commit { cursor: cursor(1), ..append(2, second) }),
+    ] {
+        let error = metastore.commit(table, change.clone()).await.expect_err(name);
+        assert_eq!(error.kind(), Kind::Invalid, "{name}: {error}");
+        let there = Commit { expected: Expected::At(Version(0)), ..change };
+        assert_eq!(metastore.commit(table, there).await.unwrap_err().kind(), Kind::Conflict, "{name}");
+    }
+    assert_eq!(metastore.version(table).await.unwrap(), Version(1));
+}
+
+pub async fn thirty_two_writers_a_thousand_commits(metastore: Backend) {
+    many_writers(vec![metastore], 1_000).await;
+}
+
+/// 32 writers, spread over clients of one store, each with so many commits.
+pub async fn many_writers(clients: Vec<Backend>, commits: u64) {
+    const WRITERS: u64 = 32;
+    let table = clients[0].create_table(sample_schema("t")).await.unwrap().id;
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let metastore = clients[writer as usize % clients.len()].clone();
+            tokio::spawn(async move {
+                let first = metastore.allocate_files(commits).await.unwrap();
+                let mut mine = vec![];
+                for n in 0..commits {
+                    let file = FileId(first.0 + n);
+                    let id = u128::from(writer * commits + n + 1);
+                    mine.push((metastore.commit(table, append(id, file)).await.unwrap(), file));
+                }
+                assert!(mine.is_sorted(), "one writer's commits come in its order");
+                mine
+            })
         })
         .collect();
-    let mut ranges = vec![];
-    for answer in asked {
-        ranges.push(answer.await.unwrap());
+    let mut answered = vec![];
+    for writer in writers {
+        answered.extend(writer.await.unwrap());
     }
-    ranges.sort();
-    assert!(ranges[0].0 >= 1);
-    for pair in ranges.windows(2) {
-        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
+    answered.sort();
+    let versions = answered.iter().map(|(version, _)| version.0);
+    assert!(versions.eq(1..=WRITERS * commits), "every version has one writer");
+    for client in &clients {
+        let logged = client.commits(table, Version(0)).await.unwrap();
+        assert!(logged.iter().map(|commit| (commit.version, commit.added[0].id)).eq(answered.iter().copied()));
+        let files: BTreeSet<_> = answered.iter().map(|(_, file)| *file).collect();
+        let latest = client.snapshot(table, At::Latest).await.unwrap();
+        assert!(latest.files.iter().map(|file| file.id).eq(files), "every file once");
+        assert_eq!(client.stats().await.unwrap().commits, WRITERS * commits);
     }
+}
+
+pub async fn time_travel_under_writers(metastore: Backend) {
+    let table = metastore.create_table(sample_schema("t")).await.unwrap().id;
+    let writers: Vec<_> = (0..4u64)
+        .map(|writer| {
+            let metastore = metastore.clone();
+            tokio::spawn(async move {
+                for n in 0..100 {
+                    let file = metastore.allocate_files(1).await.unwrap();
+                    metastore.commit(table, append(u128::from(writer * 100 + n + 1), file)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut seen: BTreeMap<Version, Vec<FileId>> = BTreeMap::new();
+    let ids = |whole: &TableVersion| whole.files.iter().map(|file| file.id).collect::<Vec<_>>();
+    while seen.last_key_value().is_none_or(|(version, _)| version.0 < 400) {
+        let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+        assert_eq!(latest.files.len() as u64, latest.version.0, "one file a version");
+        seen.insert(latest.version, ids(&latest));
+        let middle = Version(latest.version.0 / 2);
+        let earlier = metastore.snapshot(table, At::Version(middle)).await.unwrap();
+        assert_eq!((earlier.version, earlier.files.len() as u64), (middle, middle.0));
+        if let Some(as_seen) = seen.get(&middle) {
+            assert_eq!(&ids(&earlier), as_seen, "version {middle} is what it was");
+        }
+        tokio::task::yield_now().await;
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    for (version, files) in seen {
+        assert_eq!(ids(&metastore.snapshot(table, At::Version(version)).await.unwrap()), files);
+    }
+}
+
+pub async fn notes_stay_with_their_files(metastore: Backend) {
+    let (table, first) = with_files(&metastore, 2).await;
+    let second = FileId(first.0 + 1);
+    let skipped = File { note: Some("footer is encrypted".into()), ..sample_file(first, 0) };
+    let partly = File { note: Some("column tags is nested".into()), ..sample_file(second, 3) };
+    metastore.commit(table, Commit { add: vec![skipped, partly], ..append(1, first) }).await.unwrap();
+    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    let notes: Vec<_> = latest.files.iter().map(|file| file.note.as_deref().unwrap()).collect();
+    assert_eq!(notes, ["footer is encrypted", "column tags is nested"]);
+    assert_eq!((latest.files.len(), latest.live_rows()), (2, 3));
+    assert_eq!(metastore.stats().await.unwrap().blocks, 1);
 }

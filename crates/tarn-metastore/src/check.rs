@@ -1,0 +1,174 @@
+//! Is this commit lawful, and which version does it make? Pure: no IO, no clock, no state; every backend asks here.
+//!
+//! A backend hands over how its table stands, makes what it gets back durable, then visible. Several commits that wait together are
+//! checked one after the other, each against what the one before it would make.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use tarn_types::{FileId, TableId, Version};
+
+use crate::{BlockDetails, Commit, CommitInfo, CommitKind, Error, Expected, File, Result, TableVersion};
+
+/// A table as a commit finds it.
+pub(crate) struct Standing<'a> {
+    pub table: TableId,
+    pub latest: &'a Arc<TableVersion>,
+    /// The commits that are in.
+    pub ids: &'a HashMap<Uuid, Version>,
+    /// Ids below are given out.
+    pub next_file: FileId,
+    /// Its files are still being copied from elsewhere.
+    pub restoring: bool,
+}
+
+/// What a checked commit turned out to be.
+pub(crate) enum Checked {
+    /// The same commit is already in, or a restoring one has nothing that is not.
+    Already(Version),
+    New {
+        next: Arc<TableVersion>,
+        info: Arc<CommitInfo>,
+        /// Of files in `info.added` alone.
+        details: BTreeMap<FileId, Vec<BlockDetails>>,
+    },
+}
+
+/// What this commit makes of the table.
+pub(crate) fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Checked> {
+    let Standing { table, latest, ids, restoring, .. } = *standing;
+    if let Some(version) = ids.get(&commit.id) {
+        return Ok(Checked::Already(*version));
+    }
+    match commit.expected {
+        Expected::At(expected) if expected != latest.version => {
+            return Err(Error::Conflict { table, expected, current: latest.version });
+        }
+        Expected::Latest if !is_append(&commit) => {
+            let reason = "only one that adds files and does nothing else can follow on whatever is latest";
+            return Err(Error::InvalidCommit { table, reason });
+        }
+        _ => {}
+    }
+    let is_restore = commit.kind == CommitKind::Restore;
+    if is_restore != restoring {
+        let reason = if restoring { "its files are still being restored" } else { "it is not being restored" };
+        return Err(Error::InvalidCommit { table, reason });
+    }
+    if is_restore {
+        if !commit.remove.is_empty() || commit.cursor.is_some() {
+            return Err(Error::InvalidCommit { table, reason: "restoring adds files and their dead rows only" });
+        }
+        // A retry, or an overlap: what is there already and the same is fine.
+        commit.add.retain(|file| latest.file(file.id).is_none_or(|there| **there != *file));
+        let added: BTreeSet<FileId> = commit.add.iter().map(|file| file.id).collect();
+        commit.details.retain(|file, _| added.contains(file) || latest.file(*file).is_none());
+        commit
+            .deletion_vectors
+            .retain(|file, dead| latest.deletion_vectors.get(file).is_none_or(|there| **there != *dead));
+        if commit.add.is_empty() && commit.deletion_vectors.is_empty() {
+            return Ok(Checked::Already(latest.version));
+        }
+    }
+    commit.details.retain(|_, details| !details.is_empty());
+    check_files(standing, &commit)?;
+    if let Some(cursor) = &commit.cursor
+        && !cursor.covers(&latest.cursor)
+    {
+        let (given, current) = (cursor.to_string(), latest.cursor.to_string());
+        return Err(Error::CursorBehind { table, given, current });
+    }
+    let (version, at_ms) = match is_restore {
+        true => (latest.version, latest.committed_ms),
+        false => (latest.version.next(), commit.at_ms.max(latest.committed_ms)),
+    };
+    let created = |file: &File| if is_restore { file.created_version } else { version };
+    let added = commit.add.into_iter().map(|file| Arc::new(File { created_version: created(&file), ..file })).collect();
+    let info = Arc::new(CommitInfo {
+        id: commit.id,
+        version,
+        added,
+        removed: commit.remove,
+        deletion_vectors: commit.deletion_vectors.into_iter().map(|(id, dead)| (id, Arc::new(dead))).collect(),
+        cursor: commit.cursor,
+        kind: commit.kind,
+        at_ms,
+    });
+    Ok(Checked::New { next: Arc::new(advance(latest, &info)), info, details: commit.details })
+}
+
+fn is_append(commit: &Commit) -> bool {
+    commit.remove.is_empty() && commit.deletion_vectors.is_empty() && commit.cursor.is_none()
+}
+
+fn check_files(standing: &Standing<'_>, commit: &Commit) -> Result<()> {
+    let Standing { table, latest, next_file, .. } = *standing;
+    let invalid = |file, reason| Err(Error::InvalidFile { table, file, reason });
+    let mut added = BTreeMap::new();
+    for file in &commit.add {
+        let blocks: u64 = file.blocks.iter().map(|block| block.n_rows).sum();
+        if added.insert(file.id, file).is_some() {
+            return invalid(file.id, "is added twice");
+        } else if latest.file(file.id).is_some() {
+            return invalid(file.id, "is in the table already");
+        } else if file.id >= next_file {
+            return invalid(file.id, "has an id that was never allocated");
+        } else if blocks != file.n_rows {
+            return invalid(file.id, "has blocks that do not add up to its rows");
+        } else if !file.blocks.is_sorted_by(|a, b| a.row_group < b.row_group) {
+            return invalid(file.id, "has blocks that are not in row-group order");
+        }
+    }
+    for (file, details) in &commit.details {
+        let Some(added) = added.get(file) else { return invalid(*file, "has details but is not added") };
+        let of_block = |of: &BlockDetails| added.blocks.binary_search_by_key(&of.row_group, |b| b.row_group).is_ok();
+        if !details.iter().all(of_block) {
+            return invalid(*file, "has details of a block that is not there");
+        } else if !details.is_sorted_by(|a, b| a.row_group < b.row_group) {
+            return invalid(*file, "has details that are not in row-group order");
+        } else if !details.iter().all(|of| of.columns.is_sorted_by(|(a, _), (b, _)| a.column < b.column)) {
+            return invalid(*file, "has column metadata that is not in column order");
+        }
+    }
+    let mut removed = BTreeSet::new();
+    for file in &commit.remove {
+        if latest.file(*file).is_none() {
+            return invalid(*file, "is removed but not in the table");
+        } else if !removed.insert(*file) {
+            return invalid(*file, "is removed twice");
+        }
+    }
+    for (file, dead) in &commit.deletion_vectors {
+        let known = latest.file(*file).filter(|_| !removed.contains(file)).map(|file| file.n_rows);
+        let Some(n_rows) = known.or_else(|| added.get(file).map(|file| file.n_rows)) else {
+            return invalid(*file, "has dead rows but is not in the new version");
+        };
+        if dead.max().is_some_and(|row| u64::from(row) >= n_rows) {
+            return invalid(*file, "has dead rows beyond its end");
+        } else if latest.deletion_vectors.get(file).is_some_and(|before| !before.is_subset(dead)) {
+            return invalid(*file, "has rows that would come back to life");
+        }
+    }
+    Ok(())
+}
+
+/// The version after a commit that follows on `base`. Cost: the pieces of files that it touches, and the vectors if it has any.
+pub(crate) fn advance(base: &TableVersion, commit: &CommitInfo) -> TableVersion {
+    let removed: BTreeSet<FileId> = commit.removed.iter().copied().collect();
+    let mut deletion_vectors = base.deletion_vectors.clone();
+    let dead = || commit.deletion_vectors.iter().filter(|(_, dead)| !dead.is_empty());
+    if dead().next().is_some() || removed.iter().any(|file| deletion_vectors.contains_key(file)) {
+        let vectors = Arc::make_mut(&mut deletion_vectors);
+        vectors.extend(dead().map(|(file, dead)| (*file, dead.clone())));
+        vectors.retain(|file, _| !removed.contains(file));
+    }
+    TableVersion {
+        version: commit.version,
+        cursor: commit.cursor.as_ref().unwrap_or(&base.cursor).clone(),
+        files: base.files.changed(commit.added.iter().cloned(), &removed),
+        deletion_vectors,
+        committed_ms: commit.at_ms,
+    }
+}

@@ -1,0 +1,219 @@
+//! What must hold of tables, their definitions and their ids, and of a copy that keeps them?
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tarn_types::{
+    Archive, ColumnId, DataType, FileId, Kind, TableId, TableOptions, TableSchema, TabletId, TokenColumns, Value,
+    Version,
+};
+
+use super::samples::{Backend, append, commit, sample_schema, with_column};
+use super::script::{Script, describe, everything};
+use crate::{
+    At, BlockDetails, Commit, CommitKind, Definition, Error, Expected, File, Memory, MetastoreExt, hour_blocks,
+};
+
+pub async fn tables_get_ids_and_keep_them(metastore: Backend) {
+    let mut schema = sample_schema("a");
+    schema.options.tablets = 4;
+    let a = metastore.create_table(schema).await.unwrap();
+    let b = metastore.create_table(sample_schema("b")).await.unwrap();
+    assert_eq!((a.id, a.first_tablet), (TableId(1), TabletId(1)));
+    assert_eq!((b.id, b.first_tablet), (TableId(2), TabletId(5)));
+    assert_eq!(a.columns.iter().map(|column| column.id).collect::<Vec<_>>(), [ColumnId(1), ColumnId(2)]);
+    assert_eq!(metastore.drop_table("b").await.unwrap().id, b.id);
+    let c = metastore.create_table(sample_schema("b")).await.unwrap();
+    assert_eq!((c.id, c.first_tablet), (TableId(3), TabletId(6)), "ids of a dropped table come back");
+    let tables = metastore.tables().await.unwrap();
+    assert_eq!(tables.iter().map(|table| table.id).collect::<Vec<_>>(), [a.id, c.id]);
+    assert_eq!(metastore.version(b.id).await.unwrap_err().kind(), Kind::NotFound);
+    let empty = metastore.snapshot(c.id, At::Latest).await.unwrap();
+    assert_eq!((empty.version, empty.committed_ms, empty.live_rows()), (Version(0), 1_000, 0));
+}
+
+pub async fn a_name_is_taken_once(metastore: Backend) {
+    metastore.create_table(sample_schema("a")).await.unwrap();
+    let again = metastore.create_table(sample_schema("a")).await.unwrap_err();
+    assert!(matches!(&again, Error::TableExists { name } if name == "a"));
+    assert!(matches!(metastore.drop_table("x").await.unwrap_err(), Error::NoTable { .. }));
+    let keyless = TableSchema { key: vec![], ..sample_schema("c") };
+    assert_eq!(metastore.create_table(keyless).await.unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(metastore.tables().await.unwrap().len(), 1);
+    assert_eq!(metastore.stats().await.unwrap().tables, 1);
+}
+
+pub async fn file_ids_are_unique(metastore: Backend) {
+    let asked: Vec<_> = (1..40)
+        .map(|n| {
+            let metastore = metastore.clone();
+            tokio::spawn(async move { (metastore.allocate_files(n * 7).await.unwrap().0, n * 7) })
+        })
+        .collect();
+    let mut ranges = vec![];
+    for answer in asked {
+        ranges.push(answer.await.unwrap());
+    }
+    ranges.sort();
+    assert!(ranges[0].0 >= 1);
+    for pair in ranges.windows(2) {
+        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
+    }
+}
+
+pub async fn alter_adds_and_widens_only(metastore: Backend) {
+    let mut schema = sample_schema("t");
+    schema.columns[1].data_type = DataType::Int32;
+    let table = metastore.create_table(schema).await.unwrap();
+    let alter = |from: &Arc<TableSchema>, to: TableSchema| {
+        metastore.define(Definition::Alter { from: from.clone(), to: Box::new(to) })
+    };
+    let mut wider = with_column(&table, "w");
+    wider.columns[1].data_type = DataType::Int64;
+    wider.columns[2].data_type = DataType::Text;
+    wider.options.indexing.tokens = TokenColumns::Some(vec![wider.columns[2].id]);
+    wider.columns[2].id = ColumnId(77);
+    wider.options.indexing.tokens = TokenColumns::Some(vec![ColumnId(77)]);
+    let altered = alter(&table, wider.clone()).await.unwrap();
+    assert_eq!((altered.id, altered.columns[2].id), (table.id, ColumnId(3)));
+    assert_eq!(altered.columns[1].data_type, DataType::Int64);
+    assert_eq!(altered.options.indexing.tokens, TokenColumns::Some(vec![ColumnId(3)]), "options follow the ids");
+    assert_eq!(metastore.tables().await.unwrap(), std::slice::from_ref(&altered));
+    assert_eq!(alter(&table, wider).await.unwrap(), altered, "a lost answer: it is so already");
+    let late = alter(&table, with_column(&table, "late")).await.unwrap_err();
+    assert_eq!(late.kind(), Kind::Conflict, "{late}");
+
+    type Change = fn(&mut TableSchema);
+    let unlawful: [(&str, Change); 9] = [
+        ("drops", |s| drop(s.columns.pop())),
+        ("narrows", |s| s.columns[1].data_type = DataType::Int16),
+        ("renames", |s| s.columns[1].name = "x".into()),
+        ("not null", |s| s.columns[1].nullable = false),
+        ("default", |s| s.columns[1].default = Some(Value::Int64(1))),
+        ("moves", |s| s.columns.swap(0, 1)),
+        ("table name", |s| s.name = "u".into()),
+        ("tablets", |s| s.options.tablets = 2),
+        ("index of nothing", |s| s.options.indexing.bloom = vec![ColumnId(42)]),
+    ];
+    for (name, change) in unlawful {
+        let mut to = (*altered).clone();
+        change(&mut to);
+        let error = alter(&altered, to).await.expect_err(name);
+        assert_eq!(error.kind(), Kind::Invalid, "{name}: {error}");
+    }
+    let mut needy = with_column(&altered, "needy");
+    needy.columns[3].nullable = false;
+    assert_eq!(alter(&altered, needy).await.unwrap_err().kind(), Kind::Invalid);
+    let mut twice = with_column(&altered, "w");
+    twice.columns[3].id = ColumnId(9);
+    assert_eq!(alter(&altered, twice).await.unwrap_err().kind(), Kind::Invalid, "a name that is taken");
+    assert_eq!(metastore.tables().await.unwrap(), std::slice::from_ref(&altered));
+    let nowhere = Arc::new(TableSchema { id: TableId(50), ..(*altered).clone() });
+    assert_eq!(alter(&nowhere, (*nowhere).clone()).await.unwrap_err().kind(), Kind::NotFound);
+}
+
+pub async fn an_archive_is_a_table_without_a_key(metastore: Backend) {
+    let mut schema = TableSchema { key: vec![], n_partition_key: 0, ..sample_schema("logs") };
+    schema.columns[1].data_type = DataType::Timestamp;
+    let time_column = Some(schema.columns[1].id);
+    let archive = Archive { url: "s3://logs/app".into(), time_column, ..Archive::default() };
+    schema.options = TableOptions { tablets: 0, archive: Some(archive), ..TableOptions::default() };
+    let logs = metastore.create_table(schema).await.unwrap();
+    assert_eq!(logs.options.archive.as_ref().unwrap().time_column, Some(ColumnId(2)));
+    let next = metastore.create_table(sample_schema("t")).await.unwrap();
+    assert_eq!(next.first_tablet, logs.first_tablet, "an archive takes no tablets");
+    let mut followed = (*logs).clone();
+    followed.options.archive.as_mut().unwrap().follow_ms = Some(60_000);
+    let alter = Definition::Alter { from: logs.clone(), to: Box::new(followed.clone()) };
+    assert_eq!(*metastore.define(alter).await.unwrap(), followed);
+    followed.options.archive.as_mut().unwrap().url = "s3://elsewhere".into();
+    let moved = Definition::Alter { from: metastore.tables().await.unwrap()[0].clone(), to: Box::new(followed) };
+    assert_eq!(metastore.define(moved).await.unwrap_err().kind(), Kind::Invalid);
+    let file = metastore.allocate_files(1).await.unwrap();
+    let attach = Commit { kind: CommitKind::Attach, ..append(1, file) };
+    assert_eq!(metastore.commit(logs.id, attach).await.unwrap(), Version(1));
+    assert_eq!(metastore.drop_table("logs").await.unwrap().id, logs.id);
+}
+
+pub async fn restore_equals_the_source(metastore: Backend) {
+    let source: Backend = Arc::new(Memory::new(Arc::new(tarn_types::ManualClock::new(500))));
+    for step in Script::steps() {
+        step.run(&*source).await;
+    }
+    // Ids come along: nobody gets those of the source again.
+    let next = source.allocate_files(1).await.unwrap();
+    metastore.allocate_files(next.0).await.unwrap();
+    for schema in source.tables().await.unwrap() {
+        let table = schema.id;
+        let oldest = source.snapshot(table, At::Oldest).await.unwrap();
+        let restore = Definition::Restore {
+            schema: schema.clone(),
+            version: oldest.version,
+            cursor: oldest.cursor.clone(),
+            committed_ms: oldest.committed_ms,
+        };
+        assert_eq!(metastore.define(restore.clone()).await.unwrap(), schema);
+        let too_early = metastore.commit(table, commit(77, oldest.version.0)).await.unwrap_err();
+        assert_eq!(too_early.kind(), Kind::Invalid, "{too_early}");
+        for file in &oldest.files {
+            let dead = oldest.deletion_vectors.get(&file.id).map(|dead| (file.id, (**dead).clone()));
+            let part = Commit {
+                add: vec![(**file).clone()],
+                details: details_of(&source, table, file).await,
+                deletion_vectors: dead.into_iter().collect(),
+                kind: CommitKind::Restore,
+                ..commit(1_000 + u128::from(file.id.0), oldest.version.0)
+            };
+            // Stopped and begun anew: what is there is passed over.
+            assert_eq!(metastore.commit(table, part.clone()).await.unwrap(), oldest.version);
+            assert_eq!(metastore.define(restore.clone()).await.unwrap(), schema);
+            assert_eq!(metastore.commit(table, part).await.unwrap(), oldest.version);
+        }
+        for _ in 0..2 {
+            metastore.define(Definition::Restored { table }).await.unwrap();
+        }
+        let again = metastore.define(restore).await.unwrap_err();
+        assert_eq!(again.kind(), Kind::Invalid, "{again}");
+        for info in source.commits(table, oldest.version).await.unwrap() {
+            let mut details = BTreeMap::new();
+            for file in &info.added {
+                details.extend(details_of(&source, table, file).await);
+            }
+            let same = Commit {
+                id: info.id,
+                expected: Expected::At(Version(info.version.0 - 1)),
+                add: info.added.iter().map(|file| (**file).clone()).collect(),
+                details,
+                remove: info.removed.clone(),
+                deletion_vectors: info.deletion_vectors.iter().map(|(id, dead)| (*id, (**dead).clone())).collect(),
+                cursor: info.cursor.clone(),
+                kind: info.kind,
+                at_ms: info.at_ms,
+            };
+            assert_eq!(metastore.commit(table, same).await.unwrap(), info.version);
+        }
+    }
+    assert_eq!(describe(&*metastore).await, describe(&*source).await);
+    let late = Commit { kind: CommitKind::Restore, ..commit(78, 4) };
+    assert_eq!(metastore.commit(TableId(1), late).await.unwrap_err().kind(), Kind::Invalid);
+    assert!(metastore.create_table(sample_schema("next")).await.unwrap().id > TableId(9));
+}
+
+async fn details_of(source: &Backend, table: TableId, file: &Arc<File>) -> BTreeMap<FileId, Vec<BlockDetails>> {
+    let hours = hour_blocks([file]);
+    let blocks: Vec<_> = hours.iter().flat_map(|of_hour| of_hour.blocks.clone()).collect();
+    let found = source.details(table, everything(hours)).await.unwrap();
+    let mut details: BTreeMap<u32, BlockDetails> = BTreeMap::new();
+    let empty = |row_group| BlockDetails { row_group, columns: vec![], bloom: None };
+    for column in found.columns {
+        for ((at, stats), chunk) in column.blocks.iter().zip(column.stats).zip(column.chunks) {
+            let row_group = blocks[*at as usize].row_group;
+            details.entry(row_group).or_insert_with(|| empty(row_group)).columns.push((stats, chunk));
+        }
+    }
+    for (at, bloom) in found.blooms {
+        let row_group = blocks[at as usize].row_group;
+        details.entry(row_group).or_insert_with(|| empty(row_group)).bloom = Some(bloom);
+    }
+    [(file.id, details.into_values().collect())].into()
+}

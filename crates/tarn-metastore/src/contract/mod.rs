@@ -1,0 +1,59 @@
+//! What must hold of every backend? One suite of functions over `&dyn Metastore`, run on each of them, and the samples that
+//! tests of this crate share.
+
+mod catalog;
+mod commits;
+mod details;
+mod samples;
+mod script;
+
+pub use catalog::*;
+pub use commits::*;
+pub use details::*;
+pub use samples::*;
+pub use script::*;
+
+/// Runs the suite on what the expression makes: `(backend, something to keep alive)`.
+macro_rules! suite {
+    ($make:expr) => {
+        $crate::contract::suite!(
+            $make;
+            tables_get_ids_and_keep_them,
+            a_name_is_taken_once,
+            commits_make_versions,
+            the_expected_version_must_be_the_latest,
+            a_lost_answer_is_found_by_id,
+            one_id_is_one_commit_however_many_send_it,
+            writers_side_by_side_lose_and_duplicate_nothing,
+            unlawful_commits_change_nothing,
+            old_versions_are_as_they_were,
+            expiring_forgets_and_names_the_files,
+            file_ids_are_unique,
+            appends_are_rebased,
+            only_appends_are,
+            thirty_two_writers_a_thousand_commits,
+            time_travel_under_writers,
+            alter_adds_and_widens_only,
+            an_archive_is_a_table_without_a_key,
+            notes_stay_with_their_files,
+            details_come_back_bit_for_bit,
+            details_of_unknown_blocks_are_missing_not_wrong,
+            unlawful_details_change_nothing,
+            a_probe_never_drops_a_block_that_has_the_keys,
+            a_probe_equals_sbbf,
+            upkeep_changes_no_answer,
+            a_wide_block,
+            expire_frees_details,
+            restore_equals_the_source,
+        );
+    };
+    ($make:expr; $($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            let (metastore, _keep) = $make();
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
+            runtime.block_on($crate::contract::$name(std::sync::Arc::new(metastore)));
+        })*
+    };
+}
+pub(crate) use suite;

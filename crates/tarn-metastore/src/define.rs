@@ -1,0 +1,69 @@
+//! Which changes of the catalog are lawful? Pure, like `check.rs`.
+
+use tarn_types::{Column, ColumnId, TableSchema, TokenColumns};
+
+use crate::{Error, Result};
+
+/// Numbers the columns from 1, and lets the options follow.
+pub(crate) fn number_columns(schema: &mut TableSchema) {
+    let ids: Vec<_> = (1..).map(ColumnId).take(schema.columns.len()).collect();
+    renumber(schema, &ids);
+}
+
+/// Gives each column its id in `ids`; the options mean the same columns as before.
+fn renumber(schema: &mut TableSchema, ids: &[ColumnId]) {
+    let given: Vec<_> = schema.columns.iter().map(|column| column.id).collect();
+    // An id that no column has stays as it is, for `validate` to complain of.
+    let new_id = |id: &mut ColumnId| {
+        let position = given.iter().position(|given| given == id);
+        *id = position.map_or(ColumnId(u32::MAX), |idx| ids[idx]);
+    };
+    if let TokenColumns::Some(columns) = &mut schema.options.indexing.tokens {
+        columns.iter_mut().for_each(new_id);
+    }
+    schema.options.indexing.bloom.iter_mut().for_each(new_id);
+    if let Some(archive) = &mut schema.options.archive {
+        archive.time_column.iter_mut().for_each(new_id);
+    }
+    schema.columns.iter_mut().zip(ids).for_each(|(column, id)| column.id = *id);
+}
+
+/// The table as it will be. `current` is what the caller saw.
+pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<TableSchema> {
+    let invalid = |reason: String| Err(Error::InvalidChange { name: current.name.clone(), reason });
+    let n_before = current.columns.len();
+    if to.columns.len() < n_before {
+        return invalid(format!("{} of {n_before} columns are left", to.columns.len()));
+    }
+    for (before, after) in current.columns.iter().zip(&to.columns) {
+        let widened = Column { data_type: after.data_type, ..before.clone() };
+        if *after != widened {
+            return invalid(format!("column {} changes in more than its type", before.name));
+        } else if !before.data_type.widens_to(&after.data_type) {
+            let (name, from, to) = (&before.name, before.data_type, after.data_type);
+            return invalid(format!("column {name} is {from}, and not every such value is one of {to}"));
+        } else if before.data_type != after.data_type
+            && current.key.iter().any(|part| current.columns[part.column_idx].id == before.id)
+        {
+            return invalid(format!("column {} is part of the key, which keeps its type", before.name));
+        }
+    }
+    if let Some(column) = to.columns[n_before..].iter().find(|column| !column.nullable || column.default.is_some()) {
+        return invalid(format!("column {} is new: it must be nullable and have no default", column.name));
+    }
+    let last = current.columns.iter().map(|column| column.id.0).max().unwrap_or(0);
+    let kept = current.columns.iter().map(|column| column.id);
+    let ids: Vec<_> = kept.chain((last + 1..).map(ColumnId)).take(to.columns.len()).collect();
+    renumber(&mut to, &ids);
+
+    let mut may_differ = TableSchema { columns: to.columns.clone(), ..current.clone() };
+    may_differ.options.indexing = to.options.indexing.clone();
+    if let (Some(archive), Some(after)) = (&mut may_differ.options.archive, &to.options.archive) {
+        archive.follow_ms = after.follow_ms;
+    }
+    if to != may_differ {
+        return invalid("only columns, what is indexed, and how often an archive is looked at can change".to_owned());
+    }
+    to.validate().map_err(|source| Error::Schema { source })?;
+    Ok(to)
+}

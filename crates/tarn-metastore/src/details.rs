@@ -1,0 +1,166 @@
+//! What is kept of a block that is too much to keep in memory: its bloom filter, and where its columns lie and between which
+//! bounds?
+//!
+//! Details come with the commit that adds the file, never change, and go when no kept version has the file. They are asked for
+//! many blocks at a time, by hour, because that is how stores keep them together; and column by column, because a query reads ten
+//! columns of 20,000.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tarn_types::{ColumnId, FileId};
+
+use crate::{Bloom, ColumnStats, File};
+
+/// One row group of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockRef {
+    pub file: FileId,
+    pub row_group: u32,
+}
+
+/// Blocks of one hour, ascending, each once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HourBlocks {
+    /// That of the blocks' files. A block that is asked for under another hour is not found.
+    pub hour: i64,
+    pub blocks: Vec<BlockRef>,
+}
+
+/// All blocks of these files, by hour.
+pub fn hour_blocks<'a>(files: impl IntoIterator<Item = &'a Arc<File>>) -> Vec<HourBlocks> {
+    let mut hours: BTreeMap<i64, Vec<BlockRef>> = BTreeMap::new();
+    for file in files {
+        let blocks = file.blocks.iter().map(|block| BlockRef { file: file.id, row_group: block.row_group });
+        hours.entry(file.hour).or_default().extend(blocks);
+    }
+    let sorted = hours.into_iter().map(|(hour, mut blocks)| {
+        blocks.sort_unstable();
+        HourBlocks { hour, blocks }
+    });
+    sorted.filter(|of_hour| !of_hour.blocks.is_empty()).collect()
+}
+
+/// Where one column of one block lies in its file: what a Parquet reader needs of the footer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ColumnChunk {
+    /// Parquet's type of the leaf under the placeholder name `c`, in its schema language: `optional int64 c
+    /// (TIMESTAMP(MICROS,true))`.
+    pub shape: Arc<str>,
+    pub data_page_offset: u64,
+    /// 0: no dictionary.
+    pub dictionary_page_offset: u64,
+    pub compressed_bytes: u64,
+    pub uncompressed_bytes: u64,
+    pub n_values: u64,
+    /// Parquet's code of the codec, and a bit per encoding.
+    pub codec: u8,
+    pub encodings: u32,
+    /// Offset and bytes; (0, 0): the file has none.
+    pub offset_index: (u64, u32),
+    pub column_index: (u64, u32),
+}
+
+/// What is kept of one block beside the commit log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BlockDetails {
+    pub row_group: u32,
+    /// Ascending by column.
+    pub columns: Vec<(ColumnStats, ColumnChunk)>,
+    /// `None`: every key may be in the block.
+    pub bloom: Option<Bloom>,
+}
+
+impl BlockDetails {
+    pub fn column(&self, id: ColumnId) -> Option<&(ColumnStats, ColumnChunk)> {
+        self.columns.binary_search_by_key(&id, |(stats, _)| stats.column).ok().map(|idx| &self.columns[idx])
+    }
+}
+
+/// Which details of which blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub hours: Vec<HourBlocks>,
+    /// `None`: all columns there are (copying, checking).
+    pub columns: Option<Vec<ColumnId>>,
+    pub stats: bool,
+    pub chunks: bool,
+    pub blooms: bool,
+}
+
+/// Details column by column. `block` in each part counts the wanted blocks in their order, through all hours.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Details {
+    /// One for each wanted column, in their order; when all are wanted, those that there are, ascending. None when neither `stats` nor
+    /// `chunks` were wanted.
+    pub columns: Vec<ColumnDetails>,
+    /// Ascending; a block that is missing has none.
+    pub blooms: Vec<(u32, Bloom)>,
+    /// Read from the store for this, before any cache of ours.
+    pub bytes_read: u64,
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct ColumnDetails {
+    pub column: ColumnId,
+    /// Ascending; a block that is missing has no metadata of this column.
+    pub blocks: Vec<u32>,
+    /// As many as `blocks`, or none when they were not wanted.
+    pub stats: Vec<ColumnStats>,
+    /// As `stats`.
+    pub chunks: Vec<ColumnChunk>,
+}
+
+impl ColumnDetails {
+    fn add(&mut self, block: u32, (stats, chunk): &(ColumnStats, ColumnChunk), wanted: &Wanted) {
+        self.blocks.push(block);
+        if wanted.stats {
+            self.stats.push(stats.clone());
+        }
+        if wanted.chunks {
+            self.chunks.push(chunk.clone());
+        }
+    }
+}
+
+/// Answers from details in memory. `find` looks a block up by hour and place; `column_bytes` says what a column's record takes.
+pub(crate) fn collect<'a>(
+    wanted: &Wanted,
+    find: impl Fn(i64, BlockRef) -> Option<&'a BlockDetails>,
+    column_bytes: impl Fn(&(ColumnStats, ColumnChunk)) -> u64,
+) -> Details {
+    let mut details = Details::default();
+    let of_columns = wanted.stats || wanted.chunks;
+    let mut asked: Vec<ColumnDetails> = wanted.columns.iter().flatten().map(|id| empty(*id)).collect();
+    let mut found: BTreeMap<ColumnId, ColumnDetails> = BTreeMap::new();
+    let blocks = wanted.hours.iter().flat_map(|of_hour| of_hour.blocks.iter().map(|block| (of_hour.hour, *block)));
+    for (at, (hour, block)) in (0..).zip(blocks) {
+        let Some(of_block) = find(hour, block) else { continue };
+        if let Some(bloom) = of_block.bloom.as_ref().filter(|_| wanted.blooms) {
+            details.bytes_read += bloom.bits().len() as u64;
+            details.blooms.push((at, bloom.clone()));
+        }
+        if !of_columns {
+            continue;
+        }
+        for column in &mut asked {
+            if let Some(record) = of_block.column(column.column) {
+                details.bytes_read += column_bytes(record);
+                column.add(at, record, wanted);
+            }
+        }
+        for record in of_block.columns.iter().filter(|_| wanted.columns.is_none()) {
+            details.bytes_read += column_bytes(record);
+            let id = record.0.column;
+            found.entry(id).or_insert_with(|| empty(id)).add(at, record, wanted);
+        }
+    }
+    if of_columns {
+        details.columns = if wanted.columns.is_some() { asked } else { found.into_values().collect() };
+    }
+    details
+}
+
+fn empty(column: ColumnId) -> ColumnDetails {
+    ColumnDetails { column, ..ColumnDetails::default() }
+}

@@ -1,0 +1,267 @@
+//! How do the versions of a table share their files?
+//!
+//! ```text
+//! Files ──> [piece, piece, piece, …]     ascending by id, each up to 256 files
+//!               └──> [Arc<File>, …]      shared by all versions that have exactly these
+//! ```
+//!
+//! A commit makes new pieces where it adds and removes, and shares the others: the next version of 50,000 files costs two pieces
+//! and 200 pointers, not 50,000.
+//!
+//! Invariants: files ascend by id through all pieces; no piece is empty; `n_files` is their number. Small neighbours are put
+//! together when one of them is touched, so there are never many more pieces than files need.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Index;
+use std::slice;
+use std::sync::Arc;
+
+use tarn_types::FileId;
+
+use crate::File;
+
+const PIECE_FILES: usize = 256;
+
+/// A piece with fewer is put together with its neighbour, if both fit into one.
+const SMALL_PIECE_FILES: usize = PIECE_FILES / 4;
+
+type Piece = Arc<Vec<Arc<File>>>;
+
+/// Files of one version by id, in shared pieces of up to 256.
+#[derive(Clone, Default)]
+pub struct Files {
+    pieces: Vec<Piece>,
+    n_files: usize,
+}
+
+/// All files, ascending by id.
+pub type Iter<'a> =
+    std::iter::FlatMap<slice::Iter<'a, Piece>, slice::Iter<'a, Arc<File>>, fn(&'a Piece) -> slice::Iter<'a, Arc<File>>>;
+
+fn files_of(piece: &Piece) -> slice::Iter<'_, Arc<File>> {
+    piece.iter()
+}
+
+impl Files {
+    pub fn len(&self) -> usize {
+        self.n_files
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.n_files == 0
+    }
+
+    pub fn iter(&self) -> Iter<'_> {
+        self.pieces.iter().flat_map(files_of)
+    }
+
+    /// Two binary searches.
+    pub fn get(&self, id: FileId) -> Option<&Arc<File>> {
+        let piece = self.pieces.get(self.pieces.partition_point(|piece| last(piece) < id))?;
+        piece.binary_search_by_key(&id, |file| file.id).ok().map(|idx| &piece[idx])
+    }
+
+    /// The files after a change; one that is added takes the place of one with its id. Cost: the pieces that it touches.
+    pub fn changed(&self, add: impl IntoIterator<Item = Arc<File>>, remove: &BTreeSet<FileId>) -> Files {
+        let mut add: Vec<_> = add.into_iter().collect();
+        add.sort_by_key(|file| file.id);
+        let mut add = add.into_iter().peekable();
+        let mut remove = remove.iter().copied().peekable();
+        let mut next = Builder::default();
+        for (idx, piece) in self.pieces.iter().enumerate() {
+            // What lies between two pieces goes to the first, what is behind all of them to the last.
+            let bound = self.pieces.get(idx + 1).map(|behind| behind[0].id);
+            let is_here = |id: FileId| bound.is_none_or(|bound| id < bound);
+            let mut added = vec![];
+            while let Some(file) = add.next_if(|file| is_here(file.id)) {
+                added.push(file);
+            }
+            let mut removed = BTreeSet::new();
+            while let Some(id) = remove.next_if(|id| is_here(*id)) {
+                removed.insert(id);
+            }
+            match added.is_empty() && removed.is_empty() {
+                true => next.share(piece),
+                false => next.change(piece, added, &removed),
+            }
+        }
+        next.fill(add);
+        next.finish()
+    }
+}
+
+fn last(piece: &Piece) -> FileId {
+    piece[piece.len() - 1].id
+}
+
+#[derive(Default)]
+struct Builder {
+    pieces: Vec<Piece>,
+}
+
+impl Builder {
+    /// Takes a piece as it is, or puts it together with a small one before it.
+    fn share(&mut self, piece: &Piece) {
+        match self.pieces.last_mut() {
+            Some(before)
+                if before.len().min(piece.len()) < SMALL_PIECE_FILES && before.len() + piece.len() <= PIECE_FILES =>
+            {
+                Arc::make_mut(before).extend(piece.iter().cloned());
+            }
+            _ => self.pieces.push(piece.clone()),
+        }
+    }
+
+    fn change(&mut self, piece: &Piece, added: Vec<Arc<File>>, removed: &BTreeSet<FileId>) {
+        // Behind the others, as new files are: a full piece stays shared.
+        if removed.is_empty() && added[0].id > last(piece) {
+            self.share(piece);
+            return self.fill(added);
+        }
+        let replaced: BTreeSet<FileId> = added.iter().map(|file| file.id).collect();
+        let kept = piece.iter().filter(|file| !removed.contains(&file.id) && !replaced.contains(&file.id)).cloned();
+        let mut files: Vec<_> = kept.chain(added.into_iter().filter(|file| !removed.contains(&file.id))).collect();
+        files.sort_by_key(|file| file.id);
+        let n_pieces = files.len().div_ceil(PIECE_FILES).max(1);
+        let each = files.len().div_ceil(n_pieces).max(1);
+        for files in files.chunks(each) {
+            self.share(&Arc::new(files.to_vec()));
+        }
+    }
+
+    /// Adds files behind all others, and fills the last piece first.
+    fn fill(&mut self, files: impl IntoIterator<Item = Arc<File>>) {
+        for file in files {
+            match self.pieces.last_mut() {
+                Some(piece) if piece.len() < PIECE_FILES => Arc::make_mut(piece).push(file),
+                _ => self.pieces.push(Arc::new(vec![file])),
+            }
+        }
+    }
+
+    fn finish(self) -> Files {
+        let n_files = self.pieces.iter().map(|piece| piece.len()).sum();
+        Files { pieces: self.pieces, n_files }
+    }
+}
+
+impl FromIterator<Arc<File>> for Files {
+    fn from_iter<I: IntoIterator<Item = Arc<File>>>(files: I) -> Self {
+        Files::default().changed(files, &BTreeSet::new())
+    }
+}
+
+impl<'a> IntoIterator for &'a Files {
+    type Item = &'a Arc<File>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// By position. Cost: the pieces before it.
+impl Index<usize> for Files {
+    type Output = Arc<File>;
+
+    fn index(&self, idx: usize) -> &Arc<File> {
+        let mut left = idx;
+        for piece in &self.pieces {
+            match piece.get(left) {
+                Some(file) => return file,
+                None => left -= piece.len(),
+            }
+        }
+        panic!("file {idx} of {}", self.n_files)
+    }
+}
+
+/// The same files, however they are cut into pieces.
+impl PartialEq for Files {
+    fn eq(&self, other: &Self) -> bool {
+        self.n_files == other.n_files && self.iter().zip(other).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+    }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contract::sample_file;
+
+    fn file(id: u64, n_rows: u64) -> Arc<File> {
+        Arc::new(sample_file(FileId(id), n_rows))
+    }
+
+    fn check(files: &Files, model: &BTreeMap<FileId, Arc<File>>) {
+        assert!(files.iter().map(|file| file.id).eq(model.keys().copied()));
+        assert!(files.iter().zip(model.values()).all(|(a, b)| Arc::ptr_eq(a, b)));
+        assert_eq!((files.len(), files.is_empty()), (model.len(), model.is_empty()));
+        assert!(files.pieces.iter().all(|piece| (1..=PIECE_FILES).contains(&piece.len())));
+        for pair in files.pieces.windows(2) {
+            let (a, b) = (pair[0].len(), pair[1].len());
+            assert!(a.min(b) >= SMALL_PIECE_FILES || a + b > PIECE_FILES, "pieces of {a} and {b} are one");
+        }
+        for (idx, (id, file)) in model.iter().enumerate().step_by(17) {
+            assert!(Arc::ptr_eq(files.get(*id).unwrap(), file));
+            assert!(Arc::ptr_eq(&files[idx], file));
+        }
+        assert_eq!(*files, model.values().cloned().collect::<Files>());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn they_are_a_sorted_map(changes in vec((vec(0u64..1500, 0..300), btree_set(0u64..1500, 0..200), any::<bool>()), 1..20)) {
+            let mut model = BTreeMap::new();
+            let mut files = Files::default();
+            let mut next = 1500;
+            for (add, remove, at_the_end) in changes {
+                let remove: BTreeSet<FileId> = remove.into_iter().map(FileId).collect();
+                let ids: BTreeSet<u64> = add.into_iter().collect();
+                let add: Vec<_> = match at_the_end {
+                    true => (0..ids.len() as u64).map(|n| file(next + n, 1)).collect(),
+                    false => ids.iter().map(|id| file(*id, 1)).filter(|file| !remove.contains(&file.id)).collect(),
+                };
+                next += if at_the_end { ids.len() as u64 } else { 0 };
+                let before = (files.clone(), model.clone());
+                model.retain(|id, _| !remove.contains(id));
+                model.extend(add.iter().rev().map(|file| (file.id, file.clone())));
+                files = files.changed(add, &remove);
+                check(&files, &model);
+                check(&before.0, &before.1);
+                prop_assert!(files.get(FileId(next)).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_shares_all_but_the_pieces_it_touches() {
+        let files: Files = (0..50_000).map(|id| file(id, 1)).collect();
+        assert_eq!(files.pieces.len(), 196);
+        let more = files.changed([file(50_000, 1)], &[FileId(12_345)].into());
+        let shared = more.pieces.iter().filter(|piece| files.pieces.iter().any(|other| Arc::ptr_eq(piece, other)));
+        assert_eq!((more.len(), shared.count()), (50_000, 194));
+    }
+
+    #[test]
+    fn removing_most_leaves_few_pieces() {
+        let mut files: Files = (0..20_000).map(|id| file(id, 1)).collect();
+        for start in (0..20_000).step_by(100) {
+            files = files.changed([], &(start..start + 99).map(FileId).collect());
+        }
+        assert_eq!(files.len(), 200);
+        assert!(files.pieces.len() <= 4, "{} pieces for 200 files", files.pieces.len());
+    }
+}

@@ -1,0 +1,297 @@
+//! How do numbers, texts and values look as bytes? What the records of the commit log and of details are made of
+//! (docs/formats/metastore.md).
+//!
+//! Integers are LEB128 varints (signed ones zigzagged), floats their eight or four bytes, texts and byte strings
+//! length-prefixed. Numbers come back bit for bit: a bound that is off in its last digit would prune a matching row.
+//! Decoding never panics and never allocates more than the input could hold.
+
+use roaring::RoaringBitmap;
+
+use tarn_types::{Cursor, SeqNo, TabletId, Value};
+
+/// Why bytes are not a record.
+#[derive(Debug)]
+pub(crate) struct Malformed(pub String);
+
+pub(crate) type Decoded<T> = Result<T, Malformed>;
+
+pub(crate) fn malformed<T>(reason: impl Into<String>) -> Decoded<T> {
+    Err(Malformed(reason.into()))
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
+    put_u64(out, ((value << 1) ^ (value >> 63)) as u64);
+}
+
+pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
+    put_u64(out, len as u64);
+}
+
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_len(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+pub(crate) fn put_option(out: &mut Vec<u8>, value: Option<&Value>) {
+    match value {
+        None => out.push(u8::MAX),
+        Some(value) => put_value(out, value),
+    }
+}
+
+pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null => out.push(0),
+        Value::Bool(v) => out.extend_from_slice(&[1, u8::from(*v)]),
+        Value::Int16(v) => {
+            out.push(2);
+            put_i64(out, i64::from(*v));
+        }
+        Value::Int32(v) => {
+            out.push(3);
+            put_i64(out, i64::from(*v));
+        }
+        Value::Int64(v) => {
+            out.push(4);
+            put_i64(out, *v);
+        }
+        Value::Float32(v) => {
+            out.push(5);
+            out.extend_from_slice(&v.to_bits().to_le_bytes());
+        }
+        Value::Float64(v) => {
+            out.push(6);
+            out.extend_from_slice(&v.to_bits().to_le_bytes());
+        }
+        Value::Decimal(v) => {
+            out.push(7);
+            out.extend_from_slice(&v.to_le_bytes());
+        }
+        Value::Text(v) => {
+            out.push(8);
+            put_bytes(out, v.as_bytes());
+        }
+        Value::Bytes(v) => {
+            out.push(9);
+            put_bytes(out, v);
+        }
+        Value::Date(v) => {
+            out.push(10);
+            put_i64(out, i64::from(*v));
+        }
+        Value::Time(v) => {
+            out.push(11);
+            put_i64(out, *v);
+        }
+        Value::Timestamp(v) => {
+            out.push(12);
+            put_i64(out, *v);
+        }
+        Value::Uuid(v) => {
+            out.push(13);
+            put_bytes(out, v.as_bytes());
+        }
+        Value::Json(v) => {
+            out.push(14);
+            put_bytes(out, v.as_bytes());
+        }
+    }
+}
+
+pub(crate) fn put_cursor(out: &mut Vec<u8>, cursor: &Cursor) {
+    put_len(out, cursor.iter().count());
+    for (tablet, seqno) in cursor.iter() {
+        put_u64(out, tablet.0.into());
+        put_u64(out, seqno.0);
+    }
+}
+
+pub(crate) fn put_bitmap(out: &mut Vec<u8>, bitmap: &RoaringBitmap) {
+    put_len(out, bitmap.serialized_size());
+    bitmap.serialize_into(out).expect("memory takes every write");
+}
+
+pub(crate) struct Reader<'a> {
+    /// What is left.
+    pub bytes: &'a [u8],
+    pub format: u8,
+}
+
+impl<'a> Reader<'a> {
+    pub fn take(&mut self, n: usize) -> Decoded<&'a [u8]> {
+        match self.bytes.split_at_checked(n) {
+            Some((taken, rest)) => {
+                self.bytes = rest;
+                Ok(taken)
+            }
+            None => malformed(format!("record ends {} bytes early", n - self.bytes.len())),
+        }
+    }
+
+    pub fn end(&self) -> Decoded<()> {
+        if self.bytes.is_empty() {
+            Ok(())
+        } else {
+            malformed(format!("{} bytes after the record's end", self.bytes.len()))
+        }
+    }
+
+    pub fn array<const N: usize>(&mut self) -> Decoded<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("take answers as many bytes as asked"))
+    }
+
+    pub fn byte(&mut self) -> Decoded<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub fn bool(&mut self) -> Decoded<bool> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => malformed(format!("flag is {other}")),
+        }
+    }
+
+    pub fn u64(&mut self) -> Decoded<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        malformed("integer has more than 64 bits")
+    }
+
+    pub fn i64(&mut self) -> Decoded<i64> {
+        let value = self.u64()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    pub fn u32(&mut self) -> Decoded<u32> {
+        let value = self.u64()?;
+        u32::try_from(value).or_else(|_| malformed(format!("{value} does not fit 32 bits")))
+    }
+
+    /// A count of things of at least one byte each: more than what is left cannot be.
+    pub fn len(&mut self) -> Decoded<usize> {
+        let len = self.u64()?;
+        match usize::try_from(len) {
+            Ok(len) if len <= self.bytes.len() => Ok(len),
+            _ => malformed(format!("count {len} exceeds the {} bytes left", self.bytes.len())),
+        }
+    }
+
+    pub fn bytes(&mut self) -> Decoded<&'a [u8]> {
+        let len = self.len()?;
+        self.take(len)
+    }
+
+    pub fn text(&mut self) -> Decoded<String> {
+        String::from_utf8(self.bytes()?.to_vec()).or_else(|_| malformed("text is not UTF-8"))
+    }
+
+    pub fn option(&mut self) -> Decoded<Option<Value>> {
+        if self.bytes.first() == Some(&u8::MAX) {
+            self.byte()?;
+            return Ok(None);
+        }
+        self.value().map(Some)
+    }
+
+    pub fn value(&mut self) -> Decoded<Value> {
+        let narrow = |value: i64| Malformed(format!("{value} is out of its type's range"));
+        Ok(match self.byte()? {
+            0 => Value::Null,
+            1 => Value::Bool(self.bool()?),
+            2 => {
+                let value = self.i64()?;
+                Value::Int16(value.try_into().map_err(|_| narrow(value))?)
+            }
+            3 => {
+                let value = self.i64()?;
+                Value::Int32(value.try_into().map_err(|_| narrow(value))?)
+            }
+            4 => Value::Int64(self.i64()?),
+            5 => Value::Float32(f32::from_bits(u32::from_le_bytes(self.array()?))),
+            6 => Value::Float64(f64::from_bits(u64::from_le_bytes(self.array()?))),
+            7 => Value::Decimal(i128::from_le_bytes(self.array()?)),
+            8 => Value::Text(self.text()?),
+            9 => Value::Bytes(self.bytes()?.to_vec()),
+            10 => {
+                let value = self.i64()?;
+                Value::Date(value.try_into().map_err(|_| narrow(value))?)
+            }
+            11 => Value::Time(self.i64()?),
+            12 => Value::Timestamp(self.i64()?),
+            13 => Value::Uuid(self.text()?),
+            14 => Value::Json(self.text()?),
+            kind => return malformed(format!("value kind {kind} is not known")),
+        })
+    }
+
+    pub fn cursor(&mut self) -> Decoded<Cursor> {
+        let mut cursor = Cursor::default();
+        for _ in 0..self.len()? {
+            let tablet = TabletId(self.u32()?);
+            cursor.set(tablet, SeqNo(self.u64()?));
+        }
+        Ok(cursor)
+    }
+
+    pub fn bitmap(&mut self) -> Decoded<RoaringBitmap> {
+        let bytes = self.bytes()?;
+        RoaringBitmap::deserialize_from(bytes).map_err(|e| Malformed(format!("deletion vector: {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::FORMAT;
+    use crate::contract::any_value;
+
+    proptest! {
+        #[test]
+        fn values_come_back_bit_for_bit(value in any_value()) {
+            let mut out = Vec::new();
+            put_option(&mut out, Some(&value));
+            put_option(&mut out, None);
+            let mut reader = Reader { bytes: &out, format: FORMAT };
+            let back = reader.option().unwrap().unwrap();
+            let same = match (&value, &back) {
+                (Value::Float32(a), Value::Float32(b)) => a.to_bits() == b.to_bits(),
+                (Value::Float64(a), Value::Float64(b)) => a.to_bits() == b.to_bits(),
+                (a, b) => a == b,
+            };
+            prop_assert!(same, "{value:?} came back as {back:?}");
+            prop_assert!(reader.option().unwrap().is_none());
+            prop_assert!(reader.end().is_ok());
+        }
+
+        #[test]
+        fn integers_come_back(unsigned: u64, signed: i64) {
+            let mut out = Vec::new();
+            put_u64(&mut out, unsigned);
+            put_i64(&mut out, signed);
+            let mut reader = Reader { bytes: &out, format: FORMAT };
+            prop_assert_eq!(reader.u64().unwrap(), unsigned);
+            prop_assert_eq!(reader.i64().unwrap(), signed);
+        }
+    }
+}
