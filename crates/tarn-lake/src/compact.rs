@@ -109,7 +109,7 @@ impl Lake {
             id,
             expected: Expected::At(before.version),
             add: written.files,
-            details: BTreeMap::new(),
+            details: written.details,
             remove: inputs.iter().map(|(file, _)| file.id).collect(),
             deletion_vectors: BTreeMap::new(),
             cursor: None,

@@ -87,7 +87,7 @@ impl Lake {
             id,
             expected: Expected::At(expected),
             add: written.files,
-            details: BTreeMap::new(),
+            details: written.details,
             remove: Vec::new(),
             deletion_vectors: BTreeMap::new(),
             cursor: Some(cursor.clone()),

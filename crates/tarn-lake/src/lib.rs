@@ -32,6 +32,8 @@ mod error;
 mod local;
 mod options;
 
+mod chunks;
+mod index;
 mod merge;
 mod names;
 mod read;

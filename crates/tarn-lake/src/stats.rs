@@ -8,7 +8,7 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::ParquetMetaData;
 
 use tarn_metastore::{Block, ColumnStats};
-use tarn_types::{TableSchema, Value};
+use tarn_types::{ColumnId, TableSchema, Value};
 
 use crate::Result;
 use crate::error::{parquet_error, types_error};
@@ -20,7 +20,22 @@ pub(crate) struct NanSpan {
     pub rows: Range<u64>,
 }
 
-/// One block per row group. `schema` is that of the written rows.
+/// Tables of at most this many columns keep the bounds of all of them in memory.
+const INLINE_COLUMNS: usize = 32;
+
+/// The columns whose bounds stay in the block, always in memory: all of a narrow table, of a wide one and of an archive those that
+/// nearly every search asks for. The details have all.
+pub(crate) fn inline_columns(table: &TableSchema) -> impl Fn(ColumnId) -> bool + use<> {
+    let archive = table.options.archive.as_ref();
+    let all = archive.is_none() && table.columns.len() <= INLINE_COLUMNS;
+    let mut some: Vec<_> = table.key_columns().map(|column| column.id).collect();
+    some.extend(archive.and_then(|archive| archive.time_column));
+    let partitioned_by = table.options.partition_column().and_then(|name| table.column(name));
+    some.extend(partitioned_by.map(|(_, column)| column.id));
+    move |column| all || some.contains(&column)
+}
+
+/// One block per row group, with the bounds of every column. `schema` is that of the written rows.
 pub(crate) fn blocks(
     path: &str,
     table: &TableSchema,

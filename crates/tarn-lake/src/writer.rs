@@ -4,7 +4,7 @@
 //! end of a row group, once it has reached its target size, or with the last row. So `n` rows need at most
 //! `n / row_group_rows + 1` files, whose ids are allocated before the first byte is written.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -21,14 +21,15 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use tarn_feed::Placed;
-use tarn_metastore::File;
+use tarn_metastore::{BlockDetails, File};
 use tarn_types::{FileId, SEQNO_COLUMN, TableSchema, Version};
 
 use crate::error::{arrow_error, parquet_error};
+use crate::index::{Indexer, details};
 use crate::names::file_path;
 use crate::options::{Compression, Options};
 use crate::sort::key_columns;
-use crate::stats::{NanSpan, blocks};
+use crate::stats::{NanSpan, blocks, inline_columns};
 use crate::upload::{Piece, Pipe};
 use crate::{Error, Result};
 
@@ -91,6 +92,8 @@ impl Spec {
 pub(crate) struct Written {
     /// Without ETags, which the store tells later.
     pub files: Vec<File>,
+    /// Blooms and column metadata of their blocks.
+    pub details: BTreeMap<FileId, Vec<BlockDetails>>,
     pub placed: Vec<Placed>,
 }
 
@@ -129,6 +132,7 @@ struct Current {
     parquet: ArrowWriter<Pipe>,
     n_rows: u64,
     nans: Vec<NanSpan>,
+    indexer: Indexer,
 }
 
 impl Writer<'_> {
@@ -146,6 +150,7 @@ impl Writer<'_> {
             let group_ended = file.parquet.in_progress_rows() >= self.spec.row_group_rows;
             if group_ended {
                 file.parquet.flush().map_err(parquet_error("write", &file.path))?;
+                file.indexer.end_row_group();
             }
             let full = file.parquet.bytes_written() as u64 >= self.spec.options.target_file_bytes
                 || file.n_rows >= self.spec.options.target_file_rows;
@@ -168,7 +173,9 @@ impl Writer<'_> {
         let properties = properties(spec, id, first)?;
         let parquet = ArrowWriter::try_new(pipe, spec.schema.clone(), Some(properties));
         let parquet = parquet.map_err(parquet_error("write", &path))?;
-        Ok(Current { id, path, parquet, n_rows: 0, nans: Vec::new() })
+        let columns = spec.table.columns.iter().map(|column| (column.name.as_str(), column.data_type));
+        let indexer = Indexer::new(&spec.table, columns);
+        Ok(Current { id, path, parquet, n_rows: 0, nans: Vec::new(), indexer })
     }
 
     fn add(&mut self, file: &mut Current, rows: &RecordBatch) -> Result<()> {
@@ -176,6 +183,7 @@ impl Writer<'_> {
         let nans = (0..self.spec.table.columns.len()).filter(|idx| has_nan(rows.column(*idx)));
         file.nans.extend(nans.map(|column_idx| NanSpan { column_idx, rows: file.n_rows..end }));
         file.parquet.write(rows).map_err(parquet_error("write", &file.path))?;
+        file.indexer.add(rows)?;
         if self.spec.place {
             let keys = rows.project(&self.key_idx).map_err(arrow_error("keep keys"))?;
             self.written.placed.push(Placed { file: file.id, keys, first_row: file.n_rows as u32 });
@@ -186,17 +194,25 @@ impl Writer<'_> {
 
     fn close(&mut self) -> Result<()> {
         let Some(mut file) = self.current.take() else { return Ok(()) };
+        if file.parquet.in_progress_rows() > 0 {
+            file.indexer.end_row_group();
+        }
         let metadata = file.parquet.finish().map_err(parquet_error("write", &file.path))?;
         let size_bytes = file.parquet.bytes_written() as u64;
         let path = file.path.to_string();
         file.parquet.inner_mut().finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
+        let mut blocks = blocks(&path, &self.spec.table, &self.spec.schema, &metadata, &file.nans)?;
+        let details = details(&self.spec.table, &metadata, &blocks, file.indexer.finish());
+        self.written.details.insert(file.id, details);
+        let is_inline = inline_columns(&self.spec.table);
+        blocks.iter_mut().for_each(|block| block.columns.retain(|stats| is_inline(stats.column)));
         self.written.files.push(File {
             id: file.id,
             size_bytes,
             n_rows: file.n_rows,
             hour: self.spec.hour,
             etag: None,
-            blocks: blocks(&path, &self.spec.table, &self.spec.schema, &metadata, &file.nans)?,
+            blocks,
             created_version: Version(0),
             sorted_by_key: true,
             note: None,
@@ -280,7 +296,7 @@ impl From<tokio::task::JoinError> for Error {
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, Float64Array};
-    use tarn_types::Value;
+    use tarn_types::{Column, ColumnId, Value};
 
     use super::*;
     use crate::test_data::{batch, event, events};
@@ -315,6 +331,32 @@ mod tests {
         let spec = |row_bytes| Spec::new(Arc::new(events()), &Arc::new(Options::default()), 1_000_000, row_bytes, 0);
         assert_eq!((spec(100).row_group_rows, spec(100).n_files), (1 << 18, 4));
         assert_eq!((spec(1 << 20).row_group_rows, spec(1 << 20).chunk_rows), (128, 64));
+    }
+
+    #[test]
+    fn a_wide_table_keeps_the_bounds_of_its_key_in_memory_and_the_others_in_the_details() {
+        let mut table = events();
+        let extra = (5..40).map(|id| Column { id: ColumnId(id), name: format!("c{id}"), ..table.columns[3].clone() });
+        let extra: Vec<_> = extra.collect();
+        table.columns.extend(extra);
+        let rows = batch(&events(), &[event("a", 1, 2), event("a", 0, 3)]);
+        let seqno = rows.column(4).clone();
+        let mut columns: Vec<ArrayRef> = rows.columns()[..4].to_vec();
+        columns.extend((5..40).map(|_| rows.column(3).clone()).chain([seqno]));
+        let rows = RecordBatch::try_new(table.arrow_with_seqno(), columns).unwrap();
+        let spec = Spec::new(Arc::new(table), &Arc::new(Options::default()), 2, 100, 0);
+        let (sender, mut receiver) = crate::upload::channel();
+        let drain = std::thread::spawn(move || while receiver.blocking_recv().is_some() {});
+        let written = write(&spec, [Ok(rows)].into_iter(), sender).unwrap();
+        drain.join().unwrap();
+        let file = &written.files[0];
+        let inline: Vec<_> = file.blocks[0].columns.iter().map(|stats| stats.column.0).collect();
+        assert_eq!(inline, [1, 2]);
+        let details = &written.details[&file.id][0];
+        let ids: Vec<_> = details.columns.iter().map(|(stats, _)| stats.column.0).collect();
+        assert_eq!(ids, (1..40).collect::<Vec<_>>());
+        assert_eq!(details.column(ColumnId(39)).unwrap().0.max, Some(Value::Text("note 3".into())));
+        assert_eq!(details.bloom, None);
     }
 
     #[test]

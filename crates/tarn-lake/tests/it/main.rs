@@ -13,4 +13,5 @@ mod world;
 mod cleaning;
 mod exactly_once;
 mod files;
+mod indexed;
 mod lives;
