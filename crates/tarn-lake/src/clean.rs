@@ -4,6 +4,9 @@
 //! been superseded for a retention, so that readers which started before have ended, and only then is the file deleted. What
 //! nobody ever committed, or a crash left behind, is an orphan: old enough, in no kept version, and not being written
 //! ([`Lake::remove_orphans`]).
+//!
+//! Invariant: nothing of an archive is ever deleted. Its files are somebody else's, and their paths are below its own folder, where a
+//! lake's file may have the same: an archive's versions are forgotten, and no more.
 
 use std::collections::HashSet;
 
@@ -52,7 +55,11 @@ impl Lake {
         let expired = commits.iter().take_while(|commit| commit.at_ms < superseded_before && commit.version <= pinned);
         let keep = expired.last().map_or(oldest, |commit| commit.version);
         let mut done = Expired { oldest: keep, ..Expired::default() };
-        for file in self.metastore.expire(table, keep).await.map_err(error())? {
+        let tables = self.metastore.tables().await.map_err(error())?;
+        // A table that was dropped meanwhile may have been an archive, too.
+        let is_ours = tables.iter().any(|schema| schema.id == table && schema.options.archive.is_none());
+        let unneeded = self.metastore.expire(table, keep).await.map_err(error())?;
+        for file in unneeded.into_iter().filter(|_| is_ours) {
             self.delete(&Path::parse(&file.path).map_err(|e| store_error("delete", &file.path)(e.into()))?).await?;
             done.files += 1;
             done.bytes += file.size_bytes;
@@ -63,6 +70,9 @@ impl Lake {
     /// Deletes files that no kept version has and nobody is writing, when they are older than `grace_ms`. Files that another
     /// process writes are told by their age alone: the grace must be longer than any delivery.
     pub async fn remove_orphans(&self, table: &TableSchema, grace_ms: u64) -> Result<Orphans> {
+        if table.options.archive.is_some() {
+            return Ok(Orphans::default());
+        }
         let prefix = table_prefix(table);
         let listed = self.store.list(Some(&prefix));
         let listed: Vec<_> = listed.try_collect().await.map_err(store_error("list", &prefix))?;
@@ -89,6 +99,9 @@ impl Lake {
 
     /// Deletes all files of a table that was dropped. The caller has seen to it that nobody reads them.
     pub async fn remove_table(&self, table: &TableSchema) -> Result<Orphans> {
+        if table.options.archive.is_some() {
+            return Ok(Orphans::default());
+        }
         let prefix = table_prefix(table);
         let mut listed = self.store.list(Some(&prefix));
         let mut removed = Orphans::default();

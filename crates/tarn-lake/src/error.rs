@@ -64,6 +64,13 @@ pub enum Error {
     Ahead { table: TableId, installed: Version, latest: Version },
     #[error("{n_rows} rows in one delivery, more than {max}")]
     TooMany { n_rows: u64, max: u64 },
+    /// The table's files are its own, or it is none.
+    #[error("table {table} is no archive")]
+    NotAnArchive { table: TableId },
+    #[error("nothing to attach at {url}: {reason}")]
+    NothingToAttach { url: String, reason: String },
+    #[error("hour_from \"{text}\": want the parts of a path that say the hour, such as dt=…/hr=…")]
+    HourFrom { text: String },
     /// The runtime shuts down.
     #[error("the runtime stopped while rows were being written")]
     Cancelled,
@@ -77,11 +84,18 @@ impl Error {
     /// itself how far the former one got.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Store { source: object_store::Error::NotFound { .. }, .. } => Kind::NotFound,
+            Self::Store { source: object_store::Error::NotFound { .. }, .. } | Self::NothingToAttach { .. } => {
+                Kind::NotFound
+            }
             Self::Store { .. } | Self::Cancelled | Self::Injected { .. } => Kind::Unavailable,
             Self::Parquet { source: parquet::errors::ParquetError::External(_), .. } => Kind::Unavailable,
             Self::Parquet { .. } | Self::Size { .. } | Self::NoFile { .. } | Self::Ahead { .. } => Kind::Corrupt,
-            Self::Arrow { .. } | Self::NoRow { .. } | Self::NoColumn { .. } | Self::TooMany { .. } => Kind::Invalid,
+            Self::Arrow { .. }
+            | Self::NoRow { .. }
+            | Self::NoColumn { .. }
+            | Self::TooMany { .. }
+            | Self::NotAnArchive { .. }
+            | Self::HourFrom { .. } => Kind::Invalid,
             Self::Types { source, .. } => source.kind(),
             Self::Metastore { source, .. } => source.kind(),
             Self::Hot { source, .. } => source.kind(),

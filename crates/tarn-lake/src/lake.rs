@@ -116,34 +116,9 @@ impl Lake {
         Ok(written)
     }
 
-    /// Commits, once. A lost answer is looked for before the same commit is sent again.
-    pub(crate) async fn commit(&self, table: TableId, commit: Commit) -> Result<Version> {
-        let mut tries = 0;
-        loop {
-            let lost = match self.metastore.commit(table, commit.clone()).await {
-                Ok(version) => return Ok(version),
-                Err(error) if error.kind() != Kind::Indeterminate => {
-                    return Err(metastore_error("commit files", table)(error));
-                }
-                Err(lost) => lost,
-            };
-            let after = match commit.expected {
-                Expected::At(version) => version,
-                Expected::Latest => {
-                    let oldest = self.metastore.snapshot(table, At::Oldest).await;
-                    oldest.map_err(metastore_error("look for a commit", table))?.version
-                }
-            };
-            let commits = self.metastore.commits(table, after).await;
-            let commits = commits.map_err(metastore_error("look for a commit", table))?;
-            if let Some(found) = commits.iter().find(|info| info.id == commit.id) {
-                return Ok(found.version);
-            }
-            tries += 1;
-            if tries == COMMIT_TRIES {
-                return Err(metastore_error("commit files", table)(lost));
-            }
-        }
+    /// As [`commit`].
+    pub(crate) async fn commit(&self, table: TableId, change: Commit) -> Result<Version> {
+        commit(&*self.metastore, table, change).await
     }
 
     /// Installs a committed version's addresses. Blocking work leaves the executor.
@@ -159,6 +134,36 @@ impl Lake {
         installed.map_err(hot_error("install the addresses of", table))?;
         failpoint!("lake::after_install");
         Ok(())
+    }
+}
+
+/// Commits, once. A lost answer is looked for before the same commit is sent again.
+pub(crate) async fn commit(metastore: &dyn Metastore, table: TableId, commit: Commit) -> Result<Version> {
+    let mut tries = 0;
+    loop {
+        let lost = match metastore.commit(table, commit.clone()).await {
+            Ok(version) => return Ok(version),
+            Err(error) if error.kind() != Kind::Indeterminate => {
+                return Err(metastore_error("commit files", table)(error));
+            }
+            Err(lost) => lost,
+        };
+        let after = match commit.expected {
+            Expected::At(version) => version,
+            Expected::Latest => {
+                let oldest = metastore.snapshot(table, At::Oldest).await;
+                oldest.map_err(metastore_error("look for a commit", table))?.version
+            }
+        };
+        let commits = metastore.commits(table, after).await;
+        let commits = commits.map_err(metastore_error("look for a commit", table))?;
+        if let Some(found) = commits.iter().find(|info| info.id == commit.id) {
+            return Ok(found.version);
+        }
+        tries += 1;
+        if tries == COMMIT_TRIES {
+            return Err(metastore_error("commit files", table)(lost));
+        }
     }
 }
 

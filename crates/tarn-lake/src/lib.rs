@@ -42,6 +42,8 @@ mod stats;
 mod upload;
 mod writer;
 
+pub mod attach;
+
 mod clean;
 mod compact;
 mod deliver;

@@ -10,6 +10,9 @@ mod faults;
 mod hot;
 mod world;
 
+mod archive;
+mod attach;
+mod attach_odd;
 mod cleaning;
 mod exactly_once;
 mod files;

@@ -1,0 +1,247 @@
+//! What is in a file that somebody else wrote, in its own types: columns, row groups, bounds, places?
+//!
+//! Taken from the footer once, in the few bytes that are kept, because the footer of a wide file is large. What a table cannot hold
+//! is left out and said: nested columns, intervals, decimals above 38 digits, names that come twice.
+//!
+//! Invariant: whatever numbers a footer has, nothing panics and every range lies within the file; else the file is refused.
+
+use std::collections::HashMap;
+
+use arrow::datatypes::{DataType as ArrowType, TimeUnit};
+use parquet::basic::{ColumnOrder, Compression};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::schema::types::ColumnDescriptor;
+
+use tarn_metastore::ColumnChunk;
+use tarn_types::{DataType, SEQNO_COLUMN, Value};
+
+use super::bounds::{Bounds, bounds};
+use super::types::column_type;
+use crate::chunks::{Shapes, chunk};
+
+/// Names that a note lists before it only counts.
+const NAMED: usize = 20;
+
+/// A file as its footer tells.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    pub columns: Vec<ForeignColumn>,
+    pub groups: Vec<Group>,
+    /// What of the file is not in the table, or not whole; empty: nothing.
+    pub note: String,
+    /// About what it takes in memory.
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct ForeignColumn {
+    pub name: String,
+    pub leaf_idx: usize,
+    /// `None`: it holds nothing but NULL and does not say of which type.
+    pub data_type: Option<DataType>,
+    /// A row group without a record has column metadata that tells too little.
+    pub records: Vec<Option<Record>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub n_rows: u64,
+    pub bytes: u64,
+}
+
+/// One column of one row group.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub min: Option<Value>,
+    pub max: Option<Value>,
+    pub exact: bool,
+    /// `None`: the file does not say.
+    pub null_count: Option<u64>,
+    pub chunk: ColumnChunk,
+}
+
+impl Foreign {
+    pub fn n_rows(&self) -> u64 {
+        self.groups.iter().map(|group| group.n_rows).sum()
+    }
+}
+
+/// `Err`: why the file cannot be read.
+pub(crate) fn foreign(metadata: &ParquetMetaData, size_bytes: u64) -> Result<Foreign, String> {
+    let mut groups = Vec::with_capacity(metadata.num_row_groups());
+    for group in metadata.row_groups() {
+        groups.push(check_group(metadata, group, size_bytes)?);
+    }
+    let n_rows: u128 = groups.iter().map(|group| u128::from(group.n_rows)).sum();
+    if n_rows > u128::from(u32::MAX) {
+        return Err(format!("it has {n_rows} rows, more than the 4,294,967,295 that a file may have"));
+    }
+    let (leaves, note) = leaves(metadata);
+    let mut columns = Vec::with_capacity(leaves.len());
+    let mut bytes = 0;
+    for leaf in leaves {
+        let descriptor = metadata.file_metadata().schema_descr().column(leaf.idx);
+        let order = metadata.file_metadata().column_orders().and_then(|orders| orders.get(leaf.idx));
+        let order = order.copied().unwrap_or(ColumnOrder::UNDEFINED);
+        let records: Vec<_> = (metadata.row_groups().iter().zip(&groups))
+            .map(|(group, of)| record(group.column(leaf.idx), &leaf, &descriptor, order, of.n_rows))
+            .collect();
+        bytes += leaf.name.len() + records.iter().map(size_of_record).sum::<usize>();
+        columns.push(ForeignColumn { name: leaf.name, leaf_idx: leaf.idx, data_type: leaf.data_type, records });
+    }
+    Ok(Foreign { columns, groups, note, bytes })
+}
+
+fn size_of_record(record: &Option<Record>) -> usize {
+    let of = |value: &Option<Value>| match value {
+        Some(Value::Text(text)) => text.len(),
+        Some(Value::Bytes(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    size_of::<Record>() + record.as_ref().map_or(0, |record| of(&record.min) + of(&record.max))
+}
+
+fn check_group(metadata: &ParquetMetaData, group: &RowGroupMetaData, size_bytes: u64) -> Result<Group, String> {
+    let n_leaves = metadata.file_metadata().schema_descr().num_columns();
+    if group.num_columns() != n_leaves {
+        return Err(format!("a row group has {} columns, the schema has {n_leaves}", group.num_columns()));
+    }
+    let mut bytes = 0u64;
+    for column in group.columns() {
+        let path = || column.column_path().string();
+        if let Some(file) = column.file_path() {
+            return Err(format!("column {} lies in another file, {file}", path()));
+        }
+        if let Some(codec) = unreadable_codec(column.compression()) {
+            return Err(format!("column {} is packed with {codec}, which this build does not read", path()));
+        }
+        let Some(end) = end_of(column).filter(|end| *end <= size_bytes) else {
+            return Err(format!("column {} does not lie within the file's {size_bytes} bytes", path()));
+        };
+        bytes = bytes.saturating_add(column.compressed_size() as u64).min(end.max(size_bytes));
+    }
+    let n_rows = u64::try_from(group.num_rows()).map_err(|_| format!("a row group has {} rows", group.num_rows()))?;
+    Ok(Group { n_rows, bytes })
+}
+
+/// The end of its pages; `None` when the numbers are none.
+fn end_of(column: &ColumnChunkMetaData) -> Option<u64> {
+    let start = match column.dictionary_page_offset() {
+        Some(offset) if offset > 0 => offset.min(column.data_page_offset()),
+        _ => column.data_page_offset(),
+    };
+    u64::try_from(start).ok()?.checked_add(u64::try_from(column.compressed_size()).ok()?)
+}
+
+fn unreadable_codec(codec: Compression) -> Option<&'static str> {
+    match codec {
+        Compression::GZIP(_) => Some("GZIP"),
+        Compression::BROTLI(_) => Some("BROTLI"),
+        Compression::LZO => Some("LZO"),
+        _ => None,
+    }
+}
+
+/// A leaf that becomes a column.
+struct Leaf {
+    name: String,
+    idx: usize,
+    arrow: ArrowType,
+    data_type: Option<DataType>,
+    shape: std::sync::Arc<str>,
+}
+
+/// The leaves that a table can hold, and what is to be said of the others.
+fn leaves(metadata: &ParquetMetaData) -> (Vec<Leaf>, String) {
+    let descriptor = metadata.file_metadata().schema_descr();
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    for field in descriptor.root_schema().get_fields() {
+        *seen.entry(field.name()).or_default() += 1;
+    }
+    let (mut leaves, mut shapes) = (Vec::new(), Shapes::default());
+    let (mut left_out, mut cut) = (Names::default(), Names::default());
+    for (idx, of) in descriptor.columns().iter().enumerate() {
+        let root = descriptor.get_column_root(idx);
+        let name = root.name();
+        let is_flat = root.is_primitive() && of.max_rep_level() == 0;
+        let shape = if is_flat { shapes.of(of) } else { None };
+        let why = match &shape {
+            _ if !is_flat => "nested".to_owned(),
+            _ if name.is_empty() => "it has no name".to_owned(),
+            _ if name == SEQNO_COLUMN => "the name is ours".to_owned(),
+            _ if seen[name] > 1 => "the name comes twice".to_owned(),
+            None => "a type that is not known".to_owned(),
+            Some(shape) => {
+                let arrow = shape.field.data_type().clone();
+                let data_type = column_type(&shape.field);
+                if data_type.is_none() {
+                    arrow.to_string()
+                } else {
+                    if matches!(
+                        arrow,
+                        ArrowType::Timestamp(TimeUnit::Nanosecond, _) | ArrowType::Time64(TimeUnit::Nanosecond)
+                    ) {
+                        cut.add(name, None);
+                    }
+                    let data_type = data_type.filter(|_| arrow != ArrowType::Null);
+                    leaves.push(Leaf { name: name.to_owned(), idx, arrow, data_type, shape: shape.text.clone() });
+                    continue;
+                }
+            }
+        };
+        left_out.add(name, Some(&why));
+    }
+    let notes = [left_out.say("left out: "), cut.say("nanoseconds are cut to microseconds: ")];
+    (leaves, notes.into_iter().flatten().collect::<Vec<_>>().join("; "))
+}
+
+/// Names for a note; neighbours are said once.
+#[derive(Default)]
+struct Names {
+    named: Vec<String>,
+    more: usize,
+}
+
+impl Names {
+    fn add(&mut self, name: &str, why: Option<&str>) {
+        let said = match why {
+            Some(why) => format!("{name} ({why})"),
+            None => name.to_owned(),
+        };
+        if self.named.last() == Some(&said) {
+            // Another leaf of the same nested column.
+        } else if self.named.len() < NAMED {
+            self.named.push(said);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn say(self, what: &str) -> Option<String> {
+        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
+        (!self.named.is_empty()).then(|| format!("{what}{}{more}", self.named.join(", ")))
+    }
+}
+
+fn record(
+    of: &ColumnChunkMetaData,
+    leaf: &Leaf,
+    descriptor: &ColumnDescriptor,
+    order: ColumnOrder,
+    n_rows: u64,
+) -> Option<Record> {
+    let chunk = chunk(of, &leaf.shape)?;
+    let statistics = of.statistics();
+    let said = statistics.and_then(|of| of.null_count_opt());
+    let null_count = match said {
+        _ if descriptor.max_def_level() == 0 => Some(0),
+        // More of them than rows is nonsense, and so may be the rest.
+        Some(n) if n > n_rows => None,
+        None if leaf.data_type.is_none() => Some(n_rows),
+        said => said,
+    };
+    let believed = statistics.filter(|_| said.is_none_or(|n| n <= n_rows));
+    let Bounds { min, max, exact } = believed.map(|of| bounds(of, order, descriptor, &leaf.arrow)).unwrap_or_default();
+    let exact = null_count == Some(n_rows) || exact && null_count.is_some();
+    Some(Record { min, max, exact, null_count, chunk })
+}

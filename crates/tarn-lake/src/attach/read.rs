@@ -1,0 +1,282 @@
+//! What does a file of an archive hold? Its footer in one or two reads, and the columns whose keys are asked for.
+//!
+//! All reads are on the condition that the object is still the one that was listed. What is wrong with a file is said of the file;
+//! what is wrong with the store ends the pass: what cannot be reached now would be taken for damaged for ever.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, try_join_all};
+use futures::{FutureExt, TryFutureExt, TryStreamExt};
+use object_store::{GetOptions, GetRange, ObjectStore};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
+
+use tarn_metastore::Bloom;
+use tarn_types::TableSchema;
+
+use super::columns::{Foreign, foreign};
+use super::list::Object;
+use crate::Error;
+use crate::error::store_error;
+use crate::index::Indexer;
+use crate::read::BATCH_ROWS;
+
+/// Bytes read at the end of a file in the hope that they hold the whole footer.
+const TAIL_BYTES: u64 = 256 << 10;
+
+/// A footer that claims more is no footer.
+const MAX_FOOTER_BYTES: u64 = 1 << 30;
+
+/// Length and magic.
+const END_BYTES: u64 = 8;
+
+/// Magic at both ends, a footer's length, and a footer of a byte.
+const MIN_BYTES: u64 = 13;
+
+/// How often a request is made before the store counts as away.
+const TRIES: usize = 3;
+
+/// A file as far as it could be read.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Rows(Foreign, Vec<Option<Bloom>>),
+    /// Nothing of it can be in the table.
+    Skipped {
+        reason: String,
+        /// It may be readable tomorrow without having changed.
+        retry: bool,
+    },
+    /// It is not, or no longer, what was listed: the next look decides.
+    Gone,
+}
+
+/// Why reading stopped.
+enum Trouble {
+    File(Content),
+    Store(object_store::Error),
+}
+
+impl Trouble {
+    fn skip(reason: impl Into<String>) -> Self {
+        Self::File(Content::Skipped { reason: reason.into(), retry: false })
+    }
+}
+
+impl From<object_store::Error> for Trouble {
+    fn from(error: object_store::Error) -> Self {
+        use object_store::Error::*;
+        match error {
+            NotFound { .. } | Precondition { .. } | NotModified { .. } => Self::File(Content::Gone),
+            PermissionDenied { .. } | Unauthenticated { .. } => {
+                Self::File(Content::Skipped { reason: "the store does not let us read it".to_owned(), retry: true })
+            }
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl From<ParquetError> for Trouble {
+    fn from(error: ParquetError) -> Self {
+        match error {
+            ParquetError::External(source) => match source.downcast::<object_store::Error>() {
+                Ok(error) => (*error).into(),
+                Err(other) => Self::skip(other.to_string()),
+            },
+            other => Self::skip(other.to_string()),
+        }
+    }
+}
+
+impl From<JoinError> for Trouble {
+    fn from(error: JoinError) -> Self {
+        match error.is_panic() {
+            // What strange bytes can do to a decoder must not end the pass.
+            true => Self::skip("its bytes are more than the Parquet reader can bear"),
+            false => Self::Store(object_store::Error::JoinError { source: error }),
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::skip(error.to_string())
+    }
+}
+
+/// One object, as it was listed.
+pub(crate) struct Source {
+    store: Arc<dyn ObjectStore>,
+    object: Object,
+    bytes_read: AtomicU64,
+}
+
+impl Source {
+    pub fn new(store: Arc<dyn ObjectStore>, object: Object) -> Arc<Self> {
+        Arc::new(Self { store, object, bytes_read: AtomicU64::new(0) })
+    }
+
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    async fn get(&self, range: Range<u64>) -> object_store::Result<Bytes> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.get_once(range.clone()).await {
+                Err(object_store::Error::Generic { .. }) if tries < TRIES => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn get_once(&self, range: Range<u64>) -> object_store::Result<Bytes> {
+        let path = &self.object.path;
+        let range_asked = Some(GetRange::Bounded(range.clone()));
+        let options = GetOptions { range: range_asked, if_match: self.object.etag.clone(), ..GetOptions::default() };
+        let bytes = self.store.get_opts(path, options).await?.bytes().await?;
+        self.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if bytes.len() as u64 != range.end - range.start {
+            let source = format!("{} bytes of {range:?}", bytes.len()).into();
+            return Err(object_store::Error::Precondition { path: path.to_string(), source });
+        }
+        Ok(bytes)
+    }
+}
+
+/// Reads what the table wants to know of a file. `Err`: the store is away.
+pub(crate) async fn content(source: &Arc<Source>, table: &Arc<TableSchema>) -> Result<Content, Error> {
+    match rows(source, table).await {
+        Ok((foreign, _)) if foreign.n_rows() == 0 => {
+            Ok(Content::Skipped { reason: "it has no rows".to_owned(), retry: false })
+        }
+        Ok((foreign, blooms)) => Ok(Content::Rows(foreign, blooms)),
+        Err(Trouble::File(content)) => Ok(content),
+        Err(Trouble::Store(error)) => Err(store_error("read", &source.object.path)(error)),
+    }
+}
+
+/// What the footer alone tells.
+pub(crate) async fn columns(source: &Arc<Source>) -> Result<Result<Foreign, String>, Error> {
+    match footer(source).await {
+        Ok((_, foreign)) => Ok(Ok(foreign)),
+        Err(Trouble::File(Content::Skipped { reason, .. })) => Ok(Err(reason)),
+        Err(Trouble::File(_)) => Ok(Err("it is gone".to_owned())),
+        Err(Trouble::Store(error)) => Err(store_error("read", &source.object.path)(error)),
+    }
+}
+
+async fn rows(source: &Arc<Source>, table: &Arc<TableSchema>) -> Result<(Foreign, Vec<Option<Bloom>>), Trouble> {
+    let (metadata, foreign) = footer(source).await?;
+    let named = foreign.columns.iter().filter_map(|column| Some((column.name.as_str(), column.data_type?)));
+    let indexer = Indexer::new(table, named);
+    let blooms = blooms(source, metadata, indexer, &foreign).await?;
+    Ok((foreign, blooms))
+}
+
+async fn footer(source: &Arc<Source>) -> Result<(Arc<ParquetMetaData>, Foreign), Trouble> {
+    let size_bytes = source.object.size_bytes;
+    if size_bytes < MIN_BYTES {
+        return Err(Trouble::skip(match size_bytes {
+            0 => "it is empty".to_owned(),
+            n => format!("{n} bytes are no Parquet file"),
+        }));
+    }
+    let tail = source.get(size_bytes.saturating_sub(TAIL_BYTES)..size_bytes).await?;
+    let (tail, end) = tail.split_at(tail.len() - END_BYTES as usize);
+    match &end[4..] {
+        b"PAR1" => {}
+        b"PARE" => return Err(Trouble::skip("it is encrypted")),
+        _ => return Err(Trouble::skip("it does not end as a Parquet file does: it is cut short, or something else")),
+    }
+    let footer_bytes = u64::from(u32::from_le_bytes(end[..4].try_into().expect("four bytes")));
+    if footer_bytes + END_BYTES > size_bytes || footer_bytes > MAX_FOOTER_BYTES {
+        return Err(Trouble::skip(format!("its footer would have {footer_bytes} bytes, the file has {size_bytes}")));
+    }
+    let footer = match tail.len().checked_sub(footer_bytes as usize) {
+        Some(start) => Bytes::copy_from_slice(&tail[start..]),
+        None => {
+            let footer_end = size_bytes - END_BYTES;
+            source.get(footer_end - footer_bytes..footer_end).await?
+        }
+    };
+    let decoded = tokio::task::spawn_blocking(move || -> Result<_, Trouble> {
+        let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
+        let foreign = foreign(&metadata, size_bytes).map_err(Trouble::skip)?;
+        Ok((Arc::new(metadata), foreign))
+    });
+    decoded.await?
+}
+
+/// Reads the key columns, row group by row group, on a blocking thread.
+async fn blooms(
+    source: &Arc<Source>,
+    metadata: Arc<ParquetMetaData>,
+    mut indexer: Indexer,
+    foreign: &Foreign,
+) -> Result<Vec<Option<Bloom>>, Trouble> {
+    let n_groups = foreign.groups.len();
+    let leaves: Vec<usize> = indexer
+        .columns()
+        .filter_map(|name| foreign.columns.iter().find(|column| column.name == name))
+        .map(|column| column.leaf_idx)
+        .collect();
+    if leaves.is_empty() {
+        (0..n_groups).for_each(|_| indexer.end_row_group());
+        return Ok(indexer.finish());
+    }
+    let (runtime, source) = (Handle::current(), source.clone());
+    let read = tokio::task::spawn_blocking(move || -> Result<_, Trouble> {
+        let mask = ProjectionMask::leaves(metadata.file_metadata().schema_descr(), leaves);
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let arrow = ArrowReaderMetadata::try_new(metadata, options)?;
+        for group in 0..n_groups {
+            let reader = Reader { source: source.clone(), metadata: arrow.metadata().clone() };
+            let builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, arrow.clone());
+            let builder = builder.with_row_groups(vec![group]).with_projection(mask.clone());
+            let mut stream = builder.with_batch_size(BATCH_ROWS).build()?;
+            while let Some(rows) = runtime.block_on(stream.try_next())? {
+                indexer.add(&rows)?;
+            }
+            indexer.end_row_group();
+        }
+        Ok(indexer.finish())
+    });
+    read.await?
+}
+
+/// What the Parquet reader asks for bytes.
+struct Reader {
+    source: Arc<Source>,
+    metadata: Arc<ParquetMetaData>,
+}
+
+fn external(error: object_store::Error) -> ParquetError {
+    ParquetError::External(Box::new(error))
+}
+
+impl AsyncFileReader for Reader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
+        self.source.get(range).map_err(external).boxed()
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
+        let source = self.source.clone();
+        async move { try_join_all(ranges.into_iter().map(|range| source.get(range))).await.map_err(external) }.boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        _options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>, ParquetError>> {
+        async move { Ok(self.metadata.clone()) }.boxed()
+    }
+}
