@@ -259,7 +259,8 @@ fn check_bounds(schema: &TableSchema, stats: &ColumnStats, rows: &[RecordBatch],
             for (bound, wrong) in [(&stats.min, std::cmp::Ordering::Less), (&stats.max, std::cmp::Ordering::Greater)] {
                 if let Some(bound) = bound {
                     let order = compare(&value, bound);
-                    assert!(order.is_some_and(|order| order != wrong), "{}: {value:?} and {stats:?}", column.name);
+                    // A bound from before the column was widened may be of a type that says nothing now.
+                    assert!(order.is_none_or(|order| order != wrong), "{}: {value:?} and {stats:?}", column.name);
                 }
             }
         }

@@ -269,3 +269,26 @@ async fn only_archives_are_attached() {
     let unclear = Archive { hour_from: Some("hour".into()), ..Archive::default() };
     assert_eq!(world.survey(unclear).await.unwrap_err().kind(), Kind::Invalid);
 }
+
+#[tokio::test]
+async fn an_archive_on_the_local_disk() {
+    let _scenario = fail::FailScenario::setup();
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new();
+    let store = object_store::local::LocalFileSystem::new_with_prefix(folder.path()).unwrap();
+    world.attach.store = Arc::new(store);
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(path("dt=2023-08-14/hr=08")).unwrap();
+    for n in 0..3 {
+        let bytes = parquet(&logs(470_000, "local"), 10);
+        std::fs::write(path(&format!("dt=2023-08-14/hr=08/{n}.parquet")), bytes).unwrap();
+    }
+    world.create(hourly(), &[("tokens", "body")]).await;
+    assert_eq!(world.pass().await.attached, 3);
+    assert_eq!(world.pass().await.known, 3);
+    std::fs::write(path("dt=2023-08-14/hr=08/1.parquet"), parquet(&logs(470_000, "other words"), 10)).unwrap();
+    std::fs::remove_file(path("dt=2023-08-14/hr=08/2.parquet")).unwrap();
+    let progress = world.pass().await;
+    assert_eq!((progress.known, progress.attached, progress.removed), (1, 1, 1));
+    assert_eq!(world.latest().await.live_rows(), 8);
+}

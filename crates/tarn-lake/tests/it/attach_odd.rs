@@ -13,8 +13,9 @@ use parquet::data_type::{
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
+use proptest::prelude::*;
 
-use tarn_types::{Archive, DataType, Value};
+use tarn_types::{Archive, DataType, TableId, Value};
 
 use crate::archive::{World, parquet};
 
@@ -113,6 +114,7 @@ fn list() -> ArrayRef {
 
 #[tokio::test]
 async fn every_type_there_is() {
+    let _scenario = fail::FailScenario::setup();
     let world = attached(
         &[("a.parquet", parquet(&every_type(), 2))],
         &[("tokens", "all"), ("bloom", "i8, u64, d18, text, ts_ns")],
@@ -172,6 +174,7 @@ async fn every_type_there_is() {
 
 #[tokio::test]
 async fn columns_come_and_widen_as_files_do() {
+    let _scenario = fail::FailScenario::setup();
     let ints = |name: &str| {
         batch(vec![(name, array(Int16Array::from(vec![1, 2]))), ("b", array(StringArray::from(vec!["x", "y"])))])
     };
@@ -207,6 +210,7 @@ async fn columns_come_and_widen_as_files_do() {
 
 #[tokio::test]
 async fn what_is_no_parquet_is_listed_with_its_reason() {
+    let _scenario = fail::FailScenario::setup();
     let good = parquet(&batch(vec![("a", array(Int32Array::from(vec![1, 2])))]), 10);
     let mut encrypted = good.to_vec();
     let len = encrypted.len();
@@ -253,6 +257,7 @@ async fn what_is_no_parquet_is_listed_with_its_reason() {
 
 #[tokio::test]
 async fn a_footer_that_lies_panics_nobody() {
+    let _scenario = fail::FailScenario::setup();
     let good = parquet(&every_type(), 2).to_vec();
     let len = good.len();
     let footer = u32::from_le_bytes(good[len - 8..len - 4].try_into().unwrap()) as usize;
@@ -271,6 +276,7 @@ async fn a_footer_that_lies_panics_nobody() {
 
 #[tokio::test]
 async fn twenty_thousand_columns() {
+    let _scenario = fail::FailScenario::setup();
     let fields: Vec<_> = (0..20_000).map(|n| Field::new(format!("c{n}"), ArrowType::Int32, true)).collect();
     let columns = (0..20_000).map(|n| array(Int32Array::from(vec![n, n + 1]))).collect();
     let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
@@ -306,6 +312,7 @@ fn by_hand(message: &str, write: impl Fn(&mut SerializedFileWriter<Vec<u8>>)) ->
 
 #[tokio::test]
 async fn times_of_96_bits_have_no_bounds() {
+    let _scenario = fail::FailScenario::setup();
     let message = "message spark_schema { optional int96 ts; required int64 id; repeated int32 many; }";
     let bytes = by_hand(message, |writer| {
         let mut group = writer.next_row_group().unwrap();
@@ -333,6 +340,7 @@ async fn times_of_96_bits_have_no_bounds() {
 
 #[tokio::test]
 async fn names_that_come_twice_and_names_with_dots() {
+    let _scenario = fail::FailScenario::setup();
     let message = "message m { required int32 a; required int32 a; required binary a.b (STRING); }";
     let bytes = by_hand(message, |writer| {
         let mut group = writer.next_row_group().unwrap();
@@ -353,6 +361,7 @@ async fn names_that_come_twice_and_names_with_dots() {
 
 #[tokio::test]
 async fn a_file_without_statistics_is_searched_and_never_pruned() {
+    let _scenario = fail::FailScenario::setup();
     let rows = batch(vec![("a", array(Int32Array::from(vec![Some(1), None])))]);
     let properties = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).build();
     let mut bytes = Vec::new();
@@ -363,4 +372,64 @@ async fn a_file_without_statistics_is_searched_and_never_pruned() {
     let stats = world.stats("a.parquet", "a").await;
     assert_eq!((stats.min, stats.max, stats.exact, stats.null_count), (None, None, false, 1));
     assert_eq!(world.schema().await.columns[0].data_type, DataType::Int32);
+}
+
+/// One column of one of these types, with NULLs.
+fn column(kind: u8, values: &[Option<i8>]) -> ArrayRef {
+    let of = || values.iter().copied();
+    match kind {
+        0 => array(Int8Array::from_iter(of())),
+        1 => array(UInt16Array::from_iter(of().map(|v| v.map(|v| v.unsigned_abs().into())))),
+        2 => array(Int32Array::from_iter(of().map(|v| v.map(i32::from)))),
+        3 => array(Int64Array::from_iter(of().map(|v| v.map(i64::from)))),
+        4 => array(UInt64Array::from_iter(of().map(|v| v.map(|v| u64::MAX - u64::from(v.unsigned_abs()))))),
+        5 => array(Float32Array::from_iter(of().map(|v| v.map(|v| f32::from(v) / 4.0)))),
+        6 => array(Float64Array::from_iter(of().map(|v| v.map(|v| if v == 7 { f64::NAN } else { v.into() })))),
+        7 => array(Decimal128Array::from_iter(of().map(|v| v.map(i128::from))).with_precision_and_scale(9, 2).unwrap()),
+        8 => {
+            array(Decimal128Array::from_iter(of().map(|v| v.map(i128::from))).with_precision_and_scale(12, 4).unwrap())
+        }
+        9 => array(StringArray::from_iter(of().map(|v| v.map(|v| format!("word {v}"))))),
+        10 => array(TimestampNanosecondArray::from_iter(of().map(|v| v.map(|v| i64::from(v) * 7)))),
+        11 => array(TimestampMillisecondArray::from_iter(of().map(|v| v.map(i64::from)))),
+        12 => array(Date32Array::from_iter(of().map(|v| v.map(i32::from)))),
+        _ => array(NullArray::new(values.len())),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_types_come_in_whatever_order_bounds_and_keys_hold(
+        files in proptest::collection::vec(
+            (proptest::collection::vec((0..14u8, 0..3usize), 1..4), proptest::collection::vec(any::<Option<i8>>(), 1..6)),
+            1..6,
+        ),
+        surveyed in 1..6usize,
+    ) {
+        let _scenario = fail::FailScenario::setup();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut world = World::new();
+            for (n, (columns, values)) in files.iter().enumerate() {
+                let mut named = std::collections::BTreeMap::new();
+                columns.iter().for_each(|(kind, name)| {
+                    named.insert(["a", "b", "c"][*name], column(*kind, values));
+                });
+                world.put(&format!("{n}.parquet"), parquet(&batch(named.into_iter().collect()), 2)).await;
+                // The table is made of the first files, the others come later.
+                if n + 1 == surveyed.min(files.len()) && world.survey(Archive::default()).await.is_ok() {
+                    world.create(Archive::default(), &[("tokens", "all"), ("bloom_chunks", "64")]).await;
+                    world.pass().await;
+                    world.check().await;
+                }
+            }
+            if world.table != TableId(0) {
+                world.pass().await;
+                world.check().await;
+                let progress = world.pass().await;
+                assert_eq!((progress.known, progress.bytes_read), (files.len() as u64, 0));
+            }
+        });
+    }
 }
