@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use crate::Result;
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
 use crate::reader::Readers;
@@ -130,6 +131,7 @@ impl Engine {
             .with_analyzer_rules(analyzers)
             .build();
         let context = SessionContext::new_with_state(state);
+        functions::all().into_iter().for_each(|function| context.register_udf(function));
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
         let catalog = MemoryCatalogProvider::new();
         let registered = catalog

@@ -19,6 +19,7 @@
 
 mod bytea;
 mod error;
+mod functions;
 mod hot;
 mod rewrite;
 mod settings;
