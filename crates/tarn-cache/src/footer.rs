@@ -1,6 +1,6 @@
 //! Is this file's footer already parsed?
 //!
-//! A footer is found by path, size and ETag, so a replaced object is a miss. The cache is bounded by the bytes that the parsed
+//! A footer is found by store, path, size and ETag, so a replaced object is a miss. The cache is bounded by the bytes that the parsed
 //! footers take; the least recently used go first. Concurrent misses of one file fetch it once.
 //!
 //! Invariant: a footer that is handed out has no bounds of float columns. Parquet's leave NaN out, filters do not.
@@ -34,6 +34,8 @@ const FIRST_READ_BYTES: usize = 256 << 10;
 /// What identifies one immutable state of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FooterKey {
+    /// Which store the object is in, as the caller numbers them; 0: the lake's.
+    pub store: u64,
     /// Object key.
     pub path: Path,
     /// Size of the whole object.
@@ -245,7 +247,7 @@ mod tests {
         let path = Path::from(path);
         let size_bytes = bytes.len() as u64;
         let put = store.put(&path, PutPayload::from(bytes)).await.unwrap();
-        FooterKey { path, size_bytes, etag: put.e_tag }
+        FooterKey { store: 0, path, size_bytes, etag: put.e_tag }
     }
 
     #[tokio::test]
@@ -278,7 +280,7 @@ mod tests {
         let bytes = writer.into_inner().unwrap();
         let (path, size_bytes) = (Path::from("floats"), bytes.len() as u64);
         store.put(&path, PutPayload::from(bytes)).await.unwrap();
-        let key = FooterKey { path, size_bytes, etag: None };
+        let key = FooterKey { store: 0, path, size_bytes, etag: None };
         let footer = FooterCache::new(1 << 20).get(&key, &store).await.unwrap();
         let (integers, floats) = (footer.row_group(0).column(0), footer.row_group(0).column(1));
         assert!(integers.statistics().is_some() && floats.statistics().is_none());
@@ -295,6 +297,16 @@ mod tests {
         assert_eq!(cache.get(&old, &store).await.unwrap().file_metadata().num_rows(), 10);
         let new = put(&store, "a.parquet", 10_000).await;
         assert_eq!(cache.get(&new, &store).await.unwrap().file_metadata().num_rows(), 10_000);
+    }
+
+    #[tokio::test]
+    async fn the_same_path_in_two_stores_is_two_footers() {
+        let (lake, archive) = (InMemory::new(), InMemory::new());
+        let cache = FooterCache::new(1 << 20);
+        let in_lake = put(&lake, "a.parquet", 10).await;
+        let in_archive = FooterKey { store: 1, ..put(&archive, "a.parquet", 20).await };
+        assert_eq!(cache.get(&in_lake, &lake).await.unwrap().file_metadata().num_rows(), 10);
+        assert_eq!(cache.get(&in_archive, &archive).await.unwrap().file_metadata().num_rows(), 20);
     }
 
     #[tokio::test]
@@ -331,13 +343,13 @@ mod tests {
         let store = InMemory::new();
         let path = Path::from("broken.parquet");
         store.put(&path, PutPayload::from_static(b"not a parquet file at all")).await.unwrap();
-        let key = FooterKey { path, size_bytes: 25, etag: None };
+        let key = FooterKey { store: 0, path, size_bytes: 25, etag: None };
         let cache = FooterCache::new(1 << 20);
         let error = cache.get(&key, &store).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
         assert!(error.to_string().contains("broken.parquet"), "{error}");
         assert_eq!(cache.stats().entries, 0);
-        let missing = FooterKey { path: Path::from("none"), size_bytes: 100, etag: None };
+        let missing = FooterKey { store: 0, path: Path::from("none"), size_bytes: 100, etag: None };
         assert_eq!(cache.get(&missing, &store).await.unwrap_err().kind(), Kind::NotFound);
     }
 }

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_metastore::tokens;
 
-/// The name of [`Matches`].
+/// The name of [`Matches`], by which `clauses.rs` knows it.
 pub(crate) const MATCHES: &str = "matches";
 
 /// What every session has beside DataFusion's own functions.
