@@ -1,7 +1,9 @@
 //! Is this file's footer already parsed?
 //!
-//! A footer is found by path, size and ETag, so a replaced object is a miss. The cache is bounded by the bytes that the parsed
+//! A footer is found by store, path, size and ETag, so a replaced object is a miss. The cache is bounded by the bytes that the parsed
 //! footers take; the least recently used go first. Concurrent misses of one file fetch it once.
+//!
+//! Invariant: a footer that is handed out has no bounds of float columns. Parquet's leave NaN out, filters do not.
 //!
 //! Locks: `entries` guards the map and is never held across a fetch; `loading` has one lock per file being fetched, held across
 //! that fetch by the one who does it.
@@ -18,8 +20,11 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use parking_lot::Mutex;
 use parquet::arrow::async_reader::MetadataFetch;
+use parquet::basic::{LogicalType, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::schema::types::ColumnDescriptor;
 
 use crate::{Error, Result};
 
@@ -29,6 +34,8 @@ const FIRST_READ_BYTES: usize = 256 << 10;
 /// What identifies one immutable state of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FooterKey {
+    /// Which store the object is in, as the caller numbers them; 0: the lake's.
+    pub store: u64,
     /// Object key.
     pub path: Path,
     /// Size of the whole object.
@@ -168,8 +175,40 @@ async fn fetch(key: &FooterKey, store: &dyn ObjectStore) -> Result<Arc<ParquetMe
         .with_prefetch_hint(Some(FIRST_READ_BYTES))
         .load_and_finish(RangeFetch { path: &key.path, store }, key.size_bytes)
         .await
+        .and_then(without_float_bounds)
         .map(Arc::new)
         .map_err(|source| Error::Footer { path: key.path.to_string(), source })
+}
+
+/// Filters compare floats by `totalOrder`, where NaN is greater than any number: by bounds that are silent about it, rows would be lost.
+fn without_float_bounds(footer: ParquetMetaData) -> parquet::errors::Result<ParquetMetaData> {
+    let leaves = footer.file_metadata().schema_descr().columns();
+    let floats: Vec<bool> = leaves.iter().map(|leaf| is_float(leaf)).collect();
+    if !floats.contains(&true) {
+        return Ok(footer);
+    }
+    let mut builder = footer.into_builder();
+    let mut groups = vec![];
+    for group in builder.take_row_groups() {
+        let mut group = group.into_builder();
+        let columns = group.take_columns().into_iter().zip(&floats).map(|(column, is_float)| match is_float {
+            true => column.into_builder().clear_statistics().build(),
+            false => Ok(column),
+        });
+        let columns = columns.collect::<parquet::errors::Result<_>>()?;
+        groups.push(group.set_column_metadata(columns).build()?);
+    }
+    let mut index = builder.take_column_index();
+    for group in index.iter_mut().flatten() {
+        let floats = group.iter_mut().zip(&floats).filter(|(_, is_float)| **is_float);
+        floats.for_each(|(column, _)| *column = ColumnIndexMetaData::NONE);
+    }
+    Ok(builder.set_row_groups(groups).set_column_index(index).build())
+}
+
+fn is_float(leaf: &ColumnDescriptor) -> bool {
+    matches!(leaf.physical_type(), Physical::FLOAT | Physical::DOUBLE)
+        || matches!(leaf.logical_type_ref(), Some(LogicalType::Float16))
 }
 
 struct RangeFetch<'a> {
@@ -188,7 +227,7 @@ impl MetadataFetch for RangeFetch<'_> {
 mod tests {
     use object_store::PutPayload;
     use object_store::memory::InMemory;
-    use parquet::data_type::Int64Type;
+    use parquet::data_type::{DoubleType, Int64Type};
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
@@ -208,7 +247,7 @@ mod tests {
         let path = Path::from(path);
         let size_bytes = bytes.len() as u64;
         let put = store.put(&path, PutPayload::from(bytes)).await.unwrap();
-        FooterKey { path, size_bytes, etag: put.e_tag }
+        FooterKey { store: 0, path, size_bytes, etag: put.e_tag }
     }
 
     #[tokio::test]
@@ -226,6 +265,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn floats_have_no_bounds() {
+        let store = InMemory::new();
+        let schema = Arc::new(parse_message_type("message t { REQUIRED INT64 a; REQUIRED DOUBLE b; }").unwrap());
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(WriterProperties::default())).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&[1, 2], None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<DoubleType>().write_batch(&[1.0, f64::NAN], None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        let bytes = writer.into_inner().unwrap();
+        let (path, size_bytes) = (Path::from("floats"), bytes.len() as u64);
+        store.put(&path, PutPayload::from(bytes)).await.unwrap();
+        let key = FooterKey { store: 0, path, size_bytes, etag: None };
+        let footer = FooterCache::new(1 << 20).get(&key, &store).await.unwrap();
+        let (integers, floats) = (footer.row_group(0).column(0), footer.row_group(0).column(1));
+        assert!(integers.statistics().is_some() && floats.statistics().is_none());
+        let index = &footer.column_index().unwrap()[0];
+        assert!(!matches!(index[0], ColumnIndexMetaData::NONE) && matches!(index[1], ColumnIndexMetaData::NONE));
+        assert!(footer.offset_index().is_some());
+    }
+
+    #[tokio::test]
     async fn a_replaced_object_is_a_miss() {
         let store = InMemory::new();
         let cache = FooterCache::new(1 << 20);
@@ -233,6 +297,16 @@ mod tests {
         assert_eq!(cache.get(&old, &store).await.unwrap().file_metadata().num_rows(), 10);
         let new = put(&store, "a.parquet", 10_000).await;
         assert_eq!(cache.get(&new, &store).await.unwrap().file_metadata().num_rows(), 10_000);
+    }
+
+    #[tokio::test]
+    async fn the_same_path_in_two_stores_is_two_footers() {
+        let (lake, archive) = (InMemory::new(), InMemory::new());
+        let cache = FooterCache::new(1 << 20);
+        let in_lake = put(&lake, "a.parquet", 10).await;
+        let in_archive = FooterKey { store: 1, ..put(&archive, "a.parquet", 20).await };
+        assert_eq!(cache.get(&in_lake, &lake).await.unwrap().file_metadata().num_rows(), 10);
+        assert_eq!(cache.get(&in_archive, &archive).await.unwrap().file_metadata().num_rows(), 20);
     }
 
     #[tokio::test]
@@ -269,13 +343,13 @@ mod tests {
         let store = InMemory::new();
         let path = Path::from("broken.parquet");
         store.put(&path, PutPayload::from_static(b"not a parquet file at all")).await.unwrap();
-        let key = FooterKey { path, size_bytes: 25, etag: None };
+        let key = FooterKey { store: 0, path, size_bytes: 25, etag: None };
         let cache = FooterCache::new(1 << 20);
         let error = cache.get(&key, &store).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
         assert!(error.to_string().contains("broken.parquet"), "{error}");
         assert_eq!(cache.stats().entries, 0);
-        let missing = FooterKey { path: Path::from("none"), size_bytes: 100, etag: None };
+        let missing = FooterKey { store: 0, path: Path::from("none"), size_bytes: 100, etag: None };
         assert_eq!(cache.get(&missing, &store).await.unwrap_err().kind(), Kind::NotFound);
     }
 }

@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use crate::Result;
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
 use crate::reader::Readers;
@@ -38,6 +39,7 @@ use crate::snapshot::Snapshots;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::uuids::CanonicalUuids;
+use crate::values::SqlSchemas;
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
@@ -55,10 +57,13 @@ pub struct Options {
     pub catalog: String,
     /// Where queries are planned and computed. `None`: where they are asked for.
     pub threads: Option<Handle>,
+    /// A file of which a scan reads fewer bytes than this is read without its page index: asking which pages to read would cost as
+    /// much as reading them.
+    pub page_index_bytes: u64,
 }
 
 impl Default for Options {
-    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads.
+    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads, page indexes from 1 MiB.
     fn default() -> Self {
         Options {
             memory_bytes: 1 << 30,
@@ -66,6 +71,7 @@ impl Default for Options {
             spill_dir: None,
             catalog: "tarn".to_owned(),
             threads: None,
+            page_index_bytes: 1 << 20,
         }
     }
 }
@@ -104,7 +110,8 @@ impl Engine {
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
             .build_arc()?;
         runtime.register_object_store(url.as_ref(), Arc::clone(&store));
-        let lake = Arc::new(Lake { metastore, readers: Arc::new(Readers::new(store, footers)), url });
+        let readers = Arc::new(Readers::of_lake(store, footers, options.page_index_bytes));
+        let lake = Arc::new(Lake { metastore, readers, url, schemas: SqlSchemas::default() });
         Ok(Engine {
             config: config(&options),
             runtime,
@@ -130,6 +137,7 @@ impl Engine {
             .with_analyzer_rules(analyzers)
             .build();
         let context = SessionContext::new_with_state(state);
+        functions::all().into_iter().for_each(|function| context.register_udf(function));
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
         let catalog = MemoryCatalogProvider::new();
         let registered = catalog

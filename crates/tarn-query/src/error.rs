@@ -3,6 +3,7 @@
 //! Errors of ours travel through DataFusion as `External` and come out as they went in.
 
 use datafusion::error::DataFusionError;
+use parquet::errors::ParquetError;
 use tarn_metastore::At;
 use tarn_types::Kind;
 
@@ -44,6 +45,22 @@ pub enum Error {
         /// What the metastore said.
         source: tarn_metastore::Error,
     },
+    /// The metastore did not say which blocks can hold the answer, or where their columns lie.
+    #[error("ask which blocks of {table} to read: {source}")]
+    Blocks {
+        /// Table name.
+        table: String,
+        /// What the metastore said.
+        source: tarn_metastore::Error,
+    },
+    /// A file of an archive is no longer the one that was attached.
+    #[error("{path} changed since it was attached; CALL tarn.attach('{table}')")]
+    Changed {
+        /// Table name.
+        table: String,
+        /// Object key in the archive.
+        path: String,
+    },
     /// A value or a row that does not fit the table.
     #[error("table {table}: {source}")]
     Types {
@@ -58,7 +75,7 @@ pub enum Error {
         /// Object key.
         path: String,
         /// What the reader said.
-        source: parquet::errors::ParquetError,
+        source: ParquetError,
     },
     /// Reading a footer failed.
     #[error(transparent)]
@@ -116,6 +133,14 @@ impl Error {
         Error::Hot { table: table.to_owned(), kind, source: source.into() }
     }
 
+    /// What a Parquet reader met outside of Parquet.
+    fn of_footer(inner: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        match inner.downcast::<tarn_cache::Error>() {
+            Ok(source) => Error::Footer { source: *source },
+            Err(inner) => Error::Sql { source: DataFusionError::ParquetError(Box::new(ParquetError::External(inner))) },
+        }
+    }
+
     pub(crate) fn types(table: &str) -> impl FnOnce(tarn_types::Error) -> Self + use<'_> {
         move |source| Error::Types { table: table.to_owned(), source }
     }
@@ -126,7 +151,8 @@ impl Error {
             Error::Sql { source } => sql_kind(source.find_root()),
             Error::NoSuchTable { .. } => Kind::NotFound,
             Error::Hot { kind, .. } => *kind,
-            Error::Metastore { source, .. } => source.kind(),
+            Error::Metastore { source, .. } | Error::Blocks { source, .. } => source.kind(),
+            Error::Changed { .. } => Kind::Conflict,
             Error::Types { source, .. } => source.kind(),
             Error::File { .. } => Kind::Unavailable,
             Error::Footer { source } => source.kind(),
@@ -155,6 +181,13 @@ impl From<DataFusionError> for Error {
             DataFusionError::External(inner) => match inner.downcast::<Error>() {
                 Ok(ours) => *ours,
                 Err(inner) => Error::Sql { source: DataFusionError::External(inner) },
+            },
+            DataFusionError::ParquetError(inner) => match *inner {
+                ParquetError::External(inner) => match inner.downcast::<Error>() {
+                    Ok(ours) => *ours,
+                    Err(inner) => Error::of_footer(inner),
+                },
+                inner => Error::Sql { source: DataFusionError::ParquetError(Box::new(inner)) },
             },
             DataFusionError::Context(context, inner) => match Error::from(*inner) {
                 Error::Sql { source } => Error::Sql { source: DataFusionError::Context(context, Box::new(source)) },

@@ -1,11 +1,12 @@
 //! Which rows of which files does a scan read, in which pieces, and what is known about them without reading?
 //!
 //! ```text
-//! TableVersion ──prune(filters)──> kept blocks ──minus deletion vectors, hidden rows──> Piece … ──> FileGroup per partition
+//! survivors ──minus deletion vectors, hidden rows──> Piece … ──> FileGroup per partition
 //! ```
 //!
 //! A piece is a run of blocks of one file, small enough that partitions can share the work of one large file. Every piece carries the
-//! bounds of its own blocks, so that a top-k skips pieces as its threshold rises.
+//! bounds of its own blocks, so that a top-k skips pieces as its threshold rises; of the columns that are read, and only in tables that
+//! are not wide: DataFusion wants room for every column in each piece.
 //!
 //! Invariants: a row is in exactly one piece, unless pruned or dead. A bound is called exact only if a live row has it: dead rows
 //! widen bounds, so a block with dead rows never makes a bound exact.
@@ -25,10 +26,12 @@ use object_store::ObjectMeta;
 use object_store::path::Path;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use roaring::RoaringBitmap;
-use tarn_metastore::prune::{Predicate, prune};
+use tarn_metastore::prune::PrunedFile;
 use tarn_metastore::{Block, File, TableVersion};
 use tarn_types::{DataType, FileId, TableSchema};
 
+use crate::chunks::{ChunkLoader, Detailed};
+use crate::survivors::{Pruning, Survivors};
 use crate::values::to_scalar;
 use crate::{Error, Result};
 
@@ -38,11 +41,14 @@ const MIN_PIECE_ROWS: u64 = 100_000;
 /// Pieces per partition of a scan: enough that the last ones end together.
 const PIECES_PER_PARTITION: u64 = 4;
 
+/// Pieces of tables with more columns carry no bounds: 2,000 pieces of 20,000 columns would take gigabytes.
+const MAX_BOUNDED_COLUMNS: usize = 256;
+
 /// What pruning and the dead rows leave of a table version.
 pub(crate) struct LakeFiles {
     /// One group per partition; empty when nothing is left.
     pub groups: Vec<FileGroup>,
-    /// Over all columns of the SQL schema.
+    /// Over all columns of the SQL schema, known of those that are read.
     pub statistics: Statistics,
     pub counts: Counts,
 }
@@ -50,9 +56,8 @@ pub(crate) struct LakeFiles {
 /// For `EXPLAIN`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub files_total: u64,
+    pub pruning: Pruning,
     pub files_kept: u64,
-    pub blocks_total: u64,
     pub blocks_kept: u64,
     /// Rows of kept blocks in deletion vectors.
     pub dead_rows: u64,
@@ -71,32 +76,41 @@ struct Kept<'a> {
 /// Hidden rows by file, as a view gives them.
 pub(crate) type Hidden = BTreeMap<FileId, RoaringBitmap>;
 
-/// Prunes `version` and cuts what is left into pieces for `partitions` partitions. No IO.
-///
-/// `schema` is the SQL schema that statistics are for: the table's columns, perhaps with `__seqno` last.
+/// What is asked of the survivors' files.
+pub(crate) struct Cut<'a> {
+    pub table: &'a TableSchema,
+    /// The SQL schema that statistics are for: the table's columns, perhaps with `__seqno` last.
+    pub schema: &'a Schema,
+    /// Positions of the table's columns whose bounds are of use, ascending.
+    pub columns: &'a [usize],
+    pub partitions: usize,
+    /// Whether each piece says its bounds.
+    pub bounded: bool,
+    /// Whom the pieces ask for the metadata of their files. `None`: footers are read.
+    pub loader: Option<&'a Arc<ChunkLoader>>,
+}
+
+/// Cuts what is left of `version` into pieces. No IO.
 pub(crate) fn lake_files(
-    table: &TableSchema,
-    schema: &Schema,
+    cut: &Cut<'_>,
     version: &TableVersion,
     hidden: &Hidden,
-    predicates: &[Predicate],
-    partitions: usize,
+    survivors: &Survivors,
 ) -> Result<LakeFiles> {
-    let pruned = prune(version, predicates);
+    let row_groups = |kept: &PrunedFile| kept.row_groups.len() as u64;
     let mut counts = Counts {
-        files_total: pruned.counts.files_total,
-        files_kept: pruned.counts.files_kept,
-        blocks_total: pruned.counts.blocks_total,
-        blocks_kept: pruned.counts.blocks_kept,
+        pruning: survivors.counts,
+        files_kept: survivors.files.len() as u64,
+        blocks_kept: survivors.files.iter().map(row_groups).sum(),
         ..Counts::default()
     };
     let kept_rows: u64 =
-        pruned.files.iter().flat_map(|f| f.row_groups.iter().map(|rg| f.file.blocks[*rg as usize].n_rows)).sum();
-    let piece_rows = (kept_rows / (partitions as u64 * PIECES_PER_PARTITION)).max(MIN_PIECE_ROWS);
+        survivors.files.iter().flat_map(|f| f.row_groups.iter().map(|rg| f.file.blocks[*rg as usize].n_rows)).sum();
+    let piece_rows = (kept_rows / (cut.partitions as u64 * PIECES_PER_PARTITION)).max(MIN_PIECE_ROWS);
 
-    let mut bounds = Bounds::new(table, schema);
+    let mut bounds = Bounds::new(cut);
     let mut pieces = vec![];
-    for kept in &pruned.files {
+    for kept in &survivors.files {
         let file = kept.file.as_ref();
         let dead = dead_rows(version, hidden, file.id);
         let mut run: Vec<Kept<'_>> = vec![];
@@ -115,16 +129,16 @@ pub(crate) fn lake_files(
             run.push(Kept { block, dead: n_dead });
             run_rows += block.n_rows;
             if run_rows >= piece_rows {
-                pieces.push(piece(table, schema, file, &dead, &run)?);
+                pieces.push(piece(cut, file, &dead, &run)?);
                 run.clear();
                 run_rows = 0;
             }
         }
         if !run.is_empty() {
-            pieces.push(piece(table, schema, file, &dead, &run)?);
+            pieces.push(piece(cut, file, &dead, &run)?);
         }
     }
-    Ok(LakeFiles { groups: deal(pieces, partitions), statistics: bounds.finish(), counts })
+    Ok(LakeFiles { groups: deal(pieces, cut.partitions), statistics: bounds.finish(), counts })
 }
 
 /// The one row of `file` at `row`, as a scan of a single piece. `None` when the file has no such row.
@@ -168,17 +182,12 @@ impl Dead<'_> {
     }
 }
 
-fn piece(
-    table: &TableSchema,
-    schema: &Schema,
-    file: &File,
-    dead: &Dead<'_>,
-    run: &[Kept<'_>],
-) -> Result<PartitionedFile> {
+fn piece(cut: &Cut<'_>, file: &File, dead: &Dead<'_>, run: &[Kept<'_>]) -> Result<PartitionedFile> {
     let mut access = ParquetAccessPlan::new_none(file.blocks.len());
-    let mut bounds = Bounds::new(table, schema);
+    let bounded = cut.bounded && cut.table.columns.len() <= MAX_BOUNDED_COLUMNS;
+    let mut bounds = bounded.then(|| Bounds::new(cut));
     for Kept { block, dead: n_dead } in run {
-        bounds.add(block, *n_dead);
+        bounds.iter_mut().for_each(|bounds| bounds.add(block, *n_dead));
         let how = if *n_dead == 0 {
             RowGroupAccess::Scan
         } else {
@@ -186,7 +195,14 @@ fn piece(
         };
         access.set(block.row_group as usize, how);
     }
-    Ok(partitioned(file)?.with_statistics(Arc::new(bounds.finish())).with_extension(access))
+    let mut piece = partitioned(file)?.with_extension(access);
+    if let Some(loader) = cut.loader {
+        piece = piece.with_extension(Detailed { loader: Arc::clone(loader), file: file.id });
+    }
+    if let Some(bounds) = bounds {
+        piece = piece.with_statistics(Arc::new(bounds.finish()));
+    }
+    Ok(piece)
 }
 
 fn partitioned(file: &File) -> Result<PartitionedFile> {
@@ -237,10 +253,9 @@ fn deal(pieces: Vec<PartitionedFile>, partitions: usize) -> Vec<FileGroup> {
     groups.into_iter().map(FileGroup::new).collect()
 }
 
-/// Bounds of all columns over blocks.
+/// Bounds of the columns that are read over blocks.
 struct Bounds<'a> {
-    table: &'a TableSchema,
-    n_columns: usize,
+    cut: &'a Cut<'a>,
     rows: u64,
     bytes: u64,
     columns: Vec<ColumnBounds>,
@@ -264,20 +279,15 @@ struct Bound {
 }
 
 impl<'a> Bounds<'a> {
-    fn new(table: &'a TableSchema, schema: &Schema) -> Self {
-        Bounds {
-            table,
-            n_columns: schema.fields().len(),
-            rows: 0,
-            bytes: 0,
-            columns: vec![ColumnBounds::default(); table.columns.len()],
-        }
+    fn new(cut: &'a Cut<'a>) -> Self {
+        Bounds { cut, rows: 0, bytes: 0, columns: vec![ColumnBounds::default(); cut.columns.len()] }
     }
 
     fn add(&mut self, block: &Block, dead: u64) {
         self.rows += block.n_rows - dead;
         self.bytes += block.bytes;
-        for (column, bounds) in self.table.columns.iter().zip(&mut self.columns) {
+        for (idx, bounds) in self.cut.columns.iter().zip(&mut self.columns) {
+            let column = &self.cut.table.columns[*idx];
             bounds.any_dead |= dead > 0;
             let Some(stats) = block.column(column.id) else {
                 bounds.unknown = true;
@@ -302,8 +312,10 @@ impl<'a> Bounds<'a> {
     }
 
     fn finish(self) -> Statistics {
-        let unread = (self.columns.len()..self.n_columns).map(|_| ColumnStatistics::new_unknown());
-        let columns = self.columns.into_iter().map(ColumnBounds::finish).chain(unread).collect();
+        let mut columns = vec![ColumnStatistics::new_unknown(); self.cut.schema.fields().len()];
+        for (idx, bounds) in self.cut.columns.iter().zip(self.columns) {
+            columns[*idx] = bounds.finish();
+        }
         Statistics {
             num_rows: Precision::Exact(self.rows as usize),
             total_byte_size: Precision::Inexact(self.bytes as usize),

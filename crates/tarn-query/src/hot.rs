@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
+use object_store::ObjectStore;
 use roaring::RoaringBitmap;
 use tarn_types::{Address, Cursor, FileId, SeqNo, TableSchema, Version};
 
@@ -30,6 +31,24 @@ pub trait HotSource: Send + Sync {
     fn schema(&self) -> Arc<TableSchema>;
     /// Its state now. No IO worth naming; taken once per statement.
     fn snapshot(&self) -> Result<Arc<dyn HotView>>;
+    /// Where its files are.
+    fn files(&self) -> FileStore {
+        FileStore::Lake
+    }
+}
+
+/// Where a table's files are.
+#[derive(Debug, Clone)]
+pub enum FileStore {
+    /// In the lake's own store; nobody else writes there.
+    Lake,
+    /// Where somebody else writes: a file that is no longer the one that was attached is an error, not rows.
+    Archive {
+        /// Paths of files are below its root.
+        store: Arc<dyn ObjectStore>,
+        /// Of this store and no other, and not 0: files of two archives may have the same path.
+        id: u64,
+    },
 }
 
 /// One table at one position.

@@ -6,7 +6,7 @@
 //!                                          │  point  row engine get, or one row of one file
 //!                                          │  range  row engine, one partition key
 //!                                          │  rows   row engine, everything (forced)
-//!                                          └─ lake   pruned files, dead rows skipped  ∪  recent rows
+//!                                          └─ lake   blocks that survive (survivors.rs), dead rows skipped  ∪  recent rows
 //! ```
 //!
 //! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
@@ -19,19 +19,27 @@
 
 mod bytea;
 mod error;
+mod functions;
 mod hot;
 mod rewrite;
 mod settings;
 mod uuids;
 mod values;
 
+mod clauses;
 mod late;
 mod predicate;
+
+mod pages;
+mod projected;
+
+mod chunks;
 mod reader;
 
 mod files;
 mod hot_exec;
 mod scan;
+mod survivors;
 
 mod snapshot;
 mod table;
@@ -48,7 +56,7 @@ pub mod keyed;
 pub use catalog::SystemTables;
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
-pub use hot::{HotCatalog, HotLookup, HotSource, HotView, RowBatches};
+pub use hot::{FileStore, HotCatalog, HotLookup, HotSource, HotView, RowBatches};
 pub use keyed::Keyed;
 pub use settings::{AccessPath, AsOf, Settings};
 pub use values::sql_schema;

@@ -1,4 +1,4 @@
-//! How does the Parquet scan get its bytes? Footers from the cache, pages from the store.
+//! How does the Parquet scan get its bytes? What a footer would say from the metastore, or a footer from the cache; pages from the store.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,29 +7,57 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{ParquetFileMetrics, ParquetFileReaderFactory};
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, OBJECT_STORE_COALESCE_DEFAULT, ObjectStore, ObjectStoreExt, coalesce_ranges};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
 use tarn_cache::{FooterCache, FooterKey};
 
+use crate::Error;
+use crate::chunks::Detailed;
+
+/// The lake's own store, as [`FooterKey`] numbers stores.
+pub(crate) const LAKE: u64 = 0;
+
+/// How many footers a scan read, cached ones included: a metric of the scan.
+pub(crate) const FOOTERS: &str = "footers";
+
 /// Makes readers over one store with shared footers.
+#[derive(Clone)]
 pub(crate) struct Readers {
     store: Arc<dyn ObjectStore>,
+    id: u64,
+    /// Somebody else writes there: the table whose files these are.
+    archive: Option<Arc<str>>,
     footers: Arc<FooterCache>,
+    /// A file of which less is read is read without its page index.
+    pub page_index_bytes: u64,
 }
 
 impl Readers {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, footers: Arc<FooterCache>) -> Self {
-        Readers { store, footers }
+    /// Of the lake's own store.
+    pub(crate) fn of_lake(store: Arc<dyn ObjectStore>, footers: Arc<FooterCache>, page_index_bytes: u64) -> Self {
+        Readers { store, id: LAKE, archive: None, footers, page_index_bytes }
+    }
+
+    /// Of the archive behind `table`, with the footers of these.
+    pub(crate) fn of_archive(&self, store: Arc<dyn ObjectStore>, id: u64, table: &str) -> Self {
+        Readers { store, id, archive: Some(table.into()), ..self.clone() }
     }
 
     pub(crate) fn open(&self, key: FooterKey) -> Reader {
-        Reader { store: Arc::clone(&self.store), footers: Arc::clone(&self.footers), key, metrics: None }
+        Reader {
+            store: Arc::clone(&self.store),
+            archive: self.archive.clone(),
+            footers: Arc::clone(&self.footers),
+            key,
+            details: None,
+            metrics: None,
+        }
     }
 }
 
@@ -47,11 +75,14 @@ impl ParquetFileReaderFactory for Readers {
         _metadata_size_hint: Option<usize>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> datafusion::error::Result<Box<dyn AsyncFileReader + Send>> {
+        let details = file.extensions.get::<Detailed>().cloned();
         let meta = file.object_meta;
-        let metrics = ParquetFileMetrics::new(partition, meta.location.as_ref(), metrics);
-        let key = FooterKey { path: meta.location, size_bytes: meta.size, etag: meta.e_tag };
+        let of_file = ParquetFileMetrics::new(partition, meta.location.as_ref(), metrics);
+        let footers = MetricBuilder::new(metrics).global_counter(FOOTERS);
+        let key = FooterKey { store: self.id, path: meta.location, size_bytes: meta.size, etag: meta.e_tag };
         let mut reader = self.open(key);
-        reader.metrics = Some(metrics);
+        reader.metrics = Some(Metrics { of_file, footers });
+        reader.details = details;
         Ok(Box::new(reader))
     }
 }
@@ -59,43 +90,89 @@ impl ParquetFileReaderFactory for Readers {
 /// Reads one file.
 pub(crate) struct Reader {
     store: Arc<dyn ObjectStore>,
+    archive: Option<Arc<str>>,
     footers: Arc<FooterCache>,
     key: FooterKey,
-    metrics: Option<ParquetFileMetrics>,
+    details: Option<Detailed>,
+    metrics: Option<Metrics>,
+}
+
+struct Metrics {
+    of_file: ParquetFileMetrics,
+    footers: Count,
 }
 
 impl Reader {
     fn count(&self, bytes: u64) {
         if let Some(metrics) = &self.metrics {
-            metrics.bytes_scanned.add(bytes as usize);
+            metrics.of_file.bytes_scanned.add(bytes as usize);
         }
+    }
+
+    /// Of a file that somebody else may have written anew: only as it was when it was attached.
+    async fn get_unchanged(&self, table: &str, range: Range<u64>) -> Result<Bytes> {
+        let options =
+            GetOptions { range: Some(range.into()), if_match: self.key.etag.clone(), ..GetOptions::default() };
+        let got = match self.store.get_opts(&self.key.path, options).await {
+            Err(object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. }) => {
+                return Err(external(Error::Changed { table: table.to_owned(), path: self.key.path.to_string() }));
+            }
+            got => got.map_err(external)?,
+        };
+        got.bytes().await.map_err(external)
     }
 }
 
 impl AsyncFileReader for Reader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
         self.count(range.end - range.start);
-        async move { self.store.get_range(&self.key.path, range).await.map_err(external) }.boxed()
+        async move {
+            match &self.archive {
+                Some(table) => self.get_unchanged(table, range).await,
+                None => self.store.get_range(&self.key.path, range).await.map_err(external),
+            }
+        }
+        .boxed()
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
         self.count(ranges.iter().map(|r| r.end - r.start).sum());
-        async move { self.store.get_ranges(&self.key.path, &ranges).await.map_err(external) }.boxed()
+        async move {
+            match &self.archive {
+                Some(table) => {
+                    let fetch = |range| self.get_unchanged(table, range);
+                    coalesce_ranges(&ranges, fetch, OBJECT_STORE_COALESCE_DEFAULT).await
+                }
+                None => self.store.get_ranges(&self.key.path, &ranges).await.map_err(external),
+            }
+        }
+        .boxed()
     }
 
     fn get_metadata<'a>(
         &'a mut self,
         _options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
-        async move { self.footers.get(&self.key, self.store.as_ref()).await.map_err(external) }.boxed()
+        async move {
+            if let Some(Detailed { loader, file }) = self.details.clone()
+                && let Some(metadata) = loader.metadata(file, self).await?
+            {
+                return Ok(metadata);
+            }
+            if let Some(metrics) = &self.metrics {
+                metrics.footers.add(1);
+            }
+            self.footers.get(&self.key, self.store.as_ref()).await.map_err(external)
+        }
+        .boxed()
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if let Some(metrics) = &self.metrics {
-            metrics.scan_efficiency_ratio.add_part(metrics.bytes_scanned.value());
-            metrics.scan_efficiency_ratio.set_total(self.key.size_bytes as usize);
+        if let Some(Metrics { of_file, .. }) = &self.metrics {
+            of_file.scan_efficiency_ratio.add_part(of_file.bytes_scanned.value());
+            of_file.scan_efficiency_ratio.set_total(self.key.size_bytes as usize);
         }
     }
 }

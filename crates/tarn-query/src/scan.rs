@@ -3,6 +3,7 @@
 //! [`TarnScan`] sits above what reads: Parquet scan, recent rows, their union, or an engine scan. Filters, thresholds, orders, limits,
 //! projections and statistics pass through it in both directions, so a plan is as good as without it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,7 +22,9 @@ use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
 use datafusion::physical_plan::limit::LocalLimitExec;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricValue, MetricsSet,
+};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
@@ -30,7 +33,10 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, SortOrderPushdownResult,
 };
 
+use crate::chunks::ChunkLoader;
 use crate::files::Counts;
+use crate::reader::FOOTERS;
+use crate::survivors::Pruning;
 
 /// How a table was read.
 #[derive(Debug, Clone)]
@@ -46,18 +52,21 @@ pub(crate) struct Access {
     pub sorted_by: Vec<(String, bool)>,
     /// Are the filter's columns read first, the others only where a row is left?
     pub late: bool,
+    /// Was a bloom asked?
+    pub asked_bloom: bool,
+    /// Who asks the metastore while the scan runs.
+    pub loader: Option<Arc<ChunkLoader>>,
 }
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Access { table, path, why, version, counts, recent_rows, late, .. } = self;
+        let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
         write!(f, "table={table}, access_path={path}, why={why:?}, version={version}")?;
         if *path == "lake" {
-            write!(
-                f,
-                ", files={}/{}, blocks={}/{}",
-                counts.files_kept, counts.files_total, counts.blocks_kept, counts.blocks_total
-            )?;
+            write!(f, ", files={}/{files_total}, blocks={}/{blocks_total}", counts.files_kept, counts.blocks_kept)?;
+            write!(f, ", pruned_time={time}, pruned_statistics={statistics}, pruned_bloom={bloom}")?;
+            write!(f, ", metastore_bytes={metastore_bytes}")?;
             write!(f, ", delivered_rows={}, recent_rows={recent_rows}", counts.delivered_rows)?;
             write!(f, ", dead_rows={}, hidden_rows={}", counts.dead_rows, counts.hidden_rows)?;
             write!(f, ", read={}", if *late { "filter columns first" } else { "all columns" })?;
@@ -84,13 +93,16 @@ impl TarnScan {
     }
 
     fn record(&self) {
-        let Counts { files_total, files_kept, blocks_total, blocks_kept, dead_rows, hidden_rows, delivered_rows } =
-            self.access.counts;
+        let Counts { pruning, files_kept, blocks_kept, dead_rows, hidden_rows, delivered_rows } = self.access.counts;
+        let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes: _ } = pruning;
         let figures = [
             ("files_total", files_total),
             ("files_kept", files_kept),
             ("blocks_total", blocks_total),
             ("blocks_kept", blocks_kept),
+            ("pruned_time", time),
+            ("pruned_statistics", statistics),
+            ("pruned_bloom", bloom),
             ("dead_rows", dead_rows),
             ("hidden_rows", hidden_rows),
             ("delivered_rows", delivered_rows),
@@ -158,8 +170,26 @@ impl ExecutionPlan for TarnScan {
         self.input.execute(partition, context)
     }
 
+    /// Of a scan that ran: also what only then was known.
     fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        let mut metrics = self.metrics.clone_inner();
+        if metrics.sum_by_name("blocks_total").is_none() {
+            return Some(metrics);
+        }
+        let mut tell = |name: &'static str, value: usize| {
+            let count = Count::new();
+            count.add(value);
+            metrics.push(Arc::new(Metric::new(MetricValue::Count { name: name.into(), count }, None)));
+        };
+        let loaded = self.access.loader.as_ref().map_or(0, |loader| loader.bytes_read());
+        tell("metastore_bytes", (self.access.counts.pruning.metastore_bytes + loaded) as usize);
+        let mut files = FilesRead::default();
+        files.add(&self.input);
+        tell(FOOTERS, files.footers);
+        if self.access.asked_bloom {
+            tell("false_positive_files", files.without_a_match());
+        }
+        Some(metrics)
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
@@ -240,6 +270,42 @@ impl ExecutionPlan for TarnScan {
             Some(union) => UnionExec::try_new(union.inputs().iter().map(limited).collect()).ok()?,
         };
         Some(self.over(input))
+    }
+}
+
+/// What the files of a scan gave, by its metrics.
+#[derive(Default)]
+struct FilesRead {
+    footers: usize,
+    /// By file: rows that the filters left, and rows that they did not.
+    rows: HashMap<String, (usize, usize)>,
+}
+
+impl FilesRead {
+    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>) {
+        plan.children().into_iter().for_each(|child| self.add(child));
+        if !plan.is::<DataSourceExec>() {
+            return;
+        }
+        for metric in plan.metrics().iter().flat_map(|metrics| metrics.iter()) {
+            let (name, value) = (metric.value().name(), metric.value().as_usize());
+            if name == FOOTERS {
+                self.footers += value;
+            }
+            let Some(file) = metric.labels().iter().find(|label| label.name() == "filename") else { continue };
+            let rows = match name {
+                "pushdown_rows_matched" => (value, 0),
+                "pushdown_rows_pruned" => (0, value),
+                _ => continue,
+            };
+            let of_file = self.rows.entry(file.value().to_owned()).or_default();
+            *of_file = (of_file.0 + rows.0, of_file.1 + rows.1);
+        }
+    }
+
+    /// Files that were read for nothing. A file without a dropped row was not asked row by row.
+    fn without_a_match(&self) -> usize {
+        self.rows.values().filter(|(matched, dropped)| *matched == 0 && *dropped > 0).count()
     }
 }
 

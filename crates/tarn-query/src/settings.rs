@@ -1,5 +1,6 @@
 //! What may a session set? `SET tarn.access_path = 'lake'`, `SET tarn.as_of_version = 17`,
-//! `SET tarn.as_of_time = '2026-11-21 12:00:00Z'`.
+//! `SET tarn.as_of_time = '2026-11-21 12:00:00Z'`,
+//! `SET tarn.pruning = 'off'`.
 
 use std::any::Any;
 use std::fmt;
@@ -31,13 +32,21 @@ impl fmt::Display for AccessPath {
 }
 
 /// Settings with the prefix `tarn.`, each with its default.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// `auto` | `rows` | `lake`; default `auto`.
     pub access_path: AccessPath,
     /// Read the lake alone at a place in its past; default none: the newest state of everything. Set by `as_of_version` or
     /// `as_of_time`; setting one unsets the other.
     pub as_of: Option<AsOf>,
+    /// `on` | `off`; default `on`. Off: every block with a live row is read, by the file's own footer. The answer is the same.
+    pub pruning: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { access_path: AccessPath::Auto, as_of: None, pruning: true }
+    }
 }
 
 /// A place in the past of every table's lake.
@@ -53,7 +62,7 @@ impl ConfigExtension for Settings {
     const PREFIX: &'static str = "tarn";
 }
 
-const NAMES: &str = "access_path, as_of_version, as_of_time";
+const NAMES: &str = "access_path, as_of_version, as_of_time, pruning";
 
 impl ExtensionOptions for Settings {
     fn as_any(&self) -> &dyn Any {
@@ -92,6 +101,13 @@ impl ExtensionOptions for Settings {
                 Ok(Value::Timestamp(micros)) => self.as_of = Some(AsOf::Time(micros.div_euclid(1000))),
                 _ => return bad("a timestamp, UTC unless it has a zone, or 'latest'"),
             },
+            "pruning" => {
+                self.pruning = match value.to_ascii_lowercase().as_str() {
+                    "on" | "true" | "default" | "" => true,
+                    "off" | "false" => false,
+                    _ => return bad("on or off"),
+                };
+            }
             _ => return Err(DataFusionError::Configuration(format!("unknown setting tarn.{key}, known are: {NAMES}"))),
         }
         Ok(())
@@ -120,6 +136,11 @@ impl ExtensionOptions for Settings {
                 },
                 description: "read the lake alone as it was at this time",
             },
+            ConfigEntry {
+                key: format!("{}.pruning", Self::PREFIX),
+                value: Some(if self.pruning { "on" } else { "off" }.to_owned()),
+                description: "whether blocks are left out by time, bounds and blooms",
+            },
         ]
     }
 }
@@ -138,6 +159,9 @@ mod tests {
         assert_eq!(settings.as_of, Some(AsOf::Time(1500)));
         settings.set("as_of_version", "latest").unwrap();
         assert_eq!(settings.as_of, None);
+        settings.set("pruning", "OFF").unwrap();
+        assert!(!settings.pruning && Settings::default().pruning);
+        assert!(settings.set("pruning", "2").unwrap_err().to_string().contains("on or off"));
         assert!(settings.set("access_path", "fast").unwrap_err().to_string().contains("auto, rows or lake"));
         assert!(settings.set("as_of_version", "-1").unwrap_err().to_string().contains("version number"));
         assert!(settings.set("speed", "1").unwrap_err().to_string().contains(NAMES));

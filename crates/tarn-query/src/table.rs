@@ -9,7 +9,7 @@
 //!
 //! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::config::TableParquetOptions;
 use datafusion::common::{Constraints, Statistics};
 use datafusion::datasource::TableType;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
@@ -30,16 +31,20 @@ use tarn_metastore::prune::Predicate;
 use tarn_metastore::{At, Metastore, TableVersion};
 use tarn_types::{RowDecoder, TableSchema, Value, Version, encode_key, encode_partition_prefix, tablet_prefix};
 
-use crate::files::{Counts, Hidden, lake_files, single_row};
-use crate::hot::{HotLookup, HotSource, HotView};
+use crate::chunks::{ChunkLoader, Columns};
+use crate::clauses::clauses;
+use crate::files::{Counts, Cut, Hidden, lake_files, single_row};
+use crate::hot::{FileStore, HotLookup, HotSource, HotView};
 use crate::hot_exec::{RecentExec, RowsExec};
 use crate::late::{self, Shape};
 use crate::predicate::{equalities, predicates};
+use crate::projected::Named;
 use crate::reader::Readers;
 use crate::scan::{Access, TarnScan};
 use crate::settings::{AccessPath, AsOf, Settings};
 use crate::snapshot::{Snapshots, lake_at};
-use crate::values::{sql_schema, to_scalar};
+use crate::survivors::{Question, survivors};
+use crate::values::{SqlSchemas, to_scalar};
 use crate::{Error, Result};
 
 /// The store under which the lake is registered with DataFusion.
@@ -50,7 +55,11 @@ pub(crate) struct Lake {
     pub metastore: Arc<dyn Metastore>,
     pub readers: Arc<Readers>,
     pub url: ObjectStoreUrl,
+    pub schemas: SqlSchemas,
 }
+
+/// So many files of an archive are read at once: its store may be far.
+const ARCHIVE_PARTITIONS: usize = 16;
 
 /// One table as SQL sees it.
 pub(crate) struct TarnTable {
@@ -66,7 +75,7 @@ pub(crate) struct TarnTable {
 impl TarnTable {
     pub(crate) fn new(lake: Arc<Lake>, source: Arc<dyn HotSource>, with_seqno: bool) -> Self {
         let table = source.schema();
-        let schema = sql_schema(&table, with_seqno);
+        let schema = lake.schemas.of(&table, with_seqno);
         let default = |column: &tarn_types::Column| {
             let scalar = to_scalar(column.default.as_ref()?, &column.data_type)?;
             Some((column.name.clone(), lit(scalar)))
@@ -125,6 +134,7 @@ impl TableProvider for TarnTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+        let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
         let scan = Scan {
             table: self,
             projection: projection.cloned(),
@@ -137,8 +147,8 @@ impl TableProvider for TarnTable {
             shape: state.config().get_extension(),
             limit,
             partitions: state.config().target_partitions().max(1),
+            pruning: settings.pruning,
         };
-        let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
         Ok(scan.plan(state, &settings).await?)
     }
 }
@@ -156,6 +166,8 @@ struct Scan<'a> {
     shape: Option<Arc<Shape>>,
     limit: Option<usize>,
     partitions: usize,
+    /// Whether blocks may be left out.
+    pruning: bool,
 }
 
 impl Scan<'_> {
@@ -166,7 +178,7 @@ impl Scan<'_> {
                 AsOf::Version(version) => (At::Version(version), "forced by tarn.as_of_version"),
                 AsOf::Time(ms) => (At::Time(ms), "forced by tarn.as_of_time"),
             };
-            return self.lake(&*self.table.lake(at).await?, None, why.to_owned());
+            return self.lake(&*self.table.lake(at).await?, None, why.to_owned()).await;
         }
         let view = self.table.view(state)?;
         let forced = settings.access_path;
@@ -194,7 +206,7 @@ impl Scan<'_> {
                     AccessPath::Lake => "forced by tarn.access_path".to_owned(),
                     _ => self.why_lake(view.as_ref()),
                 };
-                self.lake(&lake, Some(view.as_ref()), why)
+                self.lake(&lake, Some(view.as_ref()), why).await
             }
         }
     }
@@ -295,7 +307,7 @@ impl Scan<'_> {
                         table.name, address.row, file.path, file.n_rows
                     ),
                 })?;
-                let scan = self.parquet(vec![group], None, false)?;
+                let scan = self.parquet(Arc::clone(&self.table.lake.readers), vec![group], None, false)?;
                 Ok(Arc::new(TarnScan::new(scan, access("full key, evicted row read from the lake by its address"))))
             }
             found => {
@@ -331,28 +343,65 @@ impl Scan<'_> {
     }
 
     /// The exact union; without a view the lake alone.
-    fn lake(&self, lake: &TableVersion, view: Option<&dyn HotView>, why: String) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn lake(
+        &self,
+        lake: &TableVersion,
+        view: Option<&dyn HotView>,
+        why: String,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let TarnTable { table, schema, .. } = self.table;
+        let metastore = &self.table.lake.metastore;
         let hidden = view.map_or_else(|| Ok(Arc::new(Hidden::new())), HotView::hidden)?;
-        let files =
-            lake_files(&self.table.table, &self.table.schema, lake, &hidden, &self.predicates, self.partitions)?;
+        let question = match self.pruning {
+            true => Question { predicates: self.predicates.clone(), clauses: clauses(self.filters, table) },
+            false => Question::default(),
+        };
+        let survivors = survivors(metastore.as_ref(), table, lake, &question).await?;
+        let (readers, partitions) = match self.table.source.files() {
+            FileStore::Lake => (Arc::clone(&self.table.lake.readers), self.partitions),
+            FileStore::Archive { store, id } => {
+                let readers = self.table.lake.readers.of_archive(store, id, &table.name);
+                (Arc::new(readers), self.partitions.max(survivors.files.len().min(ARCHIVE_PARTITIONS)))
+            }
+        };
+        let columns = self.columns_read();
+        let (_, with_seqno) = self.hot_projection();
+        // The change of a row is in no details: its files are read by their footers.
+        let loader = (self.pruning && !with_seqno && !survivors.files.is_empty()).then(|| {
+            let skips = |id| lake.deletion_vectors.contains_key(&id) || hidden.contains_key(&id);
+            let indexed = !self.filters.is_empty() || survivors.files.iter().any(|kept| skips(kept.file.id));
+            Arc::new(ChunkLoader::new(
+                Arc::clone(metastore),
+                Arc::clone(table),
+                self.named(&columns),
+                &survivors.files,
+                indexed.then_some(readers.page_index_bytes),
+            ))
+        });
+        let cut = Cut { table, schema, columns: &columns, partitions, bounded: self.pruning, loader: loader.as_ref() };
+        let files = lake_files(&cut, lake, &hidden, &survivors)?;
         let recent_rows = view.map_or(0, HotView::recent_rows);
         let sorted_by = match lake.files.iter().all(|file| file.sorted_by_key) {
             true => self.key_order(),
             false => vec![],
         };
-        let late = late::pays(
-            self.shape.as_deref(),
-            self.filters,
-            self.projection.as_deref(),
-            &self.table.table,
-            &files.statistics,
-        );
-        let access =
-            Access { counts: files.counts, recent_rows, sorted_by, late, ..self.access("lake", why, lake.version) };
+        let asked_bloom = !question.clauses.is_empty();
+        // What was asked of blooms is rare: in most blocks that are left there are few such rows, in some none.
+        let late = asked_bloom
+            || late::pays(self.shape.as_deref(), self.filters, self.projection.as_deref(), table, &files.statistics);
+        let access = Access {
+            counts: files.counts,
+            recent_rows,
+            sorted_by,
+            late,
+            asked_bloom,
+            loader,
+            ..self.access("lake", why, lake.version)
+        };
 
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];
         if !files.groups.is_empty() {
-            inputs.push(self.parquet(files.groups, Some(files.statistics), late)?);
+            inputs.push(self.parquet(readers, files.groups, Some(files.statistics), late)?);
         }
         if let Some(view) = view.filter(|view| view.recent_rows() > 0) {
             let (projection, with_seqno) = self.hot_projection();
@@ -366,6 +415,31 @@ impl Scan<'_> {
         Ok(Arc::new(TarnScan::new(UnionExec::try_new(inputs)?, access)))
     }
 
+    /// Positions of the table's columns that the scan gives or filters by, ascending.
+    fn columns_read(&self) -> Vec<usize> {
+        let (mut columns, _) = self.hot_projection();
+        columns.extend(self.filter_columns());
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    fn filter_columns(&self) -> BTreeSet<usize> {
+        let columns = self.filters.iter().flat_map(Expr::column_refs);
+        columns.filter_map(|column| self.table.table.column(&column.name).map(|(idx, _)| idx)).collect()
+    }
+
+    /// What is asked of each file: these columns, or of none the first one, which says where row groups are.
+    fn named(&self, columns: &[usize]) -> Columns {
+        let in_filter = self.filter_columns();
+        let columns = if columns.is_empty() { &[0] } else { columns };
+        let named = columns.iter().map(|idx| {
+            let column = &self.table.table.columns[*idx];
+            Named { id: column.id, name: column.name.as_str().into(), data_type: column.data_type }
+        });
+        Columns { named: named.collect(), in_filter: columns.iter().map(|idx| in_filter.contains(idx)).collect() }
+    }
+
     fn key_order(&self) -> Vec<(String, bool)> {
         let table = &self.table.table;
         table.key.iter().map(|part| (table.columns[part.column_idx].name.clone(), part.descending)).collect()
@@ -373,14 +447,19 @@ impl Scan<'_> {
 
     fn parquet(
         &self,
+        readers: Arc<Readers>,
         groups: Vec<FileGroup>,
         statistics: Option<Statistics>,
         late: bool,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut options = TableParquetOptions::default();
+        options.global.pruning = self.pruning;
         let source = ParquetSource::new(Arc::clone(&self.table.schema))
-            .with_parquet_file_reader_factory(Arc::clone(&self.table.lake.readers) as _)
+            .with_table_parquet_options(options)
+            .with_parquet_file_reader_factory(readers)
             .with_pushdown_filters(late)
-            .with_enable_page_index(true);
+            .with_bloom_filter_on_read(self.pruning)
+            .with_enable_page_index(self.pruning);
         let mut config = FileScanConfigBuilder::new(self.table.lake.url.clone(), Arc::new(source))
             .with_file_groups(groups)
             .with_projection_indices(self.projection.clone())?
@@ -401,6 +480,8 @@ impl Scan<'_> {
             recent_rows: 0,
             sorted_by: vec![],
             late: false,
+            asked_bloom: false,
+            loader: None,
         }
     }
 }

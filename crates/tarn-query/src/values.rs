@@ -2,13 +2,40 @@
 //!
 //! Storage has `Utf8` and `Binary`; SQL has their view forms, as the Parquet reader gives them. Everything else is the same type.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 use arrow::array::{Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use datafusion::scalar::ScalarValue;
-use tarn_types::{DataType, TableSchema, Value, arrow_type};
+use parking_lot::Mutex;
+use tarn_types::{DataType, TableId, TableSchema, Value, arrow_type};
+
+/// Schemas as SQL sees them, kept while their table is as it is: making one of 20,000 columns anew for every statement is slow.
+#[derive(Default)]
+pub(crate) struct SqlSchemas {
+    /// By table and whether with `__seqno`. Locked only to look up and insert.
+    known: Mutex<HashMap<(TableId, bool), Known>>,
+}
+
+/// A schema, and of which table it is one.
+type Known = (Weak<TableSchema>, SchemaRef);
+
+impl SqlSchemas {
+    pub(crate) fn of(&self, table: &Arc<TableSchema>, with_seqno: bool) -> SchemaRef {
+        let mut known = self.known.lock();
+        if let Some((of, schema)) = known.get(&(table.id, with_seqno))
+            && of.as_ptr() == Arc::as_ptr(table)
+        {
+            return Arc::clone(schema);
+        }
+        known.retain(|_, (of, _)| of.strong_count() > 0);
+        let schema = sql_schema(table, with_seqno);
+        known.insert((table.id, with_seqno), (Arc::downgrade(table), Arc::clone(&schema)));
+        schema
+    }
+}
 
 /// The schema that SQL sees: the table's columns in order, strings and bytes as views; `__seqno` last if asked for.
 pub fn sql_schema(table: &TableSchema, with_seqno: bool) -> SchemaRef {

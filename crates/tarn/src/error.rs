@@ -9,6 +9,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
+use parquet::errors::ParquetError;
 use tarn_types::Kind;
 
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
@@ -54,6 +55,7 @@ pub mod state {
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const CONFIGURATION_LIMIT: &str = "53400";
     pub const PROGRAM_LIMIT: &str = "54000";
+    pub const NOT_IN_PREREQUISITE_STATE: &str = "55000";
     pub const OBJECT_IN_USE: &str = "55006";
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
     pub const ADMIN_SHUTDOWN: &str = "57P01";
@@ -277,6 +279,7 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::AccessPath { path, table, why, remedy } => {
             SqlError::unsupported(format!("access path {path} cannot answer for table {table}: {why}"), *remedy)
         }
+        Query::Changed { .. } => SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string()),
         Query::Parameters { .. } => SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()),
         Query::NullKey { .. } => SqlError::new(state::NOT_NULL_VIOLATION, error.to_string()),
         Query::Hot { source, .. } if source.is::<SqlError>() => source
@@ -386,6 +389,14 @@ fn from_shared(error: &DataFusionError) -> SqlError {
             }
             state::INTERNAL
         }
+        // What a scan met while it read a file.
+        DataFusionError::ParquetError(inner) => match inner.as_ref() {
+            ParquetError::External(inner) => match inner.downcast_ref::<tarn_query::Error>() {
+                Some(error) => return from_query(error),
+                None => state::IO_ERROR,
+            },
+            _ => state::INTERNAL,
+        },
         // Values that do not fit are reported as Execution errors by DataFusion's functions.
         DataFusionError::Execution(_) => state::INVALID_PARAMETER_VALUE,
         _ => state::INTERNAL,
@@ -399,12 +410,23 @@ mod tests {
 
     #[test]
     fn datafusion_errors_become_sqlstates() {
+        fn in_a_file(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+            DataFusionError::ParquetError(Box::new(ParquetError::External(Box::new(error))))
+        }
+        let away = tarn_metastore::Error::Unavailable {
+            address: "cql://a".to_owned(),
+            setting: "metastore",
+            source: "no answer".into(),
+        };
+        let away = tarn_query::Error::Blocks { table: "t".to_owned(), source: away };
         let cases = [
             (DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None), state::DIVISION_BY_ZERO),
             (DataFusionError::NotImplemented("x".into()), state::FEATURE_NOT_SUPPORTED),
             (DataFusionError::ResourcesExhausted("x".into()), state::OUT_OF_MEMORY),
             (DataFusionError::External(Box::new(SqlError::canceled())), state::QUERY_CANCELED),
             (DataFusionError::Plan("x".into()).context("while planning"), state::SYNTAX_OR_ACCESS),
+            (in_a_file(away), state::CANNOT_CONNECT_NOW),
+            (in_a_file(std::io::Error::other("x")), state::IO_ERROR),
         ];
         for (error, state) in cases {
             let text = error.to_string();

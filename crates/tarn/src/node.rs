@@ -557,6 +557,7 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
         spill_dir: Some(parts.settings.spill_location()),
         catalog: crate::pg_catalog::DATABASE.to_owned(),
         threads: Some(threads),
+        ..tarn_query::Options::default()
     };
     let catalog = Arc::clone(&parts.catalog);
     let system = Arc::new(System::new(Arc::clone(&parts.metastore), Arc::clone(&catalog), Arc::clone(&parts.log)));

@@ -235,3 +235,26 @@ async fn memory_is_bounded_and_a_sort_spills() {
     assert_eq!(fixture.one(sql).await, "100002");
     assert_eq!(fixture.engine.memory_used_bytes(), 0);
 }
+
+#[tokio::test]
+async fn words_are_found_as_they_are_kept() {
+    let fixture = Fixture::new().await;
+    for (sql, answer) in [
+        ("SELECT matches('Connection refused: 10.0.0.1', 'refused CONNECTION')", "true"),
+        ("SELECT matches('Connection refused', 'connect')", "false"),
+        ("SELECT matches(NULL, 'a')", "NULL"),
+        ("SELECT matches('a', NULL)", "NULL"),
+        ("SELECT matches('', ' - ')", "true"),
+        ("SELECT tarn_tokens('GET /v1 get')", "[get, v1]"),
+        ("SELECT tarn_tokens('')", "[]"),
+        ("SELECT tarn_tokens(NULL)", "NULL"),
+        (
+            "SELECT count(*) FROM (VALUES (NULL, 'a'), ('b a', 'a'), ('b', 'a'), ('a', 'b')) v(x, y) WHERE matches(x, y)",
+            "1",
+        ),
+        ("SELECT count(*) FROM (VALUES (NULL), ('b A'), ('a')) v(x) WHERE matches(x, 'a')", "2"),
+        ("SELECT count(*) FROM (VALUES (NULL), ('b A'), ('a')) v(x) WHERE matches('a c', x)", "1"),
+    ] {
+        assert_eq!(fixture.one(sql).await, answer, "{sql}");
+    }
+}

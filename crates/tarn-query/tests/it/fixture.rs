@@ -17,7 +17,9 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use roaring::RoaringBitmap;
 use tarn_cache::FooterCache;
-use tarn_metastore::{Block, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt};
+use tarn_metastore::{
+    Block, BlockDetails, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
+};
 use tarn_query::{
     Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
 };
@@ -26,6 +28,9 @@ use tarn_types::{
     TableOptions, TableSchema, TabletId, Value, Version, encode_cells, encode_key,
 };
 use uuid::Uuid;
+
+use crate::details::Keep;
+use crate::recording::{RecordingMetastore, RecordingStore};
 
 pub type Row = Vec<Value>;
 
@@ -36,8 +41,9 @@ pub const BLOCK_ROWS: usize = 4;
 pub struct Table {
     pub schema: Arc<TableSchema>,
     state: Arc<Mutex<State>>,
-    metastore: Arc<dyn Metastore>,
-    store: Arc<dyn ObjectStore>,
+    metastore: Arc<RecordingMetastore>,
+    store: Arc<RecordingStore>,
+    keep: Keep,
 }
 
 #[derive(Clone, Default)]
@@ -111,9 +117,14 @@ pub fn batch(schema: &TableSchema, rows: &[(Row, SeqNo)]) -> RecordBatch {
 }
 
 impl Table {
-    pub async fn new(schema: TableSchema, metastore: Arc<dyn Metastore>, store: Arc<dyn ObjectStore>) -> Table {
+    pub async fn new(
+        schema: TableSchema,
+        metastore: Arc<RecordingMetastore>,
+        store: Arc<RecordingStore>,
+        keep: Keep,
+    ) -> Table {
         let schema = metastore.create_table(schema).await.unwrap();
-        Table { schema, state: Arc::default(), metastore, store }
+        Table { schema, state: Arc::default(), metastore, store, keep }
     }
 
     fn key(&self, row: &Row) -> Vec<u8> {
@@ -240,16 +251,19 @@ impl Table {
             self.schema.key.iter().map(part).find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
         });
         let id = self.metastore.allocate_files(1).await.unwrap();
-        let mut add = vec![];
+        let (mut add, mut details) = (vec![], BTreeMap::new());
         if !rows.is_empty() {
             let values: Vec<(Row, SeqNo)> = rows.iter().map(|(_, entry)| entry.clone()).collect();
-            add.push(write_file(&self.schema, id, &values, self.store.as_ref(), BLOCK_ROWS).await);
+            let (file, of_file) = write_file(&self.schema, id, &values, self.store.as_ref(), self.keep).await;
+            add.push(file);
+            details.insert(id, of_file);
+            details.retain(|_, blocks| !blocks.is_empty());
         }
         let commit = Commit {
             id: Uuid::new_v4(),
             expected: Expected::At(Version(self.version())),
             add,
-            details: BTreeMap::new(),
+            details,
             remove,
             deletion_vectors,
             cursor,
@@ -271,23 +285,24 @@ pub async fn write_file(
     id: FileId,
     rows: &[(Row, SeqNo)],
     store: &dyn ObjectStore,
-    block_rows: usize,
-) -> File {
+    keep: Keep,
+) -> (File, Vec<BlockDetails>) {
     let properties = WriterProperties::builder()
-        .set_max_row_group_row_count(Some(block_rows))
+        .set_max_row_group_row_count(Some(BLOCK_ROWS))
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_data_page_row_count_limit(2)
         .build();
     let all = batch(schema, rows);
-    let mut writer = ArrowWriter::try_new(Vec::new(), all.schema(), Some(properties)).unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, all.schema(), Some(properties)).unwrap();
     writer.write(&all).unwrap();
-    let bytes = writer.into_inner().unwrap();
+    let footer = writer.close().unwrap();
     let path = format!("{}-{}/hr=2026-11-21-12/{id}.parquet", schema.name, schema.id);
     let size_bytes = bytes.len() as u64;
     store.put(&Path::from(path.as_str()), PutPayload::from(bytes)).await.unwrap();
-    let blocks = rows.chunks(block_rows).enumerate().map(|(idx, rows)| Block {
+    let blocks = rows.chunks(BLOCK_ROWS).enumerate().map(|(idx, rows)| Block {
         row_group: idx as u32,
-        first_row: (idx * block_rows) as u64,
+        first_row: (idx * BLOCK_ROWS) as u64,
         n_rows: rows.len() as u64,
         bytes: 1000,
         columns: schema
@@ -297,19 +312,23 @@ pub async fn write_file(
             .map(|(c, column)| column_stats(column.id, rows.iter().map(|(row, _)| &row[c])))
             .collect(),
     });
-    let blocks = blocks.collect();
-    File {
+    let mut blocks: Vec<Block> = blocks.collect();
+    let values: Vec<Row> = rows.iter().map(|(row, _)| row.clone()).collect();
+    let of_blocks: Vec<&[Row]> = values.chunks(BLOCK_ROWS).collect();
+    let details = keep.details(schema, id, &mut blocks, &of_blocks, &footer);
+    let file = File {
         id,
         path,
         size_bytes,
         n_rows: rows.len() as u64,
-        hour: 0,
+        hour: (id.0 % 3) as i64,
         etag: None,
         blocks,
         created_version: Version(0),
         sorted_by_key: true,
         note: None,
-    }
+    };
+    (file, details)
 }
 
 fn column_stats<'a>(column: ColumnId, values: impl Iterator<Item = &'a Value>) -> ColumnStats {
@@ -439,6 +458,8 @@ impl SystemTables for OneSystemTable {
 /// An engine over one table of [`schema`].
 pub struct Fixture {
     pub table: Table,
+    pub metastore: Arc<RecordingMetastore>,
+    pub store: Arc<RecordingStore>,
     pub engine: Engine,
     pub session: Session,
 }
@@ -453,20 +474,25 @@ impl Fixture {
     }
 
     pub async fn with_options(schema: TableSchema, options: Options) -> Fixture {
-        let metastore: Arc<dyn Metastore> = Arc::new(Memory::new(Arc::new(ManualClock::default())));
-        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let table = Table::new(schema, Arc::clone(&metastore), Arc::clone(&store)).await;
+        Fixture::keeping(schema, options, Keep::Bounds).await
+    }
+
+    pub async fn keeping(schema: TableSchema, options: Options, keep: Keep) -> Fixture {
+        let metastore = Memory::new(Arc::new(ManualClock::default()));
+        let metastore = Arc::new(RecordingMetastore::new(Arc::new(metastore)));
+        let store = Arc::new(RecordingStore::new(Arc::new(InMemory::new())));
+        let table = Table::new(schema, Arc::clone(&metastore), Arc::clone(&store), keep).await;
         let engine = Engine::new(
             options,
-            metastore,
-            store,
+            Arc::clone(&metastore) as _,
+            Arc::clone(&store) as _,
             Arc::new(FooterCache::new(16 << 20)),
             Arc::new(Tables(vec![table.clone()])),
             Arc::new(OneSystemTable),
         )
         .unwrap();
         let session = engine.session();
-        Fixture { table, engine, session }
+        Fixture { table, metastore, store, engine, session }
     }
 
     /// Rows as text, one string a row, in the order they came.

@@ -2,8 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod answers;
+mod archive;
 mod changes;
+mod chunk;
+mod details;
 mod explain;
 mod fixture;
 mod keyed;
+mod pruning;
+mod recording;
 mod union;
+mod wide;

@@ -238,7 +238,7 @@ impl Session {
 
     fn reset_all(&self) -> Result<()> {
         self.vars.lock().reset_all();
-        for name in ["tarn.access_path", "tarn.as_of_version"] {
+        for name in ["tarn.access_path", "tarn.as_of_version", "tarn.pruning"] {
             self.set_var(name, None)?;
         }
         Ok(())

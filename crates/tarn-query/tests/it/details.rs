@@ -1,0 +1,74 @@
+//! What a writer of the lake would say of a file's blocks beside the commit log, with some of it missing: not every file has details,
+//! not every block a bloom.
+
+use parquet::file::metadata::ParquetMetaData;
+use tarn_metastore::{Block, BlockDetails, Bloom, BloomBuilder, token_hash, tokens, value_hash};
+use tarn_types::{FileId, TableSchema, TokenColumns, Value};
+
+use crate::chunk::chunk;
+use crate::fixture::Row;
+
+/// Small, so that some keys are taken for others.
+const BLOOM_CHUNKS: u32 = 2;
+
+/// What is kept of the files that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// All bounds in memory, no details.
+    Bounds,
+    /// The first column's bounds in memory, everything in the details.
+    Details,
+    /// As `Details`, but of every fourth file nothing, and of every fifth block no bloom.
+    SomeDetails,
+}
+
+impl Keep {
+    /// Takes from the blocks what is not kept in memory. `rows` are those of each block.
+    pub fn details(
+        self,
+        schema: &TableSchema,
+        id: FileId,
+        blocks: &mut [Block],
+        rows: &[&[Row]],
+        footer: &ParquetMetaData,
+    ) -> Vec<BlockDetails> {
+        if self == Keep::Bounds || (self == Keep::SomeDetails && id.0.is_multiple_of(4)) {
+            return vec![];
+        }
+        let mut details = vec![];
+        for (block, rows) in blocks.iter_mut().zip(rows) {
+            let group = footer.row_group(block.row_group as usize);
+            let columns =
+                block.columns.iter().enumerate().map(|(idx, stats)| (stats.clone(), chunk(group.column(idx))));
+            let bloom = self == Keep::Details || !(id.0 + u64::from(block.row_group)).is_multiple_of(5);
+            details.push(BlockDetails {
+                row_group: block.row_group,
+                columns: columns.collect(),
+                bloom: bloom.then(|| bloom_of(schema, rows)),
+            });
+            block.columns.truncate(1);
+        }
+        details
+    }
+}
+
+fn bloom_of(schema: &TableSchema, rows: &[Row]) -> Bloom {
+    let indexing = &schema.options.indexing;
+    let mut builder = BloomBuilder::new(BLOOM_CHUNKS);
+    let mut scratch = String::new();
+    for row in rows {
+        for (value, column) in row.iter().zip(&schema.columns) {
+            if indexing.bloom.contains(&column.id) {
+                value_hash(column.id, &column.data_type, value).into_iter().for_each(|hash| builder.insert(hash));
+            }
+            let TokenColumns::Some(with_tokens) = &indexing.tokens else { continue };
+            if let (Value::Text(text), true) = (value, with_tokens.contains(&column.id)) {
+                let mut words = tokens(text, &mut scratch);
+                while let Some(word) = words.next_token() {
+                    builder.insert(token_hash(word));
+                }
+            }
+        }
+    }
+    builder.finish()
+}
