@@ -147,7 +147,8 @@ fn add_column(bloom: &mut BloomBuilder, key: &KeyColumn, column: &ArrayRef, scra
 }
 
 /// What is kept of the row groups of a file that we wrote: their blooms, and of each column of the table the bounds in `blocks`
-/// beside its place. The file's columns are the table's, in order.
+/// beside its place. The file's columns are the table's, in order. All columns have a place, or none has: a reader takes a column
+/// without one for NULL.
 pub(crate) fn details(
     table: &TableSchema,
     metadata: &ParquetMetaData,
@@ -159,6 +160,7 @@ pub(crate) fn details(
     let shapes: Vec<_> = (0..table.columns.len()).map(|idx| shapes.of(&descriptor.column(idx))).collect();
     let places: HashMap<ColumnId, usize> = table.columns.iter().map(|column| column.id).zip(0..).collect();
     let mut blooms = blooms.into_iter();
+    let mut is_whole = true;
     let of_block = |(block, group): (&Block, &RowGroupMetaData)| {
         let mut columns: Vec<_> = (block.columns.iter())
             .filter_map(|stats| {
@@ -167,9 +169,14 @@ pub(crate) fn details(
             })
             .collect();
         columns.sort_by_key(|(stats, _)| stats.column);
+        is_whole &= columns.len() == table.columns.len();
         BlockDetails { row_group: block.row_group, columns, bloom: blooms.next().flatten() }
     };
-    blocks.iter().zip(metadata.row_groups()).map(of_block).collect()
+    let mut details: Vec<_> = blocks.iter().zip(metadata.row_groups()).map(of_block).collect();
+    if !is_whole {
+        details.iter_mut().for_each(|of_block| of_block.columns.clear());
+    }
+    details
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which changes of the catalog are lawful? Pure, like `check.rs`.
 
-use tarn_types::{Column, ColumnId, TableSchema, TokenColumns};
+use tarn_types::{Column, ColumnId, DataType, TableSchema, TokenColumns};
 
 use crate::{Error, Result};
 
@@ -56,6 +56,22 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     let ids: Vec<_> = kept.chain((last + 1..).map(ColumnId)).take(to.columns.len()).collect();
     renumber(&mut to, &ids);
 
+    // Filters that are there know nothing of it: its rows would not be found by them.
+    let added = |column: &&Column| {
+        let before = current.columns.iter().find(|before| before.id == column.id);
+        before.is_some_and(|before| {
+            (has_tokens(&to, column) && !has_tokens(current, before))
+                || (to.options.indexing.bloom.contains(&column.id)
+                    && !current.options.indexing.bloom.contains(&column.id))
+        })
+    };
+    if let Some(column) = to.columns.iter().find(added) {
+        let name = &column.name;
+        return invalid(format!(
+            "column {name} is in no filter so far: only new columns can be added to what is indexed"
+        ));
+    }
+
     let mut may_differ = TableSchema { columns: to.columns.clone(), ..current.clone() };
     may_differ.options.indexing = to.options.indexing.clone();
     if let (Some(archive), Some(after)) = (&mut may_differ.options.archive, &to.options.archive) {
@@ -66,4 +82,13 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     }
     to.validate().map_err(|source| Error::Schema { source })?;
     Ok(to)
+}
+
+/// Whether the tokens of this column's texts are in the filters.
+fn has_tokens(table: &TableSchema, column: &Column) -> bool {
+    match &table.options.indexing.tokens {
+        TokenColumns::None => false,
+        TokenColumns::All => column.data_type == DataType::Text,
+        TokenColumns::Some(columns) => columns.contains(&column.id),
+    }
 }

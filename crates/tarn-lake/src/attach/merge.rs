@@ -109,7 +109,8 @@ impl<'a> Places<'a> {
         Self { by_name: table.columns.iter().map(|column| (column.name.as_str(), column)).collect(), table }
     }
 
-    /// A file as the table's blocks and their details. The table has taken its columns in.
+    /// A file as the table's blocks and their details. The table has taken its columns in. A file whose details would lack a column
+    /// that it has gets none of its columns' details: a reader takes what is missing for NULL, and a footer tells all.
     pub fn blocks(&self, file: Foreign, blooms: Vec<Option<Bloom>>) -> (Vec<Block>, Vec<BlockDetails>) {
         let is_inline = inline_columns(self.table);
         let mut first_row = 0;
@@ -121,20 +122,26 @@ impl<'a> Places<'a> {
             details.push(BlockDetails { row_group, columns: Vec::new(), bloom });
             first_row += n_rows;
         }
+        let mut is_whole = true;
         for column in file.columns {
             let Some(of) = self.by_name.get(column.name.as_str()) else { continue };
             let own = column.data_type.unwrap_or(of.data_type);
             for ((block, details), record) in blocks.iter_mut().zip(&mut details).zip(column.records) {
-                let Some(record) = record else { continue };
-                let knows_nulls = record.null_count.is_some();
-                let Some((stats, chunk)) = stats(of, own, record, block.n_rows) else { continue };
+                let knows_nulls = record.as_ref().is_some_and(|record| record.null_count.is_some());
+                let Some((stats, chunk)) = record.and_then(|record| stats(of, own, record, block.n_rows)) else {
+                    is_whole = false;
+                    continue;
+                };
                 if knows_nulls && is_inline(of.id) {
                     block.columns.push(stats.clone());
                 }
                 details.columns.push((stats, chunk));
             }
         }
-        details.iter_mut().for_each(|details| details.columns.sort_by_key(|(stats, _)| stats.column));
+        for of_block in &mut details {
+            of_block.columns.sort_by_key(|(stats, _)| stats.column);
+            of_block.columns.truncate(if is_whole { usize::MAX } else { 0 });
+        }
         (blocks, details)
     }
 }
@@ -170,6 +177,7 @@ mod tests {
     use tarn_types::Value;
 
     use super::*;
+    use crate::attach::columns::Group;
     use crate::test_data::events;
 
     fn file(columns: &[(&str, Option<DataType>)]) -> Vec<ForeignColumn> {
@@ -233,5 +241,29 @@ mod tests {
         assert_eq!(of(None, Some(3), 1), Some((0, Some(Value::Int64(3)))));
         assert_eq!(of(None, None, 1), None);
         assert_eq!(of(Some(0), None, 1), Some((0, None)));
+    }
+
+    #[test]
+    fn a_file_with_a_column_of_which_too_little_is_known_has_details_of_none() {
+        let table = events();
+        let record =
+            |null_count| Some(Record { min: None, max: None, exact: false, null_count, chunk: Default::default() });
+        let column = |idx: usize, records| ForeignColumn {
+            name: table.columns[idx].name.clone(),
+            leaf_idx: idx,
+            data_type: Some(table.columns[idx].data_type),
+            records,
+        };
+        let details_of = |unknown| {
+            let group = || Group { n_rows: 1, bytes: 1 };
+            let columns =
+                vec![column(1, vec![record(Some(0)), unknown]), column(2, vec![record(Some(0)), record(Some(1))])];
+            let file = Foreign { groups: vec![group(), group()], columns, note: String::new(), bytes: 0 };
+            let (_, details) = Places::new(&table).blocks(file, vec![]);
+            details.iter().map(|of_block| of_block.columns.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(details_of(record(Some(0))), [2, 2]);
+        assert_eq!(details_of(record(None)), [0, 0]);
+        assert_eq!(details_of(None), [0, 0]);
     }
 }

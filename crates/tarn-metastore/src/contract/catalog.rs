@@ -84,7 +84,7 @@ pub async fn alter_adds_and_widens_only(metastore: Backend) {
     assert_eq!(late.kind(), Kind::Conflict, "{late}");
 
     type Change = fn(&mut TableSchema);
-    let unlawful: [(&str, Change); 9] = [
+    let unlawful: [(&str, Change); 10] = [
         ("drops", |s| drop(s.columns.pop())),
         ("narrows", |s| s.columns[1].data_type = DataType::Int16),
         ("renames", |s| s.columns[1].name = "x".into()),
@@ -94,6 +94,7 @@ pub async fn alter_adds_and_widens_only(metastore: Backend) {
         ("table name", |s| s.name = "u".into()),
         ("tablets", |s| s.options.tablets = 2),
         ("index of nothing", |s| s.options.indexing.bloom = vec![ColumnId(42)]),
+        ("index of what is in no filter", |s| s.options.indexing.bloom = vec![ColumnId(2)]),
     ];
     for (name, change) in unlawful {
         let mut to = (*altered).clone();
