@@ -15,7 +15,9 @@ use crate::bloom::{CHUNK_BYTES, MAX_CHUNKS};
 use crate::wire::{
     Decoded, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_option, put_u64,
 };
-use crate::{Block, BlockDetails, Bloom, ColumnChunk, ColumnStats, CommitInfo, CommitKind, File, TableVersion};
+use crate::{
+    Block, BlockDetails, BlockRef, Bloom, ColumnChunk, ColumnStats, CommitInfo, CommitKind, File, TableVersion,
+};
 
 /// What is written: 2 since blocks have details.
 pub(crate) const FORMAT: u8 = 2;
@@ -47,6 +49,44 @@ pub(crate) fn decode_details(bytes: &[u8], format: u8) -> Decoded<DetailsRecord>
     };
     reader.end()?;
     Ok(record)
+}
+
+/// Where the parts of a details frame's payload are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DetailsPlaces {
+    pub table: TableId,
+    pub hour: i64,
+    pub block: BlockRef,
+    /// 0: no bloom.
+    pub n_chunks: u32,
+    pub bloom_at: u32,
+    /// Shapes and columns, up to the end.
+    pub columns_at: u32,
+    /// Of the columns alone.
+    pub column_bytes: u32,
+}
+
+/// Looks at everything but the columns.
+pub(crate) fn locate_details(bytes: &[u8], format: u8) -> Decoded<DetailsPlaces> {
+    let mut reader = Reader { bytes, format };
+    let at = |reader: &Reader<'_>| (bytes.len() - reader.bytes.len()) as u32;
+    let (table, hour, file) = (TableId(reader.u32()?), reader.i64()?, FileId(reader.u64()?));
+    let (row_group, n_chunks) = (reader.u32()?, reader.bloom_chunks()?);
+    let bloom_at = at(&reader);
+    reader.take(n_chunks as usize * CHUNK_BYTES)?;
+    let columns_at = at(&reader);
+    reader.shapes()?;
+    reader.len()?;
+    let (block, column_bytes) = (BlockRef { file, row_group }, reader.bytes.len() as u32);
+    Ok(DetailsPlaces { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes })
+}
+
+/// The part of a details frame from `columns_at` on.
+pub(crate) fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
+    let mut reader = Reader { bytes, format };
+    let columns = reader.columns()?;
+    reader.end()?;
+    Ok(columns)
 }
 
 /// What one column of one block takes, about: as in a record, whose columns share their shapes.
@@ -145,6 +185,57 @@ pub(crate) fn put_details(out: &mut Vec<u8>, details: &BlockDetails) {
         put_stats(out, stats);
         put_chunk(out, chunk, places[&*chunk.shape]);
     }
+}
+
+/// One column of many blocks: the records of those slots that have one, ascending by slot. Answers, beside the bytes, how many of
+/// them are records.
+pub(crate) fn encode_slab(n_slots: u32, records: &[(u32, &(ColumnStats, ColumnChunk))]) -> (Vec<u8>, u64) {
+    let mut out = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut shapes: Vec<&str> = Vec::new();
+    for (_, (_, chunk)) in records {
+        places.entry(&chunk.shape).or_insert_with(|| {
+            shapes.push(&chunk.shape);
+            shapes.len() - 1
+        });
+    }
+    put_len(&mut out, shapes.len());
+    shapes.iter().for_each(|shape| put_bytes(&mut out, shape.as_bytes()));
+    let all = records.len() == n_slots as usize;
+    out.push(u8::from(all));
+    if !all {
+        let mut present = vec![0u8; (n_slots as usize).div_ceil(8)];
+        records.iter().for_each(|(slot, _)| present[*slot as usize / 8] |= 1 << (slot % 8));
+        out.extend_from_slice(&present);
+    }
+    let head = out.len();
+    for (_, (stats, chunk)) in records {
+        put_stats(&mut out, stats);
+        put_chunk(&mut out, chunk, places[&*chunk.shape]);
+    }
+    let record_bytes = (out.len() - head) as u64;
+    (out, record_bytes)
+}
+
+/// The records of the slots that are wanted, ascending by slot.
+pub(crate) fn decode_slab(
+    bytes: &[u8],
+    n_slots: u32,
+    wanted: impl Fn(u32) -> bool,
+) -> Decoded<Vec<(u32, (ColumnStats, ColumnChunk))>> {
+    let mut reader = Reader { bytes, format: FORMAT };
+    let shapes = reader.shapes()?;
+    let present = if reader.bool()? { None } else { Some(reader.take((n_slots as usize).div_ceil(8))?) };
+    let has = |slot: u32| present.is_none_or(|bits| bits[slot as usize / 8] & 1 << (slot % 8) != 0);
+    let mut records = Vec::new();
+    for slot in (0..n_slots).filter(|slot| has(*slot)) {
+        let record = (reader.column_stats()?, reader.chunk(&shapes)?);
+        if wanted(slot) {
+            records.push((slot, record));
+        }
+    }
+    reader.end()?;
+    Ok(records)
 }
 
 pub(crate) fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
@@ -250,6 +341,10 @@ impl Reader<'_> {
         })
     }
 
+    pub fn shapes(&mut self) -> Decoded<Vec<Arc<str>>> {
+        (0..self.len()?).map(|_| self.text().map(Arc::from)).collect()
+    }
+
     pub fn chunk(&mut self, shapes: &[Arc<str>]) -> Decoded<ColumnChunk> {
         let shape = self.u64()?;
         let known = usize::try_from(shape).ok().and_then(|shape| shapes.get(shape));
@@ -269,23 +364,33 @@ impl Reader<'_> {
 
     pub fn details(&mut self) -> Decoded<BlockDetails> {
         let row_group = self.u32()?;
-        let bloom = match self.u32()? {
+        let bloom = match self.bloom_chunks()? {
             0 => None,
-            n_chunks if n_chunks <= MAX_CHUNKS => {
+            n_chunks => {
                 let bits = Bytes::copy_from_slice(self.take(n_chunks as usize * CHUNK_BYTES)?);
-                let bloom = Bloom::from_bits(bits);
-                Some(bloom.ok_or_else(|| Malformed(format!("{n_chunks} bloom chunks are no power of two")))?)
+                Some(Bloom::from_bits(bits).expect("it was seen to be a power of two of chunks"))
             }
-            n_chunks => return malformed(format!("{n_chunks} bloom chunks")),
         };
-        let shapes = (0..self.len()?).map(|_| self.text().map(Arc::from)).collect::<Decoded<Vec<Arc<str>>>>()?;
+        Ok(BlockDetails { row_group, columns: self.columns()?, bloom })
+    }
+
+    /// 0, or a lawful number.
+    fn bloom_chunks(&mut self) -> Decoded<u32> {
+        match self.u32()? {
+            n_chunks if n_chunks == 0 || n_chunks.is_power_of_two() && n_chunks <= MAX_CHUNKS => Ok(n_chunks),
+            n_chunks => malformed(format!("{n_chunks} bloom chunks")),
+        }
+    }
+
+    fn columns(&mut self) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
+        let shapes = self.shapes()?;
         let columns = (0..self.len()?)
             .map(|_| Ok((self.column_stats()?, self.chunk(&shapes)?)))
             .collect::<Decoded<Vec<(ColumnStats, ColumnChunk)>>>()?;
         if !columns.is_sorted_by(|(a, _), (b, _)| a.column < b.column) {
             return malformed("column metadata is not in column order");
         }
-        Ok(BlockDetails { row_group, columns, bloom })
+        Ok(columns)
     }
 
     pub fn commit(&mut self) -> Decoded<CommitInfo> {
@@ -332,6 +437,15 @@ mod tests {
             let back = decode_details(&bytes, FORMAT).unwrap();
             prop_assert_eq!((back.table, back.hour, back.file), (TableId(3), hour, FileId(300)));
             prop_assert_eq!(format!("{:?}", back.details), format!("{details:?}"));
+            let places = locate_details(&bytes, FORMAT).unwrap();
+            let block = BlockRef { file: FileId(300), row_group: details.row_group };
+            prop_assert_eq!((places.table, places.hour, places.block), (TableId(3), hour, block));
+            let bits = &bytes[places.bloom_at as usize..places.columns_at as usize];
+            prop_assert_eq!(bits, details.bloom.as_ref().map_or(&[][..], |bloom| bloom.bits()));
+            let columns = decode_columns(&bytes[places.columns_at as usize..], FORMAT).unwrap();
+            prop_assert_eq!(format!("{columns:?}"), format!("{:?}", details.columns));
+            let column_bytes: u64 = details.columns.iter().map(column_bytes).sum();
+            prop_assert_eq!(u64::from(places.column_bytes), column_bytes);
             for len in 0..bytes.len() {
                 prop_assert!(decode_details(&bytes[..len], FORMAT).is_err(), "cut at {}", len);
             }

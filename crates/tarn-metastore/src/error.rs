@@ -1,7 +1,7 @@
 //! What can go wrong in the metastore, and what the caller can do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tarn_types::{FileId, Kind, TableId, Version};
 
@@ -101,4 +101,9 @@ impl Error {
             Self::Indeterminate { .. } => Kind::Indeterminate,
         }
     }
+}
+
+pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { action, path, source }
 }

@@ -40,9 +40,10 @@ mod define;
 mod state;
 mod wire;
 
-mod embedded;
-mod journal;
 mod log;
+mod pack;
+
+mod embedded;
 mod memory;
 
 #[cfg(test)]

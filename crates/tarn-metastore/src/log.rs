@@ -3,21 +3,22 @@
 //! ```text
 //! file    magic 8 | version u8 | zero 3 | crc u32 of these 12 | frame*          (a checkpoint has exactly one frame)
 //! frame   len u32 | crc u32 of the rest | seq u64 | kind u8 | payload[len]       (integers little-endian, crc = CRC32C)
-//! write   details* record | seal
+//! write   (details* record)+ | seal
 //! ```
 //!
-//! A record is one frame, with the details that belong to it in frames of the same number in front; all of them are one write,
-//! synced before it is answered. Behind it goes a *seal*, an empty frame that repeats the number and is not synced: it can only be
-//! there if the sync came back. So a bad frame was answered, and is corruption, if its seal or any frame of a later number is
-//! behind it; else it is part of a write that a crash tore, and the whole write is cut off. Frames of its own number prove nothing:
-//! the pages of one write reach the disk in any order.
+//! A record is one frame, with the details that belong to it in front; records that were made side by side are one write. All frames
+//! of a write have its number, and are synced before any of them is answered. Behind it goes a *seal*, an empty frame that repeats
+//! the number and is not synced: it can only be there if the sync came back. So a bad frame was answered, and is corruption, if
+//! its write's seal or any frame of a later number is behind it; else it is part of a write that a crash tore, and the log is cut
+//! behind the last whole record. Frames of its own number prove nothing: the pages of one write reach the disk in any order.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
-use crate::embedded::io_error;
+use crate::error::io_error;
 use crate::{Error, Result, codec};
 
 const LOG_MAGIC: &[u8; 8] = b"TARNMLOG";
@@ -28,6 +29,12 @@ const FORMATS: std::ops::RangeInclusive<u8> = 1..=codec::FORMAT;
 pub(crate) const HEADER_BYTES: u64 = 16;
 const FRAME_BYTES: usize = 17;
 
+/// From this size on it is cheaper to combine checksums than to go through the bytes again.
+const COMBINED_BYTES: usize = 16 << 10;
+
+/// A larger buffer is given back after the write that needed it.
+const KEPT_BUF_BYTES: usize = 4 << 20;
+
 const RECORD: u8 = 1;
 const SEAL: u8 = 2;
 const CHECKPOINT: u8 = 3;
@@ -35,31 +42,60 @@ const DETAILS: u8 = 4;
 
 /// The log that is written to.
 pub(crate) struct Log {
-    path: PathBuf,
-    file: File,
+    file: Arc<LogFile>,
     /// Where the next frame goes.
     end: u64,
     last_seq: u64,
+    /// Of `end`, what is details.
+    details_bytes: u64,
+    buf: Vec<u8>,
 }
 
-/// What became of a record.
+/// One file of the log, for those who read details from where they were first written. Opened when it is first read.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub first_seq: u64,
+    path: PathBuf,
+    file: OnceLock<File>,
+}
+
+/// What goes into a frame, with its checksum: made before its number is known, outside of all locks.
+pub(crate) struct Payload {
+    pub bytes: Vec<u8>,
+    /// Of long ones; 0 where it is not worth it.
+    crc: u32,
+}
+
+/// A record, and the details that stand in front of it.
+pub(crate) struct Entry {
+    pub details: Vec<Payload>,
+    pub record: Payload,
+}
+
+/// An empty log that has no number yet.
+pub(crate) struct Prepared {
+    tmp: PathBuf,
+    file: File,
+}
+
+/// What became of records.
 pub(crate) enum Append {
-    /// It is on stable storage.
-    Done,
-    /// It is not there, and will not be.
+    /// They are on stable storage; the details at these offsets, in their order.
+    Done(Vec<u64>),
+    /// They are not there, and will not be.
     Undone(io::Error),
     /// Only reopening tells.
     Unknown(io::Error),
 }
 
 /// A record as it was read.
-pub(crate) struct Frame {
-    pub path: PathBuf,
+pub(crate) struct Frame<'a> {
+    pub log: &'a Arc<LogFile>,
     pub format: u8,
     pub offset: u64,
-    pub payload: Vec<u8>,
+    pub payload: &'a [u8],
     /// What stands in front of it, each with its offset.
-    pub details: Vec<(u64, Vec<u8>)>,
+    pub details: &'a [(u64, &'a [u8])],
 }
 
 /// A checkpoint as it was read.
@@ -68,13 +104,14 @@ pub(crate) struct Checkpoint {
     pub payload: Vec<u8>,
 }
 
-/// All records behind a checkpoint.
+/// How the log ends.
 pub(crate) struct Contents {
-    pub frames: Vec<Frame>,
     /// The number of the last record, read or checkpointed.
     pub last_seq: u64,
     /// Where the last log's valid bytes end.
     pub end: u64,
+    /// Of the last log, what is details.
+    pub details_bytes: u64,
     /// That of the last log.
     pub format: u8,
     pub torn: Option<Torn>,
@@ -91,39 +128,113 @@ pub(crate) struct Torn {
 #[derive(Default)]
 pub(crate) struct Found {
     pub checkpoint: Option<(PathBuf, u64)>,
-    pub logs: Vec<(PathBuf, u64)>,
+    /// Ascending.
+    pub logs: Vec<Arc<LogFile>>,
 }
 
-impl Log {
-    /// An empty log whose first record will be `first_seq`: whole and durable, or not there. Takes the place of an empty one that
-    /// begins so.
-    pub fn create(dir: &Path, first_seq: u64) -> Result<Self> {
-        let path = dir.join(format!("log-{first_seq:020}.tarn"));
-        let tmp = path.with_extension("tmp");
+impl Payload {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let crc = if bytes.len() < COMBINED_BYTES { 0 } else { crc32c::crc32c(&bytes) };
+        Self { bytes, crc }
+    }
+}
+
+impl LogFile {
+    pub fn new(path: PathBuf, first_seq: u64) -> Self {
+        Self { first_seq, path, file: OnceLock::new() }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self) -> Result<&File> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let file = File::open(&self.path).map_err(io_error("open", &self.path))?;
+        Ok(self.file.get_or_init(|| file))
+    }
+
+    /// Reads bytes of a frame that was whole.
+    pub fn read(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match self.file()?.read_exact_at(buf, offset) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(corrupt(&self.path, offset, "the file ends early"))
+            }
+            read => read.map_err(io_error("read", &self.path)),
+        }
+    }
+
+    /// The payload of the details frame at `offset`, which has so many bytes; held against its checksum.
+    pub fn details(&self, offset: u64, payload_bytes: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; FRAME_BYTES + payload_bytes];
+        self.read(&mut bytes, offset)?;
+        match parse(&bytes) {
+            Some(found) if found.kind == DETAILS && found.payload.len() == payload_bytes => {
+                bytes.drain(..FRAME_BYTES);
+                Ok(bytes)
+            }
+            _ => Err(corrupt(&self.path, offset, "the frame does not match its checksum")),
+        }
+    }
+}
+
+/// Where the log that begins with write `first_seq` is.
+pub(crate) fn path(dir: &Path, first_seq: u64) -> PathBuf {
+    dir.join(format!("log-{first_seq:020}.tarn"))
+}
+
+/// Where the payload of the frame at `offset` begins.
+pub(crate) fn payload_at(offset: u64) -> u64 {
+    offset + FRAME_BYTES as u64
+}
+
+impl Prepared {
+    /// Whole and durable under a name that is none. Whoever prepares one beside others has a name of his own.
+    pub fn create(dir: &Path, name: &str) -> Result<Self> {
+        let tmp = dir.join(format!("log-{name}.tmp"));
         let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&tmp);
         let file = file.map_err(io_error("create", &tmp))?;
         file.write_all_at(&header(LOG_MAGIC), 0).map_err(io_error("write", &tmp))?;
         file.sync_all().map_err(io_error("sync", &tmp))?;
-        fs::rename(&tmp, &path).map_err(io_error("rename", &tmp))?;
-        sync_dir(dir)?;
-        Ok(Self { path, file, end: HEADER_BYTES, last_seq: first_seq - 1 })
+        Ok(Self { tmp, file })
     }
 
-    /// Goes on behind `end`; what lies there is cut off first.
-    pub fn reopen(path: &Path, last_seq: u64, end: u64) -> Result<Self> {
+    /// Its first write will be `first_seq`. Takes the place of an empty log that begins so.
+    pub fn install(self, first_seq: u64) -> Result<Log> {
+        let dir = self.tmp.parent().expect("it was made in a folder");
+        let path = path(dir, first_seq);
+        fs::rename(&self.tmp, &path).map_err(io_error("rename", &self.tmp))?;
+        sync_dir(dir)?;
+        let file = Arc::new(LogFile { first_seq, path, file: OnceLock::from(self.file) });
+        Ok(Log { file, end: HEADER_BYTES, last_seq: first_seq - 1, details_bytes: 0, buf: Vec::new() })
+    }
+}
+
+impl Log {
+    /// Goes on behind what was read; what lies there is cut off first.
+    pub fn reopen(log: Arc<LogFile>, contents: &Contents) -> Result<Self> {
+        let (path, end) = (log.path(), contents.end);
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))?;
         file.set_len(end).map_err(io_error("cut", path))?;
         if end < HEADER_BYTES {
             file.write_all_at(&header(LOG_MAGIC), 0).map_err(io_error("write", path))?;
         }
         file.sync_all().map_err(io_error("sync", path))?;
-        let mut log = Self { path: path.to_owned(), file, end: end.max(HEADER_BYTES), last_seq };
+        log.file.set(file).expect("nobody has read from it yet");
+        let (end, details_bytes) = (end.max(HEADER_BYTES), contents.details_bytes);
+        let mut log = Self { file: log, end, last_seq: contents.last_seq, details_bytes, buf: Vec::new() };
         log.seal();
         Ok(log)
     }
 
+    pub fn file(&self) -> &Arc<LogFile> {
+        &self.file
+    }
+
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.file.path
     }
 
     pub fn last_seq(&self) -> u64 {
@@ -134,53 +245,82 @@ impl Log {
         self.end - HEADER_BYTES
     }
 
-    /// Adds a record behind its details, synced.
-    pub fn append(&mut self, details: &[Vec<u8>], payload: &[u8]) -> Append {
+    /// Of these, what is not details.
+    pub fn record_bytes(&self) -> u64 {
+        self.size_bytes() - self.details_bytes
+    }
+
+    fn out(&self) -> &File {
+        self.file.file.get().expect("the log that is written to is open")
+    }
+
+    /// Adds records behind their details in one write, synced.
+    pub fn append(&mut self, entries: &[Entry]) -> Append {
         let seq = self.last_seq + 1;
-        let n_bytes = details.iter().map(|details| FRAME_BYTES + details.len()).sum::<usize>();
-        let mut bytes = Vec::with_capacity(n_bytes + FRAME_BYTES + payload.len());
-        let frames = details.iter().map(|details| (DETAILS, &details[..])).chain([(RECORD, payload)]);
-        for (kind, payload) in frames {
-            if let Err(too_long) = put_frame(&mut bytes, seq, kind, payload) {
+        let frame_bytes = |payload: &Payload| FRAME_BYTES + payload.bytes.len();
+        let details_bytes: usize = entries.iter().flat_map(|entry| &entry.details).map(frame_bytes).sum();
+        let record_bytes: usize = entries.iter().map(|entry| frame_bytes(&entry.record)).sum();
+        let mut buf = std::mem::take(&mut self.buf);
+        buf.clear();
+        buf.reserve(details_bytes + record_bytes);
+        let mut offsets = Vec::new();
+        for entry in entries {
+            for details in &entry.details {
+                offsets.push(self.end + buf.len() as u64);
+                if let Err(too_long) = put_frame(&mut buf, seq, DETAILS, details) {
+                    return Append::Undone(too_long);
+                }
+            }
+            if let Err(too_long) = put_frame(&mut buf, seq, RECORD, &entry.record) {
                 return Append::Undone(too_long);
             }
         }
-        if let Err(error) = self.file.write_all_at(&bytes, self.end) {
-            let undone = self.file.set_len(self.end).and_then(|()| self.file.sync_data());
+        if let Err(error) = self.out().write_all_at(&buf, self.end) {
+            let undone = self.out().set_len(self.end).and_then(|()| self.out().sync_data());
             return if undone.is_ok() { Append::Undone(error) } else { Append::Unknown(error) };
         }
-        if let Err(error) = self.file.sync_data() {
+        if let Err(error) = self.out().sync_data() {
             return Append::Unknown(error);
         }
-        self.end += bytes.len() as u64;
+        self.end += buf.len() as u64;
+        self.details_bytes += details_bytes as u64;
         self.last_seq = seq;
         self.seal();
-        Append::Done
+        if buf.capacity() <= KEPT_BUF_BYTES {
+            self.buf = buf;
+        }
+        Append::Done(offsets)
     }
 
     /// Not synced, and no loss when it fails: the next record takes its place.
     fn seal(&mut self) {
         let mut seal = Vec::with_capacity(FRAME_BYTES);
-        put_frame(&mut seal, self.last_seq, SEAL, &[]).expect("an empty frame is short");
-        if self.file.write_all_at(&seal, self.end).is_ok() {
+        put_frame(&mut seal, self.last_seq, SEAL, &Payload::new(Vec::new())).expect("an empty frame is short");
+        if self.out().write_all_at(&seal, self.end).is_ok() {
             self.end += seal.len() as u64;
         }
+    }
+
+    /// Makes the last seal durable, too: another log follows on this one.
+    pub fn finish(&self) -> Result<()> {
+        self.out().sync_data().map_err(io_error("sync", self.path()))
     }
 }
 
 /// Writes a checkpoint of the state after record `seq`: whole and durable, or not there. Answers its size.
-pub(crate) fn write_checkpoint(dir: &Path, seq: u64, payload: &[u8]) -> Result<u64> {
+pub(crate) fn write_checkpoint(dir: &Path, seq: u64, payload: Vec<u8>) -> Result<u64> {
+    let payload = Payload::new(payload);
     let path = dir.join(format!("checkpoint-{seq:020}.tarn"));
     let tmp = path.with_extension("tmp");
-    let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.len());
-    put_frame(&mut bytes, seq, CHECKPOINT, payload).map_err(io_error("write", &tmp))?;
+    let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.bytes.len());
+    put_frame(&mut bytes, seq, CHECKPOINT, &payload).map_err(io_error("write", &tmp))?;
     let file = File::create(&tmp).map_err(io_error("create", &tmp))?;
     file.write_all_at(&header(CHECKPOINT_MAGIC), 0).map_err(io_error("write", &tmp))?;
     file.write_all_at(&bytes, HEADER_BYTES).map_err(io_error("write", &tmp))?;
     file.sync_all().map_err(io_error("sync", &tmp))?;
     fs::rename(&tmp, &path).map_err(io_error("rename", &tmp))?;
     sync_dir(dir)?;
-    Ok(payload.len() as u64)
+    Ok(payload.bytes.len() as u64)
 }
 
 pub(crate) fn read_checkpoint(path: &Path, seq: u64) -> Result<Checkpoint> {
@@ -201,20 +341,15 @@ pub(crate) fn cut(torn: &Torn) -> Result<()> {
     file.set_len(torn.offset).and_then(|()| file.sync_all()).map_err(io_error("cut", &torn.path))
 }
 
-/// Deletes the logs and checkpoints that the checkpoint at `seq` replaces. What stays is ignored by `scan`'s reader.
-pub(crate) fn remove_before(dir: &Path, seq: u64, current: &Path) -> Result<()> {
+/// Deletes the checkpoints before the one at `seq`.
+pub(crate) fn remove_checkpoints_before(dir: &Path, seq: u64) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
         let path = entry.map_err(io_error("list", dir))?.path();
-        let old = match numbered(&path) {
-            Some(("log", _)) => path != current,
-            Some(("checkpoint", at)) => at < seq,
-            _ => false,
-        };
-        if old {
+        if numbered(&path).is_some_and(|(kind, at)| kind == "checkpoint" && at < seq) {
             fs::remove_file(&path).map_err(io_error("delete", &path))?;
         }
     }
-    sync_dir(dir)
+    Ok(())
 }
 
 /// What is in the folder. Deletes files that were never finished.
@@ -227,50 +362,76 @@ pub(crate) fn scan(dir: &Path) -> Result<Found> {
             continue;
         }
         match numbered(&path) {
-            Some(("log", seq)) => found.logs.push((path, seq)),
+            Some(("log", seq)) => {
+                let log = LogFile::new(path.clone(), seq);
+                found.logs.push(Arc::new(log));
+            }
             Some(("checkpoint", seq)) if found.checkpoint.as_ref().is_none_or(|(_, newest)| *newest < seq) => {
                 found.checkpoint = Some((path, seq));
             }
             _ => {}
         }
     }
-    found.logs.sort_by_key(|(_, seq)| *seq);
+    found.logs.sort_by_key(|log| log.first_seq);
     let after = found.checkpoint.as_ref().map_or(0, |(_, seq)| *seq);
     match (found.logs.first(), &found.checkpoint) {
-        (Some((path, first)), _) if *first > after + 1 => {
-            Err(corrupt(path, 0, format!("the log starts at record {first}, what is before it ends at {after}")))
+        (Some(log), _) if log.first_seq > after + 1 => {
+            let reason = format!("the log starts at record {}, what is before it ends at {after}", log.first_seq);
+            Err(corrupt(&log.path, 0, reason))
         }
         (None, Some((path, _))) => Err(corrupt(path, 0, "the log that goes with this checkpoint is missing")),
         _ => Ok(found),
     }
 }
 
-/// The records after `checkpoint_seq`, in order and without a gap.
-pub(crate) fn read(logs: &[(PathBuf, u64)], checkpoint_seq: u64) -> Result<Contents> {
-    let before = logs.first().map_or(checkpoint_seq, |(_, first)| first - 1);
-    let mut contents = Contents { frames: Vec::new(), last_seq: before, end: 0, format: codec::FORMAT, torn: None };
-    for (path, _) in logs {
+/// Visits the records after `checkpoint_seq`, in order and without a gap. Logs that hold no such record are not looked at.
+pub(crate) fn read(
+    logs: &[Arc<LogFile>],
+    checkpoint_seq: u64,
+    visit: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+) -> Result<Contents> {
+    let covered = logs.iter().skip(1).take_while(|next| next.first_seq <= checkpoint_seq + 1).count();
+    let logs = &logs[covered..];
+    let before = logs.first().map_or(checkpoint_seq, |log| log.first_seq - 1);
+    let mut contents = Contents { last_seq: before, end: 0, details_bytes: 0, format: codec::FORMAT, torn: None };
+    for log in logs {
+        let path = &log.path;
         let bytes = fs::read(path).map_err(io_error("read", path))?;
         contents.end = 0;
-        if is_unfinished_header(&bytes) && Some(path) == logs.last().map(|(path, _)| path) {
+        contents.details_bytes = 0;
+        if is_unfinished_header(&bytes) && logs.last().is_some_and(|last| Arc::ptr_eq(log, last)) {
             break;
         }
         contents.format = check_header(path, &bytes, LOG_MAGIC)?;
         contents.end = HEADER_BYTES;
-        read_frames(path, &bytes, checkpoint_seq, &mut contents)?;
+        if log.first_seq != contents.last_seq + 1 {
+            let reason = format!("the log starts at record {}, {} was before", log.first_seq, contents.last_seq);
+            return Err(corrupt(path, 0, reason));
+        }
+        read_frames(log, &bytes, checkpoint_seq, &mut contents, visit)?;
     }
     if contents.last_seq < checkpoint_seq {
-        let (path, _) = logs.last().expect("without a log there is nothing to fall short");
+        let path = &logs.last().expect("without a log there is nothing to fall short").path;
         let reason = format!("the log ends at record {}, the checkpoint at {checkpoint_seq}", contents.last_seq);
         return Err(corrupt(path, contents.end, reason));
     }
     Ok(contents)
 }
 
-/// Reads the writes of one log. Details wait for their record; `contents.end` is behind the last whole write.
-fn read_frames(path: &Path, bytes: &[u8], checkpoint_seq: u64, contents: &mut Contents) -> Result<()> {
+/// Reads the writes of one log. Details wait for their record; `contents.end` is behind the last whole record.
+fn read_frames(
+    log: &Arc<LogFile>,
+    bytes: &[u8],
+    checkpoint_seq: u64,
+    contents: &mut Contents,
+    visit: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+) -> Result<()> {
+    let path = &log.path;
     let mut offset = contents.end as usize;
-    let mut details = Vec::new();
+    let mut details: Vec<(u64, &[u8])> = Vec::new();
+    let mut details_bytes = 0;
+    // Whether records of write `last_seq` may still come.
+    let mut is_open = false;
     while offset < bytes.len() {
         let last = contents.last_seq;
         let found = step(&bytes[offset..], last);
@@ -279,16 +440,18 @@ fn read_frames(path: &Path, bytes: &[u8], checkpoint_seq: u64, contents: &mut Co
             return Err(corrupt(&torn.path, torn.offset, "the frame does not match its checksum"));
         }
         let Some(found) = found else {
-            if contents.torn.is_some() || is_answered(&bytes[offset + 1..], last + 1) {
+            let sealed_from = if is_open { last } else { last + 1 };
+            if contents.torn.is_some() || is_answered(&bytes[offset + 1..], sealed_from, last + 2) {
                 return Err(corrupt(path, offset as u64, "the frame does not match its checksum"));
             }
             break;
         };
         offset += found.skipped;
+        let goes_on = found.seq == last + 1 || found.seq == last && is_open && found.skipped == 0;
         let follows = match found.kind {
             SEAL => found.seq == last && details.is_empty(),
-            DETAILS => found.seq == last + 1 && contents.format >= 2,
-            RECORD => found.seq == last + 1,
+            DETAILS => goes_on && contents.format >= 2,
+            RECORD => goes_on,
             _ => false,
         };
         if !follows {
@@ -298,14 +461,17 @@ fn read_frames(path: &Path, bytes: &[u8], checkpoint_seq: u64, contents: &mut Co
         let (at, size) = (offset as u64, found.size());
         offset += size;
         if found.kind == DETAILS {
-            details.push((at, found.payload.to_vec()));
+            details.push((at, found.payload));
+            details_bytes += size as u64;
             continue;
         }
         if found.kind == RECORD && found.seq > checkpoint_seq {
-            let (path, payload, details) = (path.to_owned(), found.payload.to_vec(), std::mem::take(&mut details));
-            contents.frames.push(Frame { path, format: contents.format, offset: at, payload, details });
+            let (format, payload) = (contents.format, found.payload);
+            visit(Frame { log, format, offset: at, payload, details: &details })?;
         }
         details.clear();
+        contents.details_bytes += std::mem::take(&mut details_bytes);
+        is_open = found.kind == RECORD && contents.format >= 2;
         contents.last_seq = found.seq;
         contents.end = offset as u64;
     }
@@ -349,13 +515,14 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
     (checksum(head, payload) == u32_at(4)).then_some(Parsed { seq, kind: head[16], payload, skipped: 0 })
 }
 
-/// Is there anything in these bytes that is only there when write `seq` was synced: its seal, or a frame of a later write?
-fn is_answered(bytes: &[u8], seq: u64) -> bool {
+/// Is there anything in these bytes that is only there when the write that a bad frame belongs to was synced: a seal from
+/// `sealed_from` on, or a frame of a write from `written_from` on?
+fn is_answered(bytes: &[u8], sealed_from: u64, written_from: u64) -> bool {
     let proves = |head: &[u8]| {
         let found = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
         let first = match head[16] {
-            SEAL => seq,
-            RECORD | DETAILS => seq + 1,
+            SEAL => sealed_from,
+            RECORD | DETAILS => written_from,
             _ => return false,
         };
         (first..=first.saturating_add(u64::from(u32::MAX))).contains(&found)
@@ -363,24 +530,32 @@ fn is_answered(bytes: &[u8], seq: u64) -> bool {
     bytes.windows(FRAME_BYTES).enumerate().any(|(at, head)| proves(head) && parse(&bytes[at..]).is_some())
 }
 
-fn put_frame(out: &mut Vec<u8>, seq: u64, kind: u8, payload: &[u8]) -> io::Result<()> {
-    let len = u32::try_from(payload.len())
-        .map_err(|_| io::Error::new(io::ErrorKind::FileTooLarge, format!("record of {} bytes", payload.len())))?;
+fn put_frame(out: &mut Vec<u8>, seq: u64, kind: u8, payload: &Payload) -> io::Result<()> {
+    let n_bytes = payload.bytes.len();
+    let len = u32::try_from(n_bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::FileTooLarge, format!("record of {n_bytes} bytes")))?;
     let start = out.len();
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&seq.to_le_bytes());
     out.push(kind);
-    let crc = checksum(&out[start..], payload);
+    let head = head_checksum(&out[start..]);
+    let crc = match n_bytes < COMBINED_BYTES {
+        true => crc32c::crc32c_append(head, &payload.bytes),
+        false => crc32c::crc32c_combine(head, payload.crc, n_bytes),
+    };
     out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
-    out.extend_from_slice(payload);
+    out.extend_from_slice(&payload.bytes);
     Ok(())
+}
+
+fn head_checksum(head: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&head[..4]), &head[8..FRAME_BYTES])
 }
 
 /// Over everything in the frame but the checksum itself.
 fn checksum(head: &[u8], payload: &[u8]) -> u32 {
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..4]), &head[8..FRAME_BYTES]);
-    crc32c::crc32c_append(crc, payload)
+    crc32c::crc32c_append(head_checksum(head), payload)
 }
 
 fn header(magic: &[u8; 8]) -> [u8; HEADER_BYTES as usize] {
@@ -423,7 +598,7 @@ fn numbered(path: &Path) -> Option<(&str, u64)> {
     Some((kind, seq.parse().ok()?))
 }
 
-fn sync_dir(dir: &Path) -> Result<()> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("sync", dir))
 }
 

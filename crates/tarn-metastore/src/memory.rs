@@ -1,5 +1,6 @@
 //! The metastore without a disk: for tests, simulation, and as the plainest reading of the contract.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,83 +11,134 @@ use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 use crate::check::Checked;
 use crate::state::{Record, State};
 use crate::{
-    At, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, Result, TableVersion, Upkeep, Wanted,
+    At, BlockDetails, BlockRef, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, Result, Stats,
+    TableVersion, Upkeep, Wanted, codec, details, probe,
 };
 
 /// Forgets everything when dropped.
 pub struct Memory {
-    state: Mutex<State>,
+    held: Mutex<Held>,
     clock: Arc<dyn Clock>,
+}
+
+struct Held {
+    state: State,
+    /// Of files of kept versions.
+    details: BTreeMap<TableId, BTreeMap<FileId, FileDetails>>,
+}
+
+/// What is kept of the blocks of one file.
+struct FileDetails {
+    hour: i64,
+    /// Ascending by row group.
+    blocks: Vec<BlockDetails>,
 }
 
 impl Memory {
     /// Empty. The clock dates the creation of tables.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { state: Mutex::new(State::new()), clock }
+        Self { held: Mutex::new(Held { state: State::new(), details: BTreeMap::new() }), clock }
     }
 }
 
-fn apply(state: &mut State, record: Record) {
-    state.apply(record).expect("a record that was checked against the state applies to it");
+impl Held {
+    fn apply(&mut self, record: Record) {
+        match &record {
+            Record::Drop { table } => drop(self.details.remove(table)),
+            Record::Expire { table, keep } => {
+                let gone = self.state.table(*table).expect("it was checked").gone_before(*keep);
+                let details = self.details.entry(*table).or_default();
+                gone.iter().for_each(|file| drop(details.remove(&file.id)));
+            }
+            _ => {}
+        }
+        self.state.apply(record).expect("a record that was checked against the state applies to it");
+    }
+
+    fn block(&self, table: TableId, hour: i64, block: BlockRef) -> Option<&BlockDetails> {
+        let of_file = self.details.get(&table)?.get(&block.file).filter(|of_file| of_file.hour == hour)?;
+        let idx = of_file.blocks.binary_search_by_key(&block.row_group, |of_block| of_block.row_group).ok()?;
+        Some(&of_file.blocks[idx])
+    }
+
+    fn stats(&self) -> Stats {
+        let blocks = || self.details.values().flat_map(|files| files.values()).flat_map(|of_file| &of_file.blocks);
+        let blooms = blocks().filter_map(|block| block.bloom.as_ref());
+        Stats {
+            bloom_bytes: blooms.map(|bloom| bloom.bits().len() as u64).sum(),
+            column_bytes: blocks().flat_map(|block| &block.columns).map(codec::column_bytes).sum(),
+            loose_blocks: blocks().count() as u64,
+            ..self.state.stats()
+        }
+    }
 }
 
 #[async_trait]
 impl Metastore for Memory {
     async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
-        Ok(self.state.lock().schemas())
+        Ok(self.held.lock().state.schemas())
     }
 
     async fn define(&self, definition: Definition) -> Result<Arc<TableSchema>> {
-        let mut state = self.state.lock();
-        let (schema, record) = state.check_definition(definition, self.clock.now_ms())?;
-        record.into_iter().for_each(|record| apply(&mut state, record));
+        let mut held = self.held.lock();
+        let (schema, record) = held.state.check_definition(definition, self.clock.now_ms())?;
+        record.into_iter().for_each(|record| held.apply(record));
         Ok(schema)
     }
 
     async fn allocate_files(&self, n: u64) -> Result<FileId> {
-        let mut state = self.state.lock();
-        let first = state.next_file;
-        state.next_file = FileId(first.0 + n);
+        let mut held = self.held.lock();
+        let first = held.state.next_file;
+        held.state.next_file = FileId(first.0 + n);
         Ok(first)
     }
 
     async fn commit(&self, table: TableId, commit: Commit) -> Result<Version> {
-        let mut state = self.state.lock();
-        match state.check_commit(table, commit)? {
+        let mut held = self.held.lock();
+        match held.state.check_commit(table, commit)? {
             Checked::Already(version) => Ok(version),
             Checked::New { next, info, details } => {
                 let version = info.version;
-                apply(&mut state, Record::Commit { table, commit: info, details, next: Some(next) });
+                for (id, blocks) in details {
+                    let file = info.added.iter().find(|file| file.id == id).expect("details are of added files");
+                    let of_file = FileDetails { hour: file.hour, blocks };
+                    held.details.entry(table).or_default().insert(id, of_file);
+                }
+                held.apply(Record::Commit { table, commit: info, next: Some(next) });
                 Ok(version)
             }
         }
     }
 
     async fn commits(&self, table: TableId, after: Version) -> Result<Vec<Arc<CommitInfo>>> {
-        self.state.lock().table(table)?.commits_after(after)
+        self.held.lock().state.table(table)?.commits_after(after)
     }
 
     async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
-        self.state.lock().table(table)?.snapshot(at)
+        self.held.lock().state.table(table)?.snapshot(at)
     }
 
     async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
-        Ok(self.state.lock().table(table)?.probe(&probe))
+        let held = self.held.lock();
+        held.state.table(table)?;
+        Ok(probe::answer(&probe, |hour, block| held.block(table, hour, block)?.bloom.as_ref()))
     }
 
     async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
-        Ok(self.state.lock().table(table)?.details(&wanted))
+        let held = self.held.lock();
+        held.state.table(table)?;
+        Ok(details::collect(&wanted, |hour, block| held.block(table, hour, block), codec::column_bytes))
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
-        let mut state = self.state.lock();
-        let Some((gone, record)) = state.check_expire(table, keep)? else { return Ok(Vec::new()) };
-        apply(&mut state, record);
+        let mut held = self.held.lock();
+        let Some((gone, record)) = held.state.check_expire(table, keep)? else { return Ok(Vec::new()) };
+        held.apply(record);
         Ok(gone)
     }
 
     async fn upkeep(&self, _budget_bytes: u64) -> Result<Upkeep> {
-        Ok(Upkeep { stats: self.state.lock().stats(), ..Upkeep::default() })
+        Ok(Upkeep { stats: self.held.lock().stats(), ..Upkeep::default() })
     }
 }
 

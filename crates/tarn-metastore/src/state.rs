@@ -5,8 +5,9 @@
 //!
 //! ```text
 //! Table: oldest (a whole version) + commits after it ──> latest (a whole version)
-//!        details of the files of all of them
 //! ```
+//!
+//! Where the details of blocks are is each backend's business.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,10 +19,7 @@ use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
 use crate::check::{Checked, Standing, advance, check_commit};
 use crate::define::{altered, number_columns};
-use crate::{
-    At, BlockDetails, BlockRef, Commit, CommitInfo, CommitKind, Definition, Details, Error, File, Probe, Probed,
-    Result, Stats, TableVersion, Wanted, codec, details, probe,
-};
+use crate::{At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
 
 /// Whole versions kept beside the oldest and the latest: a reader between a commit and its installation asks for the one
 /// before the latest.
@@ -44,7 +42,6 @@ pub(crate) enum Record {
     Commit {
         table: TableId,
         commit: Arc<CommitInfo>,
-        details: BTreeMap<FileId, Vec<BlockDetails>>,
         /// The version that it makes, when that is known already. Not logged.
         next: Option<Arc<TableVersion>>,
     },
@@ -66,7 +63,7 @@ pub(crate) enum Record {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct State {
     pub next_table: TableId,
     pub next_tablet: TabletId,
@@ -80,8 +77,6 @@ pub(crate) struct Table {
     pub oldest: Arc<TableVersion>,
     /// After `oldest`, without a gap.
     pub commits: VecDeque<Arc<CommitInfo>>,
-    /// Of files of kept versions.
-    pub details: BTreeMap<FileId, FileDetails>,
     /// Its files are still being copied from elsewhere.
     pub restoring: bool,
     latest: Arc<TableVersion>,
@@ -90,26 +85,12 @@ pub(crate) struct Table {
     recent: Mutex<VecDeque<Arc<TableVersion>>>,
 }
 
-/// What is kept of the blocks of one file.
-#[derive(Debug)]
-pub(crate) struct FileDetails {
-    pub hour: i64,
-    /// Ascending by row group.
-    pub blocks: Vec<BlockDetails>,
-    bloom_bytes: u64,
-    column_bytes: u64,
-}
-
-impl FileDetails {
-    pub fn new(hour: i64, blocks: Vec<BlockDetails>) -> Self {
-        let blooms = blocks.iter().filter_map(|block| block.bloom.as_ref());
-        let columns = blocks.iter().flat_map(|block| &block.columns);
-        Self {
-            hour,
-            bloom_bytes: blooms.map(|bloom| bloom.bits().len() as u64).sum(),
-            column_bytes: columns.map(codec::column_bytes).sum(),
-            blocks,
-        }
+impl Clone for Table {
+    /// Shares versions and commits. Costs a pointer a commit.
+    fn clone(&self) -> Self {
+        let Self { schema, oldest, commits, restoring, latest, ids, recent: _ } = self;
+        let (schema, oldest, commits, latest) = (schema.clone(), oldest.clone(), commits.clone(), latest.clone());
+        Self { schema, oldest, commits, restoring: *restoring, latest, ids: ids.clone(), recent: Mutex::default() }
     }
 }
 
@@ -198,7 +179,8 @@ impl State {
     }
 
     pub fn check_commit(&self, id: TableId, commit: Commit) -> Result<Checked> {
-        check_commit(&self.table(id)?.standing(self.next_file), commit)
+        let table = self.table(id)?;
+        check_commit(&table.standing(&table.latest, self.next_file), commit)
     }
 
     /// The record, and the files that no version needs once it is applied. `None`: there is nothing to forget.
@@ -223,15 +205,7 @@ impl State {
                 self.tables.remove(&table).ok_or_else(|| format!("table {table} is dropped but does not exist"))?;
             }
             Record::Reserve { next_file } => self.next_file = self.next_file.max(next_file),
-            Record::Commit { table, commit, details, next } => {
-                let table = self.existing(table)?;
-                table.push(commit.clone(), next)?;
-                for (file, details) in details {
-                    let at = commit.added.iter().find(|added| added.id == file);
-                    let hour = at.ok_or_else(|| format!("details of file {file}, which is not added"))?.hour;
-                    table.details.insert(file, FileDetails::new(hour, details));
-                }
-            }
+            Record::Commit { table, commit, next } => self.existing(table)?.push(commit, next)?,
             Record::Expire { table, keep } => self.existing(table)?.expire(keep)?,
             Record::Alter { schema } => {
                 let table = self.existing(schema.id)?;
@@ -259,18 +233,14 @@ impl State {
         self.tables.get_mut(&id).ok_or_else(|| format!("table {id} does not exist"))
     }
 
-    /// Without the sizes of the log, which the backend knows.
+    /// Without details and the sizes of the log, which the backend knows.
     pub fn stats(&self) -> Stats {
         let latest = || self.tables.values().map(|table| &table.latest);
-        let details = || self.tables.values().flat_map(|table| table.details.values());
         Stats {
             tables: self.tables.len() as u64,
             files: latest().map(|version| version.files.len() as u64).sum(),
             blocks: latest().flat_map(|version| &version.files).map(|file| file.blocks.len() as u64).sum(),
             commits: self.tables.values().map(|table| table.commits.len() as u64).sum(),
-            bloom_bytes: details().map(|details| details.bloom_bytes).sum(),
-            column_bytes: details().map(|details| details.column_bytes).sum(),
-            loose_blocks: details().map(|details| details.blocks.len() as u64).sum(),
             ..Stats::default()
         }
     }
@@ -280,12 +250,17 @@ impl Table {
     pub fn new(schema: Arc<TableSchema>, oldest: TableVersion) -> Self {
         let oldest = Arc::new(oldest);
         let latest = oldest.clone();
-        let (commits, details, ids) = (VecDeque::new(), BTreeMap::new(), HashMap::new());
-        Self { schema, oldest, commits, details, restoring: false, latest, ids, recent: Mutex::default() }
+        let (commits, ids) = (VecDeque::new(), HashMap::new());
+        Self { schema, oldest, commits, restoring: false, latest, ids, recent: Mutex::default() }
     }
 
-    fn standing(&self, next_file: FileId) -> Standing<'_> {
-        let Self { latest, ids, restoring, .. } = self;
+    pub fn latest(&self) -> &Arc<TableVersion> {
+        &self.latest
+    }
+
+    /// `latest` is that of the table, or what it will be once commits before this one are in.
+    pub fn standing<'a>(&'a self, latest: &'a Arc<TableVersion>, next_file: FileId) -> Standing<'a> {
+        let Self { ids, restoring, .. } = self;
         Standing { table: self.schema.id, latest, ids, next_file, restoring: *restoring }
     }
 
@@ -309,7 +284,7 @@ impl Table {
     }
 
     /// The files that are in none of the versions from `keep` on, and in one before it.
-    fn gone_before(&self, keep: Version) -> Vec<Arc<File>> {
+    pub fn gone_before(&self, keep: Version) -> Vec<Arc<File>> {
         let forgotten = || self.commits.iter().take_while(|commit| commit.version <= keep);
         let added: HashMap<FileId, &Arc<File>> =
             forgotten().flat_map(|commit| &commit.added).map(|file| (file.id, file)).collect();
@@ -319,9 +294,6 @@ impl Table {
 
     fn expire(&mut self, keep: Version) -> Result<(), String> {
         let oldest = self.snapshot(At::Version(keep)).map_err(|e| e.to_string())?;
-        for file in self.gone_before(keep) {
-            self.details.remove(&file.id);
-        }
         while self.commits.front().is_some_and(|commit| commit.version <= keep) {
             let forgotten = self.commits.pop_front().expect("there is a front");
             self.ids.remove(&forgotten.id);
@@ -329,20 +301,6 @@ impl Table {
         self.recent.lock().retain(|version| version.version >= keep);
         self.oldest = oldest;
         Ok(())
-    }
-
-    fn block_details(&self, hour: i64, block: BlockRef) -> Option<&BlockDetails> {
-        let of_file = self.details.get(&block.file).filter(|of_file| of_file.hour == hour)?;
-        let idx = of_file.blocks.binary_search_by_key(&block.row_group, |of_block| of_block.row_group).ok()?;
-        Some(&of_file.blocks[idx])
-    }
-
-    pub fn probe(&self, probe: &Probe) -> Probed {
-        probe::answer(probe, |hour, block| self.block_details(hour, block)?.bloom.as_ref())
-    }
-
-    pub fn details(&self, wanted: &Wanted) -> Details {
-        details::collect(wanted, |hour, block| self.block_details(hour, block), codec::column_bytes)
     }
 
     pub fn snapshot(&self, at: At) -> Result<Arc<TableVersion>> {

@@ -151,11 +151,11 @@ fn a_crash_while_it_is_written_anew_loses_nothing() {
     let done = copy();
     drop(open(done.path()));
     for n_new in 0..=2 {
-        // In this order: checkpoint, log; then the old ones go, one by one.
+        // In this order: log, checkpoint; then the old ones go, one by one.
         for n_old_gone in 0..=if n_new == 2 { 2 } else { 0 } {
             let dir = copy();
             fs::write(dir.path().join("checkpoint-00000000000000000099.tmp"), b"half").unwrap();
-            for name in [CHECKPOINT, LOG].iter().take(n_new) {
+            for name in [LOG, CHECKPOINT].iter().take(n_new) {
                 fs::copy(done.path().join(name), dir.path().join(name)).unwrap();
             }
             let old = formats(&fixture());

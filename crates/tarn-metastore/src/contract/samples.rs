@@ -19,6 +19,11 @@ use crate::{
     Metastore, MetastoreExt, token_hash,
 };
 
+/// In memory where there is such a place: tests open thousands of folders, and every opening syncs.
+pub fn scratch() -> std::io::Result<tempfile::TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+}
+
 pub fn sample_schema(name: &str) -> TableSchema {
     let column = |id, name: &str, nullable| Column {
         id: ColumnId(id),

@@ -1,0 +1,301 @@
+//! How do many commits share one sync?
+//!
+//! ```text
+//! commit ──> pending ─┐                     ┌─> answered
+//! commit ──> pending ─┼─ leader: check, write, sync, publish ─┼─> answered
+//! commit ──> pending ─┘                     └─> answered
+//! ```
+//!
+//! Who finds nobody leading leads: takes all that waits, writes it in one go, and goes on until nothing waits. It does so on a
+//! blocking thread of the caller's runtime; this crate has none of its own. While one group is synced the next one gathers, so a group
+//! is as large as there are writers, and no commit waits for more than two syncs.
+//!
+//! Invariants: commits of a group are checked one after the other, each against what those before it make; nothing of a group is
+//! visible or answered before all of it is durable. A group whose write failed did not happen, or nobody knows, for all of it alike.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use tarn_types::{FileId, TableId, Version};
+
+use super::held::{Brought, Held};
+use super::journal::{self, Change};
+use super::{Inner, Writer};
+use crate::check::{Checked, check_commit};
+use crate::codec::{self, DetailsPlaces};
+use crate::log::{Append, Entry, Payload};
+use crate::state::Record;
+use crate::{Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
+
+/// Commits and bytes of details of one group, beyond its first commit.
+const MAX_GROUP: usize = 1024;
+const MAX_GROUP_BYTES: usize = 8 << 20;
+
+/// Commits that wait, and whether somebody leads.
+#[derive(Default)]
+pub(super) struct Queue {
+    pending: Mutex<Pending>,
+    is_idle: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    waiting: VecDeque<Waiting>,
+    is_led: bool,
+}
+
+impl Queue {
+    /// Waits until nobody leads, and so nobody holds the store on behalf of commits.
+    pub fn wait_until_idle(&self) {
+        let mut pending = self.pending.lock();
+        while pending.is_led {
+            self.is_idle.wait(&mut pending);
+        }
+    }
+}
+
+/// A commit, and who wants to know.
+pub(super) struct Waiting {
+    pub table: TableId,
+    pub commit: Commit,
+    /// Of all that the commit has details of.
+    pub details: BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>>,
+    pub answer: oneshot::Sender<Result<Version>>,
+}
+
+/// Details as they will stand in the log. Cost: a copy and a checksum of every bloom; no lock.
+pub(super) fn encode_details(table: TableId, commit: &Commit) -> BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>> {
+    let files = commit.add.iter().filter_map(|file| Some((file, commit.details.get(&file.id)?)));
+    let of_file = |(file, details): (&crate::File, &Vec<_>)| {
+        let payloads = details.iter().map(|of_block| {
+            let bytes = codec::encode_details(table, file.hour, file.id, of_block);
+            let places = codec::locate_details(&bytes, codec::FORMAT).expect("these bytes were made just now");
+            (Payload::new(bytes), places)
+        });
+        (file.id, payloads.collect())
+    };
+    files.map(of_file).collect()
+}
+
+/// Leads until nothing waits. When it is dropped before (its runtime ended, or it panicked), those who wait are told that nobody
+/// knows.
+pub(super) struct Leader {
+    /// `None`: it has led.
+    inner: Option<Arc<Inner>>,
+    queue: Arc<Queue>,
+}
+
+impl Leader {
+    /// A leader, if the commit needs one.
+    pub fn submit(inner: &Arc<Inner>, waiting: Waiting) -> Option<Self> {
+        let queue = inner.queue.clone();
+        let is_led = {
+            let mut pending = queue.pending.lock();
+            pending.waiting.push_back(waiting);
+            std::mem::replace(&mut pending.is_led, true)
+        };
+        (!is_led).then(|| Self { inner: Some(inner.clone()), queue })
+    }
+
+    pub fn run(mut self) {
+        while let Some(group) = self.next_group() {
+            self.inner.as_ref().expect("it leads as long as something waits").commit_group(group);
+        }
+    }
+
+    /// What waits, oldest first, as much as one group may have. `None`: nothing does, and nobody leads any more.
+    fn next_group(&mut self) -> Option<Vec<Waiting>> {
+        let mut pending = self.queue.pending.lock();
+        let mut group = Vec::new();
+        let mut n_bytes = 0;
+        while let Some(waiting) = pending.waiting.front() {
+            n_bytes += waiting.details.values().flatten().map(|(payload, _)| payload.bytes.len()).sum::<usize>();
+            if !group.is_empty() && (group.len() >= MAX_GROUP || n_bytes > MAX_GROUP_BYTES) {
+                break;
+            }
+            group.extend(pending.waiting.pop_front());
+        }
+        if group.is_empty() {
+            // In this order: who waits until nobody leads may open the folder anew.
+            self.inner = None;
+            pending.is_led = false;
+            self.queue.is_idle.notify_all();
+            return None;
+        }
+        Some(group)
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.take() else { return };
+        if std::thread::panicking() {
+            inner.writer.lock().is_stopped = true;
+        }
+        drop(inner);
+        let mut pending = self.queue.pending.lock();
+        pending.is_led = false;
+        let waiting = std::mem::take(&mut pending.waiting);
+        self.queue.is_idle.notify_all();
+        drop(pending);
+        drop(waiting);
+    }
+}
+
+/// A commit that was checked.
+struct Accepted {
+    table: TableId,
+    info: Arc<CommitInfo>,
+    next: Arc<TableVersion>,
+    details: Vec<(u32, DetailsPlaces)>,
+    answer: oneshot::Sender<Result<Version>>,
+}
+
+/// A table as it will be after the commits of the group so far.
+struct Ahead {
+    latest: Arc<TableVersion>,
+    ids: HashMap<Uuid, Version>,
+}
+
+/// Why nothing was written, or nobody knows.
+pub(super) enum Failed {
+    Undone(io::Error),
+    Unknown(io::Error),
+    Stopped,
+}
+
+impl Failed {
+    /// For each of those who waited.
+    pub fn error(&self, writer: &Writer) -> Error {
+        let (action, path) = ("append to", writer.log.path().to_owned());
+        let copy = |source: &io::Error| io::Error::new(source.kind(), source.to_string());
+        match self {
+            Self::Undone(source) => Error::Io { action, path, source: copy(source) },
+            Self::Unknown(source) => Error::Indeterminate { action, path, source: copy(source) },
+            Self::Stopped => Error::Stopped { path },
+        }
+    }
+}
+
+impl Inner {
+    fn commit_group(&self, group: Vec<Waiting>) {
+        let mut writer = self.writer.lock();
+        let mut ahead = HashMap::new();
+        let (mut entries, mut accepted, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        {
+            // Only who has the writer changes what is held.
+            let held = self.held.read();
+            for waiting in group {
+                let Waiting { table, commit, details, answer } = waiting;
+                match check(&held, &mut ahead, table, commit) {
+                    Ok(Checked::New { next, info, details: lawful }) => {
+                        let (entry, details) = entry(table, &info, details, &lawful.into_keys().collect::<Vec<_>>());
+                        entries.push(entry);
+                        accepted.push(Accepted { table, info, next, details, answer });
+                    }
+                    Ok(Checked::Already(version)) => others.push((answer, Ok(version))),
+                    Err(error) => others.push((answer, Err(error))),
+                }
+            }
+        }
+        let written = if entries.is_empty() { Ok(Vec::new()) } else { self.append(&mut writer, &entries) };
+        // Whoever went away does not want the answer.
+        match written {
+            Ok(offsets) => {
+                let answers = self.publish(&writer, accepted, offsets);
+                for (answer, result) in answers.into_iter().chain(others) {
+                    let _ = answer.send(result);
+                }
+                self.bound_log(&mut writer);
+            }
+            Err(failed) => {
+                // What came first may not be there now: an answer that rests on it would be wrong.
+                for answer in accepted.into_iter().map(|of| of.answer).chain(others.into_iter().map(|(of, _)| of)) {
+                    let _ = answer.send(Err(failed.error(&writer)));
+                }
+            }
+        }
+    }
+
+    /// Makes visible what is durable.
+    fn publish(
+        &self,
+        writer: &Writer,
+        accepted: Vec<Accepted>,
+        offsets: Vec<u64>,
+    ) -> Vec<(oneshot::Sender<Result<Version>>, Result<Version>)> {
+        let mut offsets = offsets.into_iter();
+        let mut held = self.held.write();
+        let mut answers = Vec::with_capacity(accepted.len());
+        for Accepted { table, info, next, details, answer } in accepted {
+            let version = info.version;
+            let brought = details.into_iter().zip(&mut offsets).map(|((payload_bytes, at), offset)| Brought {
+                log: writer.log.file().clone(),
+                offset,
+                payload_bytes,
+                at,
+            });
+            let change = Change::Record(Record::Commit { table, commit: info, next: Some(next) });
+            held.apply(change, brought.collect()).expect("a record that was checked against the state applies to it");
+            answers.push((answer, Ok(version)));
+        }
+        answers
+    }
+
+    /// Makes records durable. Answers where their details are.
+    pub(super) fn append(&self, writer: &mut Writer, entries: &[Entry]) -> Result<Vec<u64>, Failed> {
+        if writer.is_stopped {
+            return Err(Failed::Stopped);
+        }
+        match writer.log.append(entries) {
+            Append::Done(offsets) => Ok(offsets),
+            Append::Undone(source) => Err(Failed::Undone(source)),
+            Append::Unknown(source) => {
+                writer.is_stopped = true;
+                Err(Failed::Unknown(source))
+            }
+        }
+    }
+}
+
+/// Against the table as the commits before it in the group leave it.
+fn check(held: &Held, ahead: &mut HashMap<TableId, Ahead>, id: TableId, commit: Commit) -> Result<Checked> {
+    let table = held.state.table(id)?;
+    let before = ahead.get(&id);
+    if let Some(version) = before.and_then(|ahead| ahead.ids.get(&commit.id)) {
+        return Ok(Checked::Already(*version));
+    }
+    let latest = before.map_or(table.latest(), |ahead| &ahead.latest);
+    let checked = check_commit(&table.standing(latest, held.state.next_file), commit)?;
+    if let Checked::New { next, info, .. } = &checked {
+        let ahead = ahead.entry(id).or_insert_with(|| Ahead { latest: next.clone(), ids: HashMap::new() });
+        ahead.latest = next.clone();
+        if info.kind != CommitKind::Restore {
+            ahead.ids.insert(info.id, info.version);
+        }
+    }
+    Ok(checked)
+}
+
+/// The record behind the details of these files.
+fn entry(
+    table: TableId,
+    info: &CommitInfo,
+    mut details: BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>>,
+    files: &[FileId],
+) -> (Entry, Vec<(u32, DetailsPlaces)>) {
+    let of_files = files.iter().filter_map(|file| details.remove(file)).flatten();
+    let (payloads, places): (Vec<_>, Vec<_>) = of_files
+        .map(|(payload, places)| {
+            let n_bytes = payload.bytes.len() as u32;
+            (payload, (n_bytes, places))
+        })
+        .unzip();
+    let record = Payload::new(journal::encode_commit(table, info));
+    (Entry { details: payloads, record }, places)
+}

@@ -1,0 +1,71 @@
+//! What does the embedded backend know without reading?
+
+use std::sync::Arc;
+
+use super::journal::Change;
+use super::places::{Loose, PackFile, Places};
+use crate::codec::DetailsPlaces;
+use crate::log::LogFile;
+use crate::state::{Record, State};
+
+/// Tables and versions, and where the details of their blocks are. Cloning shares what is large.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub state: State,
+    pub places: Places,
+}
+
+/// Details in the log that a record brings.
+pub(super) struct Brought {
+    pub log: Arc<LogFile>,
+    /// Of the frame.
+    pub offset: u64,
+    pub payload_bytes: u32,
+    pub at: DetailsPlaces,
+}
+
+impl Held {
+    pub fn new() -> Self {
+        Self { state: State::new(), places: Places::default() }
+    }
+
+    /// Answers the packs that nothing names any more.
+    pub fn apply(&mut self, change: Change, brought: Vec<Brought>) -> Result<Vec<Arc<PackFile>>, String> {
+        let record = match change {
+            Change::Record(record) => record,
+            Change::Packed(packed) => {
+                if !brought.is_empty() {
+                    return Err("details in front of a record that has none".to_owned());
+                }
+                return self.places.install(&packed);
+            }
+        };
+        let mut removed = Vec::new();
+        match &record {
+            Record::Drop { table } => removed = self.places.drop_table(*table),
+            Record::Expire { table, keep } => {
+                if let Some(of_table) = self.state.tables.get(table) {
+                    self.places.forget(*table, &of_table.gone_before(*keep));
+                }
+            }
+            _ => {}
+        }
+        self.add(&record, brought)?;
+        self.state.apply(record).map(|()| removed)
+    }
+
+    fn add(&mut self, record: &Record, brought: Vec<Brought>) -> Result<(), String> {
+        for Brought { log, offset, payload_bytes, at } in brought {
+            let DetailsPlaces { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes } = at;
+            let is_added = matches!(record, Record::Commit { table: of, commit, .. } if *of == table
+                && commit.added.iter().any(|file| file.id == block.file && file.hour == hour));
+            if !is_added {
+                return Err(format!("details of file {}, which is not added", block.file));
+            }
+            let is_checked = true.into();
+            let loose = Loose { log, offset, payload_bytes, n_chunks, bloom_at, columns_at, column_bytes, is_checked };
+            self.places.add_loose(table, hour, block, loose);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,363 @@
+//! How do the embedded backend's records and its checkpoint look as bytes? (docs/formats/metastore.md)
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tarn_types::{FileId, TableId, TabletId, Version};
+
+use super::places::{Hour, Loose, PackFile, Packed, Places};
+use crate::codec::{put_commit, put_schema, put_version};
+use crate::log::LogFile;
+use crate::state::{Record, State, Table};
+use crate::wire::{Decoded, Malformed, Reader, malformed, put_cursor, put_i64, put_len, put_u64};
+use crate::{BlockRef, CommitInfo};
+
+const CREATE: u8 = 1;
+const DROP: u8 = 2;
+const RESERVE: u8 = 3;
+const COMMIT: u8 = 4;
+const EXPIRE: u8 = 5;
+const ALTER: u8 = 6;
+const RESTORE: u8 = 7;
+const RESTORED: u8 = 8;
+const PACKED: u8 = 9;
+
+/// What a record says.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// Of tables and versions.
+    Record(Record),
+    /// Of where details are.
+    Packed(Packed),
+}
+
+pub(super) fn encode_commit(table: TableId, commit: &CommitInfo) -> Vec<u8> {
+    let mut out = vec![COMMIT];
+    put_u64(&mut out, table.0.into());
+    put_commit(&mut out, commit);
+    out
+}
+
+pub(super) fn encode_change(change: &Change) -> Vec<u8> {
+    match change {
+        Change::Record(record) => encode_record(record),
+        Change::Packed(packed) => encode_packed(packed),
+    }
+}
+
+fn encode_packed(packed: &Packed) -> Vec<u8> {
+    let mut out = vec![PACKED];
+    put_u64(&mut out, packed.table.0.into());
+    put_i64(&mut out, packed.hour);
+    put_len(&mut out, packed.add.len());
+    packed.add.iter().for_each(|pack| put_pack(&mut out, pack));
+    put_len(&mut out, packed.remove.len());
+    packed.remove.iter().for_each(|number| put_u64(&mut out, *number));
+    put_len(&mut out, packed.loose.len());
+    packed.loose.iter().for_each(|block| put_block(&mut out, *block));
+    put_len(&mut out, packed.gone.len());
+    packed.gone.iter().for_each(|file| put_u64(&mut out, file.0));
+    out
+}
+
+fn encode_record(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    match record {
+        Record::Create { schema, at_ms } => {
+            out.push(CREATE);
+            put_schema(&mut out, schema);
+            put_i64(&mut out, *at_ms);
+        }
+        Record::Drop { table } => {
+            out.push(DROP);
+            put_u64(&mut out, table.0.into());
+        }
+        Record::Reserve { next_file } => {
+            out.push(RESERVE);
+            put_u64(&mut out, next_file.0);
+        }
+        Record::Commit { table, commit, .. } => out = encode_commit(*table, commit),
+        Record::Expire { table, keep } => {
+            out.push(EXPIRE);
+            put_u64(&mut out, table.0.into());
+            put_u64(&mut out, keep.0);
+        }
+        Record::Alter { schema } => {
+            out.push(ALTER);
+            put_schema(&mut out, schema);
+        }
+        Record::Restore { schema, version, cursor, at_ms } => {
+            out.push(RESTORE);
+            put_schema(&mut out, schema);
+            put_u64(&mut out, version.0);
+            put_cursor(&mut out, cursor);
+            put_i64(&mut out, *at_ms);
+        }
+        Record::Restored { table } => {
+            out.push(RESTORED);
+            put_u64(&mut out, table.0.into());
+        }
+    }
+    out
+}
+
+pub(super) fn decode_change(bytes: &[u8], format: u8) -> Decoded<Change> {
+    let mut reader = Reader { bytes, format };
+    let record = match reader.byte()? {
+        PACKED if format >= 2 => {
+            let packed = reader.packed()?;
+            return reader.end().map(|()| Change::Packed(packed));
+        }
+        CREATE => Record::Create { schema: Arc::new(reader.schema()?), at_ms: reader.i64()? },
+        DROP => Record::Drop { table: TableId(reader.u32()?) },
+        RESERVE => Record::Reserve { next_file: FileId(reader.u64()?) },
+        COMMIT => {
+            let (table, commit) = (TableId(reader.u32()?), Arc::new(reader.commit()?));
+            Record::Commit { table, commit, next: None }
+        }
+        EXPIRE => Record::Expire { table: TableId(reader.u32()?), keep: Version(reader.u64()?) },
+        ALTER => Record::Alter { schema: Arc::new(reader.schema()?) },
+        RESTORE => Record::Restore {
+            schema: Arc::new(reader.schema()?),
+            version: Version(reader.u64()?),
+            cursor: reader.cursor()?,
+            at_ms: reader.i64()?,
+        },
+        RESTORED => Record::Restored { table: TableId(reader.u32()?) },
+        kind => return malformed(format!("record kind {kind} is not known")),
+    };
+    reader.end()?;
+    Ok(Change::Record(record))
+}
+
+pub(super) fn encode_state(state: &State, places: &Places) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_u64(&mut out, state.next_table.0.into());
+    put_u64(&mut out, state.next_tablet.0.into());
+    put_u64(&mut out, state.next_file.0);
+    put_len(&mut out, state.tables.len());
+    for table in state.tables.values() {
+        put_schema(&mut out, &table.schema);
+        put_version(&mut out, &table.oldest);
+        put_len(&mut out, table.commits.len());
+        for commit in &table.commits {
+            put_commit(&mut out, commit);
+        }
+        out.push(u8::from(table.restoring));
+        let hours = places.hours_of(table.schema.id);
+        put_len(&mut out, hours.map_or(0, BTreeMap::len));
+        for (hour, of_hour) in hours.into_iter().flatten() {
+            put_hour(&mut out, *hour, of_hour);
+        }
+    }
+    out
+}
+
+fn put_hour(out: &mut Vec<u8>, hour: i64, of_hour: &Hour) {
+    put_i64(out, hour);
+    put_len(out, of_hour.packs.len());
+    of_hour.packs.iter().for_each(|pack| put_pack(out, pack));
+    put_len(out, of_hour.loose.len());
+    for (block, loose) in &of_hour.loose {
+        put_block(out, *block);
+        put_u64(out, loose.log.first_seq);
+        put_u64(out, loose.offset);
+        for n in [loose.payload_bytes, loose.n_chunks, loose.bloom_at, loose.columns_at, loose.column_bytes] {
+            put_u64(out, n.into());
+        }
+    }
+    put_len(out, of_hour.gone.len());
+    for (file, n_blocks) in &of_hour.gone {
+        put_u64(out, file.0);
+        put_u64(out, (*n_blocks).into());
+    }
+}
+
+/// Without table and hour, which stand in front of it.
+fn put_pack(out: &mut Vec<u8>, pack: &PackFile) {
+    put_u64(out, pack.number);
+    put_u64(out, pack.n_slots.into());
+    put_u64(out, pack.n_chunks.into());
+    put_u64(out, pack.size_bytes);
+    put_u64(out, pack.column_bytes);
+}
+
+fn put_block(out: &mut Vec<u8>, block: BlockRef) {
+    put_u64(out, block.file.0);
+    put_u64(out, block.row_group.into());
+}
+
+impl Reader<'_> {
+    fn pack(&mut self, table: TableId, hour: i64) -> Decoded<PackFile> {
+        Ok(PackFile {
+            table,
+            hour,
+            number: self.u64()?,
+            n_slots: self.u32()?,
+            n_chunks: self.u32()?,
+            size_bytes: self.u64()?,
+            column_bytes: self.u64()?,
+        })
+    }
+
+    fn block_ref(&mut self) -> Decoded<BlockRef> {
+        Ok(BlockRef { file: FileId(self.u64()?), row_group: self.u32()? })
+    }
+
+    fn packed(&mut self) -> Decoded<Packed> {
+        let (table, hour) = (TableId(self.u32()?), self.i64()?);
+        Ok(Packed {
+            table,
+            hour,
+            add: (0..self.len()?).map(|_| self.pack(table, hour)).collect::<Decoded<_>>()?,
+            remove: (0..self.len()?).map(|_| self.u64()).collect::<Decoded<_>>()?,
+            loose: (0..self.len()?).map(|_| self.block_ref()).collect::<Decoded<_>>()?,
+            gone: (0..self.len()?).map(|_| self.u64().map(FileId)).collect::<Decoded<_>>()?,
+        })
+    }
+
+    fn of_hour(&mut self, table: TableId, hour: i64, log: &mut dyn FnMut(u64) -> Arc<LogFile>) -> Decoded<Hour> {
+        let packs = (0..self.len()?).map(|_| self.pack(table, hour).map(Arc::new)).collect::<Decoded<_>>()?;
+        let mut loose = BTreeMap::new();
+        for _ in 0..self.len()? {
+            let block = self.block_ref()?;
+            let place = Loose {
+                log: log(self.u64()?),
+                offset: self.u64()?,
+                payload_bytes: self.u32()?,
+                n_chunks: self.u32()?,
+                bloom_at: self.u32()?,
+                columns_at: self.u32()?,
+                column_bytes: self.u32()?,
+                is_checked: false.into(),
+            };
+            loose.insert(block, Arc::new(place));
+        }
+        let gone = (0..self.len()?).map(|_| Ok((FileId(self.u64()?), self.u32()?))).collect::<Decoded<_>>()?;
+        Ok(Hour { packs, loose, gone })
+    }
+}
+
+/// `log` knows the log file that begins with a number.
+pub(super) fn decode_state(
+    bytes: &[u8],
+    format: u8,
+    log: &mut dyn FnMut(u64) -> Arc<LogFile>,
+) -> Decoded<(State, Places)> {
+    let mut reader = Reader { bytes, format };
+    let mut places = Places::default();
+    let mut state = State {
+        next_table: TableId(reader.u32()?),
+        next_tablet: TabletId(reader.u32()?),
+        next_file: FileId(reader.u64()?),
+        tables: BTreeMap::new(),
+    };
+    for _ in 0..reader.len()? {
+        let schema = Arc::new(reader.schema()?);
+        let id = schema.id;
+        let mut table = Table::new(schema, reader.version()?);
+        for _ in 0..reader.len()? {
+            let commit = reader.commit()?;
+            table.push(Arc::new(commit), None).map_err(Malformed)?;
+        }
+        if format >= 2 {
+            table.restoring = reader.bool()?;
+            for _ in 0..reader.len()? {
+                let hour = reader.i64()?;
+                let of_hour = reader.of_hour(id, hour, log)?;
+                places.insert(id, hour, of_hour);
+            }
+        }
+        state.tables.insert(id, table);
+    }
+    reader.end()?;
+    Ok((state, places))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use tarn_types::{TableSchema, Value};
+
+    use super::*;
+    use crate::codec::{FORMAT, decode_details};
+    use crate::contract::sample_schema;
+
+    fn no_log(first_seq: u64) -> Arc<LogFile> {
+        Arc::new(LogFile::new("log".into(), first_seq))
+    }
+
+    fn any_block() -> impl Strategy<Value = BlockRef> {
+        (any::<u64>(), any::<u32>()).prop_map(|(file, row_group)| BlockRef { file: FileId(file), row_group })
+    }
+
+    fn any_pack(table: TableId, hour: i64) -> impl Strategy<Value = PackFile> {
+        let pack = move |(number, [n_slots, n_chunks], [size_bytes, column_bytes]): (u64, [u32; 2], [u64; 2])| {
+            PackFile { table, hour, number: number / 2, n_slots, n_chunks, size_bytes, column_bytes }
+        };
+        (any::<u64>(), any::<[u32; 2]>(), any::<[u64; 2]>()).prop_map(pack)
+    }
+
+    proptest! {
+        #[test]
+        fn where_details_are_comes_back(
+            hour: i64,
+            add in vec(any_pack(TableId(7), -3), 0..4),
+            remove in vec(any::<u64>(), 0..4),
+            loose in vec(any_block(), 0..4),
+            gone in vec(any::<u64>().prop_map(FileId), 0..4),
+        ) {
+            let add: Vec<_> = add.into_iter().map(|pack| PackFile { hour, ..pack }).collect();
+            let packs = add.iter().cloned().map(Arc::new).collect();
+            let packed = Packed { table: TableId(7), hour, add, remove, loose, gone };
+            let bytes = encode_change(&Change::Packed(packed.clone()));
+            let Change::Packed(back) = decode_change(&bytes, FORMAT).unwrap() else { panic!("another kind") };
+            prop_assert_eq!(&back, &packed);
+
+            let mut state = State::new();
+            let schema = Arc::new(TableSchema { id: TableId(7), ..sample_schema("t") });
+            state.tables.insert(schema.id, Table::new(schema, Default::default()));
+            let place = |n: u32| Loose {
+                log: no_log(n.into()),
+                offset: 1 << 40,
+                payload_bytes: n,
+                n_chunks: 4,
+                bloom_at: 9,
+                columns_at: 137,
+                column_bytes: n / 2,
+                is_checked: false.into(),
+            };
+            let loose = (0..).zip(packed.loose).map(|(n, block)| (block, Arc::new(place(n)))).collect();
+            let gone = packed.gone.iter().map(|file| (*file, 3)).collect();
+            let mut places = Places::default();
+            places.insert(TableId(7), hour, Hour { packs, loose, gone });
+            let bytes = encode_state(&state, &places);
+            let (_, back) = decode_state(&bytes, FORMAT, &mut no_log).unwrap();
+            prop_assert_eq!(format!("{back:?}"), format!("{places:?}"));
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes in vec(any::<u8>(), 0..300)) {
+            for format in 1..=FORMAT {
+                let _ = decode_change(&bytes, format);
+                let _ = decode_state(&bytes, format, &mut no_log);
+                let _ = decode_details(&bytes, format);
+            }
+        }
+    }
+
+    #[test]
+    fn a_definition_keeps_defaults_that_json_has_no_word_for() {
+        let mut schema = sample_schema("t");
+        schema.columns[1].default = Some(Value::Float64(f64::NEG_INFINITY));
+        let record = Record::Create { schema: Arc::new(schema.clone()), at_ms: -1 };
+        let bytes = encode_change(&Change::Record(record));
+        let Change::Record(Record::Create { schema: back, at_ms }) = decode_change(&bytes, FORMAT).unwrap() else {
+            panic!("another kind")
+        };
+        assert_eq!((back.columns[1].default.clone(), at_ms), (schema.columns[1].default.clone(), -1));
+        assert_eq!(back.name, "t");
+    }
+}

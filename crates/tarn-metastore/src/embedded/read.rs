@@ -1,0 +1,360 @@
+//! Which blocks may hold the keys, and what is kept of them?
+//!
+//! Hour by hour, and within an hour place by place: blocks that are loose from the log, then those in packs. A pack is asked for whole
+//! rows: 32 bytes a block for each key, one read, whatever the number of blocks. Each hour stands for itself, so hours are shared out
+//! to a few threads.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use roaring::RoaringBitmap;
+
+use tarn_types::ColumnId;
+
+use super::places::{Hour, Loose, PackFile};
+use crate::bloom::has_bits;
+use crate::pack::{self, Pack};
+use crate::probe::AllOf;
+use crate::{BlockRef, Bloom, CHUNK_BYTES, ColumnDetails, Details, Error, Probed, Result, Wanted, codec, log};
+
+/// Packs that are kept open, and what their blocks and columns may take in memory.
+const OPEN_PACKS: usize = 1024;
+const OPEN_BYTES: usize = 64 << 20;
+
+/// An hour that is asked for.
+pub(super) struct Asked {
+    /// The position of its first block among all that are asked for.
+    pub first: u32,
+    /// `None`: nothing is known of this hour.
+    pub of_hour: Option<Arc<Hour>>,
+    pub blocks: Vec<BlockRef>,
+}
+
+/// Packs that were read from lately.
+pub(super) struct OpenPacks {
+    dir: PathBuf,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    packs: HashMap<u64, (Arc<Pack>, u64)>,
+    bytes: usize,
+    /// Counts uses: the pack with the smallest was not used for longest.
+    clock: u64,
+}
+
+/// What is wanted of some hours, by column; positions as they are asked for.
+#[derive(Default)]
+struct Collected {
+    columns: BTreeMap<ColumnId, Vec<(u32, pack::Record)>>,
+    blooms: Vec<(u32, Bloom)>,
+    bytes_read: u64,
+}
+
+/// Answers of hours, in their order.
+pub(super) struct Part(Collected);
+
+impl OpenPacks {
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, cache: Mutex::default() }
+    }
+
+    /// While the caller holds `file`, the pack is not deleted.
+    pub fn open(&self, file: &PackFile) -> Result<Arc<Pack>> {
+        if let Some(pack) = self.cache.lock().get(file.number) {
+            return Ok(pack);
+        }
+        let path = file.path(&self.dir);
+        let pack = Pack::open(&path)?;
+        let found = (pack.table, pack.hour, pack.slots().len() as u32, pack.n_chunks, pack.size_bytes);
+        if found != (file.table, file.hour, file.n_slots, file.n_chunks, file.size_bytes) {
+            let reason = "the pack is another one than the log names".to_owned();
+            return Err(Error::Corrupt { path, offset: 0, reason });
+        }
+        let pack = Arc::new(pack);
+        self.cache.lock().put(file.number, pack.clone());
+        Ok(pack)
+    }
+
+    /// The pack is about to be deleted.
+    pub fn close(&self, number: u64) {
+        self.cache.lock().remove(number);
+    }
+
+    /// Of those asked, the blocks that these filters do not rule out. Adds to `probed`.
+    pub fn probe(&self, asked: &Asked, clauses: &[Vec<AllOf>], probed: &mut Probed) -> Result<()> {
+        let Asked { first, of_hour, blocks } = asked;
+        // Until a filter says otherwise.
+        let mut kept = vec![true; blocks.len()];
+        let mut with_bloom = 0;
+        let mut found = vec![false; blocks.len()];
+        if let Some(of_hour) = of_hour {
+            hide_gone(of_hour, blocks, &mut found);
+            for (at, loose) in find_loose(of_hour, blocks, &mut found) {
+                if loose.n_chunks > 0 {
+                    with_bloom += 1;
+                    kept[at as usize] = loose.probe(clauses, &mut probed.bytes_read)?;
+                }
+            }
+            for file in of_hour.packs.iter().rev() {
+                if !found.contains(&false) {
+                    break;
+                }
+                let pack = self.open(file)?;
+                let places = find_packed(&pack, blocks, &mut found);
+                if places.is_empty() || pack.n_chunks == 0 {
+                    continue;
+                }
+                let mut alive = vec![false; pack.slots().len()];
+                places.iter().for_each(|(_, slot)| alive[*slot as usize] = true);
+                with_bloom += places.len();
+                let alive = pack.probe(clauses, alive, &mut probed.bytes_read)?;
+                places.iter().for_each(|(at, slot)| kept[*at as usize] = alive[*slot as usize]);
+            }
+        }
+        probed.without_bloom += (blocks.len() - with_bloom) as u64;
+        let kept = (*first..).zip(kept).filter(|(_, kept)| *kept).map(|(at, _)| at);
+        probed.kept |= RoaringBitmap::from_sorted_iter(kept).expect("positions ascend");
+        Ok(())
+    }
+
+    /// What is wanted of these hours, which ascend.
+    pub fn collect(&self, asked: &[Asked], wanted: &Wanted) -> Result<Part> {
+        let mut part = Collected::default();
+        for of_asked in asked {
+            let Some(of_hour) = &of_asked.of_hour else { continue };
+            let mut here = Collected::default();
+            self.collect_hour(of_hour, of_asked, wanted, &mut here)?;
+            for (column, mut records) in here.columns {
+                records.sort_unstable_by_key(|(at, _)| *at);
+                part.columns.entry(column).or_default().append(&mut records);
+            }
+            here.blooms.sort_unstable_by_key(|(at, _)| *at);
+            part.blooms.append(&mut here.blooms);
+            part.bytes_read += here.bytes_read;
+        }
+        Ok(Part(part))
+    }
+
+    fn collect_hour(&self, of_hour: &Hour, asked: &Asked, wanted: &Wanted, out: &mut Collected) -> Result<()> {
+        let Asked { first, blocks, .. } = asked;
+        let of_columns = wanted.stats || wanted.chunks;
+        let mut found = vec![false; blocks.len()];
+        hide_gone(of_hour, blocks, &mut found);
+        for (at, loose) in find_loose(of_hour, blocks, &mut found) {
+            if wanted.blooms && loose.n_chunks > 0 {
+                out.blooms.push((first + at, loose.bloom(&mut out.bytes_read)?));
+            }
+            for record in if of_columns { loose.columns(&mut out.bytes_read)? } else { Vec::new() } {
+                let column = record.0.column;
+                if wanted.columns.as_ref().is_none_or(|wanted| wanted.contains(&column)) {
+                    out.columns.entry(column).or_default().push((first + at, record));
+                }
+            }
+        }
+        for file in of_hour.packs.iter().rev() {
+            let pack = self.open(file)?;
+            let places = find_packed(&pack, blocks, &mut found);
+            if places.is_empty() {
+                continue;
+            }
+            if wanted.blooms && pack.n_chunks > 0 {
+                let slots: Vec<u32> = places.iter().map(|(_, slot)| *slot).collect();
+                let blooms = pack.blooms(&slots)?;
+                out.bytes_read += file.bloom_bytes();
+                out.blooms.extend(places.iter().map(|(at, _)| first + at).zip(blooms));
+            }
+            let mut position = vec![u32::MAX; pack.slots().len()];
+            places.iter().for_each(|(at, slot)| position[*slot as usize] = first + at);
+            let columns: Vec<ColumnId> = match &wanted.columns {
+                _ if !of_columns => Vec::new(),
+                None => pack.columns().collect(),
+                // However often a column is asked for, it is read once.
+                Some(wanted) => pack.columns().filter(|column| wanted.contains(column)).collect(),
+            };
+            for column in columns {
+                let (records, n_bytes) = pack.column(column, |slot| position[slot as usize] != u32::MAX)?;
+                out.bytes_read += n_bytes;
+                if !records.is_empty() {
+                    let records = records.into_iter().map(|(slot, record)| (position[slot as usize], record));
+                    out.columns.entry(column).or_default().extend(records);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cache {
+    fn get(&mut self, number: u64) -> Option<Arc<Pack>> {
+        self.clock += 1;
+        let (pack, used) = self.packs.get_mut(&number)?;
+        *used = self.clock;
+        Some(pack.clone())
+    }
+
+    fn put(&mut self, number: u64, pack: Arc<Pack>) {
+        self.remove(number);
+        self.bytes += pack.memory_bytes();
+        self.packs.insert(number, (pack, self.clock));
+        while self.packs.len() > OPEN_PACKS || self.bytes > OPEN_BYTES && self.packs.len() > 1 {
+            let oldest = self.packs.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
+            self.remove(oldest.expect("there is one"));
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some((pack, _)) = self.packs.remove(&number) {
+            self.bytes -= pack.memory_bytes();
+        }
+    }
+}
+
+/// Files that no kept version has are not known here, whatever the packs still have of them.
+fn hide_gone(of_hour: &Hour, blocks: &[BlockRef], found: &mut [bool]) {
+    if of_hour.gone.is_empty() {
+        return;
+    }
+    for (block, found) in blocks.iter().zip(found) {
+        if of_hour.gone.contains_key(&block.file) {
+            *found = true;
+        }
+    }
+}
+
+/// The asked blocks that are loose, by position.
+fn find_loose<'a>(of_hour: &'a Hour, blocks: &[BlockRef], found: &mut [bool]) -> Vec<(u32, &'a Arc<Loose>)> {
+    let mut loose = Vec::new();
+    let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return loose };
+    for (block, place) in of_hour.loose.range(first..=last) {
+        if let Ok(at) = blocks.binary_search(block)
+            && !found[at]
+        {
+            found[at] = true;
+            loose.push((at as u32, place));
+        }
+    }
+    loose
+}
+
+/// The asked blocks that are in the pack and were nowhere yet: position and slot.
+fn find_packed(pack: &Pack, blocks: &[BlockRef], found: &mut [bool]) -> Vec<(u32, u32)> {
+    let mut places = pack.places(blocks);
+    places.retain(|(at, _)| !std::mem::replace(&mut found[*at as usize], true));
+    places
+}
+
+impl Loose {
+    /// The payload from one place to another. The first time it is read as a whole, and held against its checksum.
+    fn part(&self, from: u32, to: u32, bytes_read: &mut u64) -> Result<Vec<u8>> {
+        if self.is_checked.load(Ordering::Relaxed) {
+            let mut part = vec![0; (to - from) as usize];
+            self.log.read(&mut part, log::payload_at(self.offset) + u64::from(from))?;
+            *bytes_read += part.len() as u64;
+            return Ok(part);
+        }
+        let mut payload = self.payload()?;
+        *bytes_read += payload.len() as u64;
+        payload.truncate(to as usize);
+        payload.drain(..from as usize);
+        Ok(payload)
+    }
+
+    /// All of it, held against its checksum.
+    pub fn payload(&self) -> Result<Vec<u8>> {
+        let payload = self.log.details(self.offset, self.payload_bytes as usize)?;
+        self.is_checked.store(true, Ordering::Relaxed);
+        Ok(payload)
+    }
+
+    fn probe(&self, clauses: &[Vec<AllOf>], bytes_read: &mut u64) -> Result<bool> {
+        for ways in clauses {
+            let mut some = false;
+            for keys in ways {
+                let mut all = true;
+                for key in keys {
+                    let at = self.bloom_at + key.chunk(self.n_chunks) * CHUNK_BYTES as u32;
+                    let chunk = self.part(at, at + CHUNK_BYTES as u32, bytes_read)?;
+                    all = has_bits(&chunk, &key.mask());
+                    if !all {
+                        break;
+                    }
+                }
+                some = all;
+                if some {
+                    break;
+                }
+            }
+            if !some {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn bloom(&self, bytes_read: &mut u64) -> Result<Bloom> {
+        let bits = self.part(self.bloom_at, self.columns_at, bytes_read)?;
+        Bloom::from_bits(Bytes::from(bits)).ok_or_else(|| self.corrupt("the bloom has another size".to_owned()))
+    }
+
+    fn columns(&self, bytes_read: &mut u64) -> Result<Vec<pack::Record>> {
+        let bytes = self.part(self.columns_at, self.payload_bytes, bytes_read)?;
+        codec::decode_columns(&bytes, codec::FORMAT).map_err(|malformed| self.corrupt(malformed.0))
+    }
+
+    pub fn corrupt(&self, reason: String) -> Error {
+        Error::Corrupt { path: self.log.path().to_owned(), offset: self.offset, reason }
+    }
+}
+
+/// Puts the parts behind each other.
+pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> Details {
+    let mut all = Collected::default();
+    for Part(part) in parts {
+        for (column, mut records) in part.columns {
+            all.columns.entry(column).or_default().append(&mut records);
+        }
+        all.blooms.extend(part.blooms);
+        all.bytes_read += part.bytes_read;
+    }
+    let mut details = Details { columns: Vec::new(), blooms: all.blooms, bytes_read: all.bytes_read };
+    if !wanted.stats && !wanted.chunks {
+        return details;
+    }
+    match &wanted.columns {
+        None => {
+            let columns = all.columns.into_iter().map(|(column, records)| of_column(column, records, wanted));
+            details.columns = columns.collect();
+        }
+        Some(columns) => {
+            for (at, column) in columns.iter().enumerate() {
+                let again = columns[..at].iter().position(|before| before == column);
+                details.columns.push(match again {
+                    Some(before) => details.columns[before].clone(),
+                    None => of_column(*column, all.columns.remove(column).unwrap_or_default(), wanted),
+                });
+            }
+        }
+    }
+    details
+}
+
+fn of_column(column: ColumnId, records: Vec<(u32, pack::Record)>, wanted: &Wanted) -> ColumnDetails {
+    let mut details = ColumnDetails { column, ..ColumnDetails::default() };
+    details.blocks.reserve(records.len());
+    for (at, (stats, chunk)) in records {
+        details.blocks.push(at);
+        if wanted.stats {
+            details.stats.push(stats);
+        }
+        if wanted.chunks {
+            details.chunks.push(chunk);
+        }
+    }
+    details
+}

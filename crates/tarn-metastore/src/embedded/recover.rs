@@ -1,0 +1,132 @@
+//! What does a folder hold that was left at any moment?
+//!
+//! The newest checkpoint, then every record behind it. Whatever the two do not name was not finished, or is not needed any more, and
+//! is deleted; what they name must be there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Recovery;
+use super::held::{Brought, Held};
+use super::journal;
+use super::places::{self, PackFile};
+use crate::error::io_error;
+use crate::log::{self, Frame, Log, LogFile, Prepared};
+use crate::wire::Malformed;
+use crate::{Error, Result, codec};
+
+pub(super) struct Recovered {
+    pub held: Held,
+    pub log: Log,
+    /// Logs before it, ascending.
+    pub older: Vec<Arc<LogFile>>,
+    pub checkpoint_seq: u64,
+    pub checkpoint_bytes: u64,
+    /// The oldest that is still in use.
+    pub format: u8,
+    pub recovery: Recovery,
+}
+
+pub(super) fn recover(dir: &Path) -> Result<Recovered> {
+    let found = log::scan(dir)?;
+    let mut recovery = Recovery::default();
+    let (mut held, mut seq, mut checkpoint_bytes, mut format) = (Held::new(), 0, 0, codec::FORMAT);
+    if let Some((path, at)) = &found.checkpoint {
+        let checkpoint = log::read_checkpoint(path, *at)?;
+        // Since format 2 the next log is there before the checkpoint is.
+        if checkpoint.format >= 2 && found.logs.iter().all(|log| log.first_seq != at + 1) {
+            return Err(corrupt(&log::path(dir, at + 1), 0, "the log behind the checkpoint is missing".to_owned()));
+        }
+        // A log that is not there: what a record behind the checkpoint made of its details decides whether it must be.
+        let mut logs: BTreeMap<u64, Arc<LogFile>> = found.logs.iter().map(|log| (log.first_seq, log.clone())).collect();
+        let mut log = |first_seq| {
+            let missing = || Arc::new(LogFile::new(log::path(dir, first_seq), first_seq));
+            logs.entry(first_seq).or_insert_with(missing).clone()
+        };
+        let decoded = journal::decode_state(&checkpoint.payload, checkpoint.format, &mut log);
+        let (state, places) = decoded.map_err(|e| corrupt(path, log::HEADER_BYTES, e.0))?;
+        held = Held { state, places };
+        (seq, checkpoint_bytes, format) = (*at, checkpoint.payload.len() as u64, checkpoint.format);
+    }
+    let contents = log::read(&found.logs, seq, &mut |frame| {
+        format = format.min(frame.format);
+        recovery.records += 1;
+        replay(&mut held, &frame)
+    })?;
+    format = format.min(contents.format);
+    if let Some(torn) = &contents.torn {
+        log::cut(torn)?;
+        recovery.torn_bytes = torn.size_bytes;
+    }
+    check_logs(&held, &found.logs)?;
+    keep_named_packs(dir, &held)?;
+    let mut older = found.logs;
+    let log = match older.pop() {
+        Some(last) => Log::reopen(last, &contents)?,
+        None => Prepared::create(dir, "open")?.install(1)?,
+    };
+    Ok(Recovered { held, log, older, checkpoint_seq: seq, checkpoint_bytes, format, recovery })
+}
+
+/// A record with the details in front of it.
+fn replay(held: &mut Held, frame: &Frame<'_>) -> Result<()> {
+    let path = frame.log.path();
+    let at = |offset| move |reason: Malformed| corrupt(path, offset, reason.0);
+    let change = journal::decode_change(frame.payload, frame.format).map_err(at(frame.offset))?;
+    let mut brought = Vec::with_capacity(frame.details.len());
+    for (offset, payload) in frame.details {
+        let places = codec::locate_details(payload, frame.format).map_err(at(*offset))?;
+        let (log, payload_bytes) = (frame.log.clone(), payload.len() as u32);
+        brought.push(Brought { log, offset: *offset, payload_bytes, at: places });
+    }
+    held.apply(change, brought).map_err(|reason| corrupt(path, frame.offset, reason))?;
+    Ok(())
+}
+
+/// The logs that details are read from are there.
+fn check_logs(held: &Held, found: &[Arc<LogFile>]) -> Result<()> {
+    let found: BTreeSet<u64> = found.iter().map(|log| log.first_seq).collect();
+    let loose = held.places.hours().flat_map(|of_hour| of_hour.loose.values());
+    match loose.map(|loose| &loose.log).find(|log| !found.contains(&log.first_seq)) {
+        Some(log) => Err(corrupt(log.path(), 0, "the log is missing, and details are in it".to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Deletes packs that nothing names, and misses those that are named.
+fn keep_named_packs(dir: &Path, held: &Held) -> Result<()> {
+    let mut named: BTreeMap<PathBuf, &PackFile> = held.places.packs().map(|pack| (pack.path(dir), &**pack)).collect();
+    let root = dir.join("packs");
+    let folders = if root.is_dir() { list(&root)? } else { Vec::new() };
+    for folder in folders {
+        for path in list(&folder)? {
+            let Some(pack) = named.remove(&path) else {
+                fs::remove_file(&path).map_err(io_error("delete", &path))?;
+                continue;
+            };
+            let size_bytes = fs::metadata(&path).map_err(io_error("read the size of", &path))?.len();
+            if size_bytes != pack.size_bytes {
+                let reason = format!("the pack has {size_bytes} bytes, {} were written", pack.size_bytes);
+                return Err(corrupt(&path, 0, reason));
+            }
+        }
+    }
+    for pack in held.places.packs() {
+        let folder = places::folder(dir, pack.table);
+        if named.contains_key(&pack.path(dir)) {
+            return Err(corrupt(&folder, 0, format!("pack {} of hour {} is missing", pack.number, pack.hour)));
+        }
+    }
+    Ok(())
+}
+
+fn list(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).map_err(io_error("list", dir))?;
+    entries.map(|entry| Ok(entry.map_err(io_error("list", dir))?.path())).collect()
+}
+
+fn corrupt(path: &Path, offset: u64, reason: String) -> Error {
+    Error::Corrupt { path: path.to_owned(), offset, reason }
+}
