@@ -38,6 +38,9 @@ use crate::write::blocking;
 /// How often the node looks after the log and the row engine.
 const UPKEEP: Duration = Duration::from_secs(1);
 
+/// What the metastore may write of its packs and checkpoints in one turn.
+const METASTORE_BUDGET_BYTES: u64 = 64 << 20;
+
 /// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries beside them.
 const QUERY_THREADS_PER_CORE: usize = 8;
 
@@ -458,9 +461,12 @@ impl Parts {
             }
             parts.log.collect_garbage(GARBAGE_BUDGET_BYTES)?;
             // Here rather than by the next writer that ends a segment.
-            Ok(parts.log.prepare()?)
+            parts.log.prepare()?;
+            Ok(())
         })
-        .await
+        .await?;
+        self.metastore.upkeep(METASTORE_BUDGET_BYTES).await?;
+        Ok(())
     }
 
     /// Removes the lake files of a dropped table.
