@@ -63,8 +63,8 @@ const INLINE_BYTES: usize = 256 << 10;
 /// When there is something to do.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// The log is folded into a checkpoint once its records have outgrown the former checkpoint and this many bytes, or it as a
-    /// whole has outgrown this many.
+    /// The log is folded into a checkpoint once its records have outgrown the former checkpoint and this many bytes; or it as a
+    /// whole, which opening reads, four times that and this many.
     log_bytes: u64,
     details_bytes: u64,
     /// How many times that size the log may have when nobody calls `upkeep`.
@@ -80,7 +80,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             log_bytes: 4 << 20,
-            details_bytes: 64 << 20,
+            details_bytes: 16 << 20,
             patience: 8,
             loose_blocks: 64,
             loose_bytes: 16 << 20,

@@ -234,7 +234,7 @@ impl Inner {
     /// The size from which on the log is folded: rewriting then costs no more than appending did.
     fn is_due(&self, writer: &Writer, factor: u64) -> bool {
         let records = self.limits.log_bytes.max(writer.checkpoint_bytes);
-        let details = self.limits.details_bytes.max(writer.checkpoint_bytes);
+        let details = self.limits.details_bytes.max(4 * writer.checkpoint_bytes);
         writer.log.record_bytes() > records * factor || writer.log.size_bytes() > details * factor
     }
 
