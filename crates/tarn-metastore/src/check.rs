@@ -172,3 +172,73 @@ pub(crate) fn advance(base: &TableVersion, commit: &CommitInfo) -> TableVersion 
         committed_ms: commit.at_ms,
     }
 }
+
+/// The version after commits that follow on `base` one after the other: as `advance` for each, at the cost of one.
+pub(crate) fn advance_all<'a>(
+    base: &TableVersion,
+    commits: impl IntoIterator<Item = &'a Arc<CommitInfo>>,
+) -> TableVersion {
+    let mut next = base.clone();
+    let (mut added, mut removed) = (BTreeMap::new(), BTreeSet::new());
+    for commit in commits {
+        let dead = || commit.deletion_vectors.iter().filter(|(_, dead)| !dead.is_empty());
+        if dead().next().is_some() || commit.removed.iter().any(|file| next.deletion_vectors.contains_key(file)) {
+            let vectors = Arc::make_mut(&mut next.deletion_vectors);
+            vectors.extend(dead().map(|(file, dead)| (*file, dead.clone())));
+            commit.removed.iter().for_each(|file| drop(vectors.remove(file)));
+        }
+        for file in &commit.removed {
+            added.remove(file);
+            removed.insert(*file);
+        }
+        for file in &commit.added {
+            removed.remove(&file.id);
+            added.insert(file.id, file.clone());
+        }
+        (next.version, next.committed_ms) = (commit.version, commit.at_ms);
+        next.cursor = commit.cursor.as_ref().unwrap_or(&next.cursor).clone();
+    }
+    next.files = base.files.changed(added.into_values(), &removed);
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contract::{commit, sample_file};
+
+    proptest! {
+        #[test]
+        fn many_commits_at_once_make_what_they_make_one_by_one(
+            steps in proptest::collection::vec((0..600usize, proptest::collection::vec(any::<u16>(), 0..8)), 1..12),
+        ) {
+            let base = TableVersion::default();
+            let (mut one_by_one, mut commits, mut next_file) = (base.clone(), Vec::new(), 1);
+            for (version, (n_added, picks)) in (1..).zip(steps) {
+                let add = (next_file..).take(n_added).map(|id| Arc::new(sample_file(FileId(id), 3))).collect();
+                next_file += n_added as u64;
+                let there: Vec<_> = one_by_one.files.iter().map(|file| file.id).collect();
+                let picked: BTreeSet<FileId> =
+                    picks.iter().filter_map(|pick| there.get(usize::from(*pick) % there.len().max(1)).copied()).collect();
+                let (removed, dead): (Vec<_>, Vec<_>) = picked.into_iter().partition(|file| file.0 % 3 > 0);
+                let commit = Arc::new(CommitInfo {
+                    id: commit(version.into(), 0).id,
+                    version: Version(version),
+                    added: add,
+                    removed,
+                    deletion_vectors: dead.into_iter().map(|file| (file, Arc::new([1].into()))).collect(),
+                    cursor: None,
+                    kind: CommitKind::Compaction,
+                    at_ms: version as i64,
+                });
+                one_by_one = advance(&one_by_one, &commit);
+                commits.push(commit);
+                prop_assert_eq!(&advance_all(&base, &commits), &one_by_one);
+                let half = advance_all(&base, &commits[..commits.len() / 2]);
+                prop_assert_eq!(&advance_all(&half, &commits[commits.len() / 2..]), &one_by_one);
+            }
+        }
+    }
+}

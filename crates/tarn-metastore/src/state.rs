@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
-use crate::check::{Checked, Standing, advance, check_commit};
+use crate::check::{Checked, Standing, advance_all, check_commit};
 use crate::define::{altered, number_columns};
 use crate::{At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
 
@@ -80,6 +80,8 @@ pub(crate) struct Table {
     /// Its files are still being copied from elsewhere.
     pub restoring: bool,
     latest: Arc<TableVersion>,
+    /// So many of the last commits are not in `latest`: they are being replayed.
+    n_behind: usize,
     ids: HashMap<Uuid, Version>,
     /// Whole versions lately asked for or superseded. Holds no more than `RECENT_VERSIONS`.
     recent: Mutex<VecDeque<Arc<TableVersion>>>,
@@ -88,9 +90,10 @@ pub(crate) struct Table {
 impl Clone for Table {
     /// Shares versions and commits. Costs a pointer a commit.
     fn clone(&self) -> Self {
-        let Self { schema, oldest, commits, restoring, latest, ids, recent: _ } = self;
+        let Self { schema, oldest, commits, restoring, latest, n_behind, ids, recent: _ } = self;
         let (schema, oldest, commits, latest) = (schema.clone(), oldest.clone(), commits.clone(), latest.clone());
-        Self { schema, oldest, commits, restoring: *restoring, latest, ids: ids.clone(), recent: Mutex::default() }
+        let (restoring, n_behind, ids) = (*restoring, *n_behind, ids.clone());
+        Self { schema, oldest, commits, restoring, latest, n_behind, ids, recent: Mutex::default() }
     }
 }
 
@@ -206,7 +209,11 @@ impl State {
             }
             Record::Reserve { next_file } => self.next_file = self.next_file.max(next_file),
             Record::Commit { table, commit, next } => self.existing(table)?.push(commit, next)?,
-            Record::Expire { table, keep } => self.existing(table)?.expire(keep)?,
+            Record::Expire { table, keep } => {
+                let table = self.existing(table)?;
+                table.settle();
+                table.expire(keep)?;
+            }
             Record::Alter { schema } => {
                 let table = self.existing(schema.id)?;
                 table.schema = schema;
@@ -218,6 +225,11 @@ impl State {
             Record::Restored { table } => self.existing(table)?.restoring = false,
         }
         Ok(())
+    }
+
+    /// After records were replayed: makes their latest versions.
+    pub fn settle(&mut self) {
+        self.tables.values_mut().for_each(Table::settle);
     }
 
     fn add_table(&mut self, schema: Arc<TableSchema>, version: TableVersion) -> &mut Table {
@@ -251,7 +263,7 @@ impl Table {
         let oldest = Arc::new(oldest);
         let latest = oldest.clone();
         let (commits, ids) = (VecDeque::new(), HashMap::new());
-        Self { schema, oldest, commits, restoring: false, latest, ids, recent: Mutex::default() }
+        Self { schema, oldest, commits, restoring: false, latest, n_behind: 0, ids, recent: Mutex::default() }
     }
 
     pub fn latest(&self) -> &Arc<TableVersion> {
@@ -264,23 +276,42 @@ impl Table {
         Standing { table: self.schema.id, latest, ids, next_file, restoring: *restoring }
     }
 
-    /// Makes the commit the latest; `next` is the version that it makes, when that is known already.
+    /// Makes the commit the latest. `next` is the version that it makes; `None`: commits are replayed, and `settle` makes one
+    /// version of all of them.
     pub fn push(&mut self, commit: Arc<CommitInfo>, next: Option<Arc<TableVersion>>) -> Result<(), String> {
         let is_restore = commit.kind == CommitKind::Restore;
-        let follows = if is_restore { self.latest.version } else { self.latest.version.next() };
-        if commit.version != follows || is_restore != self.restoring {
-            return Err(format!("commit {} follows on version {}", commit.version, self.latest.version));
+        if is_restore || next.is_some() {
+            self.settle();
         }
-        let next = next.unwrap_or_else(|| Arc::new(advance(&self.latest, &commit)));
-        let before = std::mem::replace(&mut self.latest, next);
+        let latest = Version(self.latest.version.0 + self.n_behind as u64);
+        let follows = if is_restore { latest } else { latest.next() };
+        if commit.version != follows || is_restore != self.restoring {
+            return Err(format!("commit {} follows on version {latest}", commit.version));
+        }
         if is_restore {
+            self.latest = next.unwrap_or_else(|| Arc::new(advance_all(&self.latest, [&commit])));
             self.oldest = self.latest.clone();
             return Ok(());
         }
-        self.remember(before);
+        match next {
+            None => self.n_behind += 1,
+            Some(next) => {
+                let before = std::mem::replace(&mut self.latest, next);
+                self.remember(before);
+            }
+        }
         self.ids.insert(commit.id, commit.version);
         self.commits.push_back(commit);
         Ok(())
+    }
+
+    /// Makes the latest version of the commits that were replayed.
+    pub fn settle(&mut self) {
+        let n_behind = std::mem::take(&mut self.n_behind);
+        if n_behind > 0 {
+            let behind = self.commits.range(self.commits.len() - n_behind..);
+            self.latest = Arc::new(advance_all(&self.latest, behind));
+        }
     }
 
     /// The files that are in none of the versions from `keep` on, and in one before it.
@@ -328,10 +359,8 @@ impl Table {
         } else if let Some(whole) = self.recent.lock().iter().find(|whole| whole.version == version) {
             return Ok(whole.clone());
         }
-        let mut upto = self.commits.iter().take_while(|commit| commit.version <= version);
-        let first = upto.next().expect("versions after the oldest have commits");
-        let whole = upto.fold(advance(&self.oldest, first), |whole, commit| advance(&whole, commit));
-        let whole = Arc::new(whole);
+        let upto = self.commits.iter().take_while(|commit| commit.version <= version);
+        let whole = Arc::new(advance_all(&self.oldest, upto));
         self.remember(whole.clone());
         Ok(whole)
     }

@@ -268,6 +268,7 @@ pub(super) fn decode_state(
                 places.insert(id, hour, of_hour);
             }
         }
+        table.settle();
         state.tables.insert(id, table);
     }
     reader.end()?;

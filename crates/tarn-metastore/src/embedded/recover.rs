@@ -55,6 +55,7 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
         recovery.records += 1;
         replay(&mut held, &frame)
     })?;
+    held.state.settle();
     format = format.min(contents.format);
     if let Some(torn) = &contents.torn {
         log::cut(torn)?;
