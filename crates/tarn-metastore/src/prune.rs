@@ -48,6 +48,8 @@ pub struct Counts {
     pub files_total: u64,
     pub files_kept: u64,
     pub blocks_total: u64,
+    /// Those with a live row: the others are dropped whatever is asked.
+    pub blocks_live: u64,
     pub blocks_kept: u64,
 }
 
@@ -63,10 +65,10 @@ pub fn prune(version: &TableVersion, predicates: &[Predicate]) -> Pruned {
     let mut pruned = Pruned::default();
     for file in &version.files {
         let dead = version.deletion_vectors.get(&file.id).map(|dead| &**dead);
-        let kept = file
-            .blocks
-            .iter()
-            .filter(|block| !is_dead(block, dead) && predicates.iter().all(|predicate| may_match(block, predicate)));
+        let live = file.blocks.iter().filter(|block| !is_dead(block, dead));
+        let kept = live
+            .inspect(|_| pruned.counts.blocks_live += 1)
+            .filter(|block| predicates.iter().all(|predicate| may_match(block, predicate)));
         let row_groups: Vec<u32> = kept.map(|block| block.row_group).collect();
         pruned.counts.files_total += 1;
         pruned.counts.blocks_total += file.blocks.len() as u64;

@@ -56,12 +56,11 @@ pub(crate) async fn survivors(
 ) -> Result<Survivors> {
     let (time, other): (Vec<_>, Vec<_>) =
         question.predicates.iter().cloned().partition(|predicate| is_time(table, predicate.column));
-    let live = n_live(version);
     let pruned = prune(version, &time);
     let mut counts = Pruning {
         files_total: pruned.counts.files_total,
         blocks_total: pruned.counts.blocks_total,
-        time: live - pruned.counts.blocks_kept,
+        time: pruned.counts.blocks_live - pruned.counts.blocks_kept,
         ..Pruning::default()
     };
     let mut files = pruned.files;
@@ -117,25 +116,6 @@ pub(crate) async fn survivors(
 fn is_time(table: &TableSchema, column: ColumnId) -> bool {
     let data_type = table.columns.iter().find(|known| known.id == column).map(|known| known.data_type);
     matches!(data_type, Some(DataType::Date | DataType::Timestamp | DataType::TimestampTz))
-}
-
-/// Blocks with a live row, as [`prune`] counts them.
-fn n_live(version: &TableVersion) -> u64 {
-    let all_dead = |dead: &roaring::RoaringBitmap, block: &Block| {
-        let end = block.first_row + block.n_rows;
-        u32::try_from(end).is_ok_and(|end| dead.range_cardinality(block.first_row as u32..end) == block.n_rows)
-    };
-    let mut n_live = 0;
-    for file in &version.files {
-        let dead = version.deletion_vectors.get(&file.id);
-        let live =
-            |block: &&Block| block.n_rows > 0 && !dead.is_some_and(|dead| !dead.is_empty() && all_dead(dead, block));
-        n_live += match dead {
-            None if file.blocks.iter().all(|block| block.n_rows > 0) => file.blocks.len() as u64,
-            _ => file.blocks.iter().filter(live).count() as u64,
-        };
-    }
-    n_live
 }
 
 fn block(kept: &PrunedFile, row_group: u32) -> &Block {
