@@ -32,6 +32,9 @@ const FRAME_BYTES: usize = 17;
 /// From this size on it is cheaper to combine checksums than to go through the bytes again.
 const COMBINED_BYTES: usize = 16 << 10;
 
+/// A checkpoint is synced piece by piece: one large sync would hold up those of the log beside it.
+const SYNCED_BYTES: usize = 1 << 20;
+
 /// A larger buffer is given back after the write that needed it.
 const KEPT_BUF_BYTES: usize = 4 << 20;
 
@@ -316,7 +319,10 @@ pub(crate) fn write_checkpoint(dir: &Path, seq: u64, payload: Vec<u8>) -> Result
     put_frame(&mut bytes, seq, CHECKPOINT, &payload).map_err(io_error("write", &tmp))?;
     let file = File::create(&tmp).map_err(io_error("create", &tmp))?;
     file.write_all_at(&header(CHECKPOINT_MAGIC), 0).map_err(io_error("write", &tmp))?;
-    file.write_all_at(&bytes, HEADER_BYTES).map_err(io_error("write", &tmp))?;
+    for (at, part) in (HEADER_BYTES..).step_by(SYNCED_BYTES).zip(bytes.chunks(SYNCED_BYTES)) {
+        file.write_all_at(part, at).map_err(io_error("write", &tmp))?;
+        file.sync_data().map_err(io_error("sync", &tmp))?;
+    }
     file.sync_all().map_err(io_error("sync", &tmp))?;
     fs::rename(&tmp, &path).map_err(io_error("rename", &tmp))?;
     sync_dir(dir)?;
