@@ -134,7 +134,7 @@ impl Bloom {
 }
 
 /// Whether a chunk has all bits of a mask.
-pub(crate) fn has_bits(chunk: &[u8], mask: &[u32; 8]) -> bool {
+pub fn has_bits(chunk: &[u8], mask: &[u32; 8]) -> bool {
     let words = chunk.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
     words.zip(mask).fold(0, |missing, (word, bit)| missing | (!word & bit)) == 0
 }

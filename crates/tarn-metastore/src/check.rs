@@ -13,7 +13,7 @@ use tarn_types::{FileId, TableId, Version};
 use crate::{BlockDetails, Commit, CommitInfo, CommitKind, Error, Expected, File, Result, TableVersion};
 
 /// A table as a commit finds it.
-pub(crate) struct Standing<'a> {
+pub struct Standing<'a> {
     pub table: TableId,
     pub latest: &'a Arc<TableVersion>,
     /// The commits that are in.
@@ -25,7 +25,7 @@ pub(crate) struct Standing<'a> {
 }
 
 /// What a checked commit turned out to be.
-pub(crate) enum Checked {
+pub enum Checked {
     /// The same commit is already in, or a restoring one has nothing that is not.
     Already(Version),
     New {
@@ -37,7 +37,7 @@ pub(crate) enum Checked {
 }
 
 /// What this commit makes of the table.
-pub(crate) fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Checked> {
+pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Checked> {
     let Standing { table, latest, ids, restoring, .. } = *standing;
     if let Some(version) = ids.get(&commit.id) {
         return Ok(Checked::Already(*version));
@@ -155,7 +155,7 @@ fn check_files(standing: &Standing<'_>, commit: &Commit) -> Result<()> {
 }
 
 /// The version after a commit that follows on `base`. Cost: the pieces of files that it touches, and the vectors if it has any.
-pub(crate) fn advance(base: &TableVersion, commit: &CommitInfo) -> TableVersion {
+pub fn advance(base: &TableVersion, commit: &CommitInfo) -> TableVersion {
     let removed: BTreeSet<FileId> = commit.removed.iter().copied().collect();
     let mut deletion_vectors = base.deletion_vectors.clone();
     let dead = || commit.deletion_vectors.iter().filter(|(_, dead)| !dead.is_empty());
@@ -174,10 +174,7 @@ pub(crate) fn advance(base: &TableVersion, commit: &CommitInfo) -> TableVersion 
 }
 
 /// The version after commits that follow on `base` one after the other: as `advance` for each, at the cost of one.
-pub(crate) fn advance_all<'a>(
-    base: &TableVersion,
-    commits: impl IntoIterator<Item = &'a Arc<CommitInfo>>,
-) -> TableVersion {
+pub fn advance_all<'a>(base: &TableVersion, commits: impl IntoIterator<Item = &'a Arc<CommitInfo>>) -> TableVersion {
     let mut next = base.clone();
     let (mut added, mut removed) = (BTreeMap::new(), BTreeSet::new());
     for commit in commits {

@@ -20,17 +20,17 @@ use crate::{
 };
 
 /// What is written: 2 since blocks have details.
-pub(crate) const FORMAT: u8 = 2;
+pub const FORMAT: u8 = 2;
 
 /// What is kept of one block, as it stands in front of the commit that adds its file.
-pub(crate) struct DetailsRecord {
+pub struct DetailsRecord {
     pub table: TableId,
     pub hour: i64,
     pub file: FileId,
     pub details: BlockDetails,
 }
 
-pub(crate) fn encode_details(table: TableId, hour: i64, file: FileId, details: &BlockDetails) -> Vec<u8> {
+pub fn encode_details(table: TableId, hour: i64, file: FileId, details: &BlockDetails) -> Vec<u8> {
     let mut out = Vec::new();
     put_u64(&mut out, table.0.into());
     put_i64(&mut out, hour);
@@ -39,7 +39,7 @@ pub(crate) fn encode_details(table: TableId, hour: i64, file: FileId, details: &
     out
 }
 
-pub(crate) fn decode_details(bytes: &[u8], format: u8) -> Decoded<DetailsRecord> {
+pub fn decode_details(bytes: &[u8], format: u8) -> Decoded<DetailsRecord> {
     let mut reader = Reader { bytes, format };
     let record = DetailsRecord {
         table: TableId(reader.u32()?),
@@ -53,7 +53,7 @@ pub(crate) fn decode_details(bytes: &[u8], format: u8) -> Decoded<DetailsRecord>
 
 /// Where the parts of a details frame's payload are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DetailsPlaces {
+pub struct DetailsPlaces {
     pub table: TableId,
     pub hour: i64,
     pub block: BlockRef,
@@ -67,7 +67,7 @@ pub(crate) struct DetailsPlaces {
 }
 
 /// Looks at everything but the columns.
-pub(crate) fn locate_details(bytes: &[u8], format: u8) -> Decoded<DetailsPlaces> {
+pub fn locate_details(bytes: &[u8], format: u8) -> Decoded<DetailsPlaces> {
     let mut reader = Reader { bytes, format };
     let at = |reader: &Reader<'_>| (bytes.len() - reader.bytes.len()) as u32;
     let (table, hour, file) = (TableId(reader.u32()?), reader.i64()?, FileId(reader.u64()?));
@@ -76,13 +76,13 @@ pub(crate) fn locate_details(bytes: &[u8], format: u8) -> Decoded<DetailsPlaces>
     reader.take(n_chunks as usize * CHUNK_BYTES)?;
     let columns_at = at(&reader);
     reader.shapes()?;
-    reader.len()?;
+    reader.count()?;
     let (block, column_bytes) = (BlockRef { file, row_group }, reader.bytes.len() as u32);
     Ok(DetailsPlaces { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes })
 }
 
 /// The part of a details frame from `columns_at` on.
-pub(crate) fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
+pub fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
     let mut reader = Reader { bytes, format };
     let columns = reader.columns()?;
     reader.end()?;
@@ -90,7 +90,7 @@ pub(crate) fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnSta
 }
 
 /// What one column of one block takes, about: as in a record, whose columns share their shapes.
-pub(crate) fn column_bytes((stats, chunk): &(ColumnStats, ColumnChunk)) -> u64 {
+pub fn column_bytes((stats, chunk): &(ColumnStats, ColumnChunk)) -> u64 {
     let mut out = Vec::new();
     put_stats(&mut out, stats);
     put_chunk(&mut out, chunk, 0);
@@ -98,11 +98,11 @@ pub(crate) fn column_bytes((stats, chunk): &(ColumnStats, ColumnChunk)) -> u64 {
 }
 
 /// The definition as JSON: small, rare, and it grows by named fields.
-pub(crate) fn put_schema(out: &mut Vec<u8>, schema: &TableSchema) {
+pub fn put_schema(out: &mut Vec<u8>, schema: &TableSchema) {
     put_bytes(out, &serde_json::to_vec(schema).expect("a table definition has a JSON form"));
 }
 
-pub(crate) fn put_file(out: &mut Vec<u8>, file: &File) {
+pub fn put_file(out: &mut Vec<u8>, file: &File) {
     put_u64(out, file.id.0);
     put_bytes(out, file.path.as_bytes());
     put_u64(out, file.size_bytes);
@@ -137,7 +137,7 @@ pub(crate) fn put_file(out: &mut Vec<u8>, file: &File) {
     }
 }
 
-pub(crate) fn put_stats(out: &mut Vec<u8>, stats: &ColumnStats) {
+pub fn put_stats(out: &mut Vec<u8>, stats: &ColumnStats) {
     put_u64(out, stats.column.0.into());
     out.push(u8::from(stats.exact));
     put_u64(out, stats.null_count);
@@ -147,7 +147,7 @@ pub(crate) fn put_stats(out: &mut Vec<u8>, stats: &ColumnStats) {
 }
 
 /// `shape`: its place among the shapes of the record.
-pub(crate) fn put_chunk(out: &mut Vec<u8>, chunk: &ColumnChunk, shape: usize) {
+pub fn put_chunk(out: &mut Vec<u8>, chunk: &ColumnChunk, shape: usize) {
     put_len(out, shape);
     put_u64(out, chunk.data_page_offset);
     put_u64(out, chunk.dictionary_page_offset);
@@ -162,7 +162,7 @@ pub(crate) fn put_chunk(out: &mut Vec<u8>, chunk: &ColumnChunk, shape: usize) {
     }
 }
 
-pub(crate) fn put_details(out: &mut Vec<u8>, details: &BlockDetails) {
+pub fn put_details(out: &mut Vec<u8>, details: &BlockDetails) {
     put_u64(out, details.row_group.into());
     put_u64(out, details.bloom.as_ref().map_or(0, Bloom::n_chunks).into());
     if let Some(bloom) = &details.bloom {
@@ -189,7 +189,7 @@ pub(crate) fn put_details(out: &mut Vec<u8>, details: &BlockDetails) {
 
 /// One column of many blocks: the records of those slots that have one, ascending by slot. Answers, beside the bytes, how many of
 /// them are records.
-pub(crate) fn encode_slab(n_slots: u32, records: &[(u32, &(ColumnStats, ColumnChunk))]) -> (Vec<u8>, u64) {
+pub fn encode_slab(n_slots: u32, records: &[(u32, &(ColumnStats, ColumnChunk))]) -> (Vec<u8>, u64) {
     let mut out = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut shapes: Vec<&str> = Vec::new();
@@ -218,7 +218,7 @@ pub(crate) fn encode_slab(n_slots: u32, records: &[(u32, &(ColumnStats, ColumnCh
 }
 
 /// The records of the slots that are wanted, ascending by slot.
-pub(crate) fn decode_slab(
+pub fn decode_slab(
     bytes: &[u8],
     n_slots: u32,
     wanted: impl Fn(u32) -> bool,
@@ -238,7 +238,7 @@ pub(crate) fn decode_slab(
     Ok(records)
 }
 
-pub(crate) fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
+pub fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
     out.extend_from_slice(commit.id.as_bytes());
     put_u64(out, commit.version.0);
     out.push(match commit.kind {
@@ -270,7 +270,7 @@ pub(crate) fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
     }
 }
 
-pub(crate) fn put_version(out: &mut Vec<u8>, version: &TableVersion) {
+pub fn put_version(out: &mut Vec<u8>, version: &TableVersion) {
     put_u64(out, version.version.0);
     put_i64(out, version.committed_ms);
     put_cursor(out, &version.cursor);
@@ -294,7 +294,7 @@ impl Reader<'_> {
 
     pub fn dead(&mut self) -> Decoded<BTreeMap<FileId, Arc<RoaringBitmap>>> {
         let mut dead = BTreeMap::new();
-        for _ in 0..self.len()? {
+        for _ in 0..self.count()? {
             let file = FileId(self.u64()?);
             dead.insert(file, Arc::new(self.bitmap()?));
         }
@@ -302,7 +302,7 @@ impl Reader<'_> {
     }
 
     pub fn files(&mut self) -> Decoded<Vec<Arc<File>>> {
-        (0..self.len()?).map(|_| self.file().map(Arc::new)).collect()
+        (0..self.count()?).map(|_| self.file().map(Arc::new)).collect()
     }
 
     pub fn file(&mut self) -> Decoded<File> {
@@ -316,7 +316,7 @@ impl Reader<'_> {
             created_version: Version(self.u64()?),
             sorted_by_key: self.bool()?,
             note: if self.format >= 2 && self.bool()? { Some(self.text()?.into()) } else { None },
-            blocks: (0..self.len()?).map(|_| self.block()).collect::<Decoded<_>>()?,
+            blocks: (0..self.count()?).map(|_| self.block()).collect::<Decoded<_>>()?,
         })
     }
 
@@ -326,7 +326,7 @@ impl Reader<'_> {
             first_row: self.u64()?,
             n_rows: self.u64()?,
             bytes: self.u64()?,
-            columns: (0..self.len()?).map(|_| self.column_stats()).collect::<Decoded<_>>()?,
+            columns: (0..self.count()?).map(|_| self.column_stats()).collect::<Decoded<_>>()?,
         })
     }
 
@@ -342,7 +342,7 @@ impl Reader<'_> {
     }
 
     pub fn shapes(&mut self) -> Decoded<Vec<Arc<str>>> {
-        (0..self.len()?).map(|_| self.text().map(Arc::from)).collect()
+        (0..self.count()?).map(|_| self.text().map(Arc::from)).collect()
     }
 
     pub fn chunk(&mut self, shapes: &[Arc<str>]) -> Decoded<ColumnChunk> {
@@ -384,7 +384,7 @@ impl Reader<'_> {
 
     fn columns(&mut self) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
         let shapes = self.shapes()?;
-        let columns = (0..self.len()?)
+        let columns = (0..self.count()?)
             .map(|_| Ok((self.column_stats()?, self.chunk(&shapes)?)))
             .collect::<Decoded<Vec<(ColumnStats, ColumnChunk)>>>()?;
         if !columns.is_sorted_by(|(a, _), (b, _)| a.column < b.column) {
@@ -407,7 +407,7 @@ impl Reader<'_> {
             at_ms: self.i64()?,
             cursor: if self.bool()? { Some(self.cursor()?) } else { None },
             added: self.files()?,
-            removed: (0..self.len()?).map(|_| self.u64().map(FileId)).collect::<Decoded<_>>()?,
+            removed: (0..self.count()?).map(|_| self.u64().map(FileId)).collect::<Decoded<_>>()?,
             deletion_vectors: self.dead()?,
         })
     }

@@ -124,7 +124,7 @@ impl ColumnDetails {
 }
 
 /// Answers from details in memory. `find` looks a block up by hour and place; `column_bytes` says what a column's record takes.
-pub(crate) fn collect<'a>(
+pub fn collect<'a>(
     wanted: &Wanted,
     find: impl Fn(i64, BlockRef) -> Option<&'a BlockDetails>,
     column_bytes: impl Fn(&(ColumnStats, ColumnChunk)) -> u64,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tarn_types::{FileId, Kind, TableId, Version};
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -58,13 +58,26 @@ pub enum Error {
         source: io::Error,
     },
     /// The change may or may not have happened: look (`commits`, `tables`) before trying again.
-    #[error("{action} {path}: outcome unknown")]
+    #[error("{action} {place}: outcome unknown")]
     Indeterminate {
         action: &'static str,
-        path: PathBuf,
+        /// A path, or the address of a server.
+        place: String,
         #[source]
-        source: io::Error,
+        source: Source,
     },
+    /// What a server gave back is not what was stored. `what` names the row.
+    #[error("metastore at {address}: {what}: {reason}")]
+    Damaged { address: String, what: String, reason: String },
+    /// The tables of a server have another layout than this build reads.
+    #[error(
+        "metastore at {address} has schema version {found}, this build reads {needed}: {}",
+        if found < needed { "run `tarn metastore migrate` on it" } else { "use a build at least as new as the one that wrote it" }
+    )]
+    SchemaVersion { address: String, found: u32, needed: u32 },
+    /// The setting that names the metastore cannot be understood.
+    #[error("setting `metastore`: {reason}")]
+    Address { reason: String },
     /// A write failed earlier in a way that leaves memory and disk apart. Reopening decides.
     #[error("{path} takes no more writes after a failed one: reopen it")]
     Stopped { path: PathBuf },
@@ -89,15 +102,18 @@ impl Error {
             | Self::InvalidRestore { .. }
             | Self::CursorBehind { .. }
             | Self::ExpireAhead { .. }
+            | Self::Address { .. }
             | Self::Schema { .. } => Kind::Invalid,
             Self::NoTable { .. } | Self::NoTableId { .. } | Self::NoVersion { .. } | Self::NoVersionAt { .. } => {
                 Kind::NotFound
             }
             Self::Conflict { .. } | Self::SchemaChanged { .. } => Kind::Conflict,
-            Self::Corrupt { .. } => Kind::Corrupt,
-            Self::Locked { .. } | Self::Io { .. } | Self::Stopped { .. } | Self::Unavailable { .. } => {
-                Kind::Unavailable
-            }
+            Self::Corrupt { .. } | Self::Damaged { .. } => Kind::Corrupt,
+            Self::Locked { .. }
+            | Self::Io { .. }
+            | Self::Stopped { .. }
+            | Self::Unavailable { .. }
+            | Self::SchemaVersion { .. } => Kind::Unavailable,
             Self::Indeterminate { .. } => Kind::Indeterminate,
         }
     }

@@ -18,7 +18,7 @@
 //! # }).unwrap();
 //! ```
 
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(any(test, feature = "contract"), allow(clippy::unwrap_used))]
 
 mod error;
 mod metastore;
@@ -42,12 +42,15 @@ mod wire;
 
 mod log;
 mod pack;
+mod record;
 
 mod embedded;
 mod memory;
+mod remote;
 
-#[cfg(test)]
-mod contract;
+pub mod backend;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 
 pub use bloom::{Bloom, BloomBuilder, CHUNK_BYTES, DEFAULT_CHUNKS, Hash, MAX_CHUNKS, chunks_for, false_positive_rate};
 pub use details::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, Details, HourBlocks, Wanted, hour_blocks};
@@ -60,4 +63,5 @@ pub use metastore::{Metastore, MetastoreExt};
 pub use model::{At, Commit, CommitInfo, CommitKind, Definition, Expected, Stats, TableVersion, Upkeep};
 pub use order::compare;
 pub use probe::{AllOf, Probe, Probed};
+pub use remote::Remote;
 pub use tokens::{MAX_TOKEN_BYTES, Tokens, token_hash, tokens, value_hash};

@@ -37,7 +37,7 @@ struct FileDetails {
 impl Memory {
     /// Empty. The clock dates the creation of tables.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { held: Mutex::new(Held { state: State::new(), details: BTreeMap::new() }), clock }
+        Self { held: Mutex::new(Held { state: State::default(), details: BTreeMap::new() }), clock }
     }
 }
 
@@ -148,5 +148,10 @@ mod tests {
 
     use super::*;
 
-    crate::contract::suite!(|| (Memory::new(Arc::new(ManualClock::new(1_000))), ()));
+    fn memory() -> (Memory, ()) {
+        (Memory::new(Arc::new(ManualClock::new(1_000))), ())
+    }
+
+    crate::contract::suite!(memory);
+    crate::contract::suite!(memory; a_probe_equals_sbbf);
 }

@@ -34,7 +34,7 @@ pub struct Probed {
 }
 
 /// Answers from blooms in memory. `find` looks a block's filter up by hour and place.
-pub(crate) fn answer<'a>(probe: &Probe, find: impl Fn(i64, BlockRef) -> Option<&'a Bloom>) -> Probed {
+pub fn answer<'a>(probe: &Probe, find: impl Fn(i64, BlockRef) -> Option<&'a Bloom>) -> Probed {
     let mut probed = Probed::default();
     let blocks = probe.hours.iter().flat_map(|of_hour| of_hour.blocks.iter().map(|block| (of_hour.hour, *block)));
     for (at, (hour, block)) in (0..).zip(blocks) {

@@ -27,7 +27,7 @@ const RECENT_VERSIONS: usize = 4;
 
 /// One change, as it is logged.
 #[derive(Debug, Clone)]
-pub(crate) enum Record {
+pub enum Record {
     Create {
         schema: Arc<TableSchema>,
         at_ms: i64,
@@ -64,7 +64,7 @@ pub(crate) enum Record {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct State {
+pub struct State {
     pub next_table: TableId,
     pub next_tablet: TabletId,
     pub next_file: FileId,
@@ -72,7 +72,7 @@ pub(crate) struct State {
 }
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     pub schema: Arc<TableSchema>,
     pub oldest: Arc<TableVersion>,
     /// After `oldest`, without a gap.
@@ -97,11 +97,14 @@ impl Clone for Table {
     }
 }
 
-impl State {
-    pub fn new() -> Self {
+/// Without tables; ids begin at 1.
+impl Default for State {
+    fn default() -> Self {
         Self { next_table: TableId(1), next_tablet: TabletId(1), next_file: FileId(1), tables: BTreeMap::new() }
     }
+}
 
+impl State {
     pub fn table(&self, id: TableId) -> Result<&Table> {
         self.tables.get(&id).ok_or(Error::NoTableId { table: id })
     }

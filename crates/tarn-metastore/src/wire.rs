@@ -11,15 +11,15 @@ use tarn_types::{Cursor, SeqNo, TabletId, Value};
 
 /// Why bytes are not a record.
 #[derive(Debug)]
-pub(crate) struct Malformed(pub String);
+pub struct Malformed(pub String);
 
-pub(crate) type Decoded<T> = Result<T, Malformed>;
+pub type Decoded<T> = Result<T, Malformed>;
 
-pub(crate) fn malformed<T>(reason: impl Into<String>) -> Decoded<T> {
+pub fn malformed<T>(reason: impl Into<String>) -> Decoded<T> {
     Err(Malformed(reason.into()))
 }
 
-pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
+pub fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -27,27 +27,27 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
+pub fn put_i64(out: &mut Vec<u8>, value: i64) {
     put_u64(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
+pub fn put_len(out: &mut Vec<u8>, len: usize) {
     put_u64(out, len as u64);
 }
 
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_len(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-pub(crate) fn put_option(out: &mut Vec<u8>, value: Option<&Value>) {
+pub fn put_option(out: &mut Vec<u8>, value: Option<&Value>) {
     match value {
         None => out.push(u8::MAX),
         Some(value) => put_value(out, value),
     }
 }
 
-pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value) {
+pub fn put_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null => out.push(0),
         Value::Bool(v) => out.extend_from_slice(&[1, u8::from(*v)]),
@@ -106,7 +106,7 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-pub(crate) fn put_cursor(out: &mut Vec<u8>, cursor: &Cursor) {
+pub fn put_cursor(out: &mut Vec<u8>, cursor: &Cursor) {
     put_len(out, cursor.iter().count());
     for (tablet, seqno) in cursor.iter() {
         put_u64(out, tablet.0.into());
@@ -114,12 +114,12 @@ pub(crate) fn put_cursor(out: &mut Vec<u8>, cursor: &Cursor) {
     }
 }
 
-pub(crate) fn put_bitmap(out: &mut Vec<u8>, bitmap: &RoaringBitmap) {
+pub fn put_bitmap(out: &mut Vec<u8>, bitmap: &RoaringBitmap) {
     put_len(out, bitmap.serialized_size());
     bitmap.serialize_into(out).expect("memory takes every write");
 }
 
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     /// What is left.
     pub bytes: &'a [u8],
     pub format: u8,
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A count of things of at least one byte each: more than what is left cannot be.
-    pub fn len(&mut self) -> Decoded<usize> {
+    pub fn count(&mut self) -> Decoded<usize> {
         let len = self.u64()?;
         match usize::try_from(len) {
             Ok(len) if len <= self.bytes.len() => Ok(len),
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn bytes(&mut self) -> Decoded<&'a [u8]> {
-        let len = self.len()?;
+        let len = self.count()?;
         self.take(len)
     }
 
@@ -245,7 +245,7 @@ impl<'a> Reader<'a> {
 
     pub fn cursor(&mut self) -> Decoded<Cursor> {
         let mut cursor = Cursor::default();
-        for _ in 0..self.len()? {
+        for _ in 0..self.count()? {
             let tablet = TabletId(self.u32()?);
             cursor.set(tablet, SeqNo(self.u64()?));
         }

@@ -166,8 +166,8 @@ impl FaultyMetastore {
     async fn call<T>(&self, call: impl Future<Output = Answer<T>>) -> Answer<T> {
         let lost = tarn_metastore::Error::Indeterminate {
             action: "call",
-            path: "faulty".into(),
-            source: std::io::ErrorKind::TimedOut.into(),
+            place: "faulty".into(),
+            source: std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
         };
         match self.faults.count() {
             None => call.await,

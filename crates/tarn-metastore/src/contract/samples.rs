@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// In memory where there is such a place: tests open thousands of folders, and every opening syncs.
+#[cfg(test)]
 pub fn scratch() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }

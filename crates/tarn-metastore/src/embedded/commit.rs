@@ -24,11 +24,12 @@ use uuid::Uuid;
 use tarn_types::{FileId, TableId, Version};
 
 use super::held::{Brought, Held};
-use super::journal::{self, Change};
+use super::journal::Change;
 use super::{Inner, Writer};
 use crate::check::{Checked, check_commit};
 use crate::codec::{self, DetailsPlaces};
 use crate::log::{Append, Entry, Payload};
+use crate::record::encode_commit;
 use crate::state::Record;
 use crate::{Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 
@@ -176,7 +177,9 @@ impl Failed {
         let copy = |source: &io::Error| io::Error::new(source.kind(), source.to_string());
         match self {
             Self::Undone(source) => Error::Io { action, path, source: copy(source) },
-            Self::Unknown(source) => Error::Indeterminate { action, path, source: copy(source) },
+            Self::Unknown(source) => {
+                Error::Indeterminate { action, place: path.display().to_string(), source: copy(source).into() }
+            }
             Self::Stopped => Error::Stopped { path },
         }
     }
@@ -296,6 +299,6 @@ fn entry(
             (payload, (n_bytes, places))
         })
         .unzip();
-    let record = Payload::new(journal::encode_commit(table, info));
+    let record = Payload::new(encode_commit(table, info));
     (Entry { details: payloads, record }, places)
 }

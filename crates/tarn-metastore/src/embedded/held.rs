@@ -26,7 +26,7 @@ pub(super) struct Brought {
 
 impl Held {
     pub fn new() -> Self {
-        Self { state: State::new(), places: Places::default() }
+        Self { state: State::default(), places: Places::default() }
     }
 
     /// Answers the packs that nothing names any more.

@@ -3,23 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tarn_types::{FileId, TableId, TabletId, Version};
+use tarn_types::{FileId, TableId, TabletId};
 
 use super::places::{Hour, Loose, PackFile, Packed, Places};
+use crate::BlockRef;
 use crate::codec::{put_commit, put_schema, put_version};
 use crate::log::LogFile;
+use crate::record::{decode_record, encode_record};
 use crate::state::{Record, State, Table};
-use crate::wire::{Decoded, Malformed, Reader, malformed, put_cursor, put_i64, put_len, put_u64};
-use crate::{BlockRef, CommitInfo};
+use crate::wire::{Decoded, Malformed, Reader, put_i64, put_len, put_u64};
 
-const CREATE: u8 = 1;
-const DROP: u8 = 2;
-const RESERVE: u8 = 3;
-const COMMIT: u8 = 4;
-const EXPIRE: u8 = 5;
-const ALTER: u8 = 6;
-const RESTORE: u8 = 7;
-const RESTORED: u8 = 8;
+/// Beside the kinds of `record.rs`.
 const PACKED: u8 = 9;
 
 /// What a record says.
@@ -29,13 +23,6 @@ pub(super) enum Change {
     Record(Record),
     /// Of where details are.
     Packed(Packed),
-}
-
-pub(super) fn encode_commit(table: TableId, commit: &CommitInfo) -> Vec<u8> {
-    let mut out = vec![COMMIT];
-    put_u64(&mut out, table.0.into());
-    put_commit(&mut out, commit);
-    out
 }
 
 pub(super) fn encode_change(change: &Change) -> Vec<u8> {
@@ -60,74 +47,13 @@ fn encode_packed(packed: &Packed) -> Vec<u8> {
     out
 }
 
-fn encode_record(record: &Record) -> Vec<u8> {
-    let mut out = Vec::new();
-    match record {
-        Record::Create { schema, at_ms } => {
-            out.push(CREATE);
-            put_schema(&mut out, schema);
-            put_i64(&mut out, *at_ms);
-        }
-        Record::Drop { table } => {
-            out.push(DROP);
-            put_u64(&mut out, table.0.into());
-        }
-        Record::Reserve { next_file } => {
-            out.push(RESERVE);
-            put_u64(&mut out, next_file.0);
-        }
-        Record::Commit { table, commit, .. } => out = encode_commit(*table, commit),
-        Record::Expire { table, keep } => {
-            out.push(EXPIRE);
-            put_u64(&mut out, table.0.into());
-            put_u64(&mut out, keep.0);
-        }
-        Record::Alter { schema } => {
-            out.push(ALTER);
-            put_schema(&mut out, schema);
-        }
-        Record::Restore { schema, version, cursor, at_ms } => {
-            out.push(RESTORE);
-            put_schema(&mut out, schema);
-            put_u64(&mut out, version.0);
-            put_cursor(&mut out, cursor);
-            put_i64(&mut out, *at_ms);
-        }
-        Record::Restored { table } => {
-            out.push(RESTORED);
-            put_u64(&mut out, table.0.into());
-        }
-    }
-    out
-}
-
 pub(super) fn decode_change(bytes: &[u8], format: u8) -> Decoded<Change> {
-    let mut reader = Reader { bytes, format };
-    let record = match reader.byte()? {
-        PACKED if format >= 2 => {
-            let packed = reader.packed()?;
-            return reader.end().map(|()| Change::Packed(packed));
-        }
-        CREATE => Record::Create { schema: Arc::new(reader.schema()?), at_ms: reader.i64()? },
-        DROP => Record::Drop { table: TableId(reader.u32()?) },
-        RESERVE => Record::Reserve { next_file: FileId(reader.u64()?) },
-        COMMIT => {
-            let (table, commit) = (TableId(reader.u32()?), Arc::new(reader.commit()?));
-            Record::Commit { table, commit, next: None }
-        }
-        EXPIRE => Record::Expire { table: TableId(reader.u32()?), keep: Version(reader.u64()?) },
-        ALTER => Record::Alter { schema: Arc::new(reader.schema()?) },
-        RESTORE => Record::Restore {
-            schema: Arc::new(reader.schema()?),
-            version: Version(reader.u64()?),
-            cursor: reader.cursor()?,
-            at_ms: reader.i64()?,
-        },
-        RESTORED => Record::Restored { table: TableId(reader.u32()?) },
-        kind => return malformed(format!("record kind {kind} is not known")),
-    };
-    reader.end()?;
-    Ok(Change::Record(record))
+    if format < 2 || bytes.first() != Some(&PACKED) {
+        return decode_record(bytes, format).map(Change::Record);
+    }
+    let mut reader = Reader { bytes: &bytes[1..], format };
+    let packed = reader.packed()?;
+    reader.end().map(|()| Change::Packed(packed))
 }
 
 pub(super) fn encode_state(state: &State, places: &Places) -> Vec<u8> {
@@ -209,17 +135,17 @@ impl Reader<'_> {
         Ok(Packed {
             table,
             hour,
-            add: (0..self.len()?).map(|_| self.pack(table, hour)).collect::<Decoded<_>>()?,
-            remove: (0..self.len()?).map(|_| self.u64()).collect::<Decoded<_>>()?,
-            loose: (0..self.len()?).map(|_| self.block_ref()).collect::<Decoded<_>>()?,
-            gone: (0..self.len()?).map(|_| self.u64().map(FileId)).collect::<Decoded<_>>()?,
+            add: (0..self.count()?).map(|_| self.pack(table, hour)).collect::<Decoded<_>>()?,
+            remove: (0..self.count()?).map(|_| self.u64()).collect::<Decoded<_>>()?,
+            loose: (0..self.count()?).map(|_| self.block_ref()).collect::<Decoded<_>>()?,
+            gone: (0..self.count()?).map(|_| self.u64().map(FileId)).collect::<Decoded<_>>()?,
         })
     }
 
     fn of_hour(&mut self, table: TableId, hour: i64, log: &mut dyn FnMut(u64) -> Arc<LogFile>) -> Decoded<Hour> {
-        let packs = (0..self.len()?).map(|_| self.pack(table, hour).map(Arc::new)).collect::<Decoded<_>>()?;
+        let packs = (0..self.count()?).map(|_| self.pack(table, hour).map(Arc::new)).collect::<Decoded<_>>()?;
         let mut loose = BTreeMap::new();
-        for _ in 0..self.len()? {
+        for _ in 0..self.count()? {
             let block = self.block_ref()?;
             let place = Loose {
                 log: log(self.u64()?),
@@ -233,7 +159,7 @@ impl Reader<'_> {
             };
             loose.insert(block, Arc::new(place));
         }
-        let gone = (0..self.len()?).map(|_| Ok((FileId(self.u64()?), self.u32()?))).collect::<Decoded<_>>()?;
+        let gone = (0..self.count()?).map(|_| Ok((FileId(self.u64()?), self.u32()?))).collect::<Decoded<_>>()?;
         Ok(Hour { packs, loose, gone })
     }
 }
@@ -252,17 +178,17 @@ pub(super) fn decode_state(
         next_file: FileId(reader.u64()?),
         tables: BTreeMap::new(),
     };
-    for _ in 0..reader.len()? {
+    for _ in 0..reader.count()? {
         let schema = Arc::new(reader.schema()?);
         let id = schema.id;
         let mut table = Table::new(schema, reader.version()?);
-        for _ in 0..reader.len()? {
+        for _ in 0..reader.count()? {
             let commit = reader.commit()?;
             table.push(Arc::new(commit), None).map_err(Malformed)?;
         }
         if format >= 2 {
             table.restoring = reader.bool()?;
-            for _ in 0..reader.len()? {
+            for _ in 0..reader.count()? {
                 let hour = reader.i64()?;
                 let of_hour = reader.of_hour(id, hour, log)?;
                 places.insert(id, hour, of_hour);
@@ -317,7 +243,7 @@ mod tests {
             let Change::Packed(back) = decode_change(&bytes, FORMAT).unwrap() else { panic!("another kind") };
             prop_assert_eq!(&back, &packed);
 
-            let mut state = State::new();
+            let mut state = State::default();
             let schema = Arc::new(TableSchema { id: TableId(7), ..sample_schema("t") });
             state.tables.insert(schema.id, Table::new(schema, Default::default()));
             let place = |n: u32| Loose {

@@ -193,7 +193,8 @@ impl Embedded {
     }
 
     fn unknown(&self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-        Error::Indeterminate { action: "change", path: self.inner.dir.clone(), source: io::Error::other(source) }
+        let place = self.inner.dir.display().to_string();
+        Error::Indeterminate { action: "change", place, source: io::Error::other(source).into() }
     }
 
     /// Runs `read` over all hours, on a few threads if there is enough to do. Answers in the order of the hours.

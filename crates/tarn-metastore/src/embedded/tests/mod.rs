@@ -30,11 +30,13 @@ fn open(dir: &Path) -> Result<(Embedded, Recovery)> {
     open_with(dir, Limits::default())
 }
 
-contract::suite!(|| {
+fn made() -> (Embedded, TempDir) {
     let dir = scratch().unwrap();
-    let metastore = open(dir.path()).unwrap().0;
-    (metastore, dir)
-});
+    (open(dir.path()).unwrap().0, dir)
+}
+
+contract::suite!(made);
+contract::suite!(made; a_probe_equals_sbbf);
 
 /// Folds after almost every change.
 mod eager {

@@ -1,0 +1,22 @@
+//! What do backends in crates of their own build on? The state, its checks and its bytes, which all backends share.
+//!
+//! A backend keeps a [`State`] in step with its store: it reads the records that others wrote and applies them, checks a change
+//! against the state (`check_commit`, `check_definition`, `check_expire`), makes the record durable where the store decides who
+//! comes first, and applies it. Versions, time travel, idempotence and what is lawful are then the same everywhere. Where the details
+//! of blocks lie is the backend's own business; how they look as bytes is here.
+//!
+//! Not for users of a metastore: it may change with any backend.
+
+pub use crate::bloom::has_bits;
+pub use crate::check::{Checked, Standing, advance, check_commit};
+pub use crate::codec::{
+    DetailsPlaces, DetailsRecord, FORMAT, column_bytes, decode_columns, decode_details, decode_slab, encode_details,
+    encode_slab, locate_details, put_commit, put_file, put_schema, put_version,
+};
+pub use crate::details::collect;
+pub use crate::probe::answer;
+pub use crate::record::{decode_record, encode_commit, encode_record};
+pub use crate::state::{Record, State, Table};
+pub use crate::wire::{
+    Decoded, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_u64,
+};

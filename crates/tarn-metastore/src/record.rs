@@ -1,0 +1,95 @@
+//! How does a change of the catalog or a table look as bytes? (docs/formats/metastore.md)
+//!
+//! The same bytes in every backend's log, so that a record means one thing wherever it is kept.
+
+use std::sync::Arc;
+
+use tarn_types::{FileId, TableId, Version};
+
+use crate::CommitInfo;
+use crate::codec::{put_commit, put_schema};
+use crate::state::Record;
+use crate::wire::{Decoded, Reader, malformed, put_cursor, put_i64, put_u64};
+
+const CREATE: u8 = 1;
+const DROP: u8 = 2;
+const RESERVE: u8 = 3;
+const COMMIT: u8 = 4;
+const EXPIRE: u8 = 5;
+const ALTER: u8 = 6;
+const RESTORE: u8 = 7;
+const RESTORED: u8 = 8;
+
+pub fn encode_commit(table: TableId, commit: &CommitInfo) -> Vec<u8> {
+    let mut out = vec![COMMIT];
+    put_u64(&mut out, table.0.into());
+    put_commit(&mut out, commit);
+    out
+}
+
+pub fn encode_record(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    match record {
+        Record::Create { schema, at_ms } => {
+            out.push(CREATE);
+            put_schema(&mut out, schema);
+            put_i64(&mut out, *at_ms);
+        }
+        Record::Drop { table } => {
+            out.push(DROP);
+            put_u64(&mut out, table.0.into());
+        }
+        Record::Reserve { next_file } => {
+            out.push(RESERVE);
+            put_u64(&mut out, next_file.0);
+        }
+        Record::Commit { table, commit, .. } => out = encode_commit(*table, commit),
+        Record::Expire { table, keep } => {
+            out.push(EXPIRE);
+            put_u64(&mut out, table.0.into());
+            put_u64(&mut out, keep.0);
+        }
+        Record::Alter { schema } => {
+            out.push(ALTER);
+            put_schema(&mut out, schema);
+        }
+        Record::Restore { schema, version, cursor, at_ms } => {
+            out.push(RESTORE);
+            put_schema(&mut out, schema);
+            put_u64(&mut out, version.0);
+            put_cursor(&mut out, cursor);
+            put_i64(&mut out, *at_ms);
+        }
+        Record::Restored { table } => {
+            out.push(RESTORED);
+            put_u64(&mut out, table.0.into());
+        }
+    }
+    out
+}
+
+/// `format` is that of the log or table that the bytes are from: [`crate::codec::FORMAT`] or an older one.
+pub fn decode_record(bytes: &[u8], format: u8) -> Decoded<Record> {
+    let mut reader = Reader { bytes, format };
+    let record = match reader.byte()? {
+        CREATE => Record::Create { schema: Arc::new(reader.schema()?), at_ms: reader.i64()? },
+        DROP => Record::Drop { table: TableId(reader.u32()?) },
+        RESERVE => Record::Reserve { next_file: FileId(reader.u64()?) },
+        COMMIT => {
+            let (table, commit) = (TableId(reader.u32()?), Arc::new(reader.commit()?));
+            Record::Commit { table, commit, next: None }
+        }
+        EXPIRE => Record::Expire { table: TableId(reader.u32()?), keep: Version(reader.u64()?) },
+        ALTER => Record::Alter { schema: Arc::new(reader.schema()?) },
+        RESTORE => Record::Restore {
+            schema: Arc::new(reader.schema()?),
+            version: Version(reader.u64()?),
+            cursor: reader.cursor()?,
+            at_ms: reader.i64()?,
+        },
+        RESTORED => Record::Restored { table: TableId(reader.u32()?) },
+        kind => return malformed(format!("record kind {kind} is not known")),
+    };
+    reader.end()?;
+    Ok(record)
+}
