@@ -8,7 +8,7 @@
 //! Locks: `entries` guards the map and is never held across a fetch; `loading` has one lock per file being fetched, held across
 //! that fetch by the one who does it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,8 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::schema::types::ColumnDescriptor;
 
-use crate::{Error, Result};
+use crate::lru::Lru;
+use crate::{CacheStats, Error, Result};
 
 /// How many bytes of a file's end are asked for in the first read: most footers with their page index fit.
 const FIRST_READ_BYTES: usize = 256 << 10;
@@ -44,51 +45,20 @@ pub struct FooterKey {
     pub etag: Option<String>,
 }
 
-/// Counters since the cache was made, and what it holds now.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FooterStats {
-    /// Lookups answered from memory.
-    pub hits: u64,
-    /// Lookups that read the store.
-    pub misses: u64,
-    /// Footers held.
-    pub entries: u64,
-    /// Memory of the footers held.
-    pub bytes: u64,
-}
-
 /// Parsed footers with their page index, bounded by bytes. Shared by cloning the `Arc` around it.
 #[derive(Debug)]
 pub struct FooterCache {
-    max_bytes: usize,
-    entries: Mutex<Entries>,
+    entries: Mutex<Lru<FooterKey, Arc<ParquetMetaData>>>,
     loading: Mutex<HashMap<FooterKey, Arc<futures::lock::Mutex<()>>>>,
     hits: AtomicU64,
     misses: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Entries {
-    by_key: HashMap<FooterKey, Entry>,
-    /// Invariant: exactly one key per entry, under the entry's `used`.
-    by_use: BTreeMap<u64, FooterKey>,
-    bytes: usize,
-    clock: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    footer: Arc<ParquetMetaData>,
-    bytes: usize,
-    used: u64,
 }
 
 impl FooterCache {
     /// A cache that holds at most `max_bytes` of parsed footers. With 0 every lookup reads the store.
     pub fn new(max_bytes: usize) -> Self {
         FooterCache {
-            max_bytes,
-            entries: Mutex::default(),
+            entries: Mutex::new(Lru::new(max_bytes)),
             loading: Mutex::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -118,54 +88,25 @@ impl FooterCache {
     }
 
     /// Counters and size.
-    pub fn stats(&self) -> FooterStats {
+    pub fn stats(&self) -> CacheStats {
         let entries = self.entries.lock();
-        FooterStats {
+        CacheStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
-            entries: entries.by_key.len() as u64,
-            bytes: entries.bytes as u64,
+            entries: entries.len() as u64,
+            bytes: entries.bytes() as u64,
         }
     }
 
     fn lookup(&self, key: &FooterKey) -> Option<Arc<ParquetMetaData>> {
-        let mut entries = self.entries.lock();
-        let Entries { by_key, by_use, clock, .. } = &mut *entries;
-        let entry = by_key.get_mut(key)?;
-        by_use.remove(&entry.used);
-        *clock += 1;
-        entry.used = *clock;
-        by_use.insert(entry.used, key.clone());
+        let footer = Arc::clone(self.entries.lock().get(key)?);
         self.hits.fetch_add(1, Ordering::Relaxed);
-        Some(Arc::clone(&entry.footer))
+        Some(footer)
     }
 
     fn insert(&self, key: &FooterKey, footer: &Arc<ParquetMetaData>) {
         let bytes = footer.memory_size();
-        if bytes > self.max_bytes {
-            return;
-        }
-        let mut entries = self.entries.lock();
-        entries.remove(key);
-        while entries.bytes + bytes > self.max_bytes {
-            let Some((_, oldest)) = entries.by_use.first_key_value() else { break };
-            let oldest = oldest.clone();
-            entries.remove(&oldest);
-        }
-        entries.clock += 1;
-        let used = entries.clock;
-        entries.bytes += bytes;
-        entries.by_use.insert(used, key.clone());
-        entries.by_key.insert(key.clone(), Entry { footer: Arc::clone(footer), bytes, used });
-    }
-}
-
-impl Entries {
-    fn remove(&mut self, key: &FooterKey) {
-        if let Some(entry) = self.by_key.remove(key) {
-            self.by_use.remove(&entry.used);
-            self.bytes -= entry.bytes;
-        }
+        self.entries.lock().insert(key.clone(), Arc::clone(footer), bytes);
     }
 }
 

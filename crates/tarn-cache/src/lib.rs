@@ -1,6 +1,7 @@
-//! Do I have it near? Parsed Parquet footers in memory, and the seam where pages of objects will be kept.
+//! Do I have it near? Parquet metadata in memory, and the seam where pages of objects will be kept.
 //!
 //! - [`FooterCache`] keeps parsed [`ParquetMetaData`](parquet::file::metadata::ParquetMetaData) (page index included), bounded by bytes.
+//! - [`ProjectedCache`] keeps metadata of a few columns of a file, as it is put together from what the metastore says of them.
 //! - [`CachedStore`] wraps an [`object_store::ObjectStore`]: it passes every call through and counts what was asked of the store.
 //!
 //! Invariant: no answer depends on a cache. A key holds everything that could make a value stale (path, ETag or size), so a
@@ -19,8 +20,13 @@
 
 mod error;
 mod footer;
+mod lru;
+mod projected;
+mod stats;
 mod store;
 
 pub use error::{Error, Result};
-pub use footer::{FooterCache, FooterKey, FooterStats};
+pub use footer::{FooterCache, FooterKey};
+pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
+pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};

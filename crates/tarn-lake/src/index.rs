@@ -15,8 +15,10 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use tarn_metastore::{Block, BlockDetails, Bloom, BloomBuilder, chunks_for, token_hash, tokens, value_hash};
-use tarn_types::{ColumnId, DataType, TableSchema, TokenColumns, Value, arrow_type};
+use tarn_metastore::{
+    Block, BlockDetails, Bloom, BloomBuilder, ColumnStats, chunks_for, token_hash, tokens, value_hash,
+};
+use tarn_types::{ColumnId, DataType, SEQNO_ID, TableSchema, TokenColumns, Value, arrow_type};
 
 use crate::Result;
 use crate::chunks::{Shapes, chunk};
@@ -147,8 +149,8 @@ fn add_column(bloom: &mut BloomBuilder, key: &KeyColumn, column: &ArrayRef, scra
 }
 
 /// What is kept of the row groups of a file that we wrote: their blooms, and of each column of the table the bounds in `blocks`
-/// beside its place. The file's columns are the table's, in order. All columns have a place, or none has: a reader takes a column
-/// without one for NULL.
+/// beside its place; of the change of each row, which is the file's last column, the place alone. The file's other columns are the
+/// table's, in order. All columns have a place, or none has: a reader takes a column without one for NULL.
 pub(crate) fn details(
     table: &TableSchema,
     metadata: &ParquetMetaData,
@@ -157,7 +159,13 @@ pub(crate) fn details(
 ) -> Vec<BlockDetails> {
     let descriptor = metadata.file_metadata().schema_descr();
     let mut shapes = Shapes::default();
-    let shapes: Vec<_> = (0..table.columns.len()).map(|idx| shapes.of(&descriptor.column(idx))).collect();
+    let n_columns = table.columns.len();
+    let shapes: Vec<_> = (0..=n_columns).map(|idx| shapes.of(&descriptor.column(idx))).collect();
+    let change = |group: &RowGroupMetaData| {
+        let place = chunk(group.column(n_columns), &shapes[n_columns].as_ref()?.text)?;
+        let bytes = place.compressed_bytes;
+        Some((ColumnStats { column: SEQNO_ID, min: None, max: None, exact: false, null_count: 0, bytes }, place))
+    };
     let places: HashMap<ColumnId, usize> = table.columns.iter().map(|column| column.id).zip(0..).collect();
     let mut blooms = blooms.into_iter();
     let mut is_whole = true;
@@ -168,8 +176,9 @@ pub(crate) fn details(
                 Some((stats.clone(), chunk(group.column(idx), &shapes[idx].as_ref()?.text)?))
             })
             .collect();
+        columns.extend(change(group));
         columns.sort_by_key(|(stats, _)| stats.column);
-        is_whole &= columns.len() == table.columns.len();
+        is_whole &= columns.len() == n_columns + 1;
         BlockDetails { row_group: block.row_group, columns, bloom: blooms.next().flatten() }
     };
     let mut details: Vec<_> = blocks.iter().zip(metadata.row_groups()).map(of_block).collect();

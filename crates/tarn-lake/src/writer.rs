@@ -296,7 +296,7 @@ impl From<tokio::task::JoinError> for Error {
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, Float64Array};
-    use tarn_types::{Column, ColumnId, Value};
+    use tarn_types::{Column, ColumnId, SEQNO_ID, Value};
 
     use super::*;
     use crate::test_data::{batch, event, events};
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(inline, [1, 2]);
         let details = &written.details[&file.id][0];
         let ids: Vec<_> = details.columns.iter().map(|(stats, _)| stats.column.0).collect();
-        assert_eq!(ids, (1..40).collect::<Vec<_>>());
+        assert_eq!(ids, (1..40).chain([SEQNO_ID.0]).collect::<Vec<_>>());
         assert_eq!(details.column(ColumnId(39)).unwrap().0.max, Some(Value::Text("note 3".into())));
         assert_eq!(details.bloom, None);
     }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! ChunkLoader   the columns of one scan
-//!   └─ Batch    up to 512 files; asked for once, when the first of them is opened
-//!        └─ File ──> Leaves::metadata ──> a Parquet reader
+//!   └─ Batch    up to 512 files; those that are not in the cache are asked for once, when the first of the batch is opened
+//!        └─ File ──> Leaves::metadata ──> a Parquet reader, and the cache
 //! ```
 //!
 //! Invariants: of one file, a scan sees either metadata from here or the file's footer, never both: pieces of a file must agree on its
 //! columns. A file of which the metastore keeps no details is read by its footer. A file that has details has them of every column
-//! that it holds of the table's: a column without any is not in the file, and NULL in its rows.
+//! that it holds of the table's: a column without any is not in the file, and NULL in its rows. The change of a row is in every file,
+//! but not in the details of older ones: whoever reads it reads their footers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,9 +20,10 @@ use parking_lot::Mutex;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
+use tarn_cache::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
 use tarn_metastore::prune::PrunedFile;
 use tarn_metastore::{BlockRef, ColumnChunk, HourBlocks, Metastore, Wanted};
-use tarn_types::{FileId, TableSchema};
+use tarn_types::{FileId, SEQNO_ID, TableSchema};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::pages::Places;
@@ -45,11 +47,31 @@ pub(crate) struct Columns {
     pub in_filter: Vec<bool>,
 }
 
+impl Columns {
+    /// Whether a filter may ask for the bounds of the column's pages.
+    fn has_bounds(&self, column: usize) -> bool {
+        self.in_filter[column] && !self.named[column].is_float()
+    }
+
+    fn projection(&self) -> Projection {
+        let column = |(at, named): (usize, &Named)| ProjectedColumn {
+            id: named.id,
+            name: Arc::clone(&named.name),
+            data_type: named.data_type,
+            bounds: self.has_bounds(at),
+        };
+        Projection::new(self.named.iter().enumerate().map(column).collect())
+    }
+}
+
 /// Metadata of the files of one scan.
 pub(crate) struct ChunkLoader {
     metastore: Arc<dyn Metastore>,
+    cache: Arc<ProjectedCache>,
     table: Arc<TableSchema>,
     columns: Columns,
+    /// What the columns are to the cache.
+    projection: Arc<Projection>,
     /// A file of which this much is read is asked for its page index. `None`: none is.
     index_from_bytes: Option<u64>,
     batches: Vec<Batch>,
@@ -58,11 +80,12 @@ pub(crate) struct ChunkLoader {
     leaves: Mutex<HashMap<Shapes, Arc<Leaves>>>,
     gate: Semaphore,
     bytes_read: AtomicU64,
+    cached_files: AtomicU64,
 }
 
 struct Batch {
     files: Vec<PrunedFile>,
-    /// For each of the files what the metastore says of it.
+    /// For each of the files what the metastore says of it; of those that were in the cache, nothing.
     chunks: OnceCell<Vec<OfFile>>,
     metadata: Vec<OnceCell<Option<Arc<ParquetMetaData>>>>,
 }
@@ -77,6 +100,7 @@ impl ChunkLoader {
     /// Of files that are left after pruning, in the order in which they will be read. No IO.
     pub(crate) fn new(
         metastore: Arc<dyn Metastore>,
+        cache: Arc<ProjectedCache>,
         table: Arc<TableSchema>,
         columns: Columns,
         files: &[PrunedFile],
@@ -105,7 +129,9 @@ impl ChunkLoader {
         };
         ChunkLoader {
             metastore,
+            cache,
             table,
+            projection: Arc::new(columns.projection()),
             columns,
             index_from_bytes,
             batches: batches.into_iter().map(batch).collect(),
@@ -113,6 +139,7 @@ impl ChunkLoader {
             leaves: Mutex::default(),
             gate: Semaphore::new(CONCURRENCY),
             bytes_read: AtomicU64::new(0),
+            cached_files: AtomicU64::new(0),
         }
     }
 
@@ -121,7 +148,13 @@ impl ChunkLoader {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// What a reader needs to know of a file; `None`: read its footer. Cost: the first file of a batch asks the metastore for all of it.
+    /// Files of which nobody was asked until now.
+    pub(crate) fn cached_files(&self) -> u64 {
+        self.cached_files.load(Ordering::Relaxed)
+    }
+
+    /// What a reader needs to know of a file; `None`: read its footer. Cost: the first file of a batch asks the metastore for all of
+    /// it that the cache does not have.
     /// `reader` is of this file, for its page index.
     pub(crate) async fn metadata(
         &self,
@@ -130,19 +163,35 @@ impl ChunkLoader {
     ) -> Result<Option<Arc<ParquetMetaData>>, ParquetError> {
         let Some((batch, at)) = self.places.get(&file) else { return Ok(None) };
         let batch = &self.batches[*batch];
-        let chunks = batch.chunks.get_or_try_init(|| self.load(&batch.files)).await;
+        let chunks = batch.chunks.get_or_try_init(|| self.load(batch)).await;
         let chunks = chunks.map_err(|error: Error| ParquetError::External(Box::new(error)))?;
         let made = batch.metadata[*at].get_or_try_init(|| self.of_file(&batch.files[*at], &chunks[*at], reader));
         Ok(made.await?.clone())
     }
 
-    async fn load(&self, files: &[PrunedFile]) -> Result<Vec<OfFile>> {
+    fn key(&self, file: FileId) -> ProjectedKey {
+        ProjectedKey { table: self.table.id, file, projection: Arc::clone(&self.projection) }
+    }
+
+    async fn load(&self, batch: &Batch) -> Result<Vec<OfFile>> {
         let failed = |source| Error::Blocks { table: self.table.name.clone(), source };
+        let files = &batch.files;
         let n_columns = self.columns.named.len();
         let mut loaded: Vec<OfFile> =
             files.iter().map(|file| vec![vec![None; file.row_groups.len()]; n_columns]).collect();
+        let mut order: Vec<usize> = vec![];
+        for (at, PrunedFile { file, row_groups }) in files.iter().enumerate() {
+            match self.cache.get(&self.key(file.id), row_groups, self.index_from_bytes) {
+                // Nobody else sets it before the batch is loaded.
+                Some(metadata) => drop(batch.metadata[at].set(Some(metadata))),
+                None => order.push(at),
+            }
+        }
+        self.cached_files.fetch_add((files.len() - order.len()) as u64, Ordering::Relaxed);
+        if order.is_empty() {
+            return Ok(loaded);
+        }
         // Details are kept by hour.
-        let mut order: Vec<usize> = (0..files.len()).collect();
         order.sort_by_key(|at| (files[*at].file.hour, files[*at].file.id));
         let mut hours: Vec<HourBlocks> = vec![];
         let mut places = vec![];
@@ -179,7 +228,9 @@ impl ChunkLoader {
     ) -> Result<Option<Arc<ParquetMetaData>>, ParquetError> {
         let known: Vec<usize> =
             (0..chunks.len()).filter(|column| chunks[*column].iter().any(Option::is_some)).collect();
-        if known.is_empty() {
+        let knows = |column: usize| chunks[column].iter().any(Option::is_some);
+        let lacks_change = (0..chunks.len()).any(|at| self.columns.named[at].id == SEQNO_ID && !knows(at));
+        if known.is_empty() || lacks_change {
             return Ok(None);
         }
         let mut groups: Vec<(u32, Vec<&ColumnChunk>)> = vec![];
@@ -194,9 +245,9 @@ impl ChunkLoader {
         let leaves = self.leaves_of(&known, &groups)?;
         let metadata = leaves.metadata(&file.file, &groups)?;
         let bytes: u64 = groups.iter().flat_map(|(_, columns)| columns).map(|chunk| chunk.compressed_bytes).sum();
-        let has_bounds = |column: usize| self.columns.in_filter[column] && !self.columns.named[column].is_float();
-        let bounds: Vec<bool> = known.iter().map(|column| has_bounds(*column)).collect();
-        let places = match self.index_from_bytes.is_some_and(|from| bytes >= from) {
+        let bounds: Vec<bool> = known.iter().map(|column| self.columns.has_bounds(*column)).collect();
+        let indexed = self.index_from_bytes.is_some_and(|from| bytes >= from);
+        let places = match indexed {
             true => Places::of(&groups, &bounds),
             false => None,
         };
@@ -204,7 +255,11 @@ impl ChunkLoader {
             Some(places) => places.load(metadata, &groups, &bounds, reader).await?,
             None => metadata,
         };
-        Ok(Some(Arc::new(metadata)))
+        let metadata = Arc::new(metadata);
+        let row_groups = file.row_groups.clone();
+        let projected = Projected { metadata: Arc::clone(&metadata), row_groups, indexed };
+        self.cache.insert(self.key(file.file.id), projected);
+        Ok(Some(metadata))
     }
 
     fn leaves_of(&self, known: &[usize], groups: &[(u32, Vec<&ColumnChunk>)]) -> Result<Arc<Leaves>, ParquetError> {

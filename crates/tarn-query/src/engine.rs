@@ -23,7 +23,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use object_store::ObjectStore;
-use tarn_cache::FooterCache;
+use tarn_cache::{CacheStats, FooterCache, ProjectedCache};
 use tarn_metastore::Metastore;
 use tokio::runtime::Handle;
 
@@ -60,10 +60,12 @@ pub struct Options {
     /// A file of which a scan reads fewer bytes than this is read without its page index: asking which pages to read would cost as
     /// much as reading them.
     pub page_index_bytes: u64,
+    /// Memory of the metadata of files that is put together from what the metastore says of their columns, for later scans.
+    pub metadata_cache_bytes: usize,
 }
 
 impl Default for Options {
-    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads, page indexes from 1 MiB.
+    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads, page indexes from 1 MiB, 64 MiB of metadata.
     fn default() -> Self {
         Options {
             memory_bytes: 1 << 30,
@@ -72,6 +74,7 @@ impl Default for Options {
             catalog: "tarn".to_owned(),
             threads: None,
             page_index_bytes: 1 << 20,
+            metadata_cache_bytes: 64 << 20,
         }
     }
 }
@@ -111,7 +114,8 @@ impl Engine {
             .build_arc()?;
         runtime.register_object_store(url.as_ref(), Arc::clone(&store));
         let readers = Arc::new(Readers::of_lake(store, footers, options.page_index_bytes));
-        let lake = Arc::new(Lake { metastore, readers, url, schemas: SqlSchemas::default() });
+        let projected = Arc::new(ProjectedCache::new(options.metadata_cache_bytes));
+        let lake = Arc::new(Lake { metastore, readers, projected, url, schemas: SqlSchemas::default() });
         Ok(Engine {
             config: config(&options),
             runtime,
@@ -150,6 +154,11 @@ impl Engine {
 
     pub(crate) fn lake(&self) -> &Lake {
         &self.lake
+    }
+
+    /// How the cache of files' metadata does.
+    pub fn metadata_cache(&self) -> CacheStats {
+        self.lake.projected.stats()
     }
 
     /// Bytes that running queries hold now.

@@ -44,6 +44,10 @@ impl Shape {
         })?;
         Ok(Shape { has_top_k })
     }
+
+    pub(crate) fn has_top_k(&self) -> bool {
+        self.has_top_k
+    }
 }
 
 fn is_top_k(node: &LogicalPlan) -> bool {

@@ -183,6 +183,7 @@ impl ExecutionPlan for TarnScan {
         };
         let loaded = self.access.loader.as_ref().map_or(0, |loader| loader.bytes_read());
         tell("metastore_bytes", (self.access.counts.pruning.metastore_bytes + loaded) as usize);
+        tell("cached_files", self.access.loader.as_ref().map_or(0, |loader| loader.cached_files()) as usize);
         let mut files = FilesRead::default();
         files.add(&self.input);
         tell(FOOTERS, files.footers);

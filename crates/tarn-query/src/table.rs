@@ -27,9 +27,13 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
+use tarn_cache::ProjectedCache;
 use tarn_metastore::prune::Predicate;
 use tarn_metastore::{At, Metastore, TableVersion};
-use tarn_types::{RowDecoder, TableSchema, Value, Version, encode_key, encode_partition_prefix, tablet_prefix};
+use tarn_types::{
+    DataType, RowDecoder, SEQNO_COLUMN, SEQNO_ID, TableSchema, Value, Version, encode_key, encode_partition_prefix,
+    tablet_prefix,
+};
 
 use crate::chunks::{ChunkLoader, Columns};
 use crate::clauses::clauses;
@@ -54,6 +58,8 @@ pub(crate) const LAKE_URL: &str = "tarn-lake://lake";
 pub(crate) struct Lake {
     pub metastore: Arc<dyn Metastore>,
     pub readers: Arc<Readers>,
+    /// Metadata of files as scans need it.
+    pub projected: Arc<ProjectedCache>,
     pub url: ObjectStoreUrl,
     pub schemas: SqlSchemas,
 }
@@ -366,14 +372,16 @@ impl Scan<'_> {
         };
         let columns = self.columns_read();
         let (_, with_seqno) = self.hot_projection();
-        // The change of a row is in no details: its files are read by their footers.
-        let loader = (self.pruning && !with_seqno && !survivors.files.is_empty()).then(|| {
+        let loader = (self.pruning && !survivors.files.is_empty()).then(|| {
             let skips = |id| lake.deletion_vectors.contains_key(&id) || hidden.contains_key(&id);
-            let indexed = !self.filters.is_empty() || survivors.files.iter().any(|kept| skips(kept.file.id));
+            // What is not read whole is read by pages.
+            let indexed =
+                !self.filters.is_empty() || self.is_limited() || survivors.files.iter().any(|kept| skips(kept.file.id));
             Arc::new(ChunkLoader::new(
                 Arc::clone(metastore),
+                Arc::clone(&self.table.lake.projected),
                 Arc::clone(table),
-                self.named(&columns),
+                self.named(&columns, with_seqno),
                 &survivors.files,
                 indexed.then_some(readers.page_index_bytes),
             ))
@@ -429,15 +437,23 @@ impl Scan<'_> {
         columns.filter_map(|column| self.table.table.column(&column.name).map(|(idx, _)| idx)).collect()
     }
 
-    /// What is asked of each file: these columns, or of none the first one, which says where row groups are.
-    fn named(&self, columns: &[usize]) -> Columns {
+    /// Whether perhaps only the first rows of a file are read: a limit may come down to the files later, too.
+    fn is_limited(&self) -> bool {
+        self.limit.is_some() || self.shape.as_ref().is_some_and(|shape| shape.has_top_k())
+    }
+
+    /// What is asked of each file: these columns, or of none the first one, which says where row groups are; and the change of a row.
+    fn named(&self, columns: &[usize], with_seqno: bool) -> Columns {
         let in_filter = self.filter_columns();
-        let columns = if columns.is_empty() { &[0] } else { columns };
+        let columns = if columns.is_empty() && !with_seqno { &[0] } else { columns };
         let named = columns.iter().map(|idx| {
             let column = &self.table.table.columns[*idx];
             Named { id: column.id, name: column.name.as_str().into(), data_type: column.data_type }
         });
-        Columns { named: named.collect(), in_filter: columns.iter().map(|idx| in_filter.contains(idx)).collect() }
+        let change = with_seqno.then(|| Named { id: SEQNO_ID, name: SEQNO_COLUMN.into(), data_type: DataType::Int64 });
+        let mut in_filter: Vec<bool> = columns.iter().map(|idx| in_filter.contains(idx)).collect();
+        in_filter.extend(change.iter().map(|_| false));
+        Columns { named: named.chain(change).collect(), in_filter }
     }
 
     fn key_order(&self) -> Vec<(String, bool)> {

@@ -84,5 +84,5 @@ pub use row::{
     Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,
 };
-pub use schema::{Column, KeyPart, SEQNO_COLUMN, TableSchema, seqno_field};
+pub use schema::{Column, KeyPart, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use value::Value;

@@ -18,6 +18,9 @@ use crate::value::Value;
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
 pub const SEQNO_COLUMN: &str = "__seqno";
 
+/// The id under which the metastore keeps where [`SEQNO_COLUMN`] lies in a file; no column of a table has it.
+pub const SEQNO_ID: ColumnId = ColumnId(i32::MAX as u32);
+
 /// One column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {

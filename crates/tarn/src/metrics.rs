@@ -30,6 +30,9 @@ pub struct Metrics {
     pub query_memory_bytes: Gauge,
     pub footer_hits: Gauge,
     pub footer_misses: Gauge,
+    pub metadata_hits: Gauge,
+    pub metadata_misses: Gauge,
+    pub metadata_bytes: Gauge,
 }
 
 impl Metrics {
@@ -63,6 +66,10 @@ impl Metrics {
         let query_memory_bytes = gauge("query_memory_bytes", "Memory of running queries");
         let footer_hits = gauge("footer_hits", "Parquet footers found in memory since start");
         let footer_misses = gauge("footer_misses", "Parquet footers read since start");
+        let metadata_hits = gauge("metadata_cache_hits", "Files of scans whose metadata was in memory, since start");
+        let metadata_misses =
+            gauge("metadata_cache_misses", "Files of scans whose metadata the metastore was asked for");
+        let metadata_bytes = gauge("metadata_cache_bytes", "Memory of that metadata");
         Metrics {
             registry,
             statements,
@@ -81,6 +88,9 @@ impl Metrics {
             query_memory_bytes,
             footer_hits,
             footer_misses,
+            metadata_hits,
+            metadata_misses,
+            metadata_bytes,
         }
     }
 

@@ -368,6 +368,10 @@ impl Node {
         metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
         metrics.footer_hits.set(footers.hits as i64);
         metrics.footer_misses.set(footers.misses as i64);
+        let metadata = self.query.metadata_cache();
+        metrics.metadata_hits.set(metadata.hits as i64);
+        metrics.metadata_misses.set(metadata.misses as i64);
+        metrics.metadata_bytes.set(metadata.bytes as i64);
         metrics.text()
     }
 }
@@ -563,6 +567,7 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
         spill_dir: Some(parts.settings.spill_location()),
         catalog: crate::pg_catalog::DATABASE.to_owned(),
         threads: Some(threads),
+        metadata_cache_bytes: parts.settings.metastore_cache_bytes as usize,
         ..tarn_query::Options::default()
     };
     let catalog = Arc::clone(&parts.catalog);

@@ -2,11 +2,13 @@
 
 use datafusion::common::{ParamValues, ScalarValue};
 use futures::TryStreamExt;
+use tarn_query::Options;
 use tarn_query::dml::DmlKind;
 use tarn_query::sqlparser::ast::Statement;
 use tarn_query::sqlparser::dialect::PostgreSqlDialect;
 use tarn_query::sqlparser::parser::Parser;
 
+use crate::details::Keep;
 use crate::fixture::{Fixture, row, to_text};
 
 fn parse(sql: &str) -> Statement {
@@ -57,6 +59,31 @@ async fn update_gives_whole_rows_with_new_values() {
     let bound = ParamValues::from(vec![ScalarValue::Decimal128(Some(999), 15, 2), ScalarValue::Int64(Some(6))]);
     let (_, _, rows) = source(&fixture, "UPDATE t SET price = $1, day = NULL WHERE a = $2", Some(bound)).await;
     assert_eq!(rows, ["6|0|6|9.99|name-006-xxxxxx|NULL|7".replace("|NULL|", "||")].map(|r| r.replace("||", "|NULL|")));
+}
+
+#[tokio::test]
+async fn who_changes_rows_reads_no_footer_of_a_file_that_tells_of_their_changes() {
+    for (keep, footers) in [(Keep::Details, false), (Keep::SomeDetails, true)] {
+        let options = Options { page_index_bytes: u64::MAX, ..Options::default() };
+        let fixture = Fixture::keeping(crate::fixture::schema(), options, keep).await;
+        for a in 0..12 {
+            fixture.table.put(row(a, 0, a));
+            if a % 3 == 2 {
+                fixture.table.deliver().await;
+            }
+        }
+        for sql in ["DELETE FROM t WHERE n >= 6", "UPDATE t SET n = n + 100 WHERE n = 5 OR n > 9", "DELETE FROM t"] {
+            fixture.set("tarn.pruning", "off").await;
+            let (_, _, expected) = source(&fixture, sql, None).await;
+            fixture.set("tarn.pruning", "on").await;
+            fixture.store.take();
+            let (_, _, rows) = source(&fixture, sql, None).await;
+            assert_eq!(rows, expected, "{sql}");
+        }
+        // Pages lie before the footer, which the cache of footers has from above.
+        let text = fixture.rows("EXPLAIN ANALYZE SELECT a, __seqno FROM \"t$seqno\"").await.join("\n");
+        assert_eq!(text.contains("footers=0"), !footers, "{text}");
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod answers;
 mod archive;
+mod cached;
 mod changes;
 mod chunk;
 mod details;

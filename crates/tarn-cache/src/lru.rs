@@ -1,0 +1,70 @@
+//! What was used least recently, when the bytes run out?
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+/// Values by key, each with the bytes that it takes. Together they take no more than `max_bytes`.
+#[derive(Debug)]
+pub(crate) struct Lru<K, V> {
+    max_bytes: usize,
+    by_key: HashMap<K, Entry<V>>,
+    /// Invariant: exactly one key per entry, under the entry's `used`.
+    by_use: BTreeMap<u64, K>,
+    bytes: usize,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    bytes: usize,
+    used: u64,
+}
+
+impl<K: Clone + Eq + Hash, V> Lru<K, V> {
+    pub fn new(max_bytes: usize) -> Self {
+        Lru { max_bytes, by_key: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, clock: 0 }
+    }
+
+    /// Counts as a use.
+    pub fn get(&mut self, key: &K) -> Option<&V> {
+        let entry = self.by_key.get_mut(key)?;
+        let key = self.by_use.remove(&entry.used)?;
+        self.clock += 1;
+        entry.used = self.clock;
+        self.by_use.insert(entry.used, key);
+        Some(&entry.value)
+    }
+
+    /// In place of what was there. A value that alone takes more than there is room for is not kept.
+    pub fn insert(&mut self, key: K, value: V, bytes: usize) {
+        self.remove(&key);
+        if bytes > self.max_bytes {
+            return;
+        }
+        while self.bytes + bytes > self.max_bytes {
+            let Some((_, oldest)) = self.by_use.first_key_value() else { break };
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+        self.clock += 1;
+        self.bytes += bytes;
+        self.by_use.insert(self.clock, key.clone());
+        self.by_key.insert(key, Entry { value, bytes, used: self.clock });
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some(entry) = self.by_key.remove(key) {
+            self.by_use.remove(&entry.used);
+            self.bytes -= entry.bytes;
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
