@@ -47,6 +47,9 @@ pub enum Error {
     /// Bytes that were written are not the bytes that are read. Nothing is repaired by guessing.
     #[error("{path} at byte {offset}: {reason}")]
     Corrupt { path: PathBuf, offset: u64, reason: String },
+    /// What the store says of a table does not go together.
+    #[error("table \"{name}\": {reason}")]
+    Inconsistent { name: String, reason: String },
     #[error("{path} is held by another process")]
     Locked { path: PathBuf },
     /// Nothing was changed.
@@ -108,7 +111,7 @@ impl Error {
                 Kind::NotFound
             }
             Self::Conflict { .. } | Self::SchemaChanged { .. } => Kind::Conflict,
-            Self::Corrupt { .. } | Self::Damaged { .. } => Kind::Corrupt,
+            Self::Corrupt { .. } | Self::Damaged { .. } | Self::Inconsistent { .. } => Kind::Corrupt,
             Self::Locked { .. }
             | Self::Io { .. }
             | Self::Stopped { .. }

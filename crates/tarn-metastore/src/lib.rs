@@ -48,11 +48,14 @@ mod embedded;
 mod memory;
 mod remote;
 
+mod copy;
+
 pub mod backend;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 
 pub use bloom::{Bloom, BloomBuilder, CHUNK_BYTES, DEFAULT_CHUNKS, Hash, MAX_CHUNKS, chunks_for, false_positive_rate};
+pub use copy::{Copied, TableSum, copy, extent, sums};
 pub use details::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, Details, HourBlocks, Wanted, hour_blocks};
 pub use embedded::{Embedded, Recovery};
 pub use error::{Error, Result};

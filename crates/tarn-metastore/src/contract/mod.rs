@@ -8,12 +8,14 @@ use crate::Metastore;
 
 mod catalog;
 mod commits;
+mod copies;
 mod details;
 mod samples;
 mod script;
 
 pub use catalog::*;
 pub use commits::*;
+pub use copies::*;
 pub use details::*;
 pub use samples::*;
 pub use script::*;
@@ -67,6 +69,8 @@ macro_rules! contract_suite {
             a_wide_block,
             expire_frees_details,
             restore_equals_the_source,
+            a_copy_equals_its_source,
+            a_stopped_copy_goes_on,
         );
     };
     ($make:expr; $($name:ident),* $(,)?) => {
