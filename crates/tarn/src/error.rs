@@ -15,6 +15,7 @@ use tarn_types::Kind;
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
 pub mod state {
     pub const CONNECTION_DOES_NOT_EXIST: &str = "08003";
+    pub const CONNECTION_FAILURE: &str = "08006";
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
@@ -185,13 +186,24 @@ macro_rules! by_kind {
     ($($path:path),* $(,)?) => {$(
         impl From<$path> for SqlError {
             fn from(error: $path) -> SqlError {
-                SqlError::of_kind(error.kind(), error.to_string())
+                metastore_away(&error).unwrap_or_else(|| SqlError::of_kind(error.kind(), error.to_string()))
             }
         }
     )*};
 }
 
 by_kind!(tarn_feed::Error, tarn_rows::Error, tarn_lake::Error);
+
+/// The metastore did not answer, whoever asked it.
+fn metastore_away(error: &(dyn std::error::Error + 'static)) -> Option<SqlError> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let away = causes.find_map(|cause| cause.downcast_ref::<tarn_metastore::Error>())?;
+    let tarn_metastore::Error::Unavailable { source, .. } = away else { return None };
+    let away = SqlError::new(state::CONNECTION_FAILURE, format!("{away}: {source}"));
+    Some(away.with_hint(
+        "statements that need it work again when it is back; metastore_timeout_ms is how long it is waited for",
+    ))
+}
 
 impl From<tarn_replica::Error> for SqlError {
     fn from(error: tarn_replica::Error) -> SqlError {
@@ -254,7 +266,9 @@ impl From<tarn_metastore::Error> for SqlError {
         let state = match &error {
             tarn_metastore::Error::TableExists { .. } => state::DUPLICATE_TABLE,
             tarn_metastore::Error::NoTable { .. } => state::UNDEFINED_TABLE,
-            other => return SqlError::of_kind(other.kind(), other.to_string()),
+            other => {
+                return metastore_away(other).unwrap_or_else(|| SqlError::of_kind(other.kind(), other.to_string()));
+            }
         };
         SqlError::new(state, error.to_string())
     }
@@ -285,7 +299,7 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::Hot { source, .. } if source.is::<SqlError>() => source
             .downcast_ref::<SqlError>()
             .map_or_else(|| SqlError::new(state::INTERNAL, error.to_string()), SqlError::clone),
-        other => SqlError::of_kind(other.kind(), other.to_string()),
+        other => metastore_away(other).unwrap_or_else(|| SqlError::of_kind(other.kind(), other.to_string())),
     }
 }
 
@@ -425,12 +439,33 @@ mod tests {
             (DataFusionError::ResourcesExhausted("x".into()), state::OUT_OF_MEMORY),
             (DataFusionError::External(Box::new(SqlError::canceled())), state::QUERY_CANCELED),
             (DataFusionError::Plan("x".into()).context("while planning"), state::SYNTAX_OR_ACCESS),
-            (in_a_file(away), state::CANNOT_CONNECT_NOW),
+            (in_a_file(away), state::CONNECTION_FAILURE),
             (in_a_file(std::io::Error::other("x")), state::IO_ERROR),
         ];
         for (error, state) in cases {
             let text = error.to_string();
             assert_eq!(SqlError::from(error).state(), state, "{text}");
         }
+    }
+
+    #[test]
+    fn a_metastore_that_is_away_is_named_with_its_setting() {
+        let away = || tarn_metastore::Error::Unavailable {
+            address: "cql://a".to_owned(),
+            setting: "metastore",
+            source: "no answer in 10 s".into(),
+        };
+        let commit = tarn_lake::Error::Metastore { action: "commit", table: tarn_types::TableId(1), source: away() };
+        let read = tarn_query::Error::Metastore { table: "t".into(), at: tarn_metastore::At::Latest, source: away() };
+        for error in [SqlError::from(away()), SqlError::from(commit), SqlError::from(read)] {
+            assert_eq!(error.state(), "08006");
+            assert_eq!(
+                error.message(),
+                "metastore at cql://a (setting `metastore`) is not available: no answer in 10 s"
+            );
+            assert!(error.hint().is_some_and(|hint| hint.contains("metastore_timeout_ms")));
+        }
+        let taken = tarn_metastore::Error::TableExists { name: "t".into() };
+        assert_eq!(SqlError::from(taken).state(), state::DUPLICATE_TABLE);
     }
 }

@@ -23,6 +23,7 @@ pub mod error;
 mod hot;
 pub mod http;
 mod log_metrics;
+pub mod metastores;
 mod metrics;
 pub mod node;
 pub mod pg;

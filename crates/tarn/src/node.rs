@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use tarn_cache::{CachedStore, FooterCache};
 use tarn_feed::HotTable;
 use tarn_lake::{Lake, LocalStore};
-use tarn_metastore::{Embedded, Metastore, MetastoreExt};
+use tarn_metastore::{Metastore, MetastoreExt};
 use tarn_raftlog::{Damage, ErrorKind, RaftLog, Recovery};
 use tarn_replica::Replica;
 use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};
@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
 use crate::error::{Result, SqlError, state};
+use crate::metastores::{self, Place};
 use crate::metrics::Metrics;
 use crate::settings::{LogRecovery, Settings};
 use crate::system::System;
@@ -108,7 +109,7 @@ impl Node {
     /// As [`Node::open`], with a clock of the caller's.
     pub async fn open_with(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
         let lock = lock_folder(&settings.data_dir)?;
-        let parts = open_parts(settings, clock)?;
+        let parts = open_parts(settings, clock).await?;
         let background = Threads::start("tarn-background", BACKGROUND_THREADS)?;
         let queries = Threads::start("tarn-query", QUERY_THREADS_PER_CORE * cores())?;
         let query = query_engine(&parts, queries.handle())?;
@@ -146,14 +147,14 @@ impl Node {
     /// Finishes drops that a crash cut short: rows and logs of tablets that no table has.
     fn forget_dropped(&self, tables: &[Arc<TableSchema>]) -> Result<()> {
         let is_known = |tablet: TabletId| tables.iter().any(|table| table.tablets().any(|known| known == tablet));
-        for group in self.parts.log.groups() {
-            let tablet = TabletId(group.0 as u32);
-            if is_known(tablet) {
-                continue;
-            }
-            self.parts.forget_tablet(tablet)?;
+        let groups = self.parts.log.groups().into_iter().map(|group| TabletId(group.0 as u32));
+        let unknown: Vec<TabletId> = groups.filter(|tablet| !is_known(*tablet)).collect();
+        let settings = &self.parts.settings;
+        if let Some(before) = metastores::moved_from(settings)?.filter(|_| !unknown.is_empty()) {
+            return Err(metastores::refuse_move(&before, settings, unknown.len()));
         }
-        Ok(())
+        metastores::remember(settings)?;
+        unknown.into_iter().try_for_each(|tablet| self.parts.forget_tablet(tablet))
     }
 
     /// Opens a table. None: the log lost so much that nothing of it can be shown, and the operator chose to start all the
@@ -480,7 +481,7 @@ impl Parts {
     }
 }
 
-fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
+async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let dir = settings.data_dir.clone();
     let log_options = tarn_raftlog::Options {
         segment_bytes: settings.log_segment_bytes,
@@ -495,9 +496,7 @@ fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let log = Arc::new(open_log(log_options)?);
     let rocks = RocksOptions { memory_budget_bytes: settings.rows_memory_bytes as usize, ..RocksOptions::default() };
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
-    let (metastore, recovery) = Embedded::open(dir.join("meta"), Arc::clone(&clock))?;
-    tracing::info!(?recovery, "metastore opened");
-    let metastore: Arc<dyn Metastore> = Arc::new(metastore);
+    let metastore = metastores::open(&Place::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;
 
     let lake_dir = lake_folder(&settings.lake_location())?;
     let store = LocalStore::open(&lake_dir).map_err(|e| {

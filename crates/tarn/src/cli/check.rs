@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
-use tarn_metastore::{At, Embedded, Metastore};
+use tarn::metastores::Place;
 use tarn_raftlog::{Damage, Lost, RaftLog, VerifyReport};
 
 use super::client::runtime;
+use super::metastore;
 use super::output::grouped;
 
 /// Read every stored byte and name what is damaged; changes nothing
@@ -40,7 +40,7 @@ copy out what is left of them, drop them, and load them again.")]
         /// Folder of the log: `log` in the server's data folder
         dir: PathBuf,
     },
-    /// The metastore: checkpoint, commit log, and that each table's state can be built from them
+    /// The metastore, as `tarn metastore check` does
     Metastore {
         /// Folder of the metastore: `meta` in the server's data folder
         dir: PathBuf,
@@ -51,7 +51,7 @@ impl Check {
     pub fn run(self) -> Result<()> {
         match self.what {
             What::Log { dir } => check_log(&dir),
-            What::Metastore { dir } => runtime()?.block_on(check_metastore(&dir)),
+            What::Metastore { dir } => runtime()?.block_on(metastore::check(&Place::Folder(dir))),
         }
     }
 }
@@ -109,37 +109,6 @@ fn describe(dir: &Path, report: &VerifyReport) -> Vec<String> {
         format!("group {group} lost what was acknowledged, from entry {from} on: noted when it was opened all the same")
     }));
     lines
-}
-
-/// Opens a copy, because opening cuts a torn end off.
-async fn check_metastore(dir: &Path) -> Result<()> {
-    must_be_folder(dir)?;
-    let copy = tempfile::tempdir().context("make a temporary folder")?;
-    for entry in dir.read_dir()? {
-        let path = entry?.path();
-        if path.is_file() && path.file_name().is_some_and(|name| name != "lock") {
-            std::fs::copy(&path, copy.path().join(path.file_name().unwrap_or_default()))
-                .with_context(|| format!("read {}", path.display()))?;
-        }
-    }
-    let (metastore, recovery) = Embedded::open(copy.path(), Arc::new(tarn::clock::SystemClock::default()))
-        .with_context(|| dir.display().to_string())?;
-    say!("{}: {} records behind the checkpoint", dir.display(), grouped(recovery.records))?;
-    if recovery.torn_bytes > 0 {
-        say!("the last record ({} bytes) was never acknowledged; the next start cuts it off", recovery.torn_bytes)?;
-    }
-    for table in metastore.tables().await? {
-        let version = metastore.snapshot(table.id, At::Latest).await.with_context(|| table.name.clone())?;
-        say!(
-            "{}: version {}, {} files, {} live rows",
-            table.name,
-            version.version,
-            version.files.len(),
-            grouped(version.live_rows())
-        )?;
-    }
-    say!("sound")?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl SettingFlags {
     }
 }
 
-/// Print every setting in effect, and where its value came from
+/// Print every setting in effect, and where its value came from; passwords are left out
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -101,7 +101,10 @@ enum Style {
 impl Config {
     pub fn run(self) -> Result<()> {
         let layers = self.flags.layers()?;
-        let values = toml::Table::try_from(layers.settings())?;
+        let mut shown = layers.settings().clone();
+        // Whoever reads over one's shoulder learns no password.
+        shown.metastore = tarn::metastores::shown(&shown.metastore);
+        let values = toml::Table::try_from(shown)?;
         let value = |name: &str| values.get(name).map(ToString::to_string).unwrap_or_default();
         let mut out = std::io::stdout().lock();
         match self.output {

@@ -17,6 +17,7 @@ mod config;
 mod copy;
 mod demo;
 mod load;
+mod metastore;
 mod output;
 mod parse;
 mod serve;
@@ -53,6 +54,7 @@ enum Command {
     Config(config::Config),
     /// Read every stored byte and name what is damaged; changes nothing
     Check(check::Check),
+    Metastore(metastore::MetastoreCommand),
     Demo(demo::Demo),
 }
 
@@ -63,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Load(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Metastore(command) => command.run(),
         Command::Demo(command) => command.run(),
     };
     match outcome {

@@ -1,0 +1,216 @@
+//! Where is the metastore, and how is it reached?
+//!
+//! The setting `metastore` is `embedded`, or the URL of a database; the command line also takes folders. Here a place becomes a store;
+//! each backend is one arm of [`open`].
+//!
+//! A data folder and its metastore belong together: rows and logs of tables that the metastore does not know are removed at start,
+//! because a crash may have cut a DROP short. With another metastore than last time that would be everything, so the folder
+//! remembers the place, and a start at another place removes nothing: it is refused unless all tables are known there.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tarn_metastore::{Embedded, Error, Metastore, Remote};
+use tarn_types::Clock;
+use tokio::runtime::Handle;
+
+use crate::error::{Result, SqlError, state};
+use crate::settings::Settings;
+
+/// The value of the setting that stands for the folder `meta` of the data folder.
+const EMBEDDED: &str = "embedded";
+
+/// Where the data folder keeps the place of its metastore.
+const MARK: &str = "METASTORE";
+
+/// What is said of every place that cannot be understood.
+const WANT: &str = "want `embedded`, or the URL of a database";
+
+/// Where a metastore is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A folder of this machine.
+    Folder(PathBuf),
+    /// A server.
+    Server(Remote),
+}
+
+impl Place {
+    /// As the setting has it.
+    ///
+    /// Errors: neither `embedded` nor a URL.
+    pub fn of(settings: &Settings) -> Result<Place, Error> {
+        match settings.metastore.as_str() {
+            EMBEDDED => Ok(Place::Folder(settings.data_dir.join("meta"))),
+            url if url.contains("://") => Ok(Place::server(url, settings)),
+            other => Err(Error::Address { reason: format!("`{other}`: {WANT}") }),
+        }
+    }
+
+    /// As one types it: a URL, or else a folder.
+    pub fn typed(text: &str, settings: &Settings) -> Place {
+        match text.contains("://") {
+            true => Place::server(text, settings),
+            false => Place::Folder(PathBuf::from(text)),
+        }
+    }
+
+    fn server(url: &str, settings: &Settings) -> Place {
+        Place::Server(Remote {
+            url: url.to_owned(),
+            timeout_ms: settings.metastore_timeout_ms,
+            concurrency: settings.metastore_concurrency,
+            hedge_ms: settings.metastore_hedge_ms,
+        })
+    }
+
+    /// As it may be shown: without a password.
+    pub fn shown(&self) -> String {
+        match self {
+            Place::Folder(dir) => dir.display().to_string(),
+            Place::Server(remote) => remote.shown(),
+        }
+    }
+}
+
+/// The value of the setting `metastore` as it may be shown.
+pub fn shown(value: &str) -> String {
+    if value.contains("://") { Remote::new(value).shown() } else { value.to_owned() }
+}
+
+/// Opens or makes the metastore there. `runtime` drives connections for as long as the store lives.
+///
+/// Errors: the folder is damaged or held by another process; the server is away, or its layout is another one; no backend has such
+/// URLs.
+pub async fn open(place: &Place, clock: Arc<dyn Clock>, runtime: &Handle) -> Result<Arc<dyn Metastore>, Error> {
+    // Embedded needs no runtime of its own.
+    let _ = runtime;
+    match place {
+        Place::Folder(dir) => {
+            let (metastore, recovery) = Embedded::open(dir, clock)?;
+            tracing::info!(?recovery, "metastore opened");
+            Ok(Arc::new(metastore))
+        }
+        Place::Server(remote) => Err(no_backend(remote)),
+    }
+}
+
+/// Brings the tables of a server to the layout of this build, step by step while others use them; `report` hears of each step.
+///
+/// Errors: as for [`open`]. What is done stays done: it goes on when it is called again.
+pub async fn migrate(place: &Place, runtime: &Handle, report: &(dyn Fn(&str) + Sync)) -> Result<(), Error> {
+    let _ = runtime;
+    match place {
+        Place::Folder(dir) => {
+            report(&format!("{}: a folder is brought up to date whenever it is opened", dir.display()));
+            Ok(())
+        }
+        Place::Server(remote) => Err(no_backend(remote)),
+    }
+}
+
+fn no_backend(remote: &Remote) -> Error {
+    Error::Address { reason: format!("`{}`: no backend has such URLs; {WANT}", remote.shown()) }
+}
+
+/// Whether the data folder was last served with its metastore elsewhere, and where that was.
+///
+/// Errors: the folder cannot be read.
+pub fn moved_from(settings: &Settings) -> Result<Option<String>> {
+    let dir = &settings.data_dir;
+    let path = dir.join(MARK);
+    let before = match std::fs::read_to_string(&path) {
+        Ok(before) => before.trim_end().to_owned(),
+        // Folders of older builds had no other.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match dir.join("meta").is_dir() {
+            true => EMBEDDED.to_owned(),
+            false => return Ok(None),
+        },
+        Err(error) => return Err(io_error("read", &path, &error)),
+    };
+    Ok((before != shown(&settings.metastore)).then_some(before))
+}
+
+/// Remembers where the metastore is: all that is in the data folder is known there.
+///
+/// Errors: the folder cannot be written.
+pub fn remember(settings: &Settings) -> Result<()> {
+    let (path, new) = (settings.data_dir.join(MARK), settings.data_dir.join("METASTORE.new"));
+    let text = format!("{}\n", shown(&settings.metastore));
+    if std::fs::read_to_string(&path).is_ok_and(|before| before == text) {
+        return Ok(());
+    }
+    // Never half of it.
+    std::fs::write(&new, text)
+        .and_then(|()| std::fs::rename(&new, &path))
+        .map_err(|error| io_error("write", &path, &error))
+}
+
+/// What a start with another metastore, that does not know `n_tablets` of the folder's tablets, is told.
+pub fn refuse_move(before: &str, settings: &Settings, n_tablets: usize) -> SqlError {
+    let from = match before {
+        EMBEDDED => settings.data_dir.join("meta").display().to_string(),
+        url => url.to_owned(),
+    };
+    let message = format!(
+        "the data folder {} has rows of {n_tablets} tablets that the metastore `{}` does not know; it was last served with `{before}`",
+        settings.data_dir.display(),
+        shown(&settings.metastore)
+    );
+    SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message).with_hint(format!(
+        "copy it first (`tarn metastore copy --from {from} --to …`), or set `metastore` to what it was"
+    ))
+}
+
+fn io_error(what: &str, path: &Path, error: &std::io::Error) -> SqlError {
+    SqlError::new(state::IO_ERROR, format!("{what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_folder_or_a_server_and_hides_its_password() {
+        let mut settings = Settings { data_dir: "/data".into(), ..Settings::default() };
+        assert_eq!(Place::of(&settings).unwrap(), Place::Folder("/data/meta".into()));
+        settings.metastore = "postgres://me:secret@h/db".into();
+        settings.metastore_timeout_ms = 7;
+        let place = Place::of(&settings).unwrap();
+        assert!(matches!(&place, Place::Server(remote) if remote.timeout_ms == 7 && remote.concurrency == 64));
+        assert_eq!(
+            (place.shown().as_str(), shown(&settings.metastore).as_str()),
+            ("postgres://me@h/db", "postgres://me@h/db")
+        );
+        assert!(!format!("{place:?}").contains("secret"));
+        settings.metastore = "sqlite".into();
+        assert_eq!(
+            Place::of(&settings).unwrap_err().to_string(),
+            "setting `metastore`: `sqlite`: want `embedded`, or the URL of a database"
+        );
+        assert_eq!(Place::typed("./meta", &settings), Place::Folder("./meta".into()));
+    }
+
+    #[test]
+    fn a_folder_remembers_its_metastore() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings { data_dir: dir.path().into(), ..Settings::default() };
+        assert_eq!(moved_from(&settings).unwrap(), None, "a new folder");
+        std::fs::create_dir(dir.path().join("meta")).unwrap();
+        assert_eq!(moved_from(&settings).unwrap(), None);
+        settings.metastore = "postgres://me:secret@h/db".into();
+        assert_eq!(moved_from(&settings).unwrap().as_deref(), Some("embedded"), "of an older build");
+        remember(&settings).unwrap();
+        assert_eq!(moved_from(&settings).unwrap(), None);
+        settings.metastore = "postgres://me:other@h/db".into();
+        assert_eq!(moved_from(&settings).unwrap(), None, "a new password is no move");
+        assert!(!std::fs::read_to_string(dir.path().join(MARK)).unwrap().contains("secret"));
+        settings.metastore = EMBEDDED.into();
+        let before = moved_from(&settings).unwrap().unwrap();
+        let refused = refuse_move(&before, &settings, 3);
+        assert!(
+            refused.message().contains("3 tablets") && refused.message().contains("postgres://me@h/db"),
+            "{refused}"
+        );
+    }
+}
