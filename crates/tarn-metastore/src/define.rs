@@ -75,7 +75,7 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     let mut may_differ = TableSchema { columns: to.columns.clone(), ..current.clone() };
     may_differ.options.indexing = to.options.indexing.clone();
     if let (Some(archive), Some(after)) = (&mut may_differ.options.archive, &to.options.archive) {
-        archive.follow_ms = after.follow_ms;
+        (archive.follow_ms, archive.attached) = (after.follow_ms, after.attached);
     }
     if to != may_differ {
         return invalid("only columns, what is indexed, and how often an archive is looked at can change".to_owned());

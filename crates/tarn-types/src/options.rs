@@ -99,6 +99,10 @@ pub struct Archive {
     pub time_column: Option<ColumnId>,
     /// How often new files are looked for. `None`: when asked to.
     pub follow_ms: Option<u64>,
+    /// Files read at once. `None`: as the server likes.
+    pub concurrency: Option<u32>,
+    /// Its files were all looked at once: until then, a server that starts goes on with it.
+    pub attached: bool,
 }
 
 impl Default for Indexing {

@@ -1,7 +1,8 @@
 //! Which tables are open on this node?
 //!
-//! A [`TableHandle`] is one table's store, replicas and worker. The [`Catalog`] finds it by name; its generation moves
-//! whenever a table is made or dropped, so that prepared statements know when to be planned anew.
+//! A [`TableHandle`] is one table's store, replicas and worker; an [`Attachment`] is a table that others write. The [`Catalog`] finds
+//! both by name; its generation moves whenever a table is made, dropped or changes its columns, so that prepared statements know when
+//! to be planned anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::attachments::Attachment;
 use crate::error::{Result, SqlError, state};
-use crate::hot::Source;
+use crate::hot::{ArchiveSource, Source};
 use crate::worker::Job;
 
 /// One open table.
@@ -69,23 +71,86 @@ impl TableHandle {
 /// All open tables by name.
 #[derive(Default)]
 pub struct Catalog {
-    tables: RwLock<BTreeMap<String, Arc<TableHandle>>>,
+    tables: RwLock<BTreeMap<String, Entry>>,
     generation: AtomicU64,
 }
 
+/// What a name stands for.
+#[derive(Clone)]
+enum Entry {
+    Table(Arc<TableHandle>),
+    Archive(Arc<Attachment>),
+}
+
+impl Entry {
+    fn schema(&self) -> Arc<TableSchema> {
+        match self {
+            Entry::Table(handle) => Arc::clone(handle.schema()),
+            Entry::Archive(attachment) => attachment.schema(),
+        }
+    }
+}
+
 impl Catalog {
-    pub fn get(&self, name: &str) -> Option<Arc<TableHandle>> {
+    fn entry(&self, name: &str) -> Option<Entry> {
         self.tables.read().get(name).cloned()
     }
 
-    /// The table, or `42P01`.
-    pub fn require(&self, name: &str) -> Result<Arc<TableHandle>> {
-        self.get(name).ok_or_else(|| SqlError::undefined_table(name))
+    /// A table that is written here.
+    pub fn get(&self, name: &str) -> Option<Arc<TableHandle>> {
+        match self.entry(name)? {
+            Entry::Table(handle) => Some(handle),
+            Entry::Archive(_) => None,
+        }
     }
 
-    /// All tables by name.
+    /// A table to write to or work on; `42P01` when there is none, `25006` when others write it.
+    pub fn require(&self, name: &str) -> Result<Arc<TableHandle>> {
+        match self.entry(name) {
+            Some(Entry::Table(handle)) => Ok(handle),
+            Some(Entry::Archive(attachment)) => Err(attachment.read_only()),
+            None => Err(SqlError::undefined_table(name)),
+        }
+    }
+
+    /// A table that others write.
+    pub fn archive(&self, name: &str) -> Option<Arc<Attachment>> {
+        match self.entry(name)? {
+            Entry::Table(_) => None,
+            Entry::Archive(attachment) => Some(attachment),
+        }
+    }
+
+    /// The definition of any table, or `42P01`.
+    pub fn schema(&self, name: &str) -> Result<Arc<TableSchema>> {
+        self.entry(name).map(|entry| entry.schema()).ok_or_else(|| SqlError::undefined_table(name))
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.tables.read().contains_key(name)
+    }
+
+    /// The names of all tables, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.tables.read().keys().cloned().collect()
+    }
+
+    /// All tables that are written here, by name.
     pub fn all(&self) -> Vec<Arc<TableHandle>> {
-        self.tables.read().values().cloned().collect()
+        let tables = self.tables.read();
+        tables
+            .values()
+            .filter_map(|entry| if let Entry::Table(handle) = entry { Some(handle.clone()) } else { None })
+            .collect()
+    }
+
+    /// All tables that others write, by name.
+    pub fn archives(&self) -> Vec<Arc<Attachment>> {
+        let tables = self.tables.read();
+        tables
+            .values()
+            .filter_map(|entry| if let Entry::Archive(of) = entry { Some(of.clone()) } else { None })
+            .collect()
     }
 
     pub fn generation(&self) -> u64 {
@@ -93,28 +158,41 @@ impl Catalog {
     }
 
     pub(crate) fn insert(&self, handle: Arc<TableHandle>) {
-        self.tables.write().insert(handle.schema().name.clone(), handle);
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.tables.write().insert(handle.schema().name.clone(), Entry::Table(handle));
+        self.changed();
     }
 
-    pub(crate) fn remove(&self, name: &str) -> Option<Arc<TableHandle>> {
-        let removed = self.tables.write().remove(name);
+    pub(crate) fn insert_archive(&self, attachment: Arc<Attachment>) {
+        self.tables.write().insert(attachment.name().to_owned(), Entry::Archive(attachment));
+        self.changed();
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.tables.write().remove(name);
+        self.changed();
+    }
+
+    /// What was planned is to be planned anew.
+    pub(crate) fn changed(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
-        removed
     }
 
     /// Memory of undelivered rows of all tables.
     pub fn recent_bytes(&self) -> u64 {
-        self.tables.read().values().map(|handle| handle.table.recent_bytes()).sum()
+        let bytes = |entry: &Entry| if let Entry::Table(handle) = entry { handle.table.recent_bytes() } else { 0 };
+        self.tables.read().values().map(bytes).sum()
     }
 }
 
 impl HotCatalog for Catalog {
     fn tables(&self) -> Vec<Arc<TableSchema>> {
-        self.tables.read().values().map(|handle| Arc::clone(handle.schema())).collect()
+        self.tables.read().values().map(Entry::schema).collect()
     }
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        self.get(name).map(|handle| Arc::new(Source(Arc::clone(&handle.table))) as Arc<dyn HotSource>)
+        Some(match self.entry(name)? {
+            Entry::Table(handle) => Arc::new(Source(Arc::clone(&handle.table))),
+            Entry::Archive(attachment) => Arc::new(ArchiveSource::new(attachment)),
+        })
     }
 }

@@ -9,8 +9,11 @@ use datafusion::sql::sqlparser::ast::{
     TableConstraint, TimezoneInfo, UnaryOperator,
 };
 use tarn_types::options::OPTION_NAMES;
-use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value};
+use tarn_types::{
+    Column, ColumnId, DataType, Indexing, KeyPart, TableId, TableOptions, TableSchema, TabletId, TokenColumns, Value,
+};
 
+use crate::attach_sql::attach_statement;
 use crate::error::{Result, SqlError, state};
 use crate::settings::Settings;
 use crate::statement::{fold, table_name};
@@ -23,19 +26,13 @@ pub enum Ddl {
 }
 
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.
-const NOT_YET: [(&str, &str); 6] = [
+const NOT_YET: [(&str, &str); 2] = [
     ("ttl", "DELETE old rows by a predicate from time to time"),
     (
         "partition_by",
         "leave it out: lake files are grouped by the hour of delivery, and pruned by statistics of every column",
     ),
-    ("tokens", NO_BLOOMS),
-    ("bloom", NO_BLOOMS),
-    ("bloom_chunks", NO_BLOOMS),
-    ("bloom_fpp", NO_BLOOMS),
 ];
-
-const NO_BLOOMS: &str = "leave it out: blocks are pruned by statistics of every column";
 
 /// Numeric without precision: enough for every 64-bit integer with twelve decimals.
 const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
@@ -285,7 +282,8 @@ fn apply_options(schema: &mut TableSchema, options: &CreateTableOptions) -> Resu
     Ok(())
 }
 
-fn option_text(key: &Ident, value: &Expr) -> Result<String> {
+/// The text of a WITH option's value; a bare word is one, too.
+pub(crate) fn option_text(key: &Ident, value: &Expr) -> Result<String> {
     match (literal(value), value) {
         (Some(Some(text)), _) => Ok(text),
         (None, Expr::Identifier(ident)) => Ok(ident.value.clone()),
@@ -307,6 +305,11 @@ fn apply_option(schema: &mut TableSchema, name: &str, text: &str) -> Result<()> 
         return Err(SqlError::unsupported(format!("table option {name} is not enforced yet"), *remedy));
     }
     schema.set_option(name, text).map_err(|error| {
+        if let tarn_types::Error::UnknownColumn { column, .. } = &error {
+            return SqlError::undefined_column(&schema.name, column).with_detail(format!("named by {name}")).with_hint(
+                "names are separated by commas, and written as they are: lower case unless the column was quoted",
+            );
+        }
         let known: Vec<&str> =
             OPTION_NAMES.iter().copied().filter(|name| NOT_YET.iter().all(|(not_yet, _)| not_yet != name)).collect();
         let known = format!("options: {}, partition_key", known.join(", "));
@@ -325,6 +328,9 @@ fn partition_columns(schema: &TableSchema, text: &str) -> Option<usize> {
 
 /// The statement that makes this table again.
 pub fn create_statement(schema: &TableSchema) -> String {
+    if let Some(archive) = &schema.options.archive {
+        return attach_statement(schema, archive);
+    }
     let mut sql = format!("CREATE TABLE {} (\n", quote(&schema.name));
     for column in &schema.columns {
         let _ = write!(sql, "  {} {}", quote(&column.name), column.data_type);
@@ -374,7 +380,39 @@ fn options_text(schema: &TableSchema) -> String {
     if let Some(expr) = &options.partition_by {
         parts.push(format!("partition_by = '{}'", expr.replace('\'', "''")));
     }
+    parts.extend(indexing_options(schema));
     parts.join(", ")
+}
+
+/// `tokens = 'a, b'` and its kin, as far as they are not the default.
+pub(crate) fn indexing_options(schema: &TableSchema) -> Vec<String> {
+    let Indexing { tokens, bloom, bloom_chunks, bloom_fpp } = &schema.options.indexing;
+    let names = |ids: &[ColumnId]| {
+        let columns = ids.iter().filter_map(|id| schema.column_by_id(*id));
+        text(&columns.map(|column| quote(&column.name)).collect::<Vec<_>>().join(", "))
+    };
+    let mut options = Vec::new();
+    match tokens {
+        TokenColumns::None => {}
+        TokenColumns::All => options.push("tokens = 'all'".to_owned()),
+        TokenColumns::Some(ids) => options.push(format!("tokens = {}", names(ids))),
+    }
+    if !bloom.is_empty() {
+        options.push(format!("bloom = {}", names(bloom)));
+    }
+    let default = Indexing::default();
+    if *bloom_chunks != default.bloom_chunks {
+        options.push(format!("bloom_chunks = {bloom_chunks}"));
+    }
+    if *bloom_fpp != default.bloom_fpp {
+        options.push(format!("bloom_fpp = {bloom_fpp}"));
+    }
+    options
+}
+
+/// A text literal.
+pub(crate) fn text(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "''"))
 }
 
 /// Quotes an identifier where Postgres would have to.
@@ -438,9 +476,11 @@ mod tests {
     #[test]
     fn show_create_round_trips() {
         let schema = create(
-            "CREATE TABLE \"My t\" (a int, \"B\" numeric(10,3) DEFAULT 1.5, PRIMARY KEY (a DESC)) WITH (tablets = 2, hot_retention = '1h')",
+            "CREATE TABLE \"My t\" (a int, \"B\" numeric(10,3) DEFAULT 1.5, c text, PRIMARY KEY (a DESC)) WITH (tablets = 2, hot_retention = '1h', \
+             tokens = 'c', bloom = '\"B\", a', bloom_chunks = 64, bloom_fpp = 0.01)",
         )
         .unwrap();
+        assert_eq!(schema.options.indexing.bloom, [ColumnId(2), ColumnId(1)]);
         assert_eq!(create(&create_statement(&schema)).unwrap(), schema);
     }
 
@@ -455,6 +495,14 @@ mod tests {
             ("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT random())", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE t (a int PRIMARY KEY) WITH (colour = 1)", state::INVALID_PARAMETER_VALUE),
             ("CREATE TABLE t (a int PRIMARY KEY) WITH (ttl = '30 days')", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b text) WITH (tokens = 'c')", state::UNDEFINED_COLUMN),
+            ("CREATE TABLE t (a int PRIMARY KEY, b text) WITH (tokens = 'a')", state::INVALID_TABLE_DEFINITION),
+            ("CREATE TABLE t (a int PRIMARY KEY, b real) WITH (bloom = 'b')", state::INVALID_TABLE_DEFINITION),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY) WITH (bloom = 'a', bloom_chunks = 65)",
+                state::INVALID_PARAMETER_VALUE,
+            ),
+            ("CREATE TABLE t (a int PRIMARY KEY) WITH (bloom = 'a', bloom_fpp = 2)", state::INVALID_PARAMETER_VALUE),
             (
                 "CREATE TABLE t (a int PRIMARY KEY, at date) WITH (partition_by = 'hour(at)')",
                 state::FEATURE_NOT_SUPPORTED,

@@ -1,13 +1,16 @@
-//! How do queries see hot rows? Adapters from the row store to the traits of `tarn-query`.
+//! How do queries see hot rows, and tables that have none? Adapters from the row store and from archives to the traits of `tarn-query`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
+use object_store::memory::InMemory;
 use roaring::RoaringBitmap;
-use tarn_query::{Error, HotLookup, HotSource, HotView, Result, RowBatches};
+use tarn_query::{Error, FileStore, HotLookup, HotSource, HotView, Result, RowBatches};
 use tarn_rows::{HotSnapshot, KeyRange, Lookup, Table};
-use tarn_types::{Cursor, FileId, TableSchema, Version};
+use tarn_types::{Cursor, FileId, Kind, TableSchema, Version};
+
+use crate::attachments::{Attachment, Seen};
 
 /// Rows of one batch of a row-engine scan.
 const SCAN_BATCH_ROWS: usize = 8192;
@@ -84,5 +87,75 @@ impl HotView for View {
 
     fn rows_complete(&self) -> bool {
         self.0.rows_complete()
+    }
+}
+
+/// One archive, as it was when a statement was planned.
+pub struct ArchiveSource {
+    attachment: Arc<Attachment>,
+    seen: Arc<Seen>,
+}
+
+impl ArchiveSource {
+    pub fn new(attachment: Arc<Attachment>) -> ArchiveSource {
+        ArchiveSource { seen: attachment.seen(), attachment }
+    }
+}
+
+impl HotSource for ArchiveSource {
+    fn schema(&self) -> Arc<TableSchema> {
+        Arc::clone(&self.seen.schema)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
+        let unreadable = |error| Error::hot(self.attachment.name(), Kind::Unavailable, error);
+        self.attachment.store().map_err(unreadable)?;
+        Ok(Arc::new(NoRows { version: self.seen.version(), position: Cursor::default() }))
+    }
+
+    fn files(&self) -> FileStore {
+        // An archive that cannot be opened has nothing to read: `snapshot` said so before.
+        let store = self.attachment.store().unwrap_or_else(|_| Arc::new(InMemory::new()));
+        FileStore::Archive { store, id: self.attachment.store_id() }
+    }
+}
+
+/// No rows but those of the files of a version.
+struct NoRows {
+    version: Version,
+    position: Cursor,
+}
+
+impl HotView for NoRows {
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn position(&self) -> &Cursor {
+        &self.position
+    }
+
+    fn recent_rows(&self) -> u64 {
+        0
+    }
+
+    fn recent(&self, _: Option<&[usize]>, _: bool) -> Result<Vec<RecordBatch>> {
+        Ok(Vec::new())
+    }
+
+    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
+        Ok(Arc::default())
+    }
+
+    fn get(&self, _: &[u8]) -> Result<HotLookup> {
+        Ok(HotLookup::Absent)
+    }
+
+    fn scan(&self, _: Option<Vec<u8>>, _: Option<&[usize]>, _: bool) -> RowBatches {
+        Box::new(std::iter::empty())
+    }
+
+    fn rows_complete(&self) -> bool {
+        false
     }
 }

@@ -3,6 +3,7 @@
 //! - [`settings`]: what can be set, and who set it. [`node`]: everything opened and wired; used in-process by tests and benches.
 //! - [`server`]: listeners around a node. [`pg`]: the Postgres wire protocol. [`http`]: probes, metrics, SQL as JSON.
 //! - [`session`]: what one connection does with a statement. [`write`]: how mutations get in. [`worker`]: what happens behind.
+//! - [`attachments`]: tables that others write. [`stores`]: where they are.
 //!
 //! ```no_run
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -16,6 +17,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod attach_sql;
+pub mod attachments;
 pub mod catalog;
 pub mod clock;
 pub mod ddl;
@@ -32,7 +35,9 @@ pub mod server;
 pub mod session;
 pub mod settings;
 pub mod statement;
+pub mod stores;
 mod system;
+mod system_attach;
 mod threads;
 pub mod worker;
 pub mod write;

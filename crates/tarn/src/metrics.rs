@@ -24,6 +24,9 @@ pub struct Metrics {
     pub compactions: Counter,
     pub background_failures: Counter,
     pub evicted_rows: Counter,
+    pub attach_passes: Counter,
+    pub attached_files: Counter,
+    pub attach_failures: Counter,
     pub connections: Gauge,
     pub tables: Gauge,
     pub recent_bytes: Gauge,
@@ -55,6 +58,9 @@ impl Metrics {
         let compactions = counter("compactions", "Compactions of lake files");
         let background_failures = counter("background_failures", "Background steps that failed and will be retried");
         let evicted_rows = counter("evicted_rows", "Rows that left the row engine for the lake alone");
+        let attach_passes = counter("attach_passes", "Passes over archives that came to their end");
+        let attached_files = counter("attached_files", "Files of archives that were attached");
+        let attach_failures = counter("attach_failures", "Passes over archives that failed");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
             registry.register(name, help, gauge.clone());
@@ -82,6 +88,9 @@ impl Metrics {
             compactions,
             background_failures,
             evicted_rows,
+            attach_passes,
+            attached_files,
+            attach_failures,
             connections,
             tables,
             recent_bytes,

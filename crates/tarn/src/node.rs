@@ -22,7 +22,7 @@ use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};
 use tarn_types::{Clock, Kind, TableSchema, TabletId, tablet_prefix};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, TableHandle};
@@ -134,13 +134,17 @@ impl Node {
         self.forget_dropped(&tables)?;
         for schema in tables {
             let name = schema.name.clone();
-            let handle = self.open_table(schema).await.map_err(|error| {
+            let opened = match schema.options.archive {
+                Some(_) => self.open_archive(schema).await.map(|()| None),
+                None => self.open_table(schema).await,
+            };
+            let handle = opened.map_err(|error| {
                 let told = SqlError::new(error.state(), format!("open table \"{name}\": {}", error.message()));
                 error.hint().map_or(told.clone(), |hint| told.with_hint(hint))
             })?;
             handle.into_iter().for_each(|handle| self.parts.catalog.insert(handle));
         }
-        self.parts.metrics.tables.set(self.parts.catalog.all().len() as i64);
+        self.parts.metrics.tables.set(self.parts.catalog.names().len() as i64);
         Ok(())
     }
 
@@ -208,7 +212,7 @@ impl Node {
     pub async fn create_table(&self, schema: TableSchema, if_not_exists: bool) -> Result<bool> {
         let _one = self.ddl.lock().await;
         self.check_open()?;
-        if self.parts.catalog.get(&schema.name).is_some() {
+        if self.parts.catalog.contains(&schema.name) {
             if if_not_exists {
                 return Ok(false);
             }
@@ -226,6 +230,9 @@ impl Node {
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.ddl.lock().await;
         self.check_open()?;
+        if let Some(attachment) = self.parts.catalog.archive(name) {
+            return self.forget_archive(&attachment).await;
+        }
         let handle = match self.parts.catalog.get(name) {
             Some(handle) => handle,
             None if self.drop_unserved(name).await? => return Ok(true),
@@ -266,7 +273,7 @@ impl Node {
         Ok(true)
     }
 
-    fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if *self.closed.read() {
             return Err(SqlError::stopping());
         }
@@ -312,6 +319,9 @@ impl Node {
                 let _ = worker.await;
             }
         }
+        for attachment in self.parts.catalog.archives() {
+            attachment.end().await;
+        }
         let upkeep = self.upkeep.lock().take();
         if let Some(upkeep) = upkeep {
             let _ = upkeep.await;
@@ -350,6 +360,40 @@ impl Node {
 
     pub fn query(&self) -> &tarn_query::Engine {
         &self.query
+    }
+
+    pub(crate) fn parts(&self) -> &Arc<Parts> {
+        &self.parts
+    }
+
+    /// Whoever changes the catalog does it alone.
+    pub(crate) async fn lock_catalog(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.ddl.lock().await
+    }
+
+    /// Cancelled when the node closes.
+    pub(crate) fn stop_token(&self) -> CancellationToken {
+        self.stop.child_token()
+    }
+
+    /// Runs `work` on the threads of background work. Dropped before its end, the work is, too.
+    pub(crate) async fn in_background<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut running = JoinSet::new();
+        match self.background.lock().as_ref() {
+            Some(background) => running.spawn_on(work, &background.handle()),
+            None => return Err(SqlError::stopping()),
+        };
+        match running.join_next().await {
+            Some(Ok(done)) => done,
+            _ => Err(SqlError::new(state::INTERNAL, "background work died")),
+        }
+    }
+
+    pub(crate) fn spawn_background(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+        self.background.lock().as_ref().map(|background| background.handle().spawn(work))
     }
 
     pub fn room(&self) -> &Notify {

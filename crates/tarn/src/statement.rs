@@ -1,7 +1,7 @@
 //! What did the client ask for?
 //!
-//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t` are Tarn's own; the rest
-//! is the Postgres dialect. Text that touches Postgres' catalog goes through the compatibility rewrites that make psql's,
+//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH` and `DETACH` are Tarn's own;
+//! the rest is the Postgres dialect. Text that touches Postgres' catalog goes through the compatibility rewrites that make psql's,
 //! JDBC's and psycopg's metadata queries plannable; other queries never do, because those rewrites may replace what they
 //! do not understand by NULL.
 
@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
+use crate::attach_sql::{self, AttachRequest};
 use crate::error::{Result, SqlError, state};
 
 /// Nesting of one statement; deeper text is refused before it can exhaust a stack.
@@ -30,6 +31,13 @@ pub enum Parsed {
     Admin {
         work: Work,
         table: String,
+    },
+    /// `ATTACH 'url' AS t`: files that others write become a table.
+    Attach(Box<AttachRequest>),
+    /// `DETACH TABLE t`: forgets such a table.
+    Detach {
+        table: String,
+        if_exists: bool,
     },
 }
 
@@ -99,6 +107,22 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         }
         let table = table_name(&parser.parse_object_name(false)?)?;
         return Ok(Parsed::Admin { work, table });
+    }
+    // A text follows, or it is another statement that is called the same.
+    let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));
+    if is_word(&parser.peek_token_ref().token, "attach") && follows_text {
+        parser.next_token();
+        return Ok(Parsed::Attach(Box::new(attach_sql::attach(parser)?)));
+    }
+    if is_word(&parser.peek_token_ref().token, "attach") {
+        return Err(SqlError::new(state::SYNTAX_ERROR, "ATTACH needs a URL, and a name for the table")
+            .with_hint("ATTACH 's3://bucket/prefix' AS logs WITH (tokens = 'body')"));
+    }
+    if is_word(&parser.peek_token_ref().token, "detach") && is_word(&parser.peek_nth_token_ref(1).token, "table") {
+        parser.next_token();
+        parser.next_token();
+        let (table, if_exists) = attach_sql::detach(parser)?;
+        return Ok(Parsed::Detach { table, if_exists });
     }
     // Postgres spells it ABORT as well; the parser does not know it.
     if is_word(&parser.peek_token_ref().token, "abort") {

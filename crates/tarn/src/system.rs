@@ -9,7 +9,10 @@
 //! | `tarn.keys` | column of a primary key, in key order |
 //! | `tarn.log_segments` | segment of the log: what in it lives |
 //! | `tarn.log_blockers` | tablet that keeps the oldest segment, the largest first: who to ask when the log does not shrink |
-//! | `tarn.deliveries` | commit to the lake that is still kept: deliveries and compactions |
+//! | `tarn.deliveries` | commit to the lake that is still kept: deliveries, compactions, and what was attached |
+//! | `tarn.attachments` | archive: where it is, how far its running or last pass is (`system_attach.rs`) |
+//! | `tarn.attach_errors` | file of an archive that is not, or not whole, in the table, and why |
+//! | `tarn.metastore` | the metastore: what it keeps, and how much that takes |
 
 use std::sync::Arc;
 
@@ -22,17 +25,29 @@ use tarn_feed::HotTable;
 use tarn_metastore::{At, CommitInfo, CommitKind, Metastore, TableVersion};
 use tarn_query::{Error, SystemTables};
 use tarn_raftlog::{GroupId, RaftLog};
-use tarn_types::{TableSchema, TabletId, Value};
+use tarn_types::{TableSchema, TabletId, Value, Version};
 
 use crate::catalog::{Catalog, TableHandle};
 use crate::ddl::{create_statement, key_text};
 
-const NAMES: [&str; 8] = ["blocks", "deliveries", "files", "keys", "log_blockers", "log_segments", "tables", "tablets"];
+const NAMES: [&str; 11] = [
+    "attach_errors",
+    "attachments",
+    "blocks",
+    "deliveries",
+    "files",
+    "keys",
+    "log_blockers",
+    "log_segments",
+    "metastore",
+    "tables",
+    "tablets",
+];
 
 /// Fills the schema `tarn`.
 pub struct System {
-    metastore: Arc<dyn Metastore>,
-    catalog: Arc<Catalog>,
+    pub(crate) metastore: Arc<dyn Metastore>,
+    pub(crate) catalog: Arc<Catalog>,
     log: Arc<RaftLog>,
 }
 
@@ -44,8 +59,25 @@ impl System {
     /// The lake at the version that is installed: what queries read now.
     async fn lake(&self, handle: &TableHandle) -> Result<Arc<TableVersion>, Error> {
         let (version, _) = handle.table().installed();
-        let schema = handle.schema();
+        self.version(handle.schema(), version).await
+    }
+
+    pub(crate) async fn version(&self, schema: &TableSchema, version: Version) -> Result<Arc<TableVersion>, Error> {
         self.metastore.snapshot(schema.id, At::Version(version)).await.map_err(|source| failed(schema, source))
+    }
+
+    /// All tables by name, and the files that queries read now.
+    async fn lakes(&self) -> Result<Vec<(Arc<TableSchema>, Arc<TableVersion>)>, Error> {
+        let mut lakes = Vec::new();
+        for handle in self.catalog.all() {
+            lakes.push((Arc::clone(handle.schema()), self.lake(&handle).await?));
+        }
+        for attachment in self.catalog.archives() {
+            let seen = attachment.seen();
+            lakes.push((Arc::clone(&seen.schema), self.version(&seen.schema, seen.version()).await?));
+        }
+        lakes.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        Ok(lakes)
     }
 
     async fn tables(&self) -> Result<RecordBatch, Error> {
@@ -65,16 +97,15 @@ impl System {
             "damage",
             "definition",
         ]);
-        for handle in self.catalog.all() {
-            let schema = handle.schema();
-            let lake = self.lake(&handle).await?;
-            let pending = handle.table().pending();
+        for (schema, lake) in self.lakes().await? {
+            let handle = self.catalog.get(&schema.name);
+            let pending = handle.as_ref().map(|handle| handle.table().pending()).unwrap_or_default();
             let dead: u64 = lake.files.iter().map(|file| lake.dead_rows(file.id)).sum();
             rows.push(vec![
                 text(&schema.name),
                 Cell::Int(schema.id.0.into()),
                 Cell::Int(schema.options.tablets.into()),
-                Cell::Text(key_text(schema)),
+                Cell::Text(key_text(&schema)),
                 Cell::Bool(schema.options.append_only),
                 int(lake.version.0),
                 int(pending.rows),
@@ -83,8 +114,8 @@ impl System {
                 int(dead),
                 int(lake.files.len() as u64),
                 int(lake.size_bytes()),
-                handle.damage().map_or(Cell::Null, text),
-                Cell::Text(create_statement(schema)),
+                handle.as_ref().and_then(|handle| handle.damage()).map_or(Cell::Null, text),
+                Cell::Text(create_statement(&schema)),
             ]);
         }
         rows.finish()
@@ -165,11 +196,10 @@ impl System {
             "created_version",
             "sorted_by_key",
         ]);
-        for handle in self.catalog.all() {
-            let lake = self.lake(&handle).await?;
+        for (schema, lake) in self.lakes().await? {
             for file in &lake.files {
                 rows.push(vec![
-                    text(&handle.schema().name),
+                    text(&schema.name),
                     int(file.id.0),
                     text(&file.path),
                     Cell::Time(file.hour.saturating_mul(3_600_000)),
@@ -196,9 +226,7 @@ impl System {
             "key_min",
             "key_max",
         ]);
-        for handle in self.catalog.all() {
-            let schema = handle.schema();
-            let lake = self.lake(&handle).await?;
+        for (schema, lake) in self.lakes().await? {
             let key = schema.key_columns().next();
             for (file, block) in lake.files.iter().flat_map(|file| file.blocks.iter().map(move |block| (file, block))) {
                 let stats = key.and_then(|column| block.column(column.id));
@@ -233,10 +261,10 @@ impl System {
             "files_removed",
             "cursor",
         ]);
-        for handle in self.catalog.all() {
-            for commit in self.commits(handle.schema()).await? {
+        for (schema, _) in self.lakes().await? {
+            for commit in self.commits(&schema).await? {
                 rows.push(vec![
-                    text(&handle.schema().name),
+                    text(&schema.name),
                     int(commit.version.0),
                     text(match commit.kind {
                         CommitKind::Delivery => "delivery",
@@ -295,16 +323,19 @@ impl SystemTables for System {
             "log_segments" => self.log_segments(),
             "log_blockers" => self.log_blockers(),
             "deliveries" => self.deliveries().await,
+            "attachments" => self.attachments().await,
+            "attach_errors" => self.attach_errors().await,
+            "metastore" => self.metastore_stats().await,
             other => Err(Error::NoSuchTable { name: format!("tarn.{other}") }),
         }
     }
 }
 
-fn failed(schema: &TableSchema, source: tarn_metastore::Error) -> Error {
+pub(crate) fn failed(schema: &TableSchema, source: tarn_metastore::Error) -> Error {
     Error::hot(&schema.name, source.kind(), source)
 }
 
-enum Cell {
+pub(crate) enum Cell {
     Int(i64),
     Text(String),
     Bool(bool),
@@ -313,31 +344,31 @@ enum Cell {
     Null,
 }
 
-fn text(value: &str) -> Cell {
+pub(crate) fn text(value: &str) -> Cell {
     Cell::Text(value.to_owned())
 }
 
-fn int(value: u64) -> Cell {
+pub(crate) fn int(value: u64) -> Cell {
     Cell::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 /// Rows gathered cell by cell; a column's type is that of its cells, and known by name when there are none.
-struct Columns {
+pub(crate) struct Columns {
     names: &'static [&'static str],
     columns: Vec<Vec<Cell>>,
 }
 
 impl Columns {
-    fn new(names: &'static [&'static str]) -> Columns {
+    pub(crate) fn new(names: &'static [&'static str]) -> Columns {
         Columns { names, columns: names.iter().map(|_| Vec::new()).collect() }
     }
 
-    fn push(&mut self, row: Vec<Cell>) {
+    pub(crate) fn push(&mut self, row: Vec<Cell>) {
         debug_assert_eq!(row.len(), self.names.len());
         self.columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(cell));
     }
 
-    fn finish(self) -> Result<RecordBatch, Error> {
+    pub(crate) fn finish(self) -> Result<RecordBatch, Error> {
         let arrays: Vec<ArrayRef> =
             self.names.iter().zip(&self.columns).map(|(name, cells)| array(name, cells)).collect();
         let fields: Vec<Field> = self
@@ -354,19 +385,19 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
     let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
     match name {
         "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
-        | "column_name" | "damage" => Arc::new(
+        | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
                 .collect::<StringArray>(),
         ),
-        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" => Arc::new(
+        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
                 .collect::<BooleanArray>(),
         ),
-        "hour" | "committed_at" => {
+        "hour" | "committed_at" | "started_at" | "ended_at" => {
             let micros =
                 cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });
             Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))

@@ -124,7 +124,8 @@ pub async fn an_archive_is_a_table_without_a_key(metastore: Backend) {
     let next = metastore.create_table(sample_schema("t")).await.unwrap();
     assert_eq!(next.first_tablet, logs.first_tablet, "an archive takes no tablets");
     let mut followed = (*logs).clone();
-    followed.options.archive.as_mut().unwrap().follow_ms = Some(60_000);
+    let archive = followed.options.archive.as_mut().unwrap();
+    (archive.follow_ms, archive.attached) = (Some(60_000), true);
     let alter = Definition::Alter { from: logs.clone(), to: Box::new(followed.clone()) };
     assert_eq!(*metastore.define(alter).await.unwrap(), followed);
     followed.options.archive.as_mut().unwrap().url = "s3://elsewhere".into();

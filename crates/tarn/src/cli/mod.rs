@@ -10,6 +10,7 @@ macro_rules! say {
     };
 }
 
+mod attach;
 mod check;
 mod child;
 mod client;
@@ -42,6 +43,7 @@ Getting started:
   tarn serve --data-dir ./data       a server: Postgres on 127.0.0.1:5433, HTTP on 127.0.0.1:8433
   tarn sql                           talk to it; psql -h 127.0.0.1 -p 5433 works as well
   tarn load trips.csv --table trips  bring rows in
+  tarn attach /data/logs --table l   make a table of Parquet files that others write
   tarn config                        every setting, its value and where it came from
 
 Settings are taken from flags, then TARN_* variables, then a TOML file (--config), then defaults.";
@@ -51,6 +53,8 @@ enum Command {
     Serve(serve::Serve),
     Sql(sql::Sql),
     Load(load::Load),
+    Attach(attach::Attach),
+    Detach(attach::Detach),
     Config(config::Config),
     /// Read every stored byte and name what is damaged; changes nothing
     Check(check::Check),
@@ -63,6 +67,8 @@ pub fn main() -> ExitCode {
         Command::Serve(command) => command.run(),
         Command::Sql(command) => command.run(),
         Command::Load(command) => command.run(),
+        Command::Attach(command) => command.run(),
+        Command::Detach(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Metastore(command) => command.run(),

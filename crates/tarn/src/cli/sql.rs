@@ -274,7 +274,8 @@ const HELP: &str = "\
   A statement ends with a semicolon and may span lines. Ctrl-C cancels it on the server.
   EXPLAIN names the access path; SET tarn.access_path = 'rows'|'lake'|'auto' forces one.
   CALL tarn.deliver('NAME') delivers now; tarn.files, tarn.blocks, tarn.tablets, tarn.deliveries, tarn.log_segments,
-  tarn.log_blockers show the inside.";
+  tarn.log_blockers show the inside. ATTACH 'URL' AS NAME makes a table of Parquet files that others write, DETACH TABLE NAME
+  forgets it; tarn.attachments, tarn.attach_errors show how far it is and what is not in it.";
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,14 @@ fn named(error: SqlError, parsed: &Parsed, table: &TableSchema) -> SqlError {
     }
 }
 
+/// Runs a change of the catalog to its end, also when the client goes away: half of one is none.
+pub(super) async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let running = tokio::spawn(change);
+    running.await.map_err(|e| SqlError::new(state::INTERNAL, format!("a change of the catalog died: {e}")))?
+}
+
 impl Session {
     /// Runs a statement. Rows are read as they are polled; writes are committed (or held) when this returns.
     pub async fn execute(&self, prepared: &Arc<Prepared>, parameters: Vec<Parameter>) -> Result<Answer> {
@@ -37,7 +45,7 @@ impl Session {
             Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
                 prepared.generation == self.node.catalog().generation()
             }
-            Kind::Utility(_) | Kind::Admin { .. } => true,
+            Kind::Utility(_) | Kind::Admin { .. } | Kind::Attach(_) | Kind::Detach { .. } => true,
         }
     }
 
@@ -76,6 +84,17 @@ impl Session {
                 self.admin(*work, table).await?;
                 Ok(Answer::done(work.tag()))
             }
+            Kind::Attach(request) => {
+                self.outside_transaction("ATTACH")?;
+                let progress = self.node.attach(request).await?;
+                Ok(Answer::counted("ATTACH", progress.attached))
+            }
+            Kind::Detach { table, if_exists } => {
+                self.outside_transaction("DETACH TABLE")?;
+                let (node, table, if_exists) = (Arc::clone(&self.node), table.clone(), *if_exists);
+                to_its_end(async move { node.detach(&table, if_exists).await }).await?;
+                Ok(Answer::done("DETACH TABLE"))
+            }
         }
     }
 
@@ -92,6 +111,19 @@ impl Session {
         let parameters = bind(&super::prepare::parameter_fields(&plan)?, parameters.to_vec())?;
         let stream = self.query.stream(plan, parameters).await?;
         Ok(Some(Answer::stream(stream, "SELECT")))
+    }
+
+    /// What commits by itself cannot be part of a transaction.
+    fn outside_transaction(&self, what: &str) -> Result<()> {
+        let transaction = self.transaction.lock();
+        transaction.check_usable()?;
+        if transaction.is_open() {
+            return Err(SqlError::new(
+                state::ACTIVE_TRANSACTION,
+                format!("{what} cannot run inside a transaction block"),
+            ));
+        }
+        Ok(())
     }
 
     pub(super) async fn admin(&self, work: Work, table: &str) -> Result<Report> {

@@ -20,6 +20,7 @@ use tarn_query::keyed::{KeyedPlan, table_name};
 use tarn_types::{DataType, TableSchema, Value, arrow_field};
 
 use super::Session;
+use crate::attach_sql::AttachRequest;
 use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, Work, touches_catalog};
 
@@ -44,6 +45,8 @@ pub(super) enum Kind {
     Dml { dml: Box<Dml>, command: &'static str },
     Utility(Box<Statement>),
     Admin { work: Work, table: String },
+    Attach(AttachRequest),
+    Detach { table: String, if_exists: bool },
 }
 
 /// One bound parameter.
@@ -110,6 +113,10 @@ impl Session {
         let generation = self.node.catalog().generation();
         let (kind, parameters, columns) = match &parsed {
             Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
+            Parsed::Attach(request) => (Kind::Attach((**request).clone()), vec![], None),
+            Parsed::Detach { table, if_exists } => {
+                (Kind::Detach { table: table.clone(), if_exists: *if_exists }, vec![], None)
+            }
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         Ok(Arc::new(Prepared { parameters, columns, kind, parsed, declared: declared.to_vec(), generation }))

@@ -10,11 +10,13 @@ use datafusion::sql::sqlparser::ast::{
     ShowCreateObject, Statement, TransactionAccessMode, TransactionMode, Value as Literal,
 };
 
+use super::execute::to_its_end;
 use super::transaction::Transaction;
 use super::{Answer, Held, Parameter, Session};
 use crate::ddl::{Ddl, create_statement, table_schema};
 use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, Work, fold, table_name};
+use crate::worker::Report;
 
 impl Session {
     /// The columns a utility statement answers, known before it runs.
@@ -56,15 +58,12 @@ impl Session {
             Statement::Set(set) => self.set(set),
             Statement::Reset(reset) => self.reset(&reset.reset),
             Statement::ShowVariable { variable } => self.show(&name_of(variable)),
-            Statement::ShowTables { .. } => {
-                let names = self.node.catalog().all().iter().map(|table| table.schema().name.clone()).collect();
-                text_rows(&["table_name"], vec![names])
-            }
+            Statement::ShowTables { .. } => text_rows(&["table_name"], vec![self.node.catalog().names()]),
             Statement::ShowCreate { obj_type: ShowCreateObject::Table, obj_name } => {
-                let table = self.node.catalog().require(&table_name(obj_name)?)?;
+                let table = self.node.catalog().schema(&table_name(obj_name)?)?;
                 text_rows(
                     &["table_name", "create_statement"],
-                    vec![vec![table.schema().name.clone()], vec![create_statement(table.schema())]],
+                    vec![vec![table.name.clone()], vec![create_statement(&table)]],
                 )
             }
             Statement::ShowColumns { show_options, .. } => {
@@ -170,20 +169,19 @@ impl Session {
     /// What would fail at COMMIT fails when it is asked for.
     fn check_ddl(&self, ddl: &Ddl) -> Result<()> {
         match ddl {
-            Ddl::Create { schema, if_not_exists: false } if self.node.catalog().get(&schema.name).is_some() => {
+            Ddl::Create { schema, if_not_exists: false } if self.node.catalog().contains(&schema.name) => {
                 Err(SqlError::new(state::DUPLICATE_TABLE, format!("table \"{}\" already exists", schema.name)))
             }
             Ddl::Drop { names, if_exists: false } => {
-                names.iter().try_for_each(|name| self.node.catalog().require(name).map(|_| ()))
+                names.iter().try_for_each(|name| self.node.catalog().schema(name).map(|_| ()))
             }
             _ => Ok(()),
         }
     }
 
-    /// To its end, also when the client goes away: half a DDL is none.
     pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<()> {
         let node = Arc::clone(&self.node);
-        let running = tokio::spawn(async move {
+        to_its_end(async move {
             match ddl {
                 Ddl::Create { schema, if_not_exists } => node.create_table(*schema, if_not_exists).await.map(|_| ()),
                 Ddl::Drop { names, if_exists } => {
@@ -193,8 +191,8 @@ impl Session {
                     Ok(())
                 }
             }
-        });
-        running.await.map_err(|e| SqlError::new(state::INTERNAL, format!("a change of the catalog died: {e}")))?
+        })
+        .await
     }
 
     fn set(&self, set: &Set) -> Result<Answer> {
@@ -284,8 +282,7 @@ impl Session {
     }
 
     fn describe(&self, name: &ObjectName) -> Result<Answer> {
-        let table = self.node.catalog().require(&table_name(name)?)?;
-        let schema = table.schema();
+        let schema = self.node.catalog().schema(&table_name(name)?)?;
         let mut columns: Vec<Vec<String>> = vec![Vec::new(); 5];
         for (idx, column) in schema.columns.iter().enumerate() {
             let part = schema.key.iter().position(|part| part.column_idx == idx);
@@ -304,20 +301,24 @@ impl Session {
     /// `CALL tarn.deliver('t')`: background work by name, answering what it did.
     async fn call(&self, name: &ObjectName, arguments: &FunctionArguments) -> Result<Answer> {
         let work = match name.to_string().to_lowercase().as_str() {
-            "tarn.deliver" => Work::Deliver,
-            "tarn.compact" => Work::Compact,
-            "tarn.evict" => Work::Evict,
-            "tarn.flush" => Work::Flush,
+            "tarn.deliver" => Some(Work::Deliver),
+            "tarn.compact" => Some(Work::Compact),
+            "tarn.evict" => Some(Work::Evict),
+            "tarn.flush" => Some(Work::Flush),
+            "tarn.attach" => None,
             other => {
                 return Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("procedure {other} does not exist"))
                     .with_hint(
-                        "procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table)",
+                        "procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table), tarn.attach(table)",
                     ));
             }
         };
         let table = only_text(arguments)
             .ok_or_else(|| SqlError::new(state::SYNTAX_ERROR, format!("CALL {name} takes one table name, as text")))?;
-        let report = self.admin(work, &table).await?;
+        let report = match work {
+            Some(work) => self.admin(work, &table).await?,
+            None => self.pass(&table).await?,
+        };
         let count = |n: u64| Arc::new(Int64Array::from(vec![n as i64])) as ArrayRef;
         let columns: Vec<ArrayRef> = vec![
             Arc::new(StringArray::from(vec![table])),
@@ -326,6 +327,18 @@ impl Session {
             count(report.version),
         ];
         Ok(Answer::batch(RecordBatch::try_new(report_schema(), columns)?, "CALL"))
+    }
+
+    /// One pass over an archive. The rows and files that came into the table.
+    async fn pass(&self, table: &str) -> Result<Report> {
+        let Some(attachment) = self.node.catalog().archive(table) else {
+            let schema = self.node.catalog().schema(table)?;
+            let message = format!("table \"{}\" is not an archive", schema.name);
+            return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message)
+                .with_hint("ATTACH 'url' AS name makes a table of files that others write"));
+        };
+        let progress = self.node.pass(&attachment).await?;
+        Ok(Report { rows: progress.rows, files: progress.attached, version: progress.version.0 })
     }
 
     async fn prepare_named(

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod attach;
 mod catalog;
 mod copy;
 mod errors;

@@ -1,0 +1,311 @@
+//! Where is a URL? Opens the object stores that a user may name: folders of the server, and S3.
+//!
+//! S3 is set by the variables that its other tools take, of the server's environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+//! `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` (any server that speaks S3), `AWS_SKIP_SIGNATURE` (a public bucket), and the
+//! others that crate `object_store` lists.
+//!
+//! Invariant: what is opened here can be listed and read, and no more.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{self, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{
+    ClientConfigKey, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, RetryConfig,
+};
+use url::Url;
+
+use crate::error::{Result, SqlError, state};
+
+const PLACES: &str = "name a folder (/data/logs, file:///data/logs) or s3://bucket/prefix";
+
+const CREDENTIALS: &str = "start the server with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_REGION, AWS_ENDPOINT_URL), or with \
+                           AWS_SKIP_SIGNATURE=true if the bucket is public";
+
+/// Who gives credentials to machines in a cloud.
+const METADATA_SERVICE: &str = "169.254.169.254:80";
+const METADATA_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A request is tried so often before the store counts as away.
+const MAX_RETRIES: usize = 3;
+const RETRY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A place that can be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Absolute.
+    Folder(PathBuf),
+    S3 {
+        bucket: String,
+        prefix: Path,
+    },
+}
+
+impl fmt::Display for Place {
+    /// The same place however it was written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Folder(folder) => write!(f, "{}", folder.display()),
+            Place::S3 { bucket, prefix } if prefix.as_ref().is_empty() => write!(f, "s3://{bucket}"),
+            Place::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+        }
+    }
+}
+
+impl Place {
+    /// Reads a URL; what has no scheme is a folder, from the server's working folder on.
+    ///
+    /// Errors: `22023`, naming the schemes there are.
+    pub fn parse(text: &str) -> Result<Place> {
+        let bad = |why: &str| {
+            SqlError::new(state::INVALID_PARAMETER_VALUE, format!("cannot attach '{text}': {why}")).with_hint(PLACES)
+        };
+        if text.trim().is_empty() {
+            return Err(bad("it names nothing"));
+        }
+        if text.contains('*') {
+            return Err(bad("all Parquet files below a folder are attached, patterns are not known"));
+        }
+        let Some((scheme, _)) = text.split_once("://") else {
+            return path::absolute(text).map(|folder| Place::Folder(clean(folder))).map_err(|e| bad(&e.to_string()));
+        };
+        let parsed = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
+        match parsed.scheme() {
+            "file" => {
+                let folder = parsed.to_file_path().map_err(|()| bad("a file URL begins with file:///"))?;
+                Ok(Place::Folder(clean(folder)))
+            }
+            "s3" | "s3a" => {
+                let bucket = parsed.host_str().filter(|bucket| !bucket.is_empty());
+                let bucket = bucket.ok_or_else(|| bad("it names no bucket"))?.to_owned();
+                let prefix = Path::from_url_path(parsed.path()).map_err(|error| bad(&error.to_string()))?;
+                Ok(Place::S3 { bucket, prefix })
+            }
+            _ => Err(bad(&format!("there is no store for {scheme}://"))),
+        }
+    }
+
+    /// Opens it; what is there is not looked at.
+    ///
+    /// Errors: `58030`, if the environment says nothing that makes sense.
+    pub fn open(&self) -> Result<Arc<dyn ObjectStore>> {
+        match self {
+            Place::Folder(folder) => {
+                let root = Path::from_absolute_path(folder).map_err(|error| self.unavailable(&error.to_string()))?;
+                Ok(Arc::new(ReadOnly(PrefixStore::new(LocalFileSystem::new(), root))))
+            }
+            Place::S3 { bucket, prefix } => {
+                let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(RetryConfig {
+                    max_retries: MAX_RETRIES,
+                    retry_timeout: RETRY_PATIENCE,
+                    ..RetryConfig::default()
+                });
+                if builder.get_config_value(&Key::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http:")) {
+                    builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
+                }
+                let store = builder.build().map_err(|error| self.unavailable(&chain(&error)).with_hint(CREDENTIALS))?;
+                Ok(Arc::new(ReadOnly(PrefixStore::new(store, prefix.clone()))))
+            }
+        }
+    }
+
+    /// Says what is missing before somebody waits for it, or takes a folder that is not mounted for an empty one.
+    ///
+    /// Errors: `58030`, with the remedy.
+    pub async fn check(&self) -> Result<()> {
+        match self {
+            Place::Folder(folder) => match tokio::fs::metadata(folder).await {
+                Ok(found) if found.is_dir() => Ok(()),
+                Ok(_) => Err(self.unavailable("it is a file").with_hint("attach the folder that it is in")),
+                Err(error) => {
+                    Err(self.unavailable(&error.to_string()).with_hint("the folder is looked for on the server"))
+                }
+            },
+            Place::S3 { .. } => {
+                let set = AmazonS3Builder::from_env();
+                let is_set = |key: &Key| set.get_config_value(key).is_some();
+                const SOURCES: [Key; 6] = [
+                    Key::AccessKeyId,
+                    Key::SkipSignature,
+                    Key::WebIdentityTokenFile,
+                    Key::ContainerCredentialsRelativeUri,
+                    Key::ContainerCredentialsFullUri,
+                    Key::MetadataEndpoint,
+                ];
+                if SOURCES.iter().any(is_set) {
+                    return Ok(());
+                }
+                let asked = tokio::net::TcpStream::connect(METADATA_SERVICE);
+                match tokio::time::timeout(METADATA_PATIENCE, asked).await {
+                    Ok(Ok(_)) => Ok(()),
+                    _ => Err(self.unavailable("the server has no credentials for S3").with_hint(CREDENTIALS)),
+                }
+            }
+        }
+    }
+
+    fn unavailable(&self, why: &str) -> SqlError {
+        SqlError::new(state::IO_ERROR, format!("cannot read {self}: {why}"))
+    }
+}
+
+/// Without `.`, and without a slash at the end.
+fn clean(folder: PathBuf) -> PathBuf {
+    folder.components().collect()
+}
+
+/// An error and what caused it, each said once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let said = source.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = source.source();
+    }
+    text
+}
+
+/// A store that nobody can write to or delete from through this.
+#[derive(Debug)]
+struct ReadOnly<S>(S);
+
+impl<S: fmt::Display> fmt::Display for ReadOnly<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn refused() -> object_store::Error {
+    object_store::Error::NotSupported { source: "an archive is only read".into() }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
+    async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> object_store::Result<PutResult> {
+        Err(refused())
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _: &Path,
+        _: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        Err(refused())
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        self.0.get_opts(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
+        self.0.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        _: BoxStream<'static, object_store::Result<Path>>,
+    ) -> BoxStream<'static, object_store::Result<Path>> {
+        stream::once(async { Err(refused()) }).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.0.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.0.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> object_store::Result<()> {
+        Err(refused())
+    }
+
+    async fn rename_opts(&self, _: &Path, _: &Path, _: RenameOptions) -> object_store::Result<()> {
+        Err(refused())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::ObjectStoreExt;
+
+    use super::*;
+
+    #[test]
+    fn the_same_place_however_it_is_written() {
+        for (text, want) in [
+            ("/data/logs", "/data/logs"),
+            ("/data/./logs/", "/data/logs"),
+            ("file:///data/my%20logs", "/data/my logs"),
+            ("s3://bucket", "s3://bucket"),
+            ("s3://bucket/", "s3://bucket"),
+            ("s3a://bucket/a/b/", "s3://bucket/a/b"),
+            ("s3://bucket/dt=2026-01-01/x%20y", "s3://bucket/dt=2026-01-01/x y"),
+        ] {
+            assert_eq!(Place::parse(text).unwrap().to_string(), want, "{text}");
+        }
+        assert!(Place::parse("logs").unwrap().to_string().starts_with('/'));
+    }
+
+    #[test]
+    fn what_is_no_place_is_told_what_is() {
+        for (text, want) in [
+            ("gs://bucket/logs", "there is no store for gs://"),
+            ("hdfs://host/logs", "there is no store for hdfs://"),
+            ("s3:///logs", "it names no bucket"),
+            ("file://host/logs", "file:///"),
+            ("", "it names nothing"),
+            ("s3://bucket/*.parquet", "patterns are not known"),
+        ] {
+            let error = Place::parse(text).unwrap_err();
+            assert!(error.message().contains(want), "{error}");
+            assert_eq!((error.state(), error.hint()), (state::INVALID_PARAMETER_VALUE, Some(PLACES)), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_read_and_never_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::parse(&dir.path().display().to_string()).unwrap();
+        std::fs::write(dir.path().join("a b.parquet"), "bytes").unwrap();
+        place.check().await.unwrap();
+        let store = place.open().unwrap();
+        let listed: Vec<_> = store.list(None).collect().await;
+        let found = listed[0].as_ref().unwrap();
+        assert_eq!((found.location.as_ref(), found.size), ("a b.parquet", 5));
+        assert_eq!(store.get_range(&found.location, 1..3).await.unwrap(), "yt");
+        assert!(store.delete(&found.location).await.is_err());
+        assert!(store.put(&Path::from("x"), "y".into()).await.is_err());
+        assert!(store.copy(&found.location, &Path::from("x")).await.is_err());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+
+        let file = Place::parse(&dir.path().join("a b.parquet").display().to_string()).unwrap();
+        assert!(file.check().await.unwrap_err().message().contains("it is a file"));
+        drop(dir);
+        assert_eq!(place.check().await.unwrap_err().state(), state::IO_ERROR);
+    }
+}
