@@ -273,8 +273,8 @@ impl Batches {
 
     /// What the details of the last batch took.
     fn took(&mut self, bytes: u64) {
-        if self.blocks > 0 {
-            self.blocks_next = (BATCH_BYTES / (bytes / self.blocks).max(1)).clamp(1, MAX_BLOCKS);
+        if let Some(per_block) = bytes.checked_div(self.blocks) {
+            self.blocks_next = (BATCH_BYTES / per_block.max(1)).clamp(1, MAX_BLOCKS);
         }
     }
 }

@@ -9,7 +9,7 @@ use parquet::file::metadata::ParquetMetaDataReader;
 
 use tarn_lake::Options;
 use tarn_metastore::{Details, Probe, TableVersion, Wanted, hour_blocks, token_hash, tokens, value_hash};
-use tarn_types::{ColumnId, DataType, TableSchema, TokenColumns, Value};
+use tarn_types::{ColumnId, DataType, SEQNO_ID, TableSchema, TokenColumns, Value};
 
 use crate::test_data::{Event, events};
 use crate::world::{World, small};
@@ -31,8 +31,8 @@ async fn all_details(world: &World, version: &TableVersion) -> Details {
 async fn check(world: &World, with_blooms: bool) {
     let version = world.latest().await;
     let details = all_details(world, &version).await;
-    let ids: Vec<_> = details.columns.iter().map(|column| column.column.0).collect();
-    assert_eq!(ids, [1, 2, 3, 4]);
+    let ids: Vec<_> = details.columns.iter().map(|column| column.column).collect();
+    assert_eq!(ids, [ColumnId(1), ColumnId(2), ColumnId(3), ColumnId(4), SEQNO_ID]);
     let mut at = 0;
     for file in &version.files {
         let bytes: Bytes = world.store.inner.get(&Path::from(file.path.as_str())).await.unwrap().bytes().await.unwrap();
@@ -41,7 +41,10 @@ async fn check(world: &World, with_blooms: bool) {
         for block in &file.blocks {
             for (idx, column) in details.columns.iter().enumerate() {
                 assert_eq!(column.blocks[at], at as u32);
-                assert_eq!(column.stats[at], block.columns[idx]);
+                match block.columns.get(idx) {
+                    Some(stats) => assert_eq!(column.stats[at], *stats),
+                    None => assert_eq!((column.column, &column.stats[at].min), (SEQNO_ID, &None)),
+                }
                 let (chunk, of) = (&column.chunks[at], footer.row_group(block.row_group as usize).column(idx));
                 let range = (chunk.dictionary_page_offset.max(chunk.data_page_offset), chunk.compressed_bytes);
                 assert_eq!(range.1, of.compressed_size() as u64);

@@ -9,6 +9,7 @@ mod errors;
 mod harness;
 mod http;
 mod lake;
+mod metastore;
 mod model;
 mod prepared;
 mod restart;
