@@ -12,6 +12,7 @@ mod lake;
 mod metastore;
 mod model;
 mod prepared;
+mod remote;
 mod restart;
 mod slt;
 mod transactions;

@@ -9,9 +9,9 @@ use tarn_metastore::Embedded;
 
 use crate::harness::{Server, cell, rows, settings};
 
-const ANSWERS: &str = "SELECT count(*), sum(v), min(w), max(k) FROM t";
+pub const ANSWERS: &str = "SELECT count(*), sum(v), min(w), max(k) FROM t";
 
-async fn stopped_with_rows() -> (tempfile::TempDir, Vec<Vec<String>>) {
+pub async fn stopped_with_rows() -> (tempfile::TempDir, Vec<Vec<String>>) {
     let server = Server::start().await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int, w text) WITH (tablets = 2)").await.unwrap();
