@@ -17,6 +17,12 @@ use crate::workload::{self, Size, append, clauses, details, file, of_hours};
 
 const UPKEEP_BYTES: u64 = 64 << 20;
 
+/// Commits a second that are to be kept up.
+const PER_S: u64 = 10_000;
+
+/// A commit of one block's row, in the log.
+const ROW_BYTES: usize = 220;
+
 #[derive(Debug, Serialize)]
 pub struct Commits {
     pub per_s: f64,
@@ -42,6 +48,8 @@ pub struct Cold {
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub fdatasync: Latency,
+    /// As the paced commits, without a metastore.
+    pub fdatasync_paced: Latency,
     /// Rows of blocks without details: as fast as it goes, and 10,000 a second.
     pub commits: Commits,
     pub commits_paced: Commits,
@@ -140,14 +148,14 @@ async fn commits(dir: &Path, size: &Size, n: u64) -> Result<[Commits; 3]> {
     let metastore = open(dir)?;
     let table = metastore.create_table(workload::schema("rows")).await?.id;
     let make = |number, id| append(file(id, workload::FIRST_HOUR + (number / 2_000) as i64, number), None);
-    let first = metastore.allocate_files(size.blocks + 3 * n).await?;
+    let first = metastore.allocate_files(size.blocks + 4 * n).await?;
     // Upon as many files as there are in the end.
     let whole = size.blocks.min(50_000);
     write(&metastore, 64, first, whole, None, table, make).await?;
     let first = FileId(first.0 + whole);
+    let paced = write(&metastore, 32, first, 2 * n, Some(PER_S), table, make).await?;
+    let first = FileId(first.0 + 2 * n);
     let free = write(&metastore, 32, first, n, None, table, make).await?;
-    let first = FileId(first.0 + n);
-    let paced = write(&metastore, 32, first, n, Some(10_000), table, make).await?;
     let first = FileId(first.0 + n);
     let of_size = *size;
     let with_columns =
@@ -217,9 +225,13 @@ fn cold_process(dir: &Path) -> Result<Cold> {
 
 pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn Fn(&str)) -> Result<Report> {
     let fdatasync = measure::fdatasync(dir, calls * 10)?;
+    let fdatasync_paced = measure::paced_fdatasync(dir, PER_S, n_commits / 2, ROW_BYTES)?;
+    say(&format!("fdatasync {fdatasync:?}, paced {fdatasync_paced:?}"));
     say("commits of rows");
     let [commits, commits_paced, commits_with_columns] = commits(&dir.join("rows"), &size, n_commits).await?;
     std::fs::remove_dir_all(dir.join("rows"))?;
+    say(&format!("commits {commits:?}\n paced {commits_paced:?}\n with columns {commits_with_columns:?}"));
+    if std::env::var_os("ONLY").is_some() { anyhow::bail!("only") }
 
     say("blocks with full blooms");
     let dir = dir.join("blocks");
@@ -261,6 +273,7 @@ pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn
     let crash_open_ms = cold_process(&dir)?.open_ms;
     Ok(Report {
         fdatasync,
+        fdatasync_paced,
         commits,
         commits_paced,
         commits_with_columns,

@@ -52,6 +52,37 @@ pub fn fdatasync(dir: &Path, calls: usize) -> Result<Latency> {
     Ok(Latency::of(times))
 }
 
+/// The least that a log can do that syncs what it is given: appends of `n_bytes`, due `per_s` times a second, to space that is taken
+/// already; those that are due together share a sync. Timed as the commits are.
+pub fn paced_fdatasync(dir: &Path, per_s: u64, calls: u64, n_bytes: usize) -> Result<Latency> {
+    let path = dir.join("fdatasync");
+    let file = File::create(&path)?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, calls * n_bytes as u64)?;
+    file.sync_all()?;
+    let start = Instant::now();
+    let due = |number: u64| start + Duration::from_nanos(number * 1_000_000_000 / per_s);
+    let (mut done, mut times) = (0, Vec::with_capacity(calls as usize));
+    while done < calls {
+        let now = Instant::now();
+        if now < due(done) {
+            // As coarse as the timers of those who commit.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let late = now >= due(done);
+        let begun = Instant::now();
+        let waiting: Vec<u64> = (done..calls).take_while(|number| due(*number) <= begun).collect();
+        if waiting.is_empty() {
+            continue;
+        }
+        file.write_all_at(&vec![7; waiting.len() * n_bytes], done * n_bytes as u64)?;
+        file.sync_data()?;
+        times.extend(waiting.iter().map(|number| if late { due(*number) } else { begun }.elapsed()));
+        done += waiting.len() as u64;
+    }
+    fs::remove_file(path)?;
+    Ok(Latency::of(times))
+}
+
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![dir.to_owned()];

@@ -3,6 +3,7 @@
 //! Decoding reads every format there was; encoding writes the newest.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -271,12 +272,22 @@ pub fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
 }
 
 pub fn put_version(out: &mut Vec<u8>, version: &TableVersion) {
+    put_version_in_parts::<Infallible>(out, version, |_| Ok(())).unwrap_or_else(|never| match never {});
+}
+
+/// The same; `pause` sees, and may take, what there is so far: behind every file.
+pub fn put_version_in_parts<E>(
+    out: &mut Vec<u8>,
+    version: &TableVersion,
+    mut pause: impl FnMut(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
     put_u64(out, version.version.0);
     put_i64(out, version.committed_ms);
     put_cursor(out, &version.cursor);
     put_len(out, version.files.len());
     for file in &version.files {
         put_file(out, file);
+        pause(out)?;
     }
     let mut dead: Vec<_> = version.deletion_vectors.iter().collect();
     dead.sort_unstable_by_key(|(file, _)| **file);
@@ -284,7 +295,9 @@ pub fn put_version(out: &mut Vec<u8>, version: &TableVersion) {
     for (file, dead) in dead {
         put_u64(out, file.0);
         put_bitmap(out, dead);
+        pause(out)?;
     }
+    Ok(())
 }
 
 impl Reader<'_> {

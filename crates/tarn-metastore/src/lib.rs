@@ -36,10 +36,12 @@ mod tokens;
 
 mod check;
 mod codec;
+mod commits;
 mod define;
 mod state;
 mod wire;
 
+mod checkpoint;
 mod log;
 mod pack;
 mod record;

@@ -11,6 +11,8 @@
 //! the number and is not synced: it can only be there if the sync came back. So a bad frame was answered, and is corruption, if
 //! its write's seal or any frame of a later number is behind it; else it is part of a write that a crash tore, and the log is cut
 //! behind the last whole record. Frames of its own number prove nothing: the pages of one write reach the disk in any order.
+//!
+//! A log takes its space ahead, so it may end in zeros, which are no frame: a sync then need not change the file's length.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,25 +24,24 @@ use crate::error::io_error;
 use crate::{Error, Result, codec};
 
 const LOG_MAGIC: &[u8; 8] = b"TARNMLOG";
-const CHECKPOINT_MAGIC: &[u8; 8] = b"TARNMCKP";
 /// Formats that are read; the last is written.
 const FORMATS: std::ops::RangeInclusive<u8> = 1..=codec::FORMAT;
 
 pub(crate) const HEADER_BYTES: u64 = 16;
-const FRAME_BYTES: usize = 17;
+pub(crate) const FRAME_BYTES: usize = 17;
 
 /// From this size on it is cheaper to combine checksums than to go through the bytes again.
 const COMBINED_BYTES: usize = 16 << 10;
 
-/// A checkpoint is synced piece by piece: one large sync would hold up those of the log beside it.
-const SYNCED_BYTES: usize = 1 << 20;
+/// Space that a log takes ahead of what is written: then a sync has bytes to bring to the disk, and no new length.
+const RESERVED_BYTES: u64 = 1 << 20;
 
 /// A larger buffer is given back after the write that needed it.
 const KEPT_BUF_BYTES: usize = 4 << 20;
 
 const RECORD: u8 = 1;
 const SEAL: u8 = 2;
-const CHECKPOINT: u8 = 3;
+pub(crate) const CHECKPOINT: u8 = 3;
 const DETAILS: u8 = 4;
 
 /// The log that is written to.
@@ -48,6 +49,8 @@ pub(crate) struct Log {
     file: Arc<LogFile>,
     /// Where the next frame goes.
     end: u64,
+    /// The length of the file. What lies behind `end` is zero.
+    reserved: u64,
     last_seq: u64,
     /// Of `end`, what is details.
     details_bytes: u64,
@@ -99,12 +102,6 @@ pub(crate) struct Frame<'a> {
     pub payload: &'a [u8],
     /// What stands in front of it, each with its offset.
     pub details: &'a [(u64, &'a [u8])],
-}
-
-/// A checkpoint as it was read.
-pub(crate) struct Checkpoint {
-    pub format: u8,
-    pub payload: Vec<u8>,
 }
 
 /// How the log ends.
@@ -200,6 +197,7 @@ impl Prepared {
         let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&tmp);
         let file = file.map_err(io_error("create", &tmp))?;
         file.write_all_at(&header(LOG_MAGIC), 0).map_err(io_error("write", &tmp))?;
+        reserve(&file, RESERVED_BYTES);
         file.sync_all().map_err(io_error("sync", &tmp))?;
         Ok(Self { tmp, file })
     }
@@ -211,7 +209,8 @@ impl Prepared {
         fs::rename(&self.tmp, &path).map_err(io_error("rename", &self.tmp))?;
         sync_dir(dir)?;
         let file = Arc::new(LogFile { first_seq, path, file: OnceLock::from(self.file) });
-        Ok(Log { file, end: HEADER_BYTES, last_seq: first_seq - 1, details_bytes: 0, buf: Vec::new() })
+        let (end, reserved, last_seq) = (HEADER_BYTES, RESERVED_BYTES, first_seq - 1);
+        Ok(Log { file, end, reserved, last_seq, details_bytes: 0, buf: Vec::new() })
     }
 }
 
@@ -227,7 +226,8 @@ impl Log {
         file.sync_all().map_err(io_error("sync", path))?;
         log.file.set(file).expect("nobody has read from it yet");
         let (end, details_bytes) = (end.max(HEADER_BYTES), contents.details_bytes);
-        let mut log = Self { file: log, end, last_seq: contents.last_seq, details_bytes, buf: Vec::new() };
+        let last_seq = contents.last_seq;
+        let mut log = Self { file: log, end, reserved: end, last_seq, details_bytes, buf: Vec::new() };
         log.seal();
         Ok(log)
     }
@@ -278,11 +278,19 @@ impl Log {
                 return Append::Undone(too_long);
             }
         }
+        let needed = self.end + buf.len() as u64;
+        if needed > self.reserved {
+            self.reserved = needed.next_multiple_of(RESERVED_BYTES);
+            reserve(self.out(), self.reserved);
+        }
         if let Err(error) = self.out().write_all_at(&buf, self.end) {
+            self.reserved = self.end;
             let undone = self.out().set_len(self.end).and_then(|()| self.out().sync_data());
             return if undone.is_ok() { Append::Undone(error) } else { Append::Unknown(error) };
         }
         if let Err(error) = self.out().sync_data() {
+            // What the disk has is not known, and stays as it is.
+            self.reserved = self.end;
             return Append::Unknown(error);
         }
         self.end += buf.len() as u64;
@@ -310,52 +318,25 @@ impl Log {
     }
 }
 
-/// Writes a checkpoint of the state after record `seq`: whole and durable, or not there. Answers its size.
-pub(crate) fn write_checkpoint(dir: &Path, seq: u64, payload: Vec<u8>) -> Result<u64> {
-    let payload = Payload::new(payload);
-    let path = dir.join(format!("checkpoint-{seq:020}.tarn"));
-    let tmp = path.with_extension("tmp");
-    let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.bytes.len());
-    put_frame(&mut bytes, seq, CHECKPOINT, &payload).map_err(io_error("write", &tmp))?;
-    let file = File::create(&tmp).map_err(io_error("create", &tmp))?;
-    file.write_all_at(&header(CHECKPOINT_MAGIC), 0).map_err(io_error("write", &tmp))?;
-    for (at, part) in (HEADER_BYTES..).step_by(SYNCED_BYTES).zip(bytes.chunks(SYNCED_BYTES)) {
-        file.write_all_at(part, at).map_err(io_error("write", &tmp))?;
-        file.sync_data().map_err(io_error("sync", &tmp))?;
+/// Gives back the space that was taken ahead. No loss when that fails: a log may end in zeros.
+impl Drop for Log {
+    fn drop(&mut self) {
+        if self.reserved > self.end {
+            let _ = self.out().set_len(self.end);
+        }
     }
-    file.sync_all().map_err(io_error("sync", &tmp))?;
-    fs::rename(&tmp, &path).map_err(io_error("rename", &tmp))?;
-    sync_dir(dir)?;
-    Ok(payload.bytes.len() as u64)
 }
 
-pub(crate) fn read_checkpoint(path: &Path, seq: u64) -> Result<Checkpoint> {
-    let bytes = fs::read(path).map_err(io_error("read", path))?;
-    let format = check_header(path, &bytes, CHECKPOINT_MAGIC)?;
-    let body = &bytes[HEADER_BYTES as usize..];
-    match parse(body) {
-        Some(found) if found.kind == CHECKPOINT && found.seq == seq && found.size() == body.len() => {
-            Ok(Checkpoint { format, payload: found.payload.to_vec() })
-        }
-        _ => Err(corrupt(path, HEADER_BYTES, "the checkpoint does not match its checksum")),
-    }
+/// Gives the file so many bytes, zero where nothing was written. A file system that cannot do it, or has no room, says so when the bytes
+/// are written.
+fn reserve(file: &File, n_bytes: u64) {
+    let _ = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, n_bytes);
 }
 
 /// Cuts off a write that was never answered.
 pub(crate) fn cut(torn: &Torn) -> Result<()> {
     let file = OpenOptions::new().write(true).open(&torn.path).map_err(io_error("open", &torn.path))?;
     file.set_len(torn.offset).and_then(|()| file.sync_all()).map_err(io_error("cut", &torn.path))
-}
-
-/// Deletes the checkpoints before the one at `seq`.
-pub(crate) fn remove_checkpoints_before(dir: &Path, seq: u64) -> Result<()> {
-    for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
-        let path = entry.map_err(io_error("list", dir))?.path();
-        if numbered(&path).is_some_and(|(kind, at)| kind == "checkpoint" && at < seq) {
-            fs::remove_file(&path).map_err(io_error("delete", &path))?;
-        }
-    }
-    Ok(())
 }
 
 /// What is in the folder. Deletes files that were never finished.
@@ -446,6 +427,10 @@ fn read_frames(
             return Err(corrupt(&torn.path, torn.offset, "the frame does not match its checksum"));
         }
         let Some(found) = found else {
+            // Space that was taken ahead.
+            if bytes[offset..].iter().all(|byte| *byte == 0) {
+                break;
+            }
             let sealed_from = if is_open { last } else { last + 1 };
             if contents.torn.is_some() || is_answered(&bytes[offset + 1..], sealed_from, last + 2) {
                 return Err(corrupt(path, offset as u64, "the frame does not match its checksum"));
@@ -481,8 +466,9 @@ fn read_frames(
         contents.last_seq = found.seq;
         contents.end = offset as u64;
     }
-    if contents.end < bytes.len() as u64 {
-        let size_bytes = bytes.len() as u64 - contents.end;
+    let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+    if contents.end < written {
+        let size_bytes = written - contents.end;
         contents.torn = Some(Torn { path: path.to_owned(), offset: contents.end, size_bytes });
     }
     Ok(())
@@ -536,23 +522,38 @@ fn is_answered(bytes: &[u8], sealed_from: u64, written_from: u64) -> bool {
     bytes.windows(FRAME_BYTES).enumerate().any(|(at, head)| proves(head) && parse(&bytes[at..]).is_some())
 }
 
+/// A payload that is alone in its file.
+pub(crate) fn only_frame(bytes: &[u8], kind: u8, seq: u64) -> Option<&[u8]> {
+    parse(bytes).filter(|found| (found.kind, found.seq, found.size()) == (kind, seq, bytes.len())).map(|found| found.payload)
+}
+
 fn put_frame(out: &mut Vec<u8>, seq: u64, kind: u8, payload: &Payload) -> io::Result<()> {
     let n_bytes = payload.bytes.len();
-    let len = u32::try_from(n_bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::FileTooLarge, format!("record of {n_bytes} bytes")))?;
-    let start = out.len();
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&seq.to_le_bytes());
-    out.push(kind);
-    let head = head_checksum(&out[start..]);
-    let crc = match n_bytes < COMBINED_BYTES {
+    let head = frame_head(seq, kind, n_bytes, |head| match n_bytes < COMBINED_BYTES {
         true => crc32c::crc32c_append(head, &payload.bytes),
         false => crc32c::crc32c_combine(head, payload.crc, n_bytes),
-    };
-    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    })?;
+    out.extend_from_slice(&head);
     out.extend_from_slice(&payload.bytes);
     Ok(())
+}
+
+/// What stands in front of a payload of so many bytes. `crc` makes of the head's checksum that of both.
+pub(crate) fn frame_head(
+    seq: u64,
+    kind: u8,
+    n_bytes: usize,
+    crc: impl FnOnce(u32) -> u32,
+) -> io::Result<[u8; FRAME_BYTES]> {
+    let len = u32::try_from(n_bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::FileTooLarge, format!("record of {n_bytes} bytes")))?;
+    let mut head = [0; FRAME_BYTES];
+    head[..4].copy_from_slice(&len.to_le_bytes());
+    head[8..16].copy_from_slice(&seq.to_le_bytes());
+    head[16] = kind;
+    let crc = crc(head_checksum(&head));
+    head[4..8].copy_from_slice(&crc.to_le_bytes());
+    Ok(head)
 }
 
 fn head_checksum(head: &[u8]) -> u32 {
@@ -564,7 +565,7 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     crc32c::crc32c_append(head_checksum(head), payload)
 }
 
-fn header(magic: &[u8; 8]) -> [u8; HEADER_BYTES as usize] {
+pub(crate) fn header(magic: &[u8; 8]) -> [u8; HEADER_BYTES as usize] {
     header_of(magic, *FORMATS.end())
 }
 
@@ -578,7 +579,7 @@ fn header_of(magic: &[u8; 8], format: u8) -> [u8; HEADER_BYTES as usize] {
 }
 
 /// Answers the file's format.
-fn check_header(path: &Path, bytes: &[u8], magic: &[u8; 8]) -> Result<u8> {
+pub(crate) fn check_header(path: &Path, bytes: &[u8], magic: &[u8; 8]) -> Result<u8> {
     let found = bytes.get(..HEADER_BYTES as usize).ok_or_else(|| corrupt(path, 0, "the file's header is cut off"))?;
     let is_sound = found[..8] == magic[..] && crc32c::crc32c(&found[..12]).to_le_bytes() == found[12..];
     let (format, writes) = (found[8], FORMATS.end());
@@ -599,7 +600,7 @@ fn is_unfinished_header(bytes: &[u8]) -> bool {
 }
 
 /// `log-00000000000000000007.tarn` is ("log", 7).
-fn numbered(path: &Path) -> Option<(&str, u64)> {
+pub(crate) fn numbered(path: &Path) -> Option<(&str, u64)> {
     let (kind, seq) = path.file_name()?.to_str()?.strip_suffix(".tarn")?.split_once('-')?;
     Some((kind, seq.parse().ok()?))
 }

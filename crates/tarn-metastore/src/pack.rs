@@ -37,6 +37,8 @@ const SLOT_BYTES: usize = 12;
 const DIR_BYTES: usize = 16;
 /// Rows of the packs that are merged are read in pieces of about this size.
 const WINDOW_BYTES: usize = 1 << 20;
+/// A pack is synced piece by piece: one large sync would hold up those of the log beside it.
+const SYNCED_BYTES: u64 = 1 << 20;
 /// More blocks than this are kept in several packs: a row stays at 2 MiB.
 pub(crate) const MAX_SLOTS: usize = 65_536;
 
@@ -124,7 +126,7 @@ pub(crate) fn write(
 
     let temporary = path.with_extension("tmp");
     let file = File::create(&temporary).map_err(io_error("create", &temporary))?;
-    let mut out = Out { path: &temporary, file: BufWriter::with_capacity(1 << 20, file), at: 0 };
+    let mut out = Out { path: &temporary, file: BufWriter::with_capacity(256 << 10, file), at: 0, synced: 0 };
     out.put(&[0; HEAD_BYTES])?;
     let dict_at = out.at;
     let mut dict = Vec::with_capacity(slots.len() * SLOT_BYTES);
@@ -262,12 +264,18 @@ struct Out<'a> {
     path: &'a Path,
     file: BufWriter<File>,
     at: u64,
+    synced: u64,
 }
 
 impl Out<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(io_error("write", self.path))?;
         self.at += bytes.len() as u64;
+        if self.at - self.synced >= SYNCED_BYTES {
+            let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_data());
+            synced.map_err(io_error("sync", self.path))?;
+            self.synced = self.at;
+        }
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
 use crate::check::{Checked, Standing, advance_all, check_commit};
+use crate::commits::Commits;
 use crate::define::{altered, number_columns};
 use crate::{At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
 
@@ -63,7 +64,7 @@ pub enum Record {
     },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct State {
     pub next_table: TableId,
     pub next_tablet: TabletId,
@@ -76,25 +77,17 @@ pub struct Table {
     pub schema: Arc<TableSchema>,
     pub oldest: Arc<TableVersion>,
     /// After `oldest`, without a gap.
-    pub commits: VecDeque<Arc<CommitInfo>>,
+    pub commits: Commits,
     /// Its files are still being copied from elsewhere.
     pub restoring: bool,
     latest: Arc<TableVersion>,
+    /// Of `latest`: counting them takes a look at every file.
+    n_blocks: u64,
     /// So many of the last commits are not in `latest`: they are being replayed.
     n_behind: usize,
     ids: HashMap<Uuid, Version>,
     /// Whole versions lately asked for or superseded. Holds no more than `RECENT_VERSIONS`.
     recent: Mutex<VecDeque<Arc<TableVersion>>>,
-}
-
-impl Clone for Table {
-    /// Shares versions and commits. Costs a pointer a commit.
-    fn clone(&self) -> Self {
-        let Self { schema, oldest, commits, restoring, latest, n_behind, ids, recent: _ } = self;
-        let (schema, oldest, commits, latest) = (schema.clone(), oldest.clone(), commits.clone(), latest.clone());
-        let (restoring, n_behind, ids) = (*restoring, *n_behind, ids.clone());
-        Self { schema, oldest, commits, restoring, latest, n_behind, ids, recent: Mutex::default() }
-    }
 }
 
 /// Without tables; ids begin at 1.
@@ -254,7 +247,7 @@ impl State {
         Stats {
             tables: self.tables.len() as u64,
             files: latest().map(|version| version.files.len() as u64).sum(),
-            blocks: latest().flat_map(|version| &version.files).map(|file| file.blocks.len() as u64).sum(),
+            blocks: self.tables.values().map(|table| table.n_blocks).sum(),
             commits: self.tables.values().map(|table| table.commits.len() as u64).sum(),
             ..Stats::default()
         }
@@ -265,8 +258,8 @@ impl Table {
     pub fn new(schema: Arc<TableSchema>, oldest: TableVersion) -> Self {
         let oldest = Arc::new(oldest);
         let latest = oldest.clone();
-        let (commits, ids) = (VecDeque::new(), HashMap::new());
-        Self { schema, oldest, commits, restoring: false, latest, n_behind: 0, ids, recent: Mutex::default() }
+        let (commits, n_blocks, ids) = (Commits::default(), n_blocks(&latest), HashMap::new());
+        Self { schema, oldest, commits, restoring: false, latest, n_blocks, n_behind: 0, ids, recent: Mutex::default() }
     }
 
     pub fn latest(&self) -> &Arc<TableVersion> {
@@ -293,12 +286,17 @@ impl Table {
         }
         if is_restore {
             self.latest = next.unwrap_or_else(|| Arc::new(advance_all(&self.latest, [&commit])));
+            self.n_blocks += commit.added.iter().map(|file| file.blocks.len() as u64).sum::<u64>();
             self.oldest = self.latest.clone();
             return Ok(());
         }
         match next {
             None => self.n_behind += 1,
             Some(next) => {
+                let gone = commit.removed.iter().filter_map(|id| self.latest.file(*id));
+                let n_gone: u64 = gone.map(|file| file.blocks.len() as u64).sum();
+                let n_added: u64 = commit.added.iter().map(|file| file.blocks.len() as u64).sum();
+                self.n_blocks = self.n_blocks + n_added - n_gone;
                 let before = std::mem::replace(&mut self.latest, next);
                 self.remember(before);
             }
@@ -312,8 +310,9 @@ impl Table {
     pub fn settle(&mut self) {
         let n_behind = std::mem::take(&mut self.n_behind);
         if n_behind > 0 {
-            let behind = self.commits.range(self.commits.len() - n_behind..);
+            let behind = self.commits.since(self.commits.len() - n_behind);
             self.latest = Arc::new(advance_all(&self.latest, behind));
+            self.n_blocks = n_blocks(&self.latest);
         }
     }
 
@@ -349,7 +348,8 @@ impl Table {
                     return Err(Error::NoVersionAt { table, at_ms, oldest_ms });
                 }
                 let until = self.commits.partition_point(|commit| commit.at_ms <= at_ms);
-                until.checked_sub(1).map_or(self.oldest.version, |last| self.commits[last].version)
+                let last = until.checked_sub(1).and_then(|last| self.commits.get(last));
+                last.map_or(self.oldest.version, |commit| commit.version)
             }
         };
         let (oldest, latest) = (self.oldest.version, self.latest.version);
@@ -379,6 +379,10 @@ impl Table {
         if after < oldest || after > latest {
             return Err(Error::NoVersion { table: self.schema.id, version: after, oldest, latest });
         }
-        Ok(self.commits.range((after.0 - oldest.0) as usize..).cloned().collect())
+        Ok(self.commits.since((after.0 - oldest.0) as usize).cloned().collect())
     }
+}
+
+fn n_blocks(version: &TableVersion) -> u64 {
+    version.files.iter().map(|file| file.blocks.len() as u64).sum()
 }

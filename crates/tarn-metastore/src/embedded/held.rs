@@ -8,8 +8,8 @@ use crate::codec::DetailsPlaces;
 use crate::log::LogFile;
 use crate::state::{Record, State};
 
-/// Tables and versions, and where the details of their blocks are. Cloning shares what is large.
-#[derive(Debug, Clone)]
+/// Tables and versions, and where the details of their blocks are.
+#[derive(Debug)]
 pub(super) struct Held {
     pub state: State,
     pub places: Places,

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tarn_types::{FileId, TableId, TabletId};
+use tarn_types::{FileId, TableId, TableSchema, TabletId};
 
 use super::places::{Hour, Loose, PackFile, Packed, Places};
-use crate::BlockRef;
-use crate::codec::{put_commit, put_schema, put_version};
+use crate::{BlockRef, TableVersion};
+use crate::codec::{put_commit, put_schema, put_version_in_parts};
+use crate::commits::Commits;
 use crate::log::LogFile;
 use crate::record::{decode_record, encode_record};
 use crate::state::{Record, State, Table};
@@ -56,27 +57,60 @@ pub(super) fn decode_change(bytes: &[u8], format: u8) -> Decoded<Change> {
     reader.end().map(|()| Change::Packed(packed))
 }
 
-pub(super) fn encode_state(state: &State, places: &Places) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_u64(&mut out, state.next_table.0.into());
-    put_u64(&mut out, state.next_tablet.0.into());
-    put_u64(&mut out, state.next_file.0);
-    put_len(&mut out, state.tables.len());
-    for table in state.tables.values() {
-        put_schema(&mut out, &table.schema);
-        put_version(&mut out, &table.oldest);
-        put_len(&mut out, table.commits.len());
-        for commit in &table.commits {
-            put_commit(&mut out, commit);
-        }
-        out.push(u8::from(table.restoring));
-        let hours = places.hours_of(table.schema.id);
-        put_len(&mut out, hours.map_or(0, BTreeMap::len));
-        for (hour, of_hour) in hours.into_iter().flatten() {
-            put_hour(&mut out, *hour, of_hour);
-        }
+/// What a checkpoint keeps. Making one copies pointers: one for 256 commits, and one an hour.
+pub(super) struct Image {
+    next_table: TableId,
+    next_tablet: TabletId,
+    next_file: FileId,
+    tables: Vec<TableImage>,
+    places: Places,
+}
+
+struct TableImage {
+    schema: Arc<TableSchema>,
+    oldest: Arc<TableVersion>,
+    commits: Commits,
+    restoring: bool,
+}
+
+impl Image {
+    pub fn of(state: &State, places: &Places) -> Self {
+        let of_table = |table: &Table| TableImage {
+            schema: table.schema.clone(),
+            oldest: table.oldest.clone(),
+            commits: table.commits.clone(),
+            restoring: table.restoring,
+        };
+        let State { next_table, next_tablet, next_file, tables } = state;
+        let (next_table, next_tablet, next_file) = (*next_table, *next_tablet, *next_file);
+        Self { next_table, next_tablet, next_file, tables: tables.values().map(of_table).collect(), places: places.clone() }
     }
-    out
+
+    /// `pause` sees, and may take, what there is so far: behind every file, commit and hour. What it leaves is answered.
+    pub fn encode<E>(&self, mut pause: impl FnMut(&mut Vec<u8>) -> Result<(), E>) -> Result<Vec<u8>, E> {
+        let mut out = Vec::new();
+        put_u64(&mut out, self.next_table.0.into());
+        put_u64(&mut out, self.next_tablet.0.into());
+        put_u64(&mut out, self.next_file.0);
+        put_len(&mut out, self.tables.len());
+        for table in &self.tables {
+            put_schema(&mut out, &table.schema);
+            put_version_in_parts(&mut out, &table.oldest, &mut pause)?;
+            put_len(&mut out, table.commits.len());
+            for commit in table.commits.iter() {
+                put_commit(&mut out, commit);
+                pause(&mut out)?;
+            }
+            out.push(u8::from(table.restoring));
+            let hours = self.places.hours_of(table.schema.id);
+            put_len(&mut out, hours.map_or(0, BTreeMap::len));
+            for (hour, of_hour) in hours.into_iter().flatten() {
+                put_hour(&mut out, *hour, of_hour);
+                pause(&mut out)?;
+            }
+        }
+        Ok(out)
+    }
 }
 
 fn put_hour(out: &mut Vec<u8>, hour: i64, of_hour: &Hour) {
@@ -206,7 +240,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use tarn_types::{TableSchema, Value};
+    use tarn_types::Value;
 
     use super::*;
     use crate::codec::{FORMAT, decode_details};
@@ -260,7 +294,7 @@ mod tests {
             let gone = packed.gone.iter().map(|file| (*file, 3)).collect();
             let mut places = Places::default();
             places.insert(TableId(7), hour, Hour { packs, loose, gone });
-            let bytes = encode_state(&state, &places);
+            let bytes = Image::of(&state, &places).encode(|_| Ok::<_, ()>(())).unwrap();
             let (_, back) = decode_state(&bytes, FORMAT, &mut no_log).unwrap();
             prop_assert_eq!(format!("{back:?}"), format!("{places:?}"));
         }

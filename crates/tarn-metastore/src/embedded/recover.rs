@@ -12,6 +12,7 @@ use super::Recovery;
 use super::held::{Brought, Held};
 use super::journal;
 use super::places::{self, PackFile};
+use crate::checkpoint;
 use crate::error::io_error;
 use crate::log::{self, Frame, Log, LogFile, Prepared};
 use crate::wire::Malformed;
@@ -34,7 +35,7 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
     let mut recovery = Recovery::default();
     let (mut held, mut seq, mut checkpoint_bytes, mut format) = (Held::new(), 0, 0, codec::FORMAT);
     if let Some((path, at)) = &found.checkpoint {
-        let checkpoint = log::read_checkpoint(path, *at)?;
+        let checkpoint = checkpoint::read(path, *at)?;
         // Since format 2 the next log is there before the checkpoint is.
         if checkpoint.format >= 2 && found.logs.iter().all(|log| log.first_seq != at + 1) {
             return Err(corrupt(&log::path(dir, at + 1), 0, "the log behind the checkpoint is missing".to_owned()));

@@ -18,11 +18,12 @@ use std::sync::Arc;
 
 use tarn_types::TableId;
 
-use super::journal::{self, Change};
+use super::journal::{Change, Image};
 use super::places::{self, Hour, Loose, PackFile, Packed};
 use super::{Inner, Writer};
+use crate::checkpoint;
 use crate::error::io_error;
-use crate::log::{self, Prepared};
+use crate::log::{self, Log, LogFile, Prepared};
 use crate::pack::{self, MAX_SLOTS, Pack, Source};
 use crate::{BlockDetails, BlockRef, Result, Stats, Upkeep, codec};
 
@@ -49,6 +50,16 @@ struct Job {
     of_hour: Arc<Hour>,
     packs: Vec<Arc<PackFile>>,
     loose: Vec<(BlockRef, Arc<Loose>)>,
+}
+
+/// A log that gave way to the next.
+struct Turned {
+    /// Its last write.
+    seq: u64,
+    /// The state after that.
+    image: Image,
+    /// Dropping it gives space back, which is better done when nobody waits.
+    before: Log,
 }
 
 /// Details with filters of one size.
@@ -253,11 +264,11 @@ impl Inner {
 
     /// Folds the log while nobody else writes.
     pub(super) fn fold(&self, writer: &mut Writer) -> Result<()> {
-        let (seq, payload) = self.turn_log(writer, Prepared::create(&self.dir, "commit")?)?;
-        writer.checkpoint_bytes = log::write_checkpoint(&self.dir, seq, payload())?;
+        let Turned { seq, image, .. } = self.turn_log(writer, Prepared::create(&self.dir, "commit")?)?;
+        writer.checkpoint_bytes = self.write_checkpoint(seq, &image)?;
         writer.checkpoint_seq = seq;
-        log::remove_checkpoints_before(&self.dir, seq)?;
-        writer.delete_logs()
+        checkpoint::remove_before(&self.dir, seq)?;
+        delete_logs(&writer.covered_logs())
     }
 
     /// Folds the log while others write. Answers the bytes of the checkpoint.
@@ -267,20 +278,33 @@ impl Inner {
     fn checkpoint(&self) -> Result<u64> {
         let prepared = Prepared::create(&self.dir, "upkeep")?;
         self.reached(Step::LogPrepared)?;
-        let (seq, payload) = self.turn_log(&mut self.writer.lock(), prepared)?;
+        let Turned { seq, image, before } = {
+            let mut writer = self.writer.lock();
+            self.turn_log(&mut writer, prepared)?
+        };
+        drop(before);
         self.reached(Step::LogTurned)?;
-        let n_bytes = log::write_checkpoint(&self.dir, seq, payload())?;
+        let n_bytes = self.write_checkpoint(seq, &image)?;
         self.reached(Step::CheckpointWritten)?;
-        let mut writer = self.writer.lock();
-        if seq >= writer.checkpoint_seq {
-            (writer.checkpoint_seq, writer.checkpoint_bytes) = (seq, n_bytes);
-        }
-        log::remove_checkpoints_before(&self.dir, writer.checkpoint_seq)?;
+        let checkpoint_seq = {
+            let mut writer = self.writer.lock();
+            if seq >= writer.checkpoint_seq {
+                (writer.checkpoint_seq, writer.checkpoint_bytes) = (seq, n_bytes);
+            }
+            writer.checkpoint_seq
+        };
+        checkpoint::remove_before(&self.dir, checkpoint_seq)?;
         Ok(n_bytes)
     }
 
-    /// Lets the next log begin. Answers the last write before it, and what makes the checkpoint of the state after that.
-    fn turn_log(&self, writer: &mut Writer, next: Prepared) -> Result<(u64, impl FnOnce() -> Vec<u8> + use<>)> {
+    fn write_checkpoint(&self, seq: u64, image: &Image) -> Result<u64> {
+        let mut writer = checkpoint::Writer::create(&self.dir, seq)?;
+        let mut rest = image.encode(|encoded| writer.offer(encoded))?;
+        writer.finish(&mut rest)
+    }
+
+    /// Lets the next log begin.
+    fn turn_log(&self, writer: &mut Writer, next: Prepared) -> Result<Turned> {
         writer.log.finish()?;
         let seq = writer.log.last_seq();
         let before = std::mem::replace(&mut writer.log, next.install(seq + 1)?);
@@ -288,8 +312,8 @@ impl Inner {
         if before.file().first_seq <= seq {
             writer.older.push(before.file().clone());
         }
-        let held = self.held.read().clone();
-        Ok((seq, move || journal::encode_state(&held.state, &held.places)))
+        let held = self.held.read();
+        Ok(Turned { seq, image: Image::of(&held.state, &held.places), before })
     }
 
     fn delete_packs(&self, doomed: &mut Vec<Arc<PackFile>>, done: &mut Upkeep) -> Result<()> {
@@ -313,7 +337,8 @@ impl Inner {
     }
 
     fn delete_logs(&self) -> Result<()> {
-        self.writer.lock().delete_logs()?;
+        let covered = self.writer.lock().covered_logs();
+        delete_logs(&covered)?;
         self.reached(Step::OldDeleted)
     }
 
@@ -338,26 +363,28 @@ impl Inner {
 }
 
 impl Writer {
-    /// Deletes the logs that the checkpoint covers and that no details are read from.
-    fn delete_logs(&mut self) -> Result<()> {
+    /// Takes out the logs that the checkpoint covers and that no details are read from. A log that is not deleted then, because that
+    /// failed, is seen again when the store is opened.
+    fn covered_logs(&mut self) -> Vec<Arc<LogFile>> {
         let next: Vec<u64> = self.older.iter().skip(1).chain([self.log.file()]).map(|log| log.first_seq).collect();
-        let mut kept = Vec::with_capacity(self.older.len());
-        for (log, next) in std::mem::take(&mut self.older).into_iter().zip(next) {
-            // Loose details hold the log that they are in.
-            if next <= self.checkpoint_seq + 1 && Arc::strong_count(&log) == 1 {
-                match fs::remove_file(log.path()) {
-                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(io_error("delete", log.path())(e));
-                    }
-                    _ => {}
-                }
-            } else {
-                kept.push(log);
-            }
-        }
-        self.older = kept;
-        Ok(())
+        let checkpoint_seq = self.checkpoint_seq;
+        // Loose details hold the log that they are in.
+        let is_covered = |log: &Arc<LogFile>, next: u64| next <= checkpoint_seq + 1 && Arc::strong_count(log) == 1;
+        let logs = std::mem::take(&mut self.older).into_iter().zip(next);
+        let (covered, kept): (Vec<_>, Vec<_>) = logs.partition(|(log, next)| is_covered(log, *next));
+        self.older = kept.into_iter().map(|(log, _)| log).collect();
+        covered.into_iter().map(|(log, _)| log).collect()
     }
+}
+
+fn delete_logs(logs: &[Arc<LogFile>]) -> Result<()> {
+    for log in logs {
+        match fs::remove_file(log.path()) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io_error("delete", log.path())(e)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Of packs from small to large, those to be made one in an hour that is over: each no larger than twice those before it together. So
