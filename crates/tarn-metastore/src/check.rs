@@ -3,13 +3,12 @@
 //! A backend hands over how its table stands, makes what it gets back durable, then visible. Several commits that wait together are
 //! checked one after the other, each against what the one before it would make.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-use uuid::Uuid;
 
 use tarn_types::{FileId, TableId, Version};
 
+use crate::ids::Ids;
 use crate::{BlockDetails, Commit, CommitInfo, CommitKind, Error, Expected, File, Result, TableVersion};
 
 /// A table as a commit finds it.
@@ -17,7 +16,7 @@ pub struct Standing<'a> {
     pub table: TableId,
     pub latest: &'a Arc<TableVersion>,
     /// The commits that are in.
-    pub ids: &'a HashMap<Uuid, Version>,
+    pub ids: &'a Ids,
     /// Ids below are given out.
     pub next_file: FileId,
     /// Its files are still being copied from elsewhere.

@@ -1,15 +1,16 @@
 //! How do the versions of a table share their files?
 //!
 //! ```text
-//! Files ──> [piece, piece, piece, …]     ascending by id, each up to 256 files
-//!               └──> [Arc<File>, …]      shared by all versions that have exactly these
+//! Files ──> [group, group, …]                 ascending by id
+//!              └──> [piece, piece, …]         up to 64 a group
+//!                      └──> [Arc<File>, …]    up to 256 a piece; pieces and groups are shared by all versions that have exactly these
 //! ```
 //!
-//! A commit makes new pieces where it adds and removes, and shares the others: the next version of 50,000 files costs two pieces
-//! and 200 pointers, not 50,000.
+//! A commit makes new pieces, and new groups around them, where it adds and removes, and shares the others: the next version of 500,000 files
+//! costs a piece, a group and 31 pointers.
 //!
-//! Invariants: files ascend by id through all pieces; no piece is empty; `n_files` is their number. Small neighbours are put
-//! together when one of them is touched, so there are never many more pieces than files need.
+//! Invariants: files ascend by id through all pieces; no piece and no group is empty; `n_files` is their number. Small neighbours in a group
+//! are put together when one of them is touched, and small groups alike, so there are never many more than files need.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,21 +27,34 @@ const PIECE_FILES: usize = 256;
 /// A piece with fewer is put together with its neighbour, if both fit into one.
 const SMALL_PIECE_FILES: usize = PIECE_FILES / 4;
 
+const GROUP_PIECES: usize = 64;
+
+/// The same for groups.
+const SMALL_GROUP_PIECES: usize = GROUP_PIECES / 4;
+
 type Piece = Arc<Vec<Arc<File>>>;
 
-/// Files of one version by id, in shared pieces of up to 256.
+type Group = Arc<Vec<Piece>>;
+
+/// Files of one version by id, in shared pieces.
 #[derive(Clone, Default)]
 pub struct Files {
-    pieces: Vec<Piece>,
+    groups: Vec<Group>,
     n_files: usize,
 }
 
 /// All files, ascending by id.
 pub type Iter<'a> =
-    std::iter::FlatMap<slice::Iter<'a, Piece>, slice::Iter<'a, Arc<File>>, fn(&'a Piece) -> slice::Iter<'a, Arc<File>>>;
+    std::iter::FlatMap<Pieces<'a>, slice::Iter<'a, Arc<File>>, fn(&'a Piece) -> slice::Iter<'a, Arc<File>>>;
+
+type Pieces<'a> = std::iter::FlatMap<slice::Iter<'a, Group>, slice::Iter<'a, Piece>, fn(&'a Group) -> slice::Iter<'a, Piece>>;
 
 fn files_of(piece: &Piece) -> slice::Iter<'_, Arc<File>> {
     piece.iter()
+}
+
+fn pieces_of(group: &Group) -> slice::Iter<'_, Piece> {
+    group.iter()
 }
 
 impl Files {
@@ -53,46 +67,99 @@ impl Files {
     }
 
     pub fn iter(&self) -> Iter<'_> {
-        self.pieces.iter().flat_map(files_of)
+        self.pieces().flat_map(files_of)
     }
 
-    /// Two binary searches.
+    fn pieces(&self) -> Pieces<'_> {
+        self.groups.iter().flat_map(pieces_of)
+    }
+
+    /// Three binary searches.
     pub fn get(&self, id: FileId) -> Option<&Arc<File>> {
-        let piece = self.pieces.get(self.pieces.partition_point(|piece| last(piece) < id))?;
+        let group = self.groups.get(self.groups.partition_point(|group| last(&group[group.len() - 1]) < id))?;
+        let piece = group.get(group.partition_point(|piece| last(piece) < id))?;
         piece.binary_search_by_key(&id, |file| file.id).ok().map(|idx| &piece[idx])
     }
 
-    /// The files after a change; one that is added takes the place of one with its id. Cost: the pieces that it touches.
+    /// The files after a change; one that is added takes the place of one with its id. Cost: the pieces and groups that it touches.
     pub fn changed(&self, add: impl IntoIterator<Item = Arc<File>>, remove: &BTreeSet<FileId>) -> Files {
         let mut add: Vec<_> = add.into_iter().collect();
         add.sort_by_key(|file| file.id);
         let mut add = add.into_iter().peekable();
         let mut remove = remove.iter().copied().peekable();
-        let mut next = Builder::default();
-        for (idx, piece) in self.pieces.iter().enumerate() {
-            // What lies between two pieces goes to the first, what is behind all of them to the last.
-            let bound = self.pieces.get(idx + 1).map(|behind| behind[0].id);
+        let mut groups = Groups::default();
+        let mut n_files = self.n_files;
+        for (idx, group) in self.groups.iter().enumerate() {
+            // What lies between two groups or pieces goes to the first, what is behind all of them to the last.
+            let bound = self.groups.get(idx + 1).map(|behind| behind[0][0].id);
             let is_here = |id: FileId| bound.is_none_or(|bound| id < bound);
-            let mut added = vec![];
-            while let Some(file) = add.next_if(|file| is_here(file.id)) {
-                added.push(file);
+            if !add.peek().is_some_and(|file| is_here(file.id)) && !remove.peek().is_some_and(|id| is_here(*id)) {
+                groups.share(group);
+                continue;
             }
-            let mut removed = BTreeSet::new();
-            while let Some(id) = remove.next_if(|id| is_here(*id)) {
-                removed.insert(id);
+            let mut next = Builder::default();
+            for (idx, piece) in group.iter().enumerate() {
+                let bound = group.get(idx + 1).map(|behind| behind[0].id).or(bound);
+                let is_here = |id: FileId| bound.is_none_or(|bound| id < bound);
+                let mut added = vec![];
+                while let Some(file) = add.next_if(|file| is_here(file.id)) {
+                    added.push(file);
+                }
+                let mut removed = BTreeSet::new();
+                while let Some(id) = remove.next_if(|id| is_here(*id)) {
+                    removed.insert(id);
+                }
+                match added.is_empty() && removed.is_empty() {
+                    true => next.share(piece),
+                    false => next.change(piece, added, &removed),
+                }
             }
-            match added.is_empty() && removed.is_empty() {
-                true => next.share(piece),
-                false => next.change(piece, added, &removed),
-            }
+            n_files = n_files + count(&next.pieces) - count(group);
+            groups.extend(next.pieces);
         }
-        next.fill(add);
-        next.finish()
+        let mut rest = Builder::default();
+        rest.fill(add);
+        n_files += count(&rest.pieces);
+        groups.extend(rest.pieces);
+        Files { groups: groups.groups, n_files }
     }
+}
+
+fn count(pieces: &[Piece]) -> usize {
+    pieces.iter().map(|piece| piece.len()).sum()
 }
 
 fn last(piece: &Piece) -> FileId {
     piece[piece.len() - 1].id
+}
+
+#[derive(Default)]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+impl Groups {
+    /// Takes a group as it is, or puts it together with a small one before it.
+    fn share(&mut self, group: &Group) {
+        match self.groups.last_mut() {
+            Some(before)
+                if before.len().min(group.len()) < SMALL_GROUP_PIECES && before.len() + group.len() <= GROUP_PIECES =>
+            {
+                let mut both = Builder { pieces: std::mem::take(Arc::make_mut(before)) };
+                group.iter().for_each(|piece| both.share(piece));
+                *before = Arc::new(both.pieces);
+            }
+            _ => self.groups.push(group.clone()),
+        }
+    }
+
+    /// Takes pieces that were made anew.
+    fn extend(&mut self, mut pieces: Vec<Piece>) {
+        while !pieces.is_empty() {
+            let behind = pieces.split_off(pieces.len().min(GROUP_PIECES));
+            self.share(&Arc::new(std::mem::replace(&mut pieces, behind)));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -139,11 +206,6 @@ impl Builder {
             }
         }
     }
-
-    fn finish(self) -> Files {
-        let n_files = self.pieces.iter().map(|piece| piece.len()).sum();
-        Files { pieces: self.pieces, n_files }
-    }
 }
 
 impl FromIterator<Arc<File>> for Files {
@@ -167,7 +229,7 @@ impl Index<usize> for Files {
 
     fn index(&self, idx: usize) -> &Arc<File> {
         let mut left = idx;
-        for piece in &self.pieces {
+        for piece in self.pieces() {
             match piece.get(left) {
                 Some(file) => return file,
                 None => left -= piece.len(),
@@ -208,10 +270,15 @@ mod tests {
         assert!(files.iter().map(|file| file.id).eq(model.keys().copied()));
         assert!(files.iter().zip(model.values()).all(|(a, b)| Arc::ptr_eq(a, b)));
         assert_eq!((files.len(), files.is_empty()), (model.len(), model.is_empty()));
-        assert!(files.pieces.iter().all(|piece| (1..=PIECE_FILES).contains(&piece.len())));
-        for pair in files.pieces.windows(2) {
+        assert!(files.pieces().all(|piece| (1..=PIECE_FILES).contains(&piece.len())));
+        assert!(files.groups.iter().all(|group| (1..=GROUP_PIECES).contains(&group.len())));
+        for pair in files.groups.iter().flat_map(|group| group.windows(2)) {
             let (a, b) = (pair[0].len(), pair[1].len());
             assert!(a.min(b) >= SMALL_PIECE_FILES || a + b > PIECE_FILES, "pieces of {a} and {b} are one");
+        }
+        for pair in files.groups.windows(2) {
+            let (a, b) = (pair[0].len(), pair[1].len());
+            assert!(a.min(b) >= SMALL_GROUP_PIECES || a + b > GROUP_PIECES, "groups of {a} and {b} are one");
         }
         for (idx, (id, file)) in model.iter().enumerate().step_by(17) {
             assert!(Arc::ptr_eq(files.get(*id).unwrap(), file));
@@ -223,13 +290,18 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn they_are_a_sorted_map(changes in vec((vec(0u64..1500, 0..300), btree_set(0u64..1500, 0..200), any::<bool>()), 1..20)) {
-            let mut model = BTreeMap::new();
-            let mut files = Files::default();
-            let mut next = 1500;
+        fn they_are_a_sorted_map(
+            n_files in prop_oneof![Just(0u64), 0..40_000u64],
+            changes in vec((vec(0u64..1500, 0..300), btree_set(0u64..1500, 0..200), any::<bool>()), 1..20),
+        ) {
+            // Some changes are close together, others spread over all of them.
+            let stretch = |id: u64| if id.is_multiple_of(2) { id } else { id * (1 + n_files / 1500) };
+            let mut model: BTreeMap<_, _> = (0..n_files).map(|id| (FileId(id), file(id, 1))).collect();
+            let mut files: Files = model.values().cloned().collect();
+            let mut next = 100_000;
             for (add, remove, at_the_end) in changes {
-                let remove: BTreeSet<FileId> = remove.into_iter().map(FileId).collect();
-                let ids: BTreeSet<u64> = add.into_iter().collect();
+                let remove: BTreeSet<FileId> = remove.into_iter().map(stretch).map(FileId).collect();
+                let ids: BTreeSet<u64> = add.into_iter().map(stretch).collect();
                 let add: Vec<_> = match at_the_end {
                     true => (0..ids.len() as u64).map(|n| file(next + n, 1)).collect(),
                     false => ids.iter().map(|id| file(*id, 1)).filter(|file| !remove.contains(&file.id)).collect(),
@@ -248,11 +320,13 @@ mod tests {
 
     #[test]
     fn a_change_shares_all_but_the_pieces_it_touches() {
-        let files: Files = (0..50_000).map(|id| file(id, 1)).collect();
-        assert_eq!(files.pieces.len(), 196);
-        let more = files.changed([file(50_000, 1)], &[FileId(12_345)].into());
-        let shared = more.pieces.iter().filter(|piece| files.pieces.iter().any(|other| Arc::ptr_eq(piece, other)));
-        assert_eq!((more.len(), shared.count()), (50_000, 194));
+        let files: Files = (0..100_000).map(|id| file(id, 1)).collect();
+        assert_eq!((files.pieces().count(), files.groups.len()), (391, 7));
+        let more = files.changed([file(100_000, 1)], &[FileId(12_345)].into());
+        let shared = more.pieces().filter(|piece| files.pieces().any(|other| Arc::ptr_eq(piece, other)));
+        assert_eq!((more.len(), shared.count()), (100_000, 389));
+        let shared = more.groups.iter().filter(|group| files.groups.iter().any(|other| Arc::ptr_eq(group, other)));
+        assert_eq!(shared.count(), 5);
     }
 
     #[test]
@@ -262,6 +336,6 @@ mod tests {
             files = files.changed([], &(start..start + 99).map(FileId).collect());
         }
         assert_eq!(files.len(), 200);
-        assert!(files.pieces.len() <= 4, "{} pieces for 200 files", files.pieces.len());
+        assert!(files.pieces().count() <= 4, "{} pieces for 200 files", files.pieces().count());
     }
 }

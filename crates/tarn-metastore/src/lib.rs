@@ -38,6 +38,7 @@ mod check;
 mod codec;
 mod commits;
 mod define;
+mod ids;
 mod state;
 mod wire;
 

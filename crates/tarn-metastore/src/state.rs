@@ -13,13 +13,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uuid::Uuid;
-
 use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
 use crate::check::{Checked, Standing, advance_all, check_commit};
 use crate::commits::Commits;
 use crate::define::{altered, number_columns};
+use crate::ids::Ids;
 use crate::{At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
 
 /// Whole versions kept beside the oldest and the latest: a reader between a commit and its installation asks for the one
@@ -85,7 +84,7 @@ pub struct Table {
     n_blocks: u64,
     /// So many of the last commits are not in `latest`: they are being replayed.
     n_behind: usize,
-    ids: HashMap<Uuid, Version>,
+    ids: Ids,
     /// Whole versions lately asked for or superseded. Holds no more than `RECENT_VERSIONS`.
     recent: Mutex<VecDeque<Arc<TableVersion>>>,
 }
@@ -258,7 +257,7 @@ impl Table {
     pub fn new(schema: Arc<TableSchema>, oldest: TableVersion) -> Self {
         let oldest = Arc::new(oldest);
         let latest = oldest.clone();
-        let (commits, n_blocks, ids) = (Commits::default(), n_blocks(&latest), HashMap::new());
+        let (commits, n_blocks, ids) = (Commits::default(), n_blocks(&latest), Ids::new());
         Self { schema, oldest, commits, restoring: false, latest, n_blocks, n_behind: 0, ids, recent: Mutex::default() }
     }
 

@@ -142,6 +142,42 @@ fn a_write_whose_pages_came_in_another_order_is_torn_unless_it_was_answered() {
 }
 
 #[test]
+fn space_that_a_log_took_ahead_is_not_torn() {
+    let dir = scratch().unwrap();
+    let (metastore, _) = open_with(dir.path(), Limits { log_bytes: 1, ..Limits::default() }).unwrap();
+    let runtime = runtime();
+    runtime.block_on(metastore.create_table(contract::sample_schema("t"))).unwrap();
+    let crashed = copy(dir.path());
+    // As a crash leaves it that comes before the space of the log before is given back, and before the checkpoint is whole.
+    let first = fs::read(last_log(dir.path())).unwrap();
+    runtime.block_on(metastore.upkeep(1)).unwrap();
+    runtime.block_on(metastore.create_table(contract::sample_schema("u"))).unwrap();
+    let turned = copy(dir.path());
+    fs::write(turned.path().join(last_log(crashed.path()).file_name().unwrap()), &first).unwrap();
+    files_in(turned.path()).iter().filter(|file| file.to_string_lossy().contains("checkpoint")).for_each(|file| {
+        fs::remove_file(turned.path().join(file)).unwrap();
+    });
+    let held = describe(&metastore);
+    drop(metastore);
+    assert!(fs::metadata(last_log(dir.path())).unwrap().len() < 1 << 12, "the space is given back");
+
+    assert!(first.len() > 1 << 19 && first.ends_with(&[0; 4096]), "{} bytes", first.len());
+    let (metastore, recovery) = open(turned.path()).unwrap();
+    assert_eq!((describe(&metastore), recovery), (held, Recovery { records: 2, torn_bytes: 0 }));
+
+    // What lies behind is part of a write that never came to its end.
+    let path = last_log(crashed.path());
+    let mut bytes = first;
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1;
+    bytes[end as usize + 10_000] = 1;
+    fs::write(&path, &bytes).unwrap();
+    let (metastore, recovery) = open(crashed.path()).unwrap();
+    assert_eq!(recovery, Recovery { records: 1, torn_bytes: 10_001 });
+    drop(metastore);
+    assert_eq!(fs::metadata(&path).unwrap().len(), end + SEAL - SEAL);
+}
+
+#[test]
 fn what_was_not_finished_is_deleted() {
     let (dir, held) = with_all_kinds_of_files();
     let before = files_in(dir.path());
