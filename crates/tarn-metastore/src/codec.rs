@@ -17,7 +17,8 @@ use crate::wire::{
     Decoded, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_option, put_u64,
 };
 use crate::{
-    Block, BlockDetails, BlockRef, Bloom, ColumnChunk, ColumnStats, CommitInfo, CommitKind, File, TableVersion,
+    Block, BlockDetails, BlockRef, Bloom, ColumnChunk, ColumnDetails, ColumnStats, CommitInfo, CommitKind, File,
+    TableVersion,
 };
 
 /// What is written: 2 since blocks have details.
@@ -88,6 +89,38 @@ pub fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnStats, Col
     let columns = reader.columns()?;
     reader.end()?;
     Ok(columns)
+}
+
+/// Which parts of the metadata of a column are wanted; the other is passed over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts {
+    pub stats: bool,
+    pub chunks: bool,
+}
+
+impl Parts {
+    pub const BOTH: Self = Self { stats: true, chunks: true };
+}
+
+/// As `decode_columns`, but only the parts that are wanted, and of the columns that are, put where `columns` has them.
+pub(crate) fn read_columns(
+    bytes: &[u8],
+    format: u8,
+    parts: Parts,
+    block: u32,
+    wanted: impl Fn(ColumnId) -> bool,
+    columns: &mut BTreeMap<ColumnId, ColumnDetails>,
+) -> Decoded<()> {
+    let mut reader = Reader { bytes, format };
+    let shapes = reader.shapes()?;
+    for _ in 0..reader.count()? {
+        let column = ColumnId(Reader { bytes: reader.bytes, format }.u32()?);
+        match wanted(column) {
+            true => reader.record(&shapes, parts, block, columns.entry(column).or_default())?,
+            false => reader.skip_record()?,
+        }
+    }
+    reader.end()
 }
 
 /// What one column of one block takes, about: as in a record, whose columns share their shapes.
@@ -224,19 +257,31 @@ pub fn decode_slab(
     n_slots: u32,
     wanted: impl Fn(u32) -> bool,
 ) -> Decoded<Vec<(u32, (ColumnStats, ColumnChunk))>> {
+    let mut details = ColumnDetails::default();
+    read_slab(bytes, n_slots, Parts::BOTH, |slot| wanted(slot).then_some(slot), &mut details)?;
+    let ColumnDetails { blocks, stats, chunks, .. } = details;
+    Ok(blocks.into_iter().zip(stats.into_iter().zip(chunks)).collect())
+}
+
+/// The wanted parts of the records of the slots that `place` has a place for.
+pub(crate) fn read_slab(
+    bytes: &[u8],
+    n_slots: u32,
+    parts: Parts,
+    place: impl Fn(u32) -> Option<u32>,
+    out: &mut ColumnDetails,
+) -> Decoded<()> {
     let mut reader = Reader { bytes, format: FORMAT };
     let shapes = reader.shapes()?;
     let present = if reader.bool()? { None } else { Some(reader.take((n_slots as usize).div_ceil(8))?) };
     let has = |slot: u32| present.is_none_or(|bits| bits[slot as usize / 8] & 1 << (slot % 8) != 0);
-    let mut records = Vec::new();
     for slot in (0..n_slots).filter(|slot| has(*slot)) {
-        let record = (reader.column_stats()?, reader.chunk(&shapes)?);
-        if wanted(slot) {
-            records.push((slot, record));
+        match place(slot) {
+            Some(block) => reader.record(&shapes, parts, block, out)?,
+            None => reader.skip_record()?,
         }
     }
-    reader.end()?;
-    Ok(records)
+    reader.end()
 }
 
 pub fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
@@ -354,6 +399,41 @@ impl Reader<'_> {
         })
     }
 
+    /// The metadata of one column of one block.
+    fn record(&mut self, shapes: &[Arc<str>], parts: Parts, block: u32, out: &mut ColumnDetails) -> Decoded<()> {
+        match parts.stats {
+            true => out.stats.push(self.column_stats()?),
+            false => self.skip_stats()?,
+        }
+        match parts.chunks {
+            true => out.chunks.push(self.chunk(shapes)?),
+            false => self.skip_chunk()?,
+        }
+        out.blocks.push(block);
+        Ok(())
+    }
+
+    fn skip_record(&mut self) -> Decoded<()> {
+        self.skip_stats()?;
+        self.skip_chunk()
+    }
+
+    /// As `column_stats` reads them: column; exact; NULLs and bytes; bounds.
+    fn skip_stats(&mut self) -> Decoded<()> {
+        self.skip_integers(1)?;
+        self.take(1)?;
+        self.skip_integers(2)?;
+        self.skip_option()?;
+        self.skip_option()
+    }
+
+    /// As `chunk` reads it: up to the values; codec; the rest.
+    fn skip_chunk(&mut self) -> Decoded<()> {
+        self.skip_integers(6)?;
+        self.take(1)?;
+        self.skip_integers(5)
+    }
+
     pub fn shapes(&mut self) -> Decoded<Vec<Arc<str>>> {
         (0..self.count()?).map(|_| self.text().map(Arc::from)).collect()
     }
@@ -457,6 +537,18 @@ mod tests {
             prop_assert_eq!(bits, details.bloom.as_ref().map_or(&[][..], |bloom| bloom.bits()));
             let columns = decode_columns(&bytes[places.columns_at as usize..], FORMAT).unwrap();
             prop_assert_eq!(format!("{columns:?}"), format!("{:?}", details.columns));
+            for parts in [Parts::BOTH, Parts { stats: true, chunks: false }, Parts { stats: false, chunks: true }] {
+                let some: Vec<_> = columns.iter().step_by(2).collect();
+                let is_wanted = |id| some.iter().any(|(stats, _)| stats.column == id);
+                let mut read = BTreeMap::new();
+                read_columns(&bytes[places.columns_at as usize..], FORMAT, parts, 7, is_wanted, &mut read).unwrap();
+                prop_assert_eq!(read.len(), some.len());
+                for ((stats, chunk), (column, read)) in some.into_iter().zip(read) {
+                    prop_assert_eq!((stats.column, read.blocks), (column, vec![7]));
+                    prop_assert_eq!(format!("{:?}", read.stats), format!("{:?}", Vec::from_iter(parts.stats.then_some(stats))));
+                    prop_assert_eq!(read.chunks, Vec::from_iter(parts.chunks.then_some(chunk.clone())));
+                }
+            }
             let column_bytes: u64 = details.columns.iter().map(column_bytes).sum();
             prop_assert_eq!(u64::from(places.column_bytes), column_bytes);
             for len in 0..bytes.len() {

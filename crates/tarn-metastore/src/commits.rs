@@ -19,7 +19,7 @@ const PIECE_COMMITS: usize = 256;
 
 /// Commits in the order of their versions. They come at the end and go at the front.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Commits {
+pub struct Commits {
     pieces: VecDeque<Arc<Vec<Arc<CommitInfo>>>>,
     n_forgotten: usize,
     n_commits: usize,

@@ -47,7 +47,8 @@ pub struct Files {
 pub type Iter<'a> =
     std::iter::FlatMap<Pieces<'a>, slice::Iter<'a, Arc<File>>, fn(&'a Piece) -> slice::Iter<'a, Arc<File>>>;
 
-type Pieces<'a> = std::iter::FlatMap<slice::Iter<'a, Group>, slice::Iter<'a, Piece>, fn(&'a Group) -> slice::Iter<'a, Piece>>;
+type Pieces<'a> =
+    std::iter::FlatMap<slice::Iter<'a, Group>, slice::Iter<'a, Piece>, fn(&'a Group) -> slice::Iter<'a, Piece>>;
 
 fn files_of(piece: &Piece) -> slice::Iter<'_, Arc<File>> {
     piece.iter()
@@ -134,7 +135,8 @@ impl Files {
         files.n_files += add.len();
         let mut add = add.into_iter().peekable();
         while add.peek().is_some() {
-            if files.groups.last().is_none_or(|group| group.len() == GROUP_PIECES && is_full(&group[GROUP_PIECES - 1])) {
+            if files.groups.last().is_none_or(|group| group.len() == GROUP_PIECES && is_full(&group[GROUP_PIECES - 1]))
+            {
                 files.groups.push(Group::default());
             }
             let group = Arc::make_mut(files.groups.last_mut().expect("there is one, or was added"));

@@ -12,7 +12,7 @@ const SHARES: usize = 256;
 
 /// The version of each commit that is kept, by its id.
 #[derive(Debug, Clone)]
-pub(crate) struct Ids {
+pub struct Ids {
     shares: Vec<HashMap<Uuid, Version>>,
 }
 

@@ -524,7 +524,9 @@ fn is_answered(bytes: &[u8], sealed_from: u64, written_from: u64) -> bool {
 
 /// A payload that is alone in its file.
 pub(crate) fn only_frame(bytes: &[u8], kind: u8, seq: u64) -> Option<&[u8]> {
-    parse(bytes).filter(|found| (found.kind, found.seq, found.size()) == (kind, seq, bytes.len())).map(|found| found.payload)
+    parse(bytes)
+        .filter(|found| (found.kind, found.seq, found.size()) == (kind, seq, bytes.len()))
+        .map(|found| found.payload)
 }
 
 fn put_frame(out: &mut Vec<u8>, seq: u64, kind: u8, payload: &Payload) -> io::Result<()> {

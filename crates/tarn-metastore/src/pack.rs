@@ -26,9 +26,10 @@ use bytes::Bytes;
 use tarn_types::{ColumnId, FileId, TableId};
 
 use crate::bloom::{Bloom, CHUNK_BYTES, Hash, MAX_CHUNKS};
+use crate::codec::Parts;
 use crate::error::io_error;
 use crate::probe::AllOf;
-use crate::{BlockDetails, BlockRef, ColumnChunk, ColumnStats, Error, Result, codec};
+use crate::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, ColumnStats, Error, Result, codec};
 
 const MAGIC: &[u8; 8] = b"TARNPACK";
 const VERSION: u8 = 1;
@@ -235,7 +236,7 @@ fn write_slabs(
         for source in sources {
             packed.push(match source {
                 Source::Loose(_) => HashMap::new(),
-                Source::Packed(pack) => pack.column(column, |_| true)?.0.into_iter().collect(),
+                Source::Packed(pack) => pack.records(column)?.into_iter().collect(),
             });
         }
         let record = |which: usize, slot: usize| match &sources[which] {
@@ -423,14 +424,28 @@ impl Pack {
         Ok(alive)
     }
 
-    /// The records of a column in the slots that are wanted, ascending, and the bytes read for them.
-    pub fn column(&self, id: ColumnId, wanted: impl Fn(u32) -> bool) -> Result<(Vec<(u32, Record)>, u64)> {
-        let Ok(at) = self.columns.binary_search_by_key(&id, |place| place.column) else { return Ok((Vec::new(), 0)) };
+    /// Adds to `out` what is wanted of a column, in the order of the slots, for those slots that `place` has a place for. Answers
+    /// the bytes read.
+    pub fn column(
+        &self,
+        id: ColumnId,
+        parts: Parts,
+        place: impl Fn(u32) -> Option<u32>,
+        out: &mut ColumnDetails,
+    ) -> Result<u64> {
+        let Ok(at) = self.columns.binary_search_by_key(&id, |place| place.column) else { return Ok(0) };
         let Place { offset, bytes, .. } = self.columns[at];
         let slab = self.part().checked(offset, u64::from(bytes))?;
-        let records = codec::decode_slab(&slab, self.slots.len() as u32, wanted);
-        let records = records.map_err(|malformed| self.part().corrupt(offset, &malformed.0))?;
-        Ok((records, u64::from(bytes)))
+        let read = codec::read_slab(&slab, self.slots.len() as u32, parts, place, out);
+        read.map_err(|malformed| self.part().corrupt(offset, &malformed.0))?;
+        Ok(u64::from(bytes))
+    }
+
+    /// All that is known of a column, by slot.
+    fn records(&self, id: ColumnId) -> Result<Vec<(u32, Record)>> {
+        let mut all = ColumnDetails::default();
+        self.column(id, Parts::BOTH, Some, &mut all)?;
+        Ok(all.blocks.into_iter().zip(all.stats.into_iter().zip(all.chunks)).collect())
     }
 
     /// The columns that any block here has metadata of, ascending.
@@ -465,7 +480,11 @@ impl Pack {
         for first in (0..self.n_chunks).step_by(per_window as usize) {
             self.rows(first, per_window.min(self.n_chunks - first))?;
         }
-        self.columns().try_for_each(|column| self.column(column, |_| false).map(drop))
+        let mut all = ColumnDetails::default();
+        self.columns().try_for_each(|column| {
+            (all.blocks.clear(), all.stats.clear(), all.chunks.clear());
+            self.column(column, Parts::BOTH, Some, &mut all).map(drop)
+        })
     }
 
     /// All that is kept of each block. Cost: reads all.
@@ -473,7 +492,7 @@ impl Pack {
     pub fn details(&self) -> Result<Vec<(BlockRef, BlockDetails)>> {
         let mut columns: Vec<Vec<Record>> = vec![Vec::new(); self.slots.len()];
         for id in self.columns() {
-            for (slot, record) in self.column(id, |_| true)?.0 {
+            for (slot, record) in self.records(id)? {
                 columns[slot as usize].push(record);
             }
         }
@@ -610,10 +629,14 @@ mod tests {
             let expected = details::collect(&wanted, find, |_| 0);
             for column in expected.columns {
                 let of: HashMap<u32, u32> = places.iter().map(|(asked, slot)| (*slot, *asked)).collect();
-                let (records, _) = pack.column(column.column, |slot| of.contains_key(&slot)).unwrap();
-                prop_assert_eq!(records.iter().map(|(slot, _)| of[slot]).collect::<Vec<_>>(), column.blocks);
-                let stats: Vec<_> = records.into_iter().map(|(_, (stats, _))| stats).collect();
-                prop_assert_eq!(format!("{stats:?}"), format!("{:?}", column.stats));
+                for parts in [Parts::BOTH, Parts { stats: false, chunks: true }, Parts { stats: true, chunks: false }] {
+                    let mut found = ColumnDetails { column: column.column, ..ColumnDetails::default() };
+                    pack.column(column.column, parts, |slot| of.get(&slot).copied(), &mut found).unwrap();
+                    let mut expected = column.clone();
+                    expected.stats.truncate(if parts.stats { usize::MAX } else { 0 });
+                    expected.chunks.truncate(if parts.chunks { usize::MAX } else { 0 });
+                    prop_assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+                }
             }
         }
 

@@ -162,18 +162,42 @@ impl<'a> Reader<'a> {
 
     pub fn u64(&mut self) -> Decoded<u64> {
         let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+        for (at, byte) in self.bytes.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
+            if at == 9 && bits > 1 {
                 break;
             }
-            value |= bits << shift;
-            if byte < 0x80 {
+            value |= bits << (7 * at);
+            if *byte < 0x80 {
+                self.bytes = &self.bytes[at + 1..];
                 return Ok(value);
             }
         }
-        malformed("integer has more than 64 bits")
+        malformed(if self.bytes.len() < 10 { "record ends within an integer" } else { "integer has more than 64 bits" })
+    }
+
+    /// Passes over so many integers.
+    pub fn skip_integers(&mut self, n: usize) -> Decoded<()> {
+        let ends = self.bytes.iter().enumerate().filter(|(_, byte)| **byte < 0x80);
+        match n.checked_sub(1).map(|before| ends.map(|(at, _)| at + 1).nth(before)) {
+            None => Ok(()),
+            Some(Some(behind)) => self.take(behind).map(drop),
+            Some(None) => malformed("record ends within an integer"),
+        }
+    }
+
+    /// Passes over a value, or none.
+    pub fn skip_option(&mut self) -> Decoded<()> {
+        match self.byte()? {
+            0 | u8::MAX => Ok(()),
+            1 => self.take(1).map(drop),
+            2..=4 | 10..=12 => self.skip_integers(1),
+            5 => self.take(4).map(drop),
+            6 => self.take(8).map(drop),
+            7 => self.take(16).map(drop),
+            8 | 9 | 13 | 14 => self.bytes().map(drop),
+            kind => malformed(format!("value kind {kind} is not known")),
+        }
     }
 
     pub fn i64(&mut self) -> Decoded<i64> {
@@ -282,6 +306,11 @@ mod tests {
             prop_assert!(same, "{value:?} came back as {back:?}");
             prop_assert!(reader.option().unwrap().is_none());
             prop_assert!(reader.end().is_ok());
+            let mut passing = Reader { bytes: &out, format: FORMAT };
+            passing.skip_option().unwrap();
+            prop_assert_eq!(passing.bytes, &[u8::MAX]);
+            passing.skip_option().unwrap();
+            prop_assert!(passing.end().is_ok());
         }
 
         #[test]
@@ -292,6 +321,12 @@ mod tests {
             let mut reader = Reader { bytes: &out, format: FORMAT };
             prop_assert_eq!(reader.u64().unwrap(), unsigned);
             prop_assert_eq!(reader.i64().unwrap(), signed);
+            for n in 0..3 {
+                let mut passing = Reader { bytes: &out, format: FORMAT };
+                passing.skip_integers(n).unwrap();
+                prop_assert_eq!(passing.skip_integers(2 - n).is_ok() && passing.end().is_ok(), true);
+                prop_assert!(passing.skip_integers(1).is_err());
+            }
         }
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tarn_types::{FileId, TableId, TableSchema, TabletId};
 
 use super::places::{Hour, Loose, PackFile, Packed, Places};
-use crate::{BlockRef, TableVersion};
 use crate::codec::{put_commit, put_schema, put_version_in_parts};
 use crate::commits::Commits;
 use crate::log::LogFile;
 use crate::record::{decode_record, encode_record};
 use crate::state::{Record, State, Table};
 use crate::wire::{Decoded, Malformed, Reader, put_i64, put_len, put_u64};
+use crate::{BlockRef, TableVersion};
 
 /// Beside the kinds of `record.rs`.
 const PACKED: u8 = 9;
@@ -83,7 +83,13 @@ impl Image {
         };
         let State { next_table, next_tablet, next_file, tables } = state;
         let (next_table, next_tablet, next_file) = (*next_table, *next_tablet, *next_file);
-        Self { next_table, next_tablet, next_file, tables: tables.values().map(of_table).collect(), places: places.clone() }
+        Self {
+            next_table,
+            next_tablet,
+            next_file,
+            tables: tables.values().map(of_table).collect(),
+            places: places.clone(),
+        }
     }
 
     /// `pause` sees, and may take, what there is so far: behind every file, commit and hour. What it leaves is answered.

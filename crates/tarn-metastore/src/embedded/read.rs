@@ -4,6 +4,7 @@
 //! rows: 32 bytes a block for each key, one read, whatever the number of blocks. Each hour stands for itself, so hours are shared out
 //! to a few threads.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use tarn_types::ColumnId;
 
 use super::places::{Hour, Loose, PackFile};
 use crate::bloom::has_bits;
-use crate::pack::{self, Pack};
+use crate::codec::Parts;
+use crate::pack::Pack;
 use crate::probe::AllOf;
 use crate::{BlockRef, Bloom, CHUNK_BYTES, ColumnDetails, Details, Error, Probed, Result, Wanted, codec, log};
 
@@ -51,7 +53,7 @@ struct Cache {
 /// What is wanted of some hours, by column; positions as they are asked for.
 #[derive(Default)]
 struct Collected {
-    columns: BTreeMap<ColumnId, Vec<(u32, pack::Record)>>,
+    columns: BTreeMap<ColumnId, ColumnDetails>,
     blooms: Vec<(u32, Bloom)>,
     bytes_read: u64,
 }
@@ -130,9 +132,8 @@ impl OpenPacks {
             let Some(of_hour) = &of_asked.of_hour else { continue };
             let mut here = Collected::default();
             self.collect_hour(of_hour, of_asked, wanted, &mut here)?;
-            for (column, mut records) in here.columns {
-                records.sort_unstable_by_key(|(at, _)| *at);
-                part.columns.entry(column).or_default().append(&mut records);
+            for (column, of_column) in here.columns {
+                append(&mut part.columns, column, sorted(of_column));
             }
             here.blooms.sort_unstable_by_key(|(at, _)| *at);
             part.blooms.append(&mut here.blooms);
@@ -144,17 +145,15 @@ impl OpenPacks {
     fn collect_hour(&self, of_hour: &Hour, asked: &Asked, wanted: &Wanted, out: &mut Collected) -> Result<()> {
         let Asked { first, blocks, .. } = asked;
         let of_columns = wanted.stats || wanted.chunks;
+        let parts = Parts { stats: wanted.stats, chunks: wanted.chunks };
         let mut found = vec![false; blocks.len()];
         hide_gone(of_hour, blocks, &mut found);
         for (at, loose) in find_loose(of_hour, blocks, &mut found) {
             if wanted.blooms && loose.n_chunks > 0 {
                 out.blooms.push((first + at, loose.bloom(&mut out.bytes_read)?));
             }
-            for record in if of_columns { loose.columns(&mut out.bytes_read)? } else { Vec::new() } {
-                let column = record.0.column;
-                if wanted.columns.as_ref().is_none_or(|wanted| wanted.contains(&column)) {
-                    out.columns.entry(column).or_default().push((first + at, record));
-                }
+            if of_columns {
+                loose.columns(parts, wanted.columns.as_deref(), first + at, out)?;
             }
         }
         for file in of_hour.packs.iter().rev() {
@@ -178,12 +177,9 @@ impl OpenPacks {
                 Some(wanted) => pack.columns().filter(|column| wanted.contains(column)).collect(),
             };
             for column in columns {
-                let (records, n_bytes) = pack.column(column, |slot| position[slot as usize] != u32::MAX)?;
-                out.bytes_read += n_bytes;
-                if !records.is_empty() {
-                    let records = records.into_iter().map(|(slot, record)| (position[slot as usize], record));
-                    out.columns.entry(column).or_default().extend(records);
-                }
+                let place = |slot: u32| Some(position[slot as usize]).filter(|position| *position != u32::MAX);
+                let of_column = out.columns.entry(column).or_default();
+                out.bytes_read += pack.column(column, parts, place, of_column)?;
             }
         }
         Ok(())
@@ -302,9 +298,12 @@ impl Loose {
         Bloom::from_bits(Bytes::from(bits)).ok_or_else(|| self.corrupt("the bloom has another size".to_owned()))
     }
 
-    fn columns(&self, bytes_read: &mut u64) -> Result<Vec<pack::Record>> {
-        let bytes = self.part(self.columns_at, self.payload_bytes, bytes_read)?;
-        codec::decode_columns(&bytes, codec::FORMAT).map_err(|malformed| self.corrupt(malformed.0))
+    /// Adds what is wanted of these columns.
+    fn columns(&self, parts: Parts, wanted: Option<&[ColumnId]>, at: u32, out: &mut Collected) -> Result<()> {
+        let bytes = self.part(self.columns_at, self.payload_bytes, &mut out.bytes_read)?;
+        let is_wanted = |column: ColumnId| wanted.is_none_or(|wanted| wanted.contains(&column));
+        let read = codec::read_columns(&bytes, codec::FORMAT, parts, at, is_wanted, &mut out.columns);
+        read.map_err(|malformed| self.corrupt(malformed.0))
     }
 
     pub fn corrupt(&self, reason: String) -> Error {
@@ -316,8 +315,8 @@ impl Loose {
 pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> Details {
     let mut all = Collected::default();
     for Part(part) in parts {
-        for (column, mut records) in part.columns {
-            all.columns.entry(column).or_default().append(&mut records);
+        for (column, of_column) in part.columns {
+            append(&mut all.columns, column, of_column);
         }
         all.blooms.extend(part.blooms);
         all.bytes_read += part.bytes_read;
@@ -328,15 +327,15 @@ pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> Details {
     }
     match &wanted.columns {
         None => {
-            let columns = all.columns.into_iter().map(|(column, records)| of_column(column, records, wanted));
-            details.columns = columns.collect();
+            let columns = all.columns.into_iter().filter(|(_, of_column)| !of_column.blocks.is_empty());
+            details.columns = columns.map(|(column, of_column)| ColumnDetails { column, ..of_column }).collect();
         }
         Some(columns) => {
             for (at, column) in columns.iter().enumerate() {
                 let again = columns[..at].iter().position(|before| before == column);
                 details.columns.push(match again {
                     Some(before) => details.columns[before].clone(),
-                    None => of_column(*column, all.columns.remove(column).unwrap_or_default(), wanted),
+                    None => ColumnDetails { column: *column, ..all.columns.remove(column).unwrap_or_default() },
                 });
             }
         }
@@ -344,17 +343,33 @@ pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> Details {
     details
 }
 
-fn of_column(column: ColumnId, records: Vec<(u32, pack::Record)>, wanted: &Wanted) -> ColumnDetails {
-    let mut details = ColumnDetails { column, ..ColumnDetails::default() };
-    details.blocks.reserve(records.len());
-    for (at, (stats, chunk)) in records {
-        details.blocks.push(at);
-        if wanted.stats {
-            details.stats.push(stats);
-        }
-        if wanted.chunks {
-            details.chunks.push(chunk);
+/// Puts blocks of a column behind those that are there, which come before them.
+fn append(columns: &mut BTreeMap<ColumnId, ColumnDetails>, column: ColumnId, mut more: ColumnDetails) {
+    match columns.entry(column) {
+        Entry::Vacant(place) => drop(place.insert(more)),
+        Entry::Occupied(mut there) => {
+            let there = there.get_mut();
+            there.blocks.append(&mut more.blocks);
+            there.stats.append(&mut more.stats);
+            there.chunks.append(&mut more.chunks);
         }
     }
-    details
+}
+
+/// Blocks of several packs, each of them in order, in the order of the blocks.
+fn sorted(of_column: ColumnDetails) -> ColumnDetails {
+    let ColumnDetails { column, blocks, stats, chunks } = of_column;
+    if blocks.is_sorted() {
+        return ColumnDetails { column, blocks, stats, chunks };
+    }
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    order.sort_unstable_by_key(|at| blocks[*at]);
+    let (mut stats, mut chunks): (Vec<_>, Vec<_>) =
+        (stats.into_iter().map(Some).collect(), chunks.into_iter().map(Some).collect());
+    ColumnDetails {
+        column,
+        stats: order.iter().filter_map(|at| stats.get_mut(*at)?.take()).collect(),
+        chunks: order.iter().filter_map(|at| chunks.get_mut(*at)?.take()).collect(),
+        blocks: order.iter().map(|at| blocks[*at]).collect(),
+    }
 }
