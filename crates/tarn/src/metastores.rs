@@ -102,7 +102,10 @@ pub async fn migrate(place: &Place, runtime: &Handle, report: &(dyn Fn(&str) + S
     let _ = runtime;
     match place {
         Place::Folder(dir) => {
-            report(&format!("{}: a folder is brought up to date whenever it is opened", dir.display()));
+            report(&format!(
+                "{}: a folder is brought up to date when a server opens it; nothing was done",
+                dir.display()
+            ));
             Ok(())
         }
         Place::Server(remote) => Err(no_backend(remote)),

@@ -2,11 +2,11 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
-use std::sync::Arc;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use tarn::clock::SystemClock;
 use tarn::metastores::{self, Place};
 use tarn::settings::{Layers, Settings};
@@ -213,20 +213,19 @@ fn print(sums: &[TableSum]) -> Result<()> {
 
 /// How much there is, and what is too much.
 fn describe(stats: &Stats) -> Vec<String> {
-    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let mut lines = vec![format!(
         "blooms {}, columns {}, {} packs, {} loose blocks, log {}, checkpoint {}",
-        mib(stats.bloom_bytes),
-        mib(stats.column_bytes),
+        HumanBytes(stats.bloom_bytes),
+        HumanBytes(stats.column_bytes),
         grouped(stats.packs),
         grouped(stats.loose_blocks),
-        mib(stats.log_bytes),
-        mib(stats.checkpoint_bytes)
+        HumanBytes(stats.log_bytes),
+        HumanBytes(stats.checkpoint_bytes)
     )];
     if stats.largest_partition_bytes > 0 {
         let large =
             if stats.largest_partition_bytes > LARGE_PARTITION_BYTES { ": too many blocks an hour" } else { "" };
-        lines.push(format!("largest partition about {}{large}", mib(stats.largest_partition_bytes)));
+        lines.push(format!("largest partition about {}{large}", HumanBytes(stats.largest_partition_bytes)));
     }
     lines
 }
@@ -236,7 +235,12 @@ async fn migrate(place: &Place) -> Result<()> {
         // Nobody has to listen.
         let _ = say!("{step}");
     };
-    metastores::migrate(place, &Handle::current(), &report).await.with_context(|| format!("migrate {}", place.shown()))
+    let migrated = metastores::migrate(place, &Handle::current(), &report).await;
+    migrated.with_context(|| format!("migrate {}; started again, it goes on", place.shown()))?;
+    if let Place::Server(remote) = place {
+        say!("{} is up to date", remote.shown())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
