@@ -11,9 +11,10 @@ pub use crate::bloom::has_bits;
 pub use crate::check::{Checked, Standing, advance, check_commit};
 pub use crate::codec::{
     DetailsPlaces, DetailsRecord, FORMAT, column_bytes, decode_columns, decode_details, decode_slab, encode_details,
-    encode_slab, locate_details, put_commit, put_file, put_schema, put_version,
+    encode_slab, locate_details, put_commit, put_details, put_file, put_schema, put_version,
 };
 pub use crate::details::collect;
+pub use crate::pack::test_row;
 pub use crate::probe::answer;
 pub use crate::record::{decode_record, encode_commit, encode_record};
 pub use crate::state::{Record, State, Table};

@@ -505,8 +505,8 @@ impl Pack {
     }
 }
 
-/// Keeps of the slots those whose chunk in `row` has the key's bits. False: none is left.
-fn test_row(row: &[u8], key: Hash, kept: &mut [bool]) -> bool {
+/// Keeps of the slots those whose chunk in `row` (32 bytes a slot) has the key's bits. False: none is left.
+pub fn test_row(row: &[u8], key: Hash, kept: &mut [bool]) -> bool {
     let mask = key.mask();
     let mut any = false;
     for (chunk, kept) in row.chunks_exact(CHUNK_BYTES).zip(kept) {

@@ -10,6 +10,7 @@ mod catalog;
 mod commits;
 mod copies;
 mod details;
+pub mod proxy;
 mod samples;
 mod script;
 

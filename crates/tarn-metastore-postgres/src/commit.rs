@@ -1,0 +1,330 @@
+//! How do many commits share one transaction, and what if its answer is lost?
+//!
+//! ```text
+//! commit ──> waiting ─┐                                                              ┌─> answered
+//! commit ──> waiting ─┼─ leader of the table: lock its row, read what others did, ───┼─> answered
+//! commit ──> waiting ─┘                       check, write, COMMIT                   └─> answered
+//! ```
+//!
+//! Who finds nobody leading for the table leads, in a task of the runtime that the store was given: whoever goes away takes nobody's
+//! commit along. Two flights make a transaction: one that ends with the answer what is new, one that ends with COMMIT. While it is
+//! synced the next group gathers.
+//!
+//! The row's lock orders the commits of all processes. When the answer to COMMIT is lost, the group is simply tried again: the lock is
+//! not to be had before the server has ended the first transaction, and then the commits are found by their ids, or are not there.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use tarn_metastore::backend::{Checked, check_commit, put_bitmap, put_commit, put_file};
+use tarn_metastore::{BlockDetails, Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
+use tarn_types::{FileId, TableId, Version};
+
+use crate::Inner;
+use crate::bytes::seal;
+use crate::held::Held;
+use crate::layout::{Layout, Meta};
+use crate::pool::{Failure, Param, Step, change, params};
+use crate::write::{NewBlock, write_steps};
+
+/// Commits and bytes of blooms of one group, beyond its first commit.
+const MAX_GROUP: usize = 1024;
+const MAX_GROUP_BYTES: usize = 8 << 20;
+
+/// Commits that wait, of the tables that somebody leads for.
+pub(crate) type Queues = HashMap<TableId, VecDeque<Waiting>>;
+
+/// A commit, and who wants to know.
+pub(crate) struct Waiting {
+    commit: Commit,
+    answer: oneshot::Sender<Result<Version>>,
+}
+
+impl Waiting {
+    fn bytes(&self) -> usize {
+        let blooms = self.commit.details.values().flatten().filter_map(|details| details.bloom.as_ref());
+        blooms.map(|bloom| bloom.bits().len()).sum()
+    }
+}
+
+/// A commit that was checked.
+struct Accepted {
+    info: Arc<CommitInfo>,
+    next: Arc<TableVersion>,
+}
+
+/// A group that was checked.
+struct Checks {
+    /// One for each commit, should the accepted ones become durable.
+    answers: Vec<Result<Version>>,
+    accepted: Vec<Accepted>,
+    /// What makes them durable.
+    steps: Vec<Step>,
+}
+
+impl Inner {
+    pub async fn commit(self: &Arc<Self>, table: TableId, commit: Commit) -> Result<Version> {
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting { commit, answer };
+        let is_led = {
+            let mut queues = self.queues.lock();
+            let is_led = queues.contains_key(&table);
+            queues.entry(table).or_default().push_back(waiting);
+            is_led
+        };
+        if !is_led {
+            self.runtime.spawn(Leader { inner: self.clone(), table }.lead());
+        }
+        answered.await.unwrap_or_else(|source| Err(self.pool.unknown(Box::new(source))))
+    }
+}
+
+/// Leads until nothing waits. When it is dropped before, those who wait are told that nobody knows.
+struct Leader {
+    inner: Arc<Inner>,
+    table: TableId,
+}
+
+impl Leader {
+    async fn lead(self) {
+        while let Some(group) = self.next_group() {
+            self.run(group).await;
+        }
+    }
+
+    /// What waits, oldest first, as much as one group may have. `None`: nothing does, and nobody leads any more.
+    fn next_group(&self) -> Option<Vec<Waiting>> {
+        let mut queues = self.inner.queues.lock();
+        let waiting = queues.get_mut(&self.table)?;
+        let mut group = Vec::new();
+        let mut n_bytes = 0;
+        while let Some(next) = waiting.front() {
+            n_bytes += next.bytes();
+            if !group.is_empty() && (group.len() >= MAX_GROUP || n_bytes > MAX_GROUP_BYTES) {
+                break;
+            }
+            group.extend(waiting.pop_front());
+        }
+        if group.is_empty() {
+            queues.remove(&self.table);
+            return None;
+        }
+        Some(group)
+    }
+
+    async fn run(&self, group: Vec<Waiting>) {
+        let (commits, askers): (Vec<Commit>, Vec<_>) = group.into_iter().map(|of| (of.commit, of.answer)).unzip();
+        let Inner { pool, .. } = &*self.inner;
+        let done: Result<Vec<Result<Version>>> =
+            change!(pool, doubt => self.inner.try_commit(self.table, commits.clone(), &mut doubt));
+        // Whoever went away does not want the answer.
+        match done {
+            Ok(answers) => askers.into_iter().zip(answers).for_each(|(asker, answer)| drop(asker.send(answer))),
+            Err(error) => {
+                for asker in askers {
+                    drop(asker.send(Err(again(&error))));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        // Empty, unless it panicked or its runtime ended.
+        drop(self.inner.queues.lock().remove(&self.table));
+    }
+}
+
+/// The same error for another of those who wait.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::NoTableId { table } => Error::NoTableId { table: *table },
+        Error::Unavailable { address, setting, source } => {
+            Error::Unavailable { address: address.clone(), setting, source: source.to_string().into() }
+        }
+        Error::SchemaVersion { address, found, needed } => {
+            Error::SchemaVersion { address: address.clone(), found: *found, needed: *needed }
+        }
+        Error::Damaged { address, what, reason } => {
+            Error::Damaged { address: address.clone(), what: what.clone(), reason: reason.clone() }
+        }
+        Error::Indeterminate { action, place, source } => {
+            Error::Indeterminate { action, place: place.clone(), source: source.to_string().into() }
+        }
+        other => {
+            Error::Indeterminate { action: "change", place: "metastore".to_owned(), source: other.to_string().into() }
+        }
+    }
+}
+
+impl Inner {
+    async fn try_commit(
+        &self,
+        id: TableId,
+        commits: Vec<Commit>,
+        doubt: &mut bool,
+    ) -> Result<Vec<Result<Version>>, Failure> {
+        let connection = self.pool.take_for_change(*doubt).await?;
+        let known = self.held.read().known(id);
+        let lock = "SELECT version FROM tables WHERE table_id = $1 FOR UPDATE";
+        let answers = connection
+            .flight(vec![
+                Step::Plain("BEGIN"),
+                // Before the row: a migration's next step waits for those who have read the phase.
+                Step::Query(Meta::QUERY, vec![]),
+                Step::Query(lock, params![i64::from(id.0)]),
+                Self::tail_step(id, known),
+            ])
+            .await?;
+        let ready = async {
+            let meta = Meta::of(&answers[1])?;
+            let layout = self.take_layout(&meta)?;
+            self.refresh_locked(&connection, id, known, &answers[3]).await?;
+            Ok::<_, Failure>((meta, layout))
+        };
+        let (meta, layout) = match ready.await {
+            Ok(ready) => ready,
+            Err(failure @ (Failure::Ours(_) | Failure::Damaged { .. })) => {
+                connection.roll_back().await;
+                return Err(failure);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let (Checks { answers, accepted, steps }, mut base_seq) = {
+            let mut held = self.held.write();
+            held.state.next_file = FileId(meta.next_file.max(held.state.next_file.0));
+            let checks = check_group(&held, id, commits, layout)?;
+            (checks, held.known(id).map_or(0, |known| known.seen.base_seq))
+        };
+        if accepted.is_empty() {
+            connection.roll_back().await;
+            return Ok(answers);
+        }
+        connection.commit(steps, doubt).await?;
+        let mut held = self.held.write();
+        for Accepted { info, next } in accepted {
+            if info.kind == CommitKind::Restore {
+                base_seq += 1;
+                held.restore(id, base_seq, info, next)?;
+            } else {
+                held.push(id, info, next)?;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// One after the other, each against what those before it make.
+fn check_group(held: &Held, id: TableId, commits: Vec<Commit>, layout: Layout) -> Result<Checks, Failure> {
+    let table = held.table(id)?;
+    let mut latest = table.latest().clone();
+    let mut ahead: HashMap<Uuid, Version> = HashMap::new();
+    let (mut answers, mut accepted, mut writes) = (Vec::new(), Vec::new(), Writes::default());
+    for commit in commits {
+        if let Some(version) = ahead.get(&commit.id) {
+            answers.push(Ok(*version));
+            continue;
+        }
+        match check_commit(&table.standing(&latest, held.state.next_file), commit) {
+            Ok(Checked::Already(version)) => answers.push(Ok(version)),
+            Ok(Checked::New { next, info, details }) => {
+                answers.push(Ok(info.version));
+                if info.kind != CommitKind::Restore {
+                    ahead.insert(info.id, info.version);
+                }
+                writes.add(&info, details);
+                latest = next.clone();
+                accepted.push(Accepted { info, next });
+            }
+            Err(error) => answers.push(Err(error)),
+        }
+    }
+    Ok(Checks { answers, accepted, steps: writes.steps(id, latest.version, layout) })
+}
+
+/// Rows of a group.
+#[derive(Default)]
+struct Writes {
+    versions: Vec<i64>,
+    ids: Vec<Uuid>,
+    payloads: Vec<Vec<u8>>,
+    blocks: Vec<NewBlock>,
+    /// Of restoring commits, which have no version of their own: files and dead rows of the oldest version.
+    restored: Vec<Arc<CommitInfo>>,
+}
+
+impl Writes {
+    fn add(&mut self, info: &Arc<CommitInfo>, details: std::collections::BTreeMap<FileId, Vec<BlockDetails>>) {
+        for file in &info.added {
+            let blocks = details.get(&file.id).into_iter().flatten();
+            self.blocks.extend(blocks.map(|of| NewBlock { hour: file.hour, file: file.id, details: of.clone() }));
+        }
+        if info.kind == CommitKind::Restore {
+            self.restored.push(info.clone());
+            return;
+        }
+        let mut payload = Vec::new();
+        put_commit(&mut payload, info);
+        self.versions.push(info.version.0 as i64);
+        self.ids.push(info.id);
+        self.payloads.push(seal(payload));
+    }
+
+    fn steps(self, id: TableId, latest: Version, layout: Layout) -> Vec<Step> {
+        let table = i64::from(id.0);
+        let mut steps = write_steps(id, &self.blocks, layout);
+        if !self.ids.is_empty() {
+            let insert = "INSERT INTO commits (table_id, version, id, payload)
+                SELECT $1, * FROM unnest($2::int8[], $3::uuid[], $4::bytea[])";
+            steps.push(Step::Query(insert, params![table, self.versions, self.ids, self.payloads]));
+        }
+        if !self.restored.is_empty() {
+            steps.extend(file_steps(id, self.restored.iter().flat_map(|info| &info.added)));
+            let dead = self.restored.iter().flat_map(|info| &info.deletion_vectors);
+            steps.push(dead_step(id, dead.map(|(file, dead)| (*file, dead))));
+            let count = "UPDATE tables SET base_seq = base_seq + $2 WHERE table_id = $1";
+            steps.push(Step::Query(count, params![table, self.restored.len() as i64]));
+        }
+        let update = "UPDATE tables SET version = $2 WHERE table_id = $1";
+        steps.push(Step::Query(update, params![table, latest.0 as i64]));
+        steps
+    }
+}
+
+/// Makes files part of the oldest version.
+pub(crate) fn file_steps<'a>(id: TableId, files: impl Iterator<Item = &'a Arc<tarn_metastore::File>>) -> Vec<Step> {
+    let rows: Vec<(i64, Vec<u8>)> = files
+        .map(|file| {
+            let mut out = Vec::new();
+            put_file(&mut out, file);
+            (file.id.0 as i64, seal(out))
+        })
+        .collect();
+    let insert = "INSERT INTO files (table_id, file_id, file) SELECT $1, * FROM unnest($2::int8[], $3::bytea[])";
+    let batch = |rows: &[(i64, Vec<u8>)]| -> Vec<Param> {
+        let (ids, files): (Vec<i64>, Vec<Vec<u8>>) = rows.iter().cloned().unzip();
+        params![i64::from(id.0), ids, files]
+    };
+    rows.chunks(10_000).map(|rows| Step::Query(insert, batch(rows))).collect()
+}
+
+/// Whole new vectors of the oldest version.
+pub(crate) fn dead_step<'a>(
+    id: TableId,
+    dead: impl Iterator<Item = (FileId, &'a Arc<roaring::RoaringBitmap>)>,
+) -> Step {
+    let (ids, vectors): (Vec<i64>, Vec<Vec<u8>>) = dead
+        .map(|(file, dead)| {
+            let mut out = Vec::new();
+            put_bitmap(&mut out, dead);
+            (file.0 as i64, seal(out))
+        })
+        .unzip();
+    let upsert = "INSERT INTO dead_rows (table_id, file_id, bits) SELECT $1, * FROM unnest($2::int8[], $3::bytea[])
+        ON CONFLICT (table_id, file_id) DO UPDATE SET bits = excluded.bits";
+    Step::Query(upsert, params![i64::from(id.0), ids, vectors])
+}

@@ -1,0 +1,209 @@
+//! The metastore in PostgreSQL: for several servers on one, and where a Postgres is run already.
+//!
+//! ```text
+//! commit   lock the table's row ─> read what others did ─> check ─> write ─> COMMIT      one transaction for all that wait
+//! search   rows of packs: chunk c of all blocks of an hour is one row of 32 bytes a block; bits are tested here
+//! upkeep   loose blocks ─> packs ─> larger packs; what is gone is deleted
+//! ```
+//!
+//! Every process keeps the tables in memory, as the embedded backend does, and asks the server what is new before each answer that must
+//! be current. What is lawful is checked by the same code; the server decides who comes first, and keeps the bytes. It needs no
+//! extension and no rights beyond those in its own schema. Connections are not encrypted yet.
+//!
+//! It must never know Parquet, DataFusion, or who asks; tokio-postgres has its room here.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod bytes;
+mod pool;
+mod remote;
+
+mod layout;
+mod migrate;
+mod schema;
+
+mod catalog;
+mod commit;
+mod expire;
+mod held;
+mod refresh;
+mod write;
+
+mod details;
+mod directory;
+mod first;
+mod probe;
+mod search;
+
+mod pack;
+mod upkeep;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+
+use tarn_metastore::{
+    At, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, Remote, Result, TableVersion, Upkeep,
+    Wanted,
+};
+use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
+
+use self::commit::Queues;
+use self::directory::Slots;
+use self::held::Held;
+use self::layout::{Knows, Layout, Meta};
+use self::pool::{Failure, Pool};
+use self::remote::Target;
+
+/// What this build works on: a store that is older must be migrated, at least begun to be.
+const KNOWS: Knows = Knows { oldest: schema::NEWEST, newest: schema::NEWEST };
+
+/// A metastore in PostgreSQL 13 or later. All of its work runs on the runtime that it was given: a caller that goes away stops nothing
+/// half-way.
+///
+/// Errors: `Unavailable` when the server is away or slow (nothing happened; it goes on when the server is back), `Indeterminate` when it went
+/// away in the middle of a change and did not come back in time, `Corrupt` when what is stored is not what was written.
+pub struct Postgres {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: Pool,
+    clock: Arc<dyn Clock>,
+    runtime: Handle,
+    knows: Knows,
+    /// As last seen: details are read by it. A change looks again.
+    layout: Mutex<Layout>,
+    held: RwLock<Held>,
+    queues: Mutex<Queues>,
+    slots: Mutex<Slots>,
+    /// File ids that were reserved and not given out.
+    files: tokio::sync::Mutex<Range<u64>>,
+}
+
+impl Postgres {
+    /// Connects, and makes the tables in an empty schema. `runtime` needs its timer and IO; the clock dates the creation of tables.
+    ///
+    /// # Errors
+    /// `SchemaVersion` for a store that an older or a newer build made, `Unavailable`, `Address`.
+    pub async fn connect(remote: &Remote, clock: Arc<dyn Clock>, runtime: &Handle) -> Result<Self> {
+        Self::connect_knowing(remote, clock, runtime, KNOWS, schema::NEWEST).await
+    }
+
+    /// As a build that worked on schemas `oldest` to `newest`, and makes `newest` in an empty schema: for the tests of migrations.
+    #[doc(hidden)]
+    pub async fn connect_as_build_of(
+        remote: &Remote,
+        clock: Arc<dyn Clock>,
+        runtime: &Handle,
+        schemas: std::ops::RangeInclusive<u32>,
+    ) -> Result<Self> {
+        let knows = Knows { oldest: *schemas.start(), newest: *schemas.end() };
+        Self::connect_knowing(remote, clock, runtime, knows, knows.oldest).await
+    }
+
+    async fn connect_knowing(
+        remote: &Remote,
+        clock: Arc<dyn Clock>,
+        runtime: &Handle,
+        knows: Knows,
+        makes: u32,
+    ) -> Result<Self> {
+        let pool = Pool::new(Target::parse(remote)?, runtime.clone());
+        let inner = Arc::new(Inner {
+            pool,
+            clock,
+            runtime: runtime.clone(),
+            knows,
+            layout: Mutex::new(Layout::SECOND),
+            held: RwLock::new(Held::new()),
+            queues: Mutex::default(),
+            slots: Mutex::default(),
+            files: tokio::sync::Mutex::new(0..0),
+        });
+        let store = Self { inner };
+        store
+            .run(move |inner| async move {
+                let connection = inner.pool.take().await?;
+                schema::ensure(&connection, inner.pool.schema(), makes).await?;
+                connection.give_back();
+                inner.look_again().await
+            })
+            .await?;
+        Ok(store)
+    }
+
+    /// Runs to its end, whoever waits.
+    async fn run<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let running = self.inner.runtime.spawn(work(self.inner.clone()));
+        let done = running.await.unwrap_or_else(|e| Err(self.inner.pool.unknown(Box::new(e)).into()));
+        done.map_err(|failure| self.inner.pool.error(failure))
+    }
+}
+
+impl Inner {
+    /// Takes note of where details are now.
+    fn take_layout(&self, meta: &Meta) -> Result<Layout, Failure> {
+        let layout = meta.layout(self.knows, self.pool.address())?;
+        *self.layout.lock() = layout;
+        Ok(layout)
+    }
+}
+
+#[async_trait]
+impl Metastore for Postgres {
+    async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
+        self.run(|inner| async move { inner.tables().await }).await
+    }
+
+    async fn define(&self, definition: Definition) -> Result<Arc<TableSchema>> {
+        self.run(|inner| async move { Ok(inner.define(definition).await?) }).await
+    }
+
+    async fn allocate_files(&self, n: u64) -> Result<FileId> {
+        self.run(move |inner| async move { Ok(inner.allocate_files(n).await?) }).await
+    }
+
+    async fn commit(&self, table: TableId, commit: Commit) -> Result<Version> {
+        self.run(move |inner| async move { Ok(inner.commit(table, commit).await?) }).await
+    }
+
+    async fn commits(&self, table: TableId, after: Version) -> Result<Vec<Arc<CommitInfo>>> {
+        self.run(move |inner| async move {
+            inner.refresh(table).await?;
+            Ok(inner.held.read().table(table)?.commits_after(after)?)
+        })
+        .await
+    }
+
+    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+        self.run(move |inner| async move {
+            inner.refresh(table).await?;
+            Ok(inner.held.read().table(table)?.snapshot(at)?)
+        })
+        .await
+    }
+
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+        self.run(move |inner| async move { inner.probe(table, probe).await }).await
+    }
+
+    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
+        self.run(move |inner| async move { inner.details(table, wanted).await }).await
+    }
+
+    async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
+        self.run(move |inner| async move { Ok(inner.expire(table, keep).await?) }).await
+    }
+
+    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
+        self.run(move |inner| async move { inner.upkeep(budget_bytes).await }).await
+    }
+}
