@@ -196,7 +196,7 @@ impl Attachment {
             }
         };
         self.publish(parts).await?;
-        let progress = done.map_err(|error| self.explain(&error))?;
+        let progress = done.map_err(|error| explain(&error, &self.place))?;
         if !archive.attached {
             self.mark_attached(parts).await?;
         }
@@ -248,14 +248,6 @@ impl Attachment {
                     return self.publish(parts).await;
                 }
             }
-        }
-    }
-
-    fn explain(&self, error: &tarn_lake::Error) -> SqlError {
-        let explained = SqlError::of_kind(error.kind(), chain(error));
-        match error.kind() {
-            Kind::Unavailable => explained.with_state(state::IO_ERROR),
-            _ => explained,
         }
     }
 
@@ -374,7 +366,7 @@ impl Node {
         let name = request.name.clone();
         let surveying = async move {
             let surveyed = attach.survey(&name, &archive).await;
-            surveyed.map_err(|error| survey_failed(&error))
+            surveyed.map_err(|error| explain(&error, &place))
         };
         let surveyed = self.in_background(surveying).await?;
         let schema = request.table(surveyed.schema)?;
@@ -471,13 +463,14 @@ impl Node {
     }
 }
 
-fn survey_failed(error: &tarn_lake::Error) -> SqlError {
-    let told = SqlError::of_kind(error.kind(), chain(error));
+fn explain(error: &tarn_lake::Error, place: &Place) -> SqlError {
+    use tarn_lake::Error as Lake;
+    let explained = SqlError::of_kind(error.kind(), chain(error));
     match error {
-        tarn_lake::Error::NothingToAttach { .. } => told
+        Lake::NothingToAttach { .. } => explained
             .with_state(state::INVALID_PARAMETER_VALUE)
             .with_hint("all files below it that end in .parquet are attached"),
-        error if error.kind() == Kind::Unavailable => told.with_state(state::IO_ERROR),
-        _ => told,
+        Lake::Store { .. } => explained.with_state(state::IO_ERROR).with_hint(place.remedy()),
+        _ => explained,
     }
 }

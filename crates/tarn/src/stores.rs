@@ -103,7 +103,7 @@ impl Place {
         match self {
             Place::Folder(folder) => {
                 let root = Path::from_absolute_path(folder).map_err(|error| self.unavailable(&error.to_string()))?;
-                Ok(Arc::new(ReadOnly(PrefixStore::new(LocalFileSystem::new(), root))))
+                Ok(Arc::new(ReadOnly { store: PrefixStore::new(LocalFileSystem::new(), root), place: self.clone() }))
             }
             Place::S3 { bucket, prefix } => {
                 let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(RetryConfig {
@@ -115,7 +115,7 @@ impl Place {
                     builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
                 }
                 let store = builder.build().map_err(|error| self.unavailable(&chain(&error)).with_hint(CREDENTIALS))?;
-                Ok(Arc::new(ReadOnly(PrefixStore::new(store, prefix.clone()))))
+                Ok(Arc::new(ReadOnly { store: PrefixStore::new(store, prefix.clone()), place: self.clone() }))
             }
         }
     }
@@ -155,6 +155,17 @@ impl Place {
         }
     }
 
+    /// What to look at when it does not answer.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Place::Folder(_) => "see that the server may read the folder and the files below it",
+            Place::S3 { .. } => {
+                "see that it can be reached, and that the server was started with the right AWS_ENDPOINT_URL, AWS_REGION, \
+                 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            }
+        }
+    }
+
     fn unavailable(&self, why: &str) -> SqlError {
         SqlError::new(state::IO_ERROR, format!("cannot read {self}: {why}"))
     }
@@ -182,11 +193,14 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 /// A store that nobody can write to or delete from through this.
 #[derive(Debug)]
-struct ReadOnly<S>(S);
+struct ReadOnly<S> {
+    store: S,
+    place: Place,
+}
 
-impl<S: fmt::Display> fmt::Display for ReadOnly<S> {
+impl<S> fmt::Display for ReadOnly<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.place.fmt(f)
     }
 }
 
@@ -210,11 +224,11 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> object_store::Result<GetResult> {
-        self.0.get_opts(location, options).await
+        self.store.get_opts(location, options).await
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
-        self.0.get_ranges(location, ranges).await
+        self.store.get_ranges(location, ranges).await
     }
 
     fn delete_stream(
@@ -225,7 +239,7 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.0.list(prefix)
+        self.store.list(prefix)
     }
 
     fn list_with_offset(
@@ -233,11 +247,11 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.0.list_with_offset(prefix, offset)
+        self.store.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
-        self.0.list_with_delimiter(prefix).await
+        self.store.list_with_delimiter(prefix).await
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> object_store::Result<()> {

@@ -6,10 +6,10 @@
 //!
 //! `TARN_SEED` repeats a run, `TARN_SOAK_SECONDS` makes it long (`make soak`).
 
+mod child;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use crate::child::Server;
 
 /// Places where a delivery or compaction may die. `:2` is the second time that the place is reached.
 const FAILPOINTS: [&str; 8] = [
@@ -61,7 +63,7 @@ fn a_planted_loss_change_or_double_is_noticed() -> Result<()> {
             ("INSERT INTO events VALUES (999999, 0)", Some("never acknowledged")),
         ] {
             let (folder, mut random) = (tempfile::tempdir()?, StdRng::seed_from_u64(7));
-            let server = Server::start(folder.path(), None).await?;
+            let server = start(folder.path(), None).await?;
             let client = server.connect().await?;
             create_tables(&client).await?;
             let mut model = Model::new(0);
@@ -133,7 +135,7 @@ async fn live_and_die(
         End::Acks(acks) => (None, acks),
     };
     // A failpoint can strike while starting (repair installs, too): then this is simply a shorter round.
-    match Server::start(folder, place).await {
+    match start(folder, place).await {
         Err(error) if place.is_none() => Err(error),
         Err(_) => {
             *n_deaths += 1;
@@ -210,9 +212,15 @@ fn server_is_gone(error: &anyhow::Error, client: &Client) -> bool {
     is_protocol && !server_spoke || client.is_closed()
 }
 
+/// Waits until it is ready. With `abort_at` it dies at that failpoint, perhaps before it is ready: an error.
+async fn start(folder: &Path, abort_at: Option<&str>) -> Result<Server> {
+    let abort_at: Vec<_> = abort_at.map(|place| ("TARN_ABORT_AT", place)).into_iter().collect();
+    Server::start(folder, &["--background-interval-ms", "10", "--log-segment-bytes", "1MiB"], &abort_at).await
+}
+
 /// Starts the server without failpoints and compares everything with the models, on each path, before and after a delivery.
 async fn read_back(folder: &Path, mut models: Vec<Model>) -> Result<Vec<Model>> {
-    let server = Server::start(folder, None).await?;
+    let server = start(folder, None).await?;
     let client = server.connect().await?;
     for (idx, path) in ["auto", "lake", "rows"].into_iter().enumerate() {
         client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await?;
@@ -415,77 +423,4 @@ async fn affected(client: &Client, sql: &str) -> Result<u64> {
     let rows =
         messages.iter().map(|message| if let SimpleQueryMessage::CommandComplete(rows) = message { *rows } else { 0 });
     Ok(rows.sum())
-}
-
-/// The shipped binary as a child process. Dropping it kills it.
-struct Server {
-    child: parking_lot::Mutex<Child>,
-    port: u16,
-}
-
-impl Server {
-    /// Waits until it is ready. With `abort_at` it dies at that failpoint, perhaps before it is ready: an error.
-    async fn start(folder: &Path, abort_at: Option<&str>) -> Result<Server> {
-        let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log"))?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
-        command.arg("serve").arg("--stop-when-stdin-closes").arg("--data-dir").arg(folder.join("data"));
-        command.args([
-            "--pg-listen",
-            "127.0.0.1:0",
-            "--http-listen",
-            "",
-            "--background-interval-ms",
-            "10",
-            "--log-segment-bytes",
-            "1MiB",
-        ]);
-        if let Some(place) = abort_at {
-            command.env("TARN_ABORT_AT", place);
-        }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
-        let stdout = child.stdout.take().context("stdout of the server")?;
-        let ready = tokio::task::spawn_blocking(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line))
-        })
-        .await?;
-        let server = Server { child: parking_lot::Mutex::new(child), port: ready.unwrap_or_default() };
-        if ready.is_none() {
-            server.wait();
-            bail!("the server ended before it was ready: {}", last_lines(&folder.join("server.log")));
-        }
-        Ok(server)
-    }
-
-    async fn connect(&self) -> Result<Client> {
-        let (client, connection) =
-            tokio_postgres::connect(&format!("host=127.0.0.1 port={} user=tarn dbname=tarn", self.port), NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
-    }
-
-    /// SIGKILL.
-    fn kill(&self) {
-        let _ = self.child.lock().kill();
-    }
-
-    fn wait(&self) {
-        let _ = self.child.lock().wait();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-        self.wait();
-    }
-}
-
-fn port(line: &str) -> Option<u16> {
-    line.strip_prefix("ready postgres=")?.split_whitespace().next()?.rsplit(':').next()?.parse().ok()
-}
-
-fn last_lines(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(5).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
 }

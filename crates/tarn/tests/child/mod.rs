@@ -1,0 +1,73 @@
+//! The shipped binary as a child process that can be killed.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use tokio_postgres::{Client, NoTls};
+
+/// A running server. Dropping it kills it.
+pub struct Server {
+    child: parking_lot::Mutex<Child>,
+    pub port: u16,
+}
+
+impl Server {
+    /// Waits until it is ready; an error if it ends before. Its data and its log are in `folder`. S3 is what `variables` say.
+    pub async fn start(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Server> {
+        let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log"))?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
+        command.arg("serve").arg("--stop-when-stdin-closes").arg("--data-dir").arg(folder.join("data"));
+        command.args(["--pg-listen", "127.0.0.1:0", "--http-listen", ""]).args(arguments);
+        std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).for_each(|(name, _)| {
+            command.env_remove(name);
+        });
+        command.envs(variables.iter().copied());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
+        let stdout = child.stdout.take().context("stdout of the server")?;
+        let ready = tokio::task::spawn_blocking(move || {
+            BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line))
+        })
+        .await?;
+        let server = Server { child: parking_lot::Mutex::new(child), port: ready.unwrap_or_default() };
+        if ready.is_none() {
+            server.wait();
+            bail!("the server ended before it was ready: {}", last_lines(&folder.join("server.log")));
+        }
+        Ok(server)
+    }
+
+    pub async fn connect(&self) -> Result<Client> {
+        let (client, connection) =
+            tokio_postgres::connect(&format!("host=127.0.0.1 port={} user=tarn dbname=tarn", self.port), NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// SIGKILL.
+    pub fn kill(&self) {
+        let _ = self.child.lock().kill();
+    }
+
+    pub fn wait(&self) {
+        let _ = self.child.lock().wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait();
+    }
+}
+
+fn port(line: &str) -> Option<u16> {
+    line.strip_prefix("ready postgres=")?.split_whitespace().next()?.rsplit(':').next()?.parse().ok()
+}
+
+fn last_lines(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+}
