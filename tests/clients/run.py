@@ -1,6 +1,6 @@
 """Runs the shipped server and real clients against it: psql, psycopg, JDBC, `tarn load`, and DuckDB's answers on the same data.
 
-    run.py --tarn PATH [NAME…]      names: psql psycopg jdbc load compare
+    run.py --tarn PATH [NAME…]      names: psql psycopg jdbc load compare archive
 
 Each test gets a server of its own on a free port, with a temporary folder; both are gone afterwards. Background work is off, so that
 a test decides when something is delivered. Exits with 1 if a test failed; its output and the server's last lines are printed.
@@ -29,6 +29,7 @@ TESTS = {
     "jdbc": jdbc_command,
     "load": lambda env: [sys.executable, str(HERE / "load.py")],
     "compare": lambda env: [sys.executable, str(HERE / "compare.py")],
+    "archive": lambda env: [sys.executable, str(HERE / "archive.py")],
 }
 
 

@@ -122,9 +122,7 @@ impl AttachRequest {
                 _ => SqlError::from(error),
             })?;
         }
-        surveyed
-            .validate()
-            .map_err(|e| SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {e}", self.name)))?;
+        surveyed.validate().map_err(|error| SqlError::new(state::INVALID_TABLE_DEFINITION, error.to_string()))?;
         Ok(surveyed)
     }
 }

@@ -132,20 +132,8 @@ impl Place {
                     Err(self.unavailable(&error.to_string()).with_hint("the folder is looked for on the server"))
                 }
             },
+            Place::S3 { .. } if has_credentials() => Ok(()),
             Place::S3 { .. } => {
-                let set = AmazonS3Builder::from_env();
-                let is_set = |key: &Key| set.get_config_value(key).is_some();
-                const SOURCES: [Key; 6] = [
-                    Key::AccessKeyId,
-                    Key::SkipSignature,
-                    Key::WebIdentityTokenFile,
-                    Key::ContainerCredentialsRelativeUri,
-                    Key::ContainerCredentialsFullUri,
-                    Key::MetadataEndpoint,
-                ];
-                if SOURCES.iter().any(is_set) {
-                    return Ok(());
-                }
                 let asked = tokio::net::TcpStream::connect(METADATA_SERVICE);
                 match tokio::time::timeout(METADATA_PATIENCE, asked).await {
                     Ok(Ok(_)) => Ok(()),
@@ -159,6 +147,7 @@ impl Place {
     pub fn remedy(&self) -> &'static str {
         match self {
             Place::Folder(_) => "see that the server may read the folder and the files below it",
+            Place::S3 { .. } if !has_credentials() => CREDENTIALS,
             Place::S3 { .. } => {
                 "see that it can be reached, and that the server was started with the right AWS_ENDPOINT_URL, AWS_REGION, \
                  AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -169,6 +158,20 @@ impl Place {
     fn unavailable(&self, why: &str) -> SqlError {
         SqlError::new(state::IO_ERROR, format!("cannot read {self}: {why}"))
     }
+}
+
+/// Whether the environment says who we are, or where to ask for it. Else only the cloud's machine itself can.
+fn has_credentials() -> bool {
+    const SOURCES: [Key; 6] = [
+        Key::AccessKeyId,
+        Key::SkipSignature,
+        Key::WebIdentityTokenFile,
+        Key::ContainerCredentialsRelativeUri,
+        Key::ContainerCredentialsFullUri,
+        Key::MetadataEndpoint,
+    ];
+    let set = AmazonS3Builder::from_env();
+    SOURCES.iter().any(|key| set.get_config_value(key).is_some())
 }
 
 /// Without `.`, and without a slash at the end.

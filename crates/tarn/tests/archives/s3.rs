@@ -134,7 +134,8 @@ async fn an_archive_in_s3_is_a_table() -> Result<()> {
     server.kill();
     server.wait();
 
-    for (secret, complaint) in [(Some("wrong"), "s3://bucket/app/logs"), (None, "no credentials for S3")] {
+    // Wrong credentials, and none: whatever the machine we are on says to that.
+    for (secret, remedy) in [(Some("wrong"), "the right AWS_ENDPOINT_URL"), (None, "AWS_SKIP_SIGNATURE=true")] {
         let mut variables = variables.to_vec();
         variables.retain(|(name, _)| secret.is_some() || *name == "AWS_ENDPOINT_URL");
         variables.extend(secret.map(|secret| ("AWS_SECRET_ACCESS_KEY", secret)));
@@ -142,7 +143,8 @@ async fn an_archive_in_s3_is_a_table() -> Result<()> {
         let client = server.connect().await?;
         let error = client.batch_execute("CALL tarn.attach('logs')").await.unwrap_err();
         let error = error.as_db_error().unwrap();
-        ensure!(error.code().code() == "58030" && error.message().contains(complaint), "{error:?}");
+        ensure!(error.code().code() == "58030" && error.message().contains("s3://bucket/app/logs"), "{error:?}");
+        ensure!(error.hint().is_some_and(|hint| hint.contains(remedy)), "{error:?}");
         ensure!(rows(&client, "SELECT state, files FROM tarn.attachments").await? == [["failed", "20"]]);
         ensure!(number(&client, "SELECT count(*) FROM tarn.files").await? == 20, "what is known is known");
     }
