@@ -36,9 +36,9 @@ use crate::late::Shape;
 use crate::reader::Readers;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
+use crate::spellings::CanonicalSpellings;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
-use crate::uuids::CanonicalUuids;
 use crate::values::SqlSchemas;
 
 /// How many memory consumers an out-of-memory message names.
@@ -131,7 +131,7 @@ impl Engine {
     pub fn session(&self) -> Session {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(CanonicalUuids), Arc::new(Bytea::Written)];
+            vec![Arc::new(CanonicalSpellings), Arc::new(Bytea::Written)];
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
         let state = SessionStateBuilder::new()

@@ -23,7 +23,6 @@ mod functions;
 mod hot;
 mod rewrite;
 mod settings;
-mod uuids;
 mod values;
 
 mod clauses;
@@ -42,6 +41,7 @@ mod scan;
 mod survivors;
 
 mod snapshot;
+mod spellings;
 mod table;
 
 mod catalog;

@@ -189,6 +189,39 @@ async fn a_uuid_is_found_in_any_spelling_on_any_path() {
 }
 
 #[tokio::test]
+async fn a_time_is_found_in_any_spelling_on_any_path() {
+    let mut schema = schema();
+    schema.columns[0] = column(1, "a", DataType::TimestampTz);
+    schema.columns[0].nullable = false;
+    let fixture = Fixture::with(schema).await;
+    for n in 0..9 {
+        let mut row = row(0, 0, n);
+        // 2026-11-01 00:00Z and each hour from there.
+        row[0] = Value::Timestamp((1_793_491_200 + n * 3600) * 1_000_000);
+        fixture.table.put(row);
+    }
+    fixture.table.deliver().await;
+    for path in ["auto", "lake", "rows"] {
+        fixture.set("tarn.access_path", path).await;
+        for condition in [
+            "a = '2026-11-01 05:00Z' AND b = 0",
+            "a = '2026-11-01 05:00Z'",
+            "'2026-11-01 07:00+02' = a AND n > 0",
+            "a IN ('2026-11-01 05:00', '2027-01-01')",
+            "a BETWEEN '2026-11-01 05:00Z' AND '2026-11-01T05:00:00.000000Z'",
+            "a > '2026-11-01 04:59Z' AND a < timestamptz '2026-11-01 05:01Z'",
+            "a = CAST('2026-11-01 05:00Z' AS timestamptz)",
+        ] {
+            assert_eq!(
+                fixture.rows(&format!("SELECT n FROM t WHERE {condition}")).await,
+                ["5"],
+                "{condition} by {path}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn bytes_are_found_as_postgres_writes_them_on_any_path() {
     let mut schema = schema();
     schema.columns[0] = column(1, "a", DataType::Bytes);

@@ -18,6 +18,7 @@ use super::client::{Connection, describe, runtime};
 use super::copy::Copy;
 use super::output::{first_word, grouped, table};
 
+mod archive;
 mod lineitem;
 
 /// Show the whole job on TPC-H lineitem: load, deliver, change, query, in minutes
@@ -110,10 +111,13 @@ async fn tour(sf: f64, data_dir: PathBuf) -> Result<()> {
     heading("5. Five ad-hoc queries on each access path")?;
     ask(&connection, loaded.rows - N_DELETED).await?;
 
+    heading("6. Attach an archive that Tarn did not write, and search it")?;
+    archive::tour(&connection, &data_dir.with_file_name("archive")).await?;
+
     server.stop(Duration::from_secs(20));
     heading("Go on")?;
     say!(
-        "The whole tour took {}.\n\n  tarn serve --data-dir ./data          a server to keep\n  tarn sql                              a prompt; \\? helps\n  psql -h 127.0.0.1 -p 5433             or any Postgres client\n  tarn load FILE… --table t             CSV, NDJSON, Parquet\n  tarn demo --keep                      this again, and the data stays",
+        "The whole tour took {}.\n\n  tarn serve --data-dir ./data          a server to keep\n  tarn sql                              a prompt; \\? helps\n  psql -h 127.0.0.1 -p 5433             or any Postgres client\n  tarn load FILE… --table t             CSV, NDJSON, Parquet\n  tarn attach URL --table logs          Parquet that others write, searched in place\n  tarn demo --keep                      this again, and the data stays",
         HumanDuration(started.elapsed())
     )?;
     Ok(())

@@ -1,0 +1,82 @@
+//! Is `'5F0C…'` the UUID that is stored as `'5f0c…'`, and `'2026-11-01 07:00Z'` a time? A text beside a column is read as that column's type.
+//!
+//! Postgres takes more spellings than DataFusion's casts: UUIDs in upper case, in braces or without hyphens, times without seconds. So
+//! that every access path answers alike, literals are brought into canonical form, by the parser that reads the values that are
+//! written, before anything else looks at them.
+
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ExprSchema};
+use datafusion::error::Result;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+use tarn_types::{DataType, Value, data_type_of};
+
+use crate::rewrite::each_expression;
+
+/// Rewrites text literals that are compared with columns, or cast, where their type has several spellings.
+#[derive(Debug)]
+pub(crate) struct CanonicalSpellings;
+
+impl AnalyzerRule for CanonicalSpellings {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, |expr, schema| Ok(spelled(expr, schema)))
+    }
+
+    fn name(&self) -> &str {
+        "canonical_spellings"
+    }
+}
+
+fn spelled(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let changed = match &mut expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
+            match (of_column(left, schema), of_column(right, schema)) {
+                (Some(data_type), None) => canonical(right, data_type),
+                (None, Some(data_type)) => canonical(left, data_type),
+                _ => false,
+            }
+        }
+        Expr::Between(between) => of_column(&between.expr, schema)
+            .is_some_and(|data_type| canonical(&mut between.low, data_type) | canonical(&mut between.high, data_type)),
+        Expr::InList(list) => of_column(&list.expr, schema).is_some_and(|data_type| {
+            list.list.iter_mut().fold(false, |changed, item| changed | canonical(item, data_type))
+        }),
+        Expr::Cast(cast) => match cast.field.data_type() {
+            ArrowType::Timestamp(_, None) => canonical(&mut cast.expr, DataType::Timestamp),
+            ArrowType::Timestamp(_, Some(_)) => canonical(&mut cast.expr, DataType::TimestampTz),
+            _ => false,
+        },
+        _ => false,
+    };
+    if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+}
+
+/// The type of a column, where it has several spellings.
+fn of_column(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+    let Expr::Column(column) = expr else { return None };
+    let data_type = data_type_of(schema.field_from_column(column).ok()?).ok()?;
+    let several = [DataType::Uuid, DataType::Date, DataType::Time, DataType::Timestamp, DataType::TimestampTz];
+    several.contains(&data_type).then_some(data_type)
+}
+
+/// Whether the literal was a value in another spelling. A text that is no value stays: DataFusion says what it makes of it.
+fn canonical(expr: &mut Expr, data_type: DataType) -> bool {
+    let Expr::Literal(
+        ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) | ScalarValue::LargeUtf8(Some(text)),
+        _,
+    ) = expr
+    else {
+        return false;
+    };
+    let Ok(value) = Value::parse(&data_type, text) else { return false };
+    let canonical = value.to_display(&data_type);
+    // Casts know no years before Christ, in whatever spelling.
+    let changed = canonical != *text && !canonical.ends_with(" BC");
+    if changed {
+        *text = canonical;
+    }
+    changed
+}
