@@ -13,7 +13,7 @@ RAFTLOG_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench soak
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -36,8 +36,13 @@ demo: build ## the main job on TPC-H lineitem, scale factor SF=1, start to end
 
 test: test-rust test-clients ## everything: cargo test, then psql, psycopg, JDBC and DuckDB against the real server
 
-test-rust: setup
-	cargo test --workspace
+# The metastore's backends are tested against servers of their own, which are started for it and stopped after it.
+test-rust: setup-tests
+	scripts/services/with cargo test --workspace
+
+# Alone they need neither RocksDB nor DataFusion: a target folder of their own.
+test-metastore-backends: setup-tests ## the metastore's backends behind a network, against servers: contract, faults, migrations
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/backends scripts/services/with cargo test $(patsubst crates/%,-p %,$(wildcard crates/tarn-metastore-*))
 
 # A target folder of its own: with these features, crates below would be rebuilt in the shared one.
 test-raftlog-adapters: setup ## the log under raft-rs and openraft, with openraft's own log-store suite, and under loom

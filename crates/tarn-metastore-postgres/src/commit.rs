@@ -76,7 +76,7 @@ impl Inner {
             is_led
         };
         if !is_led {
-            self.runtime.spawn(Leader { inner: self.clone(), table }.lead());
+            self.runtime.spawn(Leader { inner: self.clone(), table, has_led: false }.lead());
         }
         answered.await.unwrap_or_else(|source| Err(self.pool.unknown(Box::new(source))))
     }
@@ -86,17 +86,19 @@ impl Inner {
 struct Leader {
     inner: Arc<Inner>,
     table: TableId,
+    /// Others may lead by now.
+    has_led: bool,
 }
 
 impl Leader {
-    async fn lead(self) {
+    async fn lead(mut self) {
         while let Some(group) = self.next_group() {
             self.run(group).await;
         }
     }
 
     /// What waits, oldest first, as much as one group may have. `None`: nothing does, and nobody leads any more.
-    fn next_group(&self) -> Option<Vec<Waiting>> {
+    fn next_group(&mut self) -> Option<Vec<Waiting>> {
         let mut queues = self.inner.queues.lock();
         let waiting = queues.get_mut(&self.table)?;
         let mut group = Vec::new();
@@ -110,6 +112,7 @@ impl Leader {
         }
         if group.is_empty() {
             queues.remove(&self.table);
+            self.has_led = true;
             return None;
         }
         Some(group)
@@ -134,8 +137,10 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        // Empty, unless it panicked or its runtime ended.
-        drop(self.inner.queues.lock().remove(&self.table));
+        // It panicked, or its runtime ended.
+        if !self.has_led {
+            drop(self.inner.queues.lock().remove(&self.table));
+        }
     }
 }
 
@@ -195,8 +200,12 @@ impl Inner {
             Err(failure) => return Err(failure),
         };
         let (Checks { answers, accepted, steps }, mut base_seq) = {
-            let mut held = self.held.write();
-            held.state.next_file = FileId(meta.next_file.max(held.state.next_file.0));
+            {
+                let mut held = self.held.write();
+                held.state.next_file = FileId(meta.next_file.max(held.state.next_file.0));
+            }
+            // Nobody changes the table: its row is ours.
+            let held = self.held.read();
             let checks = check_group(&held, id, commits, layout)?;
             (checks, held.known(id).map_or(0, |known| known.seen.base_seq))
         };

@@ -17,9 +17,20 @@ use crate::pool::{Connection, Failure, Step, col, params};
 /// More blocks than this are kept in several packs: a row stays at 2 MiB.
 pub(crate) const MAX_SLOTS: usize = 65_536;
 
+/// Packs with more bytes of filters are not made of smaller ones: a pack is one transaction. 4,096 full filters.
+const MAX_MERGED_BYTES: usize = 1 << 30;
+
 /// Rows of filters that are put together at once; columns likewise.
 const WINDOW_BYTES: usize = 1 << 20;
 const WINDOW_COLUMNS: usize = 64;
+
+/// Rows that one statement deletes.
+const DELETED_BYTES: usize = 64 << 20;
+
+/// Blocks of a pack that is made of others.
+pub(crate) fn max_merged_slots(n_chunks: u32) -> usize {
+    MAX_SLOTS.min(MAX_MERGED_BYTES / (n_chunks.max(1) as usize * CHUNK_BYTES))
+}
 
 /// Where the details of a new pack come from. All have filters of the same number of chunks.
 pub(crate) enum Source {
@@ -175,12 +186,21 @@ async fn write_slabs(
     Ok((slab_bytes, record_bytes))
 }
 
-/// Statements that take packs away.
-pub(crate) fn delete_steps(packs: &[i64]) -> Vec<Step> {
+/// Takes packs away, some rows at a time: no statement may take longer than others wait.
+pub(crate) async fn delete(connection: &Connection<'_>, packs: &[i64]) -> Result<(), Failure> {
+    let sizes = "SELECT pack_id, n_slots, n_chunks FROM packs WHERE pack_id = ANY($1)";
+    for row in connection.query(sizes, params![packs.to_vec()]).await? {
+        let (pack, n_slots, n_chunks): (i64, i64, i32) = (col(&row, 0)?, col(&row, 1)?, col(&row, 2)?);
+        let n_rows = (DELETED_BYTES / (n_slots.max(1) as usize * CHUNK_BYTES)).max(1);
+        for first in (0..n_chunks).step_by(n_rows) {
+            let some = "DELETE FROM pack_rows WHERE pack_id = $1 AND chunk >= $2 AND chunk < $3";
+            connection.query(some, params![pack, first, first.saturating_add(n_rows as i32)]).await?;
+        }
+    }
     let of_packs = |sql| Step::Query(sql, params![packs.to_vec()]);
-    vec![
-        of_packs("DELETE FROM pack_rows WHERE pack_id = ANY($1)"),
+    let rest = vec![
         of_packs("DELETE FROM pack_slabs WHERE pack_id = ANY($1)"),
         of_packs("DELETE FROM packs WHERE pack_id = ANY($1)"),
-    ]
+    ];
+    connection.flight(rest).await.map(drop)
 }

@@ -69,8 +69,11 @@ pub(crate) async fn ensure(connection: &Connection<'_>, schema: &str, version: u
     connection.flight(vec![Step::Plain("BEGIN"), lock]).await?;
     if !col::<bool>(&connection.query(is_there, name()).await?[0], 0)? {
         let details = if version == 1 { FIRST } else { SECOND };
+        // An administrator may have made it, and may allow nobody else to make one.
+        let made: bool = col(&connection.query("SELECT to_regnamespace($1) IS NOT NULL", name()).await?[0], 0)?;
+        let create = if made { String::new() } else { format!("CREATE SCHEMA \"{schema}\";") };
         let first = format!(
-            "CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {COMMON} {details}
+            "{create} {COMMON} {details}
              INSERT INTO meta (schema_version, phase, epoch, next_table, next_tablet, next_file) VALUES ({version}, '{}', 1, 1, 1, 1)",
             Phase::Settled.name()
         );

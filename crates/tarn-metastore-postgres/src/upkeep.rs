@@ -11,15 +11,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use tarn_metastore::{BlockDetails, BlockRef, Bloom, Stats, Upkeep};
-use tarn_types::{FileId, TableId};
+use tarn_metastore::{BlockDetails, BlockRef, Bloom, Error, Stats, Upkeep};
+use tarn_types::{FileId, TableId, Version};
 
 use crate::Inner;
 use crate::bytes::{bloom_of, decode_bloom};
 use crate::details::columns_of;
 use crate::directory::block_of;
+use crate::held::Seen;
 use crate::layout::{Layout, Meta};
-use crate::pack::{self, MAX_SLOTS, Source, delete_steps};
+use crate::pack::{self, MAX_SLOTS, Source, max_merged_slots};
 use crate::pool::{Connection, Failure, Step, ask, col, params};
 
 /// So many loose blocks of an hour become a pack, or so many bytes; and so many packs of an hour one.
@@ -208,7 +209,7 @@ impl Inner {
                     listed.iter().map(|(pack, _)| Source::Packed { pack: *pack, slots: slots[pack].clone() }).collect();
                 let is_kept = |block: BlockRef| !gone.contains(&block.file);
                 let written = pack::write(connection, TableId(table as u32), hour, n_chunks, &sources, is_kept).await?;
-                connection.flight(delete_steps(&packs)).await?;
+                pack::delete(connection, &packs).await?;
                 done.packs_made += u64::from(written.is_some());
                 done.bytes_written += written.unwrap_or(0);
                 done.packs_removed += packs.len() as u64;
@@ -219,18 +220,34 @@ impl Inner {
         connection.plain("COMMIT").await
     }
 
-    async fn stats(&self) -> Result<Stats, Failure> {
-        let rows = ask!(&self.pool, connection => connection.query("SELECT table_id FROM tables", vec![]))?;
-        let mut there: BTreeSet<TableId> = self.held.read().ids().into_iter().collect();
+    /// One question, and one more for each table of which something is new.
+    async fn refresh_all(&self) -> Result<(), Failure> {
+        let list = "SELECT table_id, version, oldest, definition_seq, base_seq FROM tables";
+        let rows = ask!(&self.pool, connection => connection.query(list, vec![]))?;
+        let mut news: BTreeSet<TableId> = self.held.read().ids().into_iter().collect();
         for row in &rows {
-            there.insert(TableId(col::<i64>(row, 0)? as u32));
+            let id = TableId(col::<i64>(row, 0)? as u32);
+            let (version, oldest) = (Version(col::<i64>(row, 1)? as u64), Version(col::<i64>(row, 2)? as u64));
+            let seen = Seen { definition_seq: col(row, 3)?, base_seq: col(row, 4)? };
+            let held = self.held.read();
+            let is_known = held.known(id).is_some_and(|known| known.version == version && known.seen == seen);
+            if is_known && held.table(id)?.oldest.version == oldest {
+                news.remove(&id);
+            } else {
+                news.insert(id);
+            }
         }
-        for table in there {
+        for table in news {
             match self.refresh(table).await {
-                Err(Failure::Ours(tarn_metastore::Error::NoTableId { .. })) => {}
+                Err(Failure::Ours(Error::NoTableId { .. })) => {}
                 refreshed => refreshed?,
             }
         }
+        Ok(())
+    }
+
+    async fn stats(&self) -> Result<Stats, Failure> {
+        self.refresh_all().await?;
         let second = "SELECT (SELECT coalesce(sum(n_chunks::int8 * 32), 0)::int8 FROM loose) + (SELECT coalesce(sum(n_slots * n_chunks * 32), 0)::int8 FROM packs),
             (SELECT coalesce(sum(column_bytes), 0)::int8 FROM loose) + (SELECT coalesce(sum(column_bytes), 0)::int8 FROM packs),
             (SELECT count(*) FROM packs), (SELECT count(*) FROM loose), pg_table_size('commits'), pg_table_size('files') + pg_table_size('dead_rows')";
@@ -288,8 +305,7 @@ async fn clear(connection: &Connection<'_>, table: i64, layout: Layout, done: &m
         let packs = "SELECT pack_id FROM packs WHERE table_id = $1 ORDER BY pack_id LIMIT 1";
         if let Some(row) = connection.query(packs, params![table]).await?.first() {
             done.packs_removed += 1;
-            connection.flight(delete_steps(&[col(row, 0)?])).await?;
-            return Ok(());
+            return pack::delete(connection, &[col(row, 0)?]).await;
         }
         steps.push(of_table("DELETE FROM loose WHERE table_id = $1"));
     }
@@ -364,7 +380,7 @@ fn run_of_similar(packs: &[Listed]) -> Option<Vec<i64>> {
         let similar = packs[start + 1..].iter().take_while(|pack| {
             let (fits, larger) = (pack.n_slots <= 2 * sum, sum + pack.n_slots);
             sum = larger;
-            fits && larger <= MAX_SLOTS
+            fits && larger <= max_merged_slots(pack.n_chunks)
         });
         let n_similar = similar.count();
         (n_similar > 0).then(|| packs[start..=start + n_similar].iter().map(|pack| pack.pack).collect())
@@ -381,7 +397,7 @@ fn full_tier(packs: &[Listed]) -> Option<Vec<i64>> {
     tiers.into_values().find_map(|mut tier| {
         tier.truncate(MERGED_PACKS);
         let n_slots: usize = tier.iter().map(|pack| pack.n_slots).sum();
-        let is_full = tier.len() == MERGED_PACKS && n_slots <= MAX_SLOTS;
+        let is_full = tier.len() == MERGED_PACKS && n_slots <= max_merged_slots(tier[0].n_chunks);
         is_full.then(|| tier.iter().map(|pack| pack.pack).collect())
     })
 }
@@ -401,5 +417,8 @@ mod tests {
         assert_eq!(due_packs(&listed(&[64, 64, 10]), true).map(|(_, packs)| packs), Some(vec![0, 1]));
         assert_eq!(due_packs(&listed(&[1, 2_000]), true), None, "a late block does not rewrite the hour");
         assert_eq!(due_packs(&listed(&[40_000, 40_000]), true), None, "a pack has its limit");
+        let full = |n_slots| Listed { pack: 1, n_slots, n_chunks: 8192 };
+        assert!(due_packs(&[full(2_000), full(2_000)], true).is_some());
+        assert_eq!(due_packs(&[full(2_500), full(2_500)], true), None, "and so has a transaction");
     }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarn_metastore::{Embedded, Error, Metastore, Remote};
+use tarn_metastore_postgres::Postgres;
 use tarn_types::Clock;
 use tokio::runtime::Handle;
 
@@ -83,14 +84,13 @@ pub fn shown(value: &str) -> String {
 /// Errors: the folder is damaged or held by another process; the server is away, or its layout is another one; no backend has such
 /// URLs.
 pub async fn open(place: &Place, clock: Arc<dyn Clock>, runtime: &Handle) -> Result<Arc<dyn Metastore>, Error> {
-    // Embedded needs no runtime of its own.
-    let _ = runtime;
     match place {
         Place::Folder(dir) => {
             let (metastore, recovery) = Embedded::open(dir, clock)?;
             tracing::info!(?recovery, "metastore opened");
             Ok(Arc::new(metastore))
         }
+        Place::Server(remote) if is_postgres(remote) => Ok(Arc::new(Postgres::connect(remote, clock, runtime).await?)),
         Place::Server(remote) => Err(no_backend(remote)),
     }
 }
@@ -99,7 +99,6 @@ pub async fn open(place: &Place, clock: Arc<dyn Clock>, runtime: &Handle) -> Res
 ///
 /// Errors: as for [`open`]. What is done stays done: it goes on when it is called again.
 pub async fn migrate(place: &Place, runtime: &Handle, report: &(dyn Fn(&str) + Sync)) -> Result<(), Error> {
-    let _ = runtime;
     match place {
         Place::Folder(dir) => {
             report(&format!(
@@ -108,8 +107,13 @@ pub async fn migrate(place: &Place, runtime: &Handle, report: &(dyn Fn(&str) + S
             ));
             Ok(())
         }
+        Place::Server(remote) if is_postgres(remote) => Postgres::migrate(remote, runtime, report).await.map(drop),
         Place::Server(remote) => Err(no_backend(remote)),
     }
+}
+
+fn is_postgres(remote: &Remote) -> bool {
+    remote.url.starts_with("postgres://") || remote.url.starts_with("postgresql://")
 }
 
 fn no_backend(remote: &Remote) -> Error {
