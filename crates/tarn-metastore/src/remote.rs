@@ -20,17 +20,30 @@ impl Remote {
         Self { url: url.into(), timeout_ms: 10_000, concurrency: 64, hedge_ms: 0 }
     }
 
-    /// The URL as it may be shown: without a password.
+    /// The URL as it may be shown: without a password, wherever it stands. Of a URL that cannot be taken apart the scheme alone.
     pub fn shown(&self) -> String {
         let Some((scheme, rest)) = self.url.split_once("://") else { return "(not a URL)".to_owned() };
-        let (place, parameters) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
-        match place.rsplit_once('@') {
+        let (place, parameters) = rest.split_once('?').map_or((rest, None), |(place, after)| (place, Some(after)));
+        if !place.contains('@') && parameters.is_some_and(|parameters| parameters.contains('@')) {
+            // A `?` in a password, which should have been written as %3F.
+            return format!("{scheme}://…");
+        }
+        let mut shown = match place.rsplit_once('@') {
             Some((user, host)) => {
                 let user = user.split_once(':').map_or(user, |(user, _)| user);
-                format!("{scheme}://{user}@{host}{parameters}")
+                format!("{scheme}://{user}@{host}")
             }
-            None => format!("{scheme}://{rest}"),
+            None => format!("{scheme}://{place}"),
+        };
+        let is_secret =
+            |part: &&str| part.split('=').next().is_some_and(|name| name.to_lowercase().contains("password"));
+        let kept: Vec<&str> =
+            parameters.into_iter().flat_map(|of| of.split('&')).filter(|part| !is_secret(part)).collect();
+        if !kept.is_empty() {
+            shown.push('?');
+            shown.push_str(&kept.join("&"));
         }
+        shown
     }
 }
 
@@ -58,7 +71,9 @@ mod tests {
             assert_eq!(shown(&format!("postgres://me:{odd}@h/db")), "postgres://me@h/db");
         }
         assert_eq!(shown("cql://a:9042,b/k"), "cql://a:9042,b/k");
-        assert_eq!(shown("cql://h?x=a@b"), "cql://h?x=a@b");
+        assert_eq!(shown("postgres://h/db?user=me&password=secret&a=b"), "postgres://h/db?user=me&a=b");
+        assert_eq!(shown("postgres://h/db?sslPassword=secret"), "postgres://h/db");
+        assert_eq!(shown("postgres://me:pa?ss@h/db"), "postgres://…");
         assert_eq!(shown("secret"), "(not a URL)");
         assert!(!format!("{:?}", Remote::new("postgres://me:secret@h/db")).contains("secret"));
     }
