@@ -155,7 +155,7 @@ impl Attachment {
         let running = Running::begin(self, parts.clock.now_ms());
         let done = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(SqlError::undefined_table(&self.name)),
+            () = self.stop.cancelled() => Err(stopped(&self.name)),
             done = self.take_in(parts) => done,
         };
         running.end(&done, parts.clock.now_ms());
@@ -378,6 +378,9 @@ impl Node {
             .await
             .map_err(|e| SqlError::new(state::INTERNAL, format!("a change of the catalog died: {e}")))??;
         self.pass(&attachment).await.map_err(|error| {
+            if error.state() == state::QUERY_CANCELED {
+                return error;
+            }
             let name = attachment.name();
             let hint = error.hint().map(|hint| format!("{hint}; then ")).unwrap_or_default();
             error.with_hint(format!(
@@ -461,6 +464,11 @@ impl Node {
         self.parts().metrics.tables.dec();
         Ok(true)
     }
+}
+
+fn stopped(name: &str) -> SqlError {
+    let message = format!("the pass over \"{name}\" was stopped: it is being detached, or the server stops");
+    SqlError::new(state::QUERY_CANCELED, message)
 }
 
 fn explain(error: &tarn_lake::Error, place: &Place) -> SqlError {

@@ -162,16 +162,15 @@ impl Place {
 
 /// Whether the environment says who we are, or where to ask for it. Else only the cloud's machine itself can.
 fn has_credentials() -> bool {
-    const SOURCES: [Key; 6] = [
-        Key::AccessKeyId,
-        Key::SkipSignature,
-        Key::WebIdentityTokenFile,
-        Key::ContainerCredentialsRelativeUri,
-        Key::ContainerCredentialsFullUri,
-        Key::MetadataEndpoint,
+    const SOURCES: [&str; 6] = [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SKIP_SIGNATURE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_METADATA_ENDPOINT",
     ];
-    let set = AmazonS3Builder::from_env();
-    SOURCES.iter().any(|key| set.get_config_value(key).is_some())
+    SOURCES.iter().any(|variable| std::env::var_os(variable).is_some())
 }
 
 /// Without `.`, and without a slash at the end.

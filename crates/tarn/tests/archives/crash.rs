@@ -191,6 +191,8 @@ async fn a_cancelled_pass_keeps_what_it_has() -> Result<()> {
         }
     };
     ensure!(error.code().map(|code| code.code()) == Some("57014"), "{error:?}");
+    // It ends at its next wait.
+    while rows(&watching, &of("logs", "state")).await? == [["running"]] {}
     let standing = rows(&watching, &of("logs", "state, files, rows, last_error")).await?.remove(0);
     let files: u64 = standing[1].parse()?;
     ensure!(standing[0] == "interrupted" && files > 0 && files < 400 && standing[3] == "∅", "{standing:?}");
