@@ -1,0 +1,229 @@
+//! What does this process know of the store?
+//!
+//! A [`State`] as every backend has it, and beside each table where in its log that is. The store moves on without us: what must be current is
+//! brought up to date first (`refresh.rs`). What is here is never wrong, only late: it is the store's content at some earlier moment.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use tarn_metastore::backend::{Record, State, Table};
+use tarn_metastore::{BlockRef, CommitInfo, CommitKind, TableVersion};
+use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
+
+use crate::layout::Layout;
+use crate::wire::{BlockMeta, Metas};
+
+/// Stands before the first commit of a table's log.
+pub(crate) const NO_TIP: Uuid = Uuid::nil();
+
+#[derive(Default)]
+pub(crate) struct Cache {
+    /// Tables that are not in `loaded` are there by name only.
+    pub state: State,
+    pub catalog: Catalog,
+    pub loaded: HashMap<TableId, Loaded>,
+    /// Details that nobody needs, to be deleted.
+    pub garbage: Vec<Garbage>,
+}
+
+/// The catalog as it was last seen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Catalog {
+    /// `None`: never.
+    pub seq: Option<i64>,
+    pub layout: Layout,
+    pub tables: BTreeMap<TableId, CatalogTable>,
+    /// Dropped, and not yet cleared away.
+    pub dropped: Vec<TableId>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CatalogTable {
+    pub revision: Uuid,
+    pub first_version: Version,
+    pub first_cursor: Cursor,
+    pub created_ms: i64,
+    /// It began as a copy.
+    pub restoring: bool,
+}
+
+impl CatalogTable {
+    pub fn first(&self) -> TableVersion {
+        TableVersion {
+            version: self.first_version,
+            cursor: self.first_cursor.clone(),
+            committed_ms: self.created_ms,
+            ..TableVersion::default()
+        }
+    }
+}
+
+/// How far a table's log was followed.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    pub seq: i64,
+    pub tip: Uuid,
+    pub oldest_seq: i64,
+    pub epoch: i32,
+    /// Details of the files of kept versions.
+    pub files: HashMap<FileId, FileMeta>,
+    /// Blocks with details, by hour.
+    pub hours: HashMap<i64, u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct FileMeta {
+    pub hour: i64,
+    /// The log's place of the commit that added it.
+    pub seq: i64,
+    /// Those with details, ascending.
+    pub blocks: Vec<BlockMeta>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Garbage {
+    pub table: TableId,
+    pub file: FileId,
+    pub meta: FileMeta,
+}
+
+/// A commit as the log has it.
+pub(crate) struct Logged {
+    pub seq: i64,
+    pub attempt: Uuid,
+    pub info: Arc<CommitInfo>,
+    pub metas: Metas,
+    /// What it makes, when that is known.
+    pub next: Option<Arc<TableVersion>>,
+}
+
+/// Where a table's log ends, and what else is decided there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Head {
+    pub seq: i64,
+    pub version: Version,
+    pub tip: Uuid,
+    pub oldest: Version,
+    /// Commits up to here are in the base.
+    pub oldest_seq: i64,
+    pub restoring: bool,
+    pub dropped: bool,
+    pub epoch: i32,
+}
+
+impl Loaded {
+    pub fn new(head: &Head) -> Self {
+        let (seq, tip, epoch) = (head.oldest_seq, NO_TIP, head.epoch);
+        Self { seq, tip, oldest_seq: seq, epoch, files: HashMap::new(), hours: HashMap::new() }
+    }
+
+    pub fn add(&mut self, file: FileId, meta: FileMeta) {
+        *self.hours.entry(meta.hour).or_default() += meta.blocks.len() as u64;
+        self.files.insert(file, meta);
+    }
+
+    fn remove(&mut self, file: FileId) -> Option<FileMeta> {
+        let meta = self.files.remove(&file)?;
+        if let Some(n_blocks) = self.hours.get_mut(&meta.hour) {
+            *n_blocks -= meta.blocks.len() as u64;
+        }
+        Some(meta)
+    }
+
+    /// `None`: not in the files of kept versions under this hour.
+    pub fn file(&self, hour: i64, file: FileId) -> Option<&FileMeta> {
+        self.files.get(&file).filter(|meta| meta.hour == hour)
+    }
+
+    pub fn block(&self, hour: i64, block: BlockRef) -> Option<&BlockMeta> {
+        let blocks = &self.file(hour, block.file)?.blocks;
+        let idx = blocks.binary_search_by_key(&block.row_group, |of| of.row_group).ok()?;
+        Some(&blocks[idx])
+    }
+}
+
+impl Cache {
+    /// The catalog as it is now, with the definitions of tables whose revision is another.
+    pub fn set_catalog(
+        &mut self,
+        catalog: Catalog,
+        schemas: Vec<Arc<TableSchema>>,
+        next: (TableId, TabletId),
+    ) -> Result<(), String> {
+        for schema in schemas {
+            let id = schema.id;
+            match self.state.tables.get_mut(&id) {
+                Some(_) => self.state.apply(Record::Alter { schema })?,
+                None => {
+                    let of = catalog.tables.get(&id).ok_or_else(|| format!("table {id} is not in the catalog"))?;
+                    let mut table = Table::new(schema, of.first());
+                    table.restoring = of.restoring;
+                    self.state.tables.insert(id, table);
+                }
+            }
+        }
+        self.state.tables.retain(|id, _| catalog.tables.contains_key(id));
+        for id in self.loaded.keys().copied().filter(|id| !catalog.tables.contains_key(id)).collect::<Vec<_>>() {
+            self.loaded.remove(&id);
+        }
+        (self.state.next_table, self.state.next_tablet) = next;
+        self.catalog = catalog;
+        Ok(())
+    }
+
+    /// Commits that follow on what is here; those that are here already are passed over.
+    pub fn append(&mut self, table: TableId, commits: Vec<Logged>) -> Result<(), String> {
+        for Logged { seq, attempt, info, metas, next } in commits {
+            let loaded = self.loaded.get_mut(&table).ok_or("the table is not loaded")?;
+            if seq <= loaded.seq {
+                continue;
+            } else if seq != loaded.seq + 1 {
+                return Err(format!("commit {seq} follows on {}", loaded.seq));
+            }
+            (loaded.seq, loaded.tip) = (seq, attempt);
+            let hours: HashMap<FileId, i64> = info.added.iter().map(|file| (file.id, file.hour)).collect();
+            for (file, blocks) in metas {
+                let hour = *hours.get(&file).ok_or_else(|| format!("details of file {file}, which is not added"))?;
+                loaded.add(file, FileMeta { hour, seq, blocks });
+            }
+            let restoring = self.state.table(table).map_err(|e| e.to_string())?.restoring;
+            if restoring && info.kind != CommitKind::Restore {
+                self.state.apply(Record::Restored { table })?;
+            }
+            self.state.apply(Record::Commit { table, commit: info, next })?;
+        }
+        Ok(())
+    }
+
+    /// What the head says beside the commits.
+    pub fn follow(&mut self, table: TableId, head: &Head) -> Result<(), String> {
+        let of_state = self.state.table(table).map_err(|e| e.to_string())?;
+        let (restoring, oldest, latest) = (of_state.restoring, of_state.oldest.version, of_state.latest().version);
+        if restoring && !head.restoring {
+            self.state.apply(Record::Restored { table })?;
+        }
+        if head.oldest > oldest && head.oldest <= latest {
+            self.expire(table, head.oldest)?;
+        }
+        if let Some(loaded) = self.loaded.get_mut(&table) {
+            loaded.oldest_seq = loaded.oldest_seq.max(head.oldest_seq);
+            loaded.epoch = loaded.epoch.max(head.epoch);
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, table: TableId, keep: Version) -> Result<(), String> {
+        self.state.settle();
+        let gone = self.state.table(table).map_err(|e| e.to_string())?.gone_before(keep);
+        self.state.apply(Record::Expire { table, keep })?;
+        let Some(loaded) = self.loaded.get_mut(&table) else { return Ok(()) };
+        for file in gone {
+            let empty = || FileMeta { hour: file.hour, seq: 0, blocks: Vec::new() };
+            let meta = loaded.remove(file.id).unwrap_or_else(empty);
+            self.garbage.push(Garbage { table, file: file.id, meta });
+        }
+        Ok(())
+    }
+}
