@@ -482,7 +482,9 @@ impl Pack {
         }
         let mut all = ColumnDetails::default();
         self.columns().try_for_each(|column| {
-            (all.blocks.clear(), all.stats.clear(), all.chunks.clear());
+            all.blocks.clear();
+            all.stats.clear();
+            all.chunks.clear();
             self.column(column, Parts::BOTH, Some, &mut all).map(drop)
         })
     }

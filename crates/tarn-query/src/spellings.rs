@@ -3,13 +3,16 @@
 //! Postgres takes more spellings than DataFusion's casts: UUIDs in upper case, in braces or without hyphens, times without seconds. So
 //! that every access path answers alike, literals are brought into canonical form, by the parser that reads the values that are
 //! written, before anything else looks at them.
+//!
+//! And `0.5` beside a floating-point value is a floating-point number. DataFusion would make decimals of both, which NaN, 1e300 and the
+//! sixteenth digit are not.
 
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ExprSchema};
 use datafusion::error::Result;
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_types::{DataType, Value, data_type_of};
@@ -33,17 +36,14 @@ impl AnalyzerRule for CanonicalSpellings {
 fn spelled(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let changed = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
-            match (of_column(left, schema), of_column(right, schema)) {
-                (Some(data_type), None) => canonical(right, data_type),
-                (None, Some(data_type)) => canonical(left, data_type),
-                _ => false,
-            }
+            like(left, right, schema) || like(right, left, schema)
         }
-        Expr::Between(between) => of_column(&between.expr, schema)
-            .is_some_and(|data_type| canonical(&mut between.low, data_type) | canonical(&mut between.high, data_type)),
-        Expr::InList(list) => of_column(&list.expr, schema).is_some_and(|data_type| {
-            list.list.iter_mut().fold(false, |changed, item| changed | canonical(item, data_type))
-        }),
+        Expr::Between(between) => {
+            like(&between.expr, &mut between.low, schema) | like(&between.expr, &mut between.high, schema)
+        }
+        Expr::InList(list) => {
+            list.list.iter_mut().fold(false, |changed, item| changed | like(&list.expr, item, schema))
+        }
         Expr::Cast(cast) => match cast.field.data_type() {
             ArrowType::Timestamp(_, None) => canonical(&mut cast.expr, DataType::Timestamp),
             ArrowType::Timestamp(_, Some(_)) => canonical(&mut cast.expr, DataType::TimestampTz),
@@ -52,6 +52,32 @@ fn spelled(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         _ => false,
     };
     if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+}
+
+/// Reads a literal as what it is compared with. Whether that changed it.
+fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema) -> bool {
+    if !matches!(literal, Expr::Literal(..) | Expr::Negative(_)) || matches!(other, Expr::Literal(..)) {
+        return false;
+    }
+    match of_column(other, schema) {
+        Some(data_type) => canonical(literal, data_type),
+        None => other.get_type(schema).is_ok_and(|of| of.is_floating()) && float(literal),
+    }
+}
+
+/// Whether it was a decimal.
+fn float(literal: &mut Expr) -> bool {
+    match literal {
+        Expr::Negative(inner) => float(inner),
+        Expr::Literal(scalar, _) if scalar.data_type().is_decimal() => {
+            // By its digits: they are rounded once.
+            let Ok(ScalarValue::Utf8(Some(digits))) = scalar.cast_to(&ArrowType::Utf8) else { return false };
+            let Ok(float) = digits.parse() else { return false };
+            *scalar = ScalarValue::Float64(Some(float));
+            true
+        }
+        _ => false,
+    }
 }
 
 /// The type of a column, where it has several spellings.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarn_metastore::{Embedded, Error, Metastore, Remote};
+use tarn_metastore_cql::Cql;
 use tarn_metastore_postgres::Postgres;
 use tarn_types::Clock;
 use tokio::runtime::Handle;
@@ -25,7 +26,7 @@ const EMBEDDED: &str = "embedded";
 const MARK: &str = "METASTORE";
 
 /// What is said of every place that cannot be understood.
-const WANT: &str = "want `embedded`, or the URL of a database";
+const WANT: &str = "want `embedded`, postgres://user@host/database, or cql://host/keyspace";
 
 /// Where a metastore is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +92,7 @@ pub async fn open(place: &Place, clock: Arc<dyn Clock>, runtime: &Handle) -> Res
             Ok(Arc::new(metastore))
         }
         Place::Server(remote) if is_postgres(remote) => Ok(Arc::new(Postgres::connect(remote, clock, runtime).await?)),
+        Place::Server(remote) if is_cql(remote) => Ok(Arc::new(Cql::connect(remote, clock, runtime).await?)),
         Place::Server(remote) => Err(no_backend(remote)),
     }
 }
@@ -108,12 +110,17 @@ pub async fn migrate(place: &Place, runtime: &Handle, report: &(dyn Fn(&str) + S
             Ok(())
         }
         Place::Server(remote) if is_postgres(remote) => Postgres::migrate(remote, runtime, report).await.map(drop),
+        Place::Server(remote) if is_cql(remote) => Cql::migrate(remote, runtime, report).await.map(drop),
         Place::Server(remote) => Err(no_backend(remote)),
     }
 }
 
 fn is_postgres(remote: &Remote) -> bool {
     remote.url.starts_with("postgres://") || remote.url.starts_with("postgresql://")
+}
+
+fn is_cql(remote: &Remote) -> bool {
+    remote.url.starts_with("cql://")
 }
 
 fn no_backend(remote: &Remote) -> Error {
@@ -193,7 +200,7 @@ mod tests {
         settings.metastore = "sqlite".into();
         assert_eq!(
             Place::of(&settings).unwrap_err().to_string(),
-            "setting `metastore`: `sqlite`: want `embedded`, or the URL of a database"
+            "setting `metastore`: `sqlite`: want `embedded`, postgres://user@host/database, or cql://host/keyspace"
         );
         assert_eq!(Place::typed("./meta", &settings), Place::Folder("./meta".into()));
     }

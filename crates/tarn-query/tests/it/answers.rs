@@ -222,6 +222,35 @@ async fn a_time_is_found_in_any_spelling_on_any_path() {
 }
 
 #[tokio::test]
+async fn a_decimal_beside_a_float_is_a_float_on_any_path() {
+    let mut schema = schema();
+    schema.columns[0] = column(1, "a", DataType::Float64);
+    schema.columns[0].nullable = false;
+    let fixture = Fixture::with(schema).await;
+    for (n, a) in (0..).zip([f64::NEG_INFINITY, -0.5, 0.1, 0.1 + f64::EPSILON, 1e300, f64::NAN, f64::INFINITY]) {
+        let mut row = row(0, 0, n);
+        row[0] = Value::Float64(a);
+        fixture.table.put(row);
+    }
+    fixture.table.deliver().await;
+    for path in ["auto", "lake", "rows"] {
+        fixture.set("tarn.access_path", path).await;
+        for (condition, want) in [
+            ("a = 0.1", vec!["2"]),
+            ("a > 0.1 AND a < 0.5", vec!["3"]),
+            ("a IN (-0.5, 0.1)", vec!["1", "2"]),
+            ("a BETWEEN -0.6 AND 0.1", vec!["1", "2"]),
+            ("a >= 100.5", vec!["4", "5", "6"]),
+            ("a + 1 < 0.6", vec!["0", "1"]),
+            ("abs(a) = 0.5", vec!["1"]),
+        ] {
+            let rows = fixture.rows(&format!("SELECT n FROM t WHERE {condition} ORDER BY n")).await;
+            assert_eq!(rows, want, "{condition} by {path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn bytes_are_found_as_postgres_writes_them_on_any_path() {
     let mut schema = schema();
     schema.columns[0] = column(1, "a", DataType::Bytes);
