@@ -10,10 +10,12 @@ export CARGO_TARGET_DIR TARN_VENV
 SF ?= 1
 SOAK_MINUTES ?= 30
 RAFTLOG_ARGS ?=
+METASTORE_ARGS ?= --backend embedded,cassandra,postgres
+ARCHIVE_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench soak
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -87,6 +89,30 @@ test-raftlog-bench: setup ## bench/raftlog in short form, without RocksDB and Ba
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo clippy --release $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo test --release $(RAFTLOG_CI)
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo run --release $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
+
+# For the store that is far away: DuckDB speaks S3 with an extension that PyPI has for the version before.
+TARN_PYTHON_HTTPFS ?= $(TARN_VENV)-httpfs/bin/python
+$(TARN_PYTHON_HTTPFS): tests/clients/requirements-httpfs.txt
+	@python3 -m venv $(TARN_VENV)-httpfs
+	@$@ -m pip install --quiet --disable-pip-version-check -r $<
+
+bench-metastore: build bench-metastore-build setup-tests $(TARN_PYTHON_HTTPFS) ## the metastore's backends, and an archive's search beside DuckDB and DataFusion (JSON on stdout); needs 17 GB of disk
+	@$(RELEASE)/tarn-bench metastore --json --python $(TARN_VENV)/bin/python --python-httpfs $(TARN_PYTHON_HTTPFS) $(METASTORE_ARGS)
+
+# The program behind `tarn-bench metastore`; it also runs alone.
+bench-metastore-build: setup
+	@cargo build --release --manifest-path bench/metastore/Cargo.toml
+
+bench-archive: build setup-tests $(TARN_PYTHON_HTTPFS) ## a rare word in 2,000 attached Parquet files, beside DuckDB and DataFusion (JSON on stdout)
+	@$(RELEASE)/tarn-bench archive --json --python $(TARN_VENV)/bin/python --python-httpfs $(TARN_PYTHON_HTTPFS) $(ARCHIVE_ARGS)
+
+# CI asks whether the bench runs, not how fast.
+METASTORE_CI := --manifest-path bench/metastore/Cargo.toml
+test-metastore-bench: setup ## bench/metastore in short form, embedded alone: formatting, clippy, one quick run
+	cargo fmt --manifest-path bench/metastore/Cargo.toml --check
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --all-targets --no-deps -- -D warnings
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo run --release $(METASTORE_CI) --no-default-features -- --quick --backend embedded
 
 soak: setup ## kill -9 at random points and at every failpoint of delivery for SOAK_MINUTES=30
 	TARN_SOAK_SECONDS=$$(( $(SOAK_MINUTES) * 60 )) cargo test --workspace --test kill9 -- --nocapture

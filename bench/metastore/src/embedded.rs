@@ -3,38 +3,23 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tarn_metastore::{At, Embedded, HourBlocks, Metastore, MetastoreExt, Probe, Wanted, hour_blocks};
-use tarn_types::{ColumnId, FileId, ManualClock, TableId};
-use tokio::task::JoinSet;
+use tarn_metastore::{Embedded, Metastore, MetastoreExt, Probe};
+use tarn_types::{FileId, ManualClock};
 
 use crate::measure::{self, Latency, ms};
-use crate::workload::{self, Size, append, clauses, details, file, of_hours};
-
-const UPKEEP_BYTES: u64 = 64 << 20;
+use crate::reads::{self, Asked, Reads, list};
+use crate::workload::{self, Extent, Size, asked_columns, blocks, clauses};
+use crate::writes::{Commits, Pace, tidy, write};
 
 /// Commits a second that are to be kept up.
 const PER_S: u64 = 10_000;
 
 /// A commit of one block's row, in the log.
 const ROW_BYTES: usize = 220;
-
-#[derive(Debug, Serialize)]
-pub struct Commits {
-    pub per_s: f64,
-    pub latency: Latency,
-}
-
-#[derive(Debug, Serialize)]
-pub struct Asked {
-    pub blocks: u64,
-    pub latency: Latency,
-    pub bytes_read: u64,
-}
 
 /// What a process that finds nothing in memory says of itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,161 +33,67 @@ pub struct Cold {
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub fdatasync: Latency,
-    /// As the paced commits, without a metastore.
+    /// As the paced commits, without a metastore: the least that the disk allows.
     pub fdatasync_paced: Latency,
-    /// Rows of blocks without details: as fast as it goes, and 10,000 a second.
-    pub commits: Commits,
+    /// Rows of blocks without details: 10,000 a second, and as fast as it goes.
     pub commits_paced: Commits,
+    pub commits: Commits,
     /// With the metadata of all columns, no filter.
     pub commits_with_columns: Commits,
     pub full_bloom_commits: Commits,
     /// Until upkeep has nothing to do.
     pub full_blooms_blocks_per_s: f64,
-    pub list_hour: Latency,
-    pub list_day: Latency,
-    pub probe_hour: Asked,
-    pub probe_all: Asked,
-    pub columns_hour: Asked,
-    pub columns_all: Asked,
+    pub reads: Reads,
     pub cold: Cold,
     pub crash_open_ms: f64,
+    /// Ten of 20,000 columns.
+    pub wide_columns: Asked,
     pub bytes_on_disk: u64,
     pub rss_bytes: u64,
     pub peak_rss_bytes: u64,
     pub packs: u64,
 }
 
-fn open(dir: &Path) -> Result<Arc<Embedded>> {
+fn open(dir: &Path) -> Result<Arc<dyn Metastore>> {
     Ok(Arc::new(Embedded::open(dir, Arc::new(ManualClock::new(0)))?.0))
 }
 
-/// So many writers, each with one commit under way, with `upkeep` beside them.
-async fn write(
-    metastore: &Arc<Embedded>,
-    writers: u64,
-    first: FileId,
-    n: u64,
-    per_s: Option<u64>,
-    table: TableId,
-    make: impl Fn(u64, FileId) -> tarn_metastore::Commit + Clone + Send + 'static,
-) -> Result<Commits> {
-    let (next, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let upkeep = tokio::spawn({
-        let (metastore, is_over) = (metastore.clone(), is_over.clone());
-        async move {
-            while !is_over.load(Ordering::Relaxed) {
-                let done = metastore.upkeep(UPKEEP_BYTES).await?;
-                if !done.more {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-            anyhow::Ok(())
-        }
-    });
-    let start = Instant::now();
-    let mut tasks = JoinSet::new();
-    for _ in 0..writers {
-        let (metastore, next, make) = (metastore.clone(), next.clone(), make.clone());
-        tasks.spawn(async move {
-            let mut times = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= n {
-                    return anyhow::Ok(times);
-                }
-                let commit = make(number, FileId(first.0 + number));
-                let mut begun = Instant::now();
-                if let Some(per_s) = per_s {
-                    let due = start + Duration::from_nanos(number * 1_000_000_000 / per_s);
-                    // A stall counts for all that it holds up: who comes late began when it was due. A timer that fires late is
-                    // none.
-                    if begun < due {
-                        tokio::time::sleep_until(due.into()).await;
-                        begun = Instant::now();
-                    } else {
-                        begun = due;
-                    }
-                }
-                metastore.commit(table, commit).await?;
-                times.push(begun.elapsed());
-            }
-        });
-    }
-    let mut times = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        times.extend(done??);
-    }
-    let took = start.elapsed();
-    is_over.store(true, Ordering::Relaxed);
-    upkeep.await??;
-    Ok(Commits { per_s: n as f64 / took.as_secs_f64(), latency: Latency::of(times) })
-}
-
-async fn tidy(metastore: &Embedded) -> Result<()> {
-    while metastore.upkeep(UPKEEP_BYTES).await?.more {}
-    Ok(())
-}
-
-/// Commits of rows alone, in a store of their own.
+/// Commits of rows alone, in a store of their own: paced, free, and with columns.
 async fn commits(dir: &Path, size: &Size, n: u64) -> Result<[Commits; 3]> {
     let metastore = open(dir)?;
     let table = metastore.create_table(workload::schema("rows")).await?.id;
-    let make = |number, id| append(file(id, workload::FIRST_HOUR + (number / 2_000) as i64, number), None);
     let first = metastore.allocate_files(size.blocks + 4 * n).await?;
+    let rows = |extent: Option<Extent>| {
+        let size = *size;
+        move |number: u64, id: FileId| blocks(number, id, 1, &size, extent)
+    };
+    let free = |writers, commits| Pace { writers, commits, blocks_per_commit: 1, per_s: None };
     // Upon as many files as there are in the end.
     let whole = size.blocks.min(50_000);
-    write(&metastore, 64, first, whole, None, table, make).await?;
+    write(&metastore, table, first, free(64, whole), rows(None)).await?;
     let first = FileId(first.0 + whole);
-    let paced = write(&metastore, 32, first, 2 * n, Some(PER_S), table, make).await?;
+    let paced = Pace { per_s: Some(PER_S), ..free(32, 2 * n) };
+    let paced = write(&metastore, table, first, paced, rows(None)).await?;
     let first = FileId(first.0 + 2 * n);
-    let free = write(&metastore, 32, first, n, None, table, make).await?;
+    let fast = write(&metastore, table, first, free(32, n), rows(None)).await?;
     let first = FileId(first.0 + n);
-    let of_size = *size;
-    let with_columns =
-        move |number, id| append(file(id, workload::FIRST_HOUR, number), Some(details(number, &of_size, 0)));
-    let with_columns = write(&metastore, 32, first, n / 4, None, table, with_columns).await?;
-    Ok([free, paced, with_columns])
+    let with_columns = write(&metastore, table, first, free(32, n / 4), rows(Some(Extent::Columns))).await?;
+    Ok([paced, fast, with_columns])
 }
 
-async fn timed<T>(calls: usize, mut call: impl AsyncFnMut() -> Result<T>) -> Result<(Latency, T)> {
-    let mut last = call().await?;
-    let mut times = Vec::with_capacity(calls);
-    for _ in 0..calls {
-        let start = Instant::now();
-        last = call().await?;
-        times.push(start.elapsed());
+/// Ten columns of blocks that have 20,000, packed.
+async fn wide(dir: &Path, n_columns: u32, calls: usize) -> Result<Asked> {
+    let size = Size { blocks: 20, hour_blocks: 20, columns: n_columns, chunks: 64 };
+    let metastore = open(dir)?;
+    let table = metastore.create_table(workload::schema("wide")).await?.id;
+    let first = metastore.allocate_files(size.blocks).await?;
+    for number in 0..size.blocks {
+        let commit = blocks(number, FileId(first.0 + number), 1, &size, Some(Extent::Columns));
+        metastore.commit(table, commit).await?;
     }
-    Ok((Latency::of(times), last))
-}
-
-/// What a search does first: the version, and of its files those of the last hours.
-async fn list(metastore: &Embedded, table: TableId, hours: i64) -> Result<Vec<HourBlocks>> {
-    let version = metastore.snapshot(table, At::Latest).await?;
-    let newest = version.files.iter().map(|file| file.hour).max().unwrap_or(0);
-    Ok(hour_blocks(version.files.iter().filter(|file| file.hour > newest - hours)))
-}
-
-async fn probe(metastore: &Embedded, table: TableId, hours: i64, asked: u64, calls: usize) -> Result<Asked> {
-    let (latency, probed) = timed(calls, async || {
-        let hours = list(metastore, table, hours).await?;
-        Ok(metastore.probe(table, Probe { hours, clauses: clauses() }).await?)
-    })
-    .await?;
-    ensure!(probed.kept.len() >= 3 && probed.kept.len() < asked / 20 + 10, "{} blocks kept", probed.kept.len());
-    Ok(Asked { blocks: asked, latency, bytes_read: probed.bytes_read })
-}
-
-async fn columns(metastore: &Embedded, table: TableId, hours: &[HourBlocks], of: u32, calls: usize) -> Result<Asked> {
-    let columns: Vec<_> = (0..10).map(|n| ColumnId(1 + n * (of / 10))).collect();
-    let blocks: u64 = hours.iter().map(|of| of.blocks.len() as u64).sum();
-    let (latency, found) = timed(calls, async || {
-        let columns = Some(columns.clone());
-        let wanted = Wanted { hours: hours.to_vec(), columns, stats: true, chunks: true, blooms: false };
-        Ok(metastore.details(table, wanted).await?)
-    })
-    .await?;
-    ensure!(found.columns.iter().all(|column| column.blocks.len() as u64 == blocks), "columns are missing");
-    Ok(Asked { blocks, latency, bytes_read: found.bytes_read })
+    tidy(&*metastore).await?;
+    let hours = list(&*metastore, table, reads::EVERY).await?;
+    reads::details(&*metastore, table, &hours, &asked_columns(n_columns), true, calls).await
 }
 
 /// In a process of its own, timed from its first line.
@@ -210,7 +101,7 @@ pub async fn cold(dir: &Path, start: Instant) -> Result<Cold> {
     let metastore = open(dir)?;
     let open_ms = ms(start.elapsed());
     let table = metastore.tables().await?[0].id;
-    let hours = list(&metastore, table, i64::MAX / 2).await?;
+    let hours = list(&*metastore, table, reads::EVERY).await?;
     let probed = metastore.probe(table, Probe { hours, clauses: clauses() }).await?;
     let total_ms = ms(start.elapsed());
     Ok(Cold { open_ms, total_ms, rss_bytes: measure::memory_bytes("VmRSS")?, kept: probed.kept.len() })
@@ -223,41 +114,46 @@ fn cold_process(dir: &Path) -> Result<Cold> {
     Ok(serde_json::from_slice(&out.stdout)?)
 }
 
-pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn Fn(&str)) -> Result<Report> {
-    let fdatasync = measure::fdatasync(dir, calls * 10)?;
-    let fdatasync_paced = measure::paced_fdatasync(dir, PER_S, n_commits / 2, ROW_BYTES)?;
-    say(&format!("fdatasync {fdatasync:?}, paced {fdatasync_paced:?}"));
-    say("commits of rows");
-    let [commits, commits_paced, commits_with_columns] = commits(&dir.join("rows"), &size, n_commits).await?;
-    std::fs::remove_dir_all(dir.join("rows"))?;
-    say(&format!("commits {commits:?}\n paced {commits_paced:?}\n with columns {commits_with_columns:?}"));
-    if std::env::var_os("ONLY").is_some() { anyhow::bail!("only") }
+/// The most that lies on the disk at once: filters and columns, the log that was not deleted yet, packs that are being made one.
+pub fn needed_bytes(size: &Size) -> u64 {
+    let of_block = u64::from(size.chunks) * 32 + u64::from(size.columns) * 90;
+    size.blocks * of_block + 2 * size.hour_blocks * of_block + (1 << 30)
+}
 
-    say("blocks with full blooms");
+pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn Fn(&str)) -> Result<Report> {
+    say("embedded: the disk alone");
+    let fdatasync = measure::fdatasync(dir, calls * 10)?;
+    let fdatasync_paced = measure::paced_fdatasync(dir, PER_S, n_commits, ROW_BYTES)?;
+    say("embedded: commits of rows");
+    let rows = dir.join("rows");
+    let [commits_paced, commits, commits_with_columns] = commits(&rows, &size, n_commits).await?;
+    std::fs::remove_dir_all(&rows)?;
+    let peak_rss_of_commits = measure::memory_bytes("VmHWM")?;
+
+    say("embedded: 20,000 columns");
+    let wide_columns = wide(&dir.join("wide"), if size.blocks < 50_000 { 2_000 } else { 20_000 }, calls).await?;
+    std::fs::remove_dir_all(dir.join("wide"))?;
+
+    say(&format!("embedded: {} blocks with full blooms", size.blocks));
     let dir = dir.join("blocks");
     let metastore = open(&dir)?;
     let table = metastore.create_table(workload::schema("blocks")).await?.id;
     let first = metastore.allocate_files(size.blocks).await?;
-    let make = move |number, id| append(file(id, size.hour(number), number), Some(details(number, &size, size.chunks)));
+    let make = move |number, id| blocks(number, id, 1, &size, Some(Extent::Whole));
+    let pace = Pace { writers: 8, commits: size.blocks, blocks_per_commit: 1, per_s: None };
     let start = Instant::now();
-    let full_bloom_commits = write(&metastore, 8, first, size.blocks, None, table, make).await?;
-    tidy(&metastore).await?;
+    let full_bloom_commits = write(&metastore, table, first, pace, make).await?;
+    tidy(&*metastore).await?;
     let full_blooms_blocks_per_s = size.blocks as f64 / start.elapsed().as_secs_f64();
 
-    say("reads");
-    let (list_hour, _) = timed(calls, async || list(&metastore, table, 1).await).await?;
-    let (list_day, all) = timed(calls, async || list(&metastore, table, 24).await).await?;
-    let every = i64::MAX / 2;
-    let probe_hour = probe(&metastore, table, 1, size.hour_blocks, calls).await?;
-    let probe_all = probe(&metastore, table, every, size.blocks, calls).await?;
-    let columns_hour = columns(&metastore, table, &of_hours(&all, 1), size.columns, calls).await?;
-    let whole = list(&metastore, table, every).await?;
-    let columns_all = columns(&metastore, table, &whole, size.columns, calls.div_ceil(4)).await?;
+    say("embedded: reads");
+    let reads = reads::reads(&*metastore, table, &size, calls).await?;
     let stats = metastore.stats().await?;
+    let rss_bytes = measure::memory_bytes("VmRSS")?;
     drop(metastore);
     let bytes_on_disk = measure::bytes_on_disk(&dir)?;
 
-    say("a cold process");
+    say("embedded: a cold process");
     let mut colds = Vec::new();
     for _ in 0..5 {
         colds.push(cold_process(&dir)?);
@@ -267,29 +163,26 @@ pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn
     // As a process that dies leaves it: with a log behind the checkpoint.
     let metastore = open(&dir)?;
     let more = metastore.allocate_files(2_000).await?;
-    let make = move |number, id| append(file(id, size.hour(size.blocks - 1), number), Some(details(number, &size, 0)));
-    write(&metastore, 32, more, 200, None, table, make).await?;
+    let make = move |number, id| blocks(size.blocks - 1 - number, id, 1, &size, Some(Extent::Columns));
+    write(&metastore, table, more, Pace { writers: 32, commits: 200, ..pace }, make).await?;
     drop(metastore);
     let crash_open_ms = cold_process(&dir)?.open_ms;
+    std::fs::remove_dir_all(&dir)?;
     Ok(Report {
         fdatasync,
         fdatasync_paced,
-        commits,
         commits_paced,
+        commits,
         commits_with_columns,
         full_bloom_commits,
         full_blooms_blocks_per_s,
-        list_hour,
-        list_day,
-        probe_hour,
-        probe_all,
-        columns_hour,
-        columns_all,
+        reads,
         cold,
         crash_open_ms,
+        wide_columns,
         bytes_on_disk,
-        rss_bytes: measure::memory_bytes("VmRSS")?,
-        peak_rss_bytes: measure::memory_bytes("VmHWM")?,
+        rss_bytes,
+        peak_rss_bytes: peak_rss_of_commits,
         packs: stats.packs,
     })
 }

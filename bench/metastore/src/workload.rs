@@ -4,13 +4,13 @@
 //! bits are random. Four tokens are in every block and a fifth in three of them, because a store that stops at the first token that no block
 //! has would otherwise look at one row instead of five.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tarn_metastore::{
     Block, BlockDetails, Bloom, CHUNK_BYTES, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File, Hash,
-    HourBlocks, token_hash,
+    token_hash,
 };
 use tarn_types::{
     Column, ColumnId, DataType, FileId, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value, Version,
@@ -23,6 +23,12 @@ const RARE: &str = "deadbeef";
 /// Blocks that have the rare token, of each hour the last three.
 const RARE_BLOCKS: u64 = 3;
 
+/// Columns whose metadata is asked for.
+pub const ASKED_COLUMNS: u32 = 10;
+
+/// Slots of filters that are filled when not all are.
+const SLOTS: u64 = 64;
+
 /// How much.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
@@ -30,6 +36,20 @@ pub struct Size {
     pub hour_blocks: u64,
     pub columns: u32,
     pub chunks: u32,
+}
+
+/// How much of a block is put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All of its filter and all its columns.
+    Whole,
+    /// A filter of the same size with 64 chunks that are not empty, those that are asked for among them, and the columns that are asked
+    /// for. A search reads the same; the store holds less.
+    Slots,
+    /// The same for stores that keep empty chunks: a filter of 64 chunks.
+    Small,
+    /// All columns, no filter.
+    Columns,
 }
 
 impl Size {
@@ -101,8 +121,14 @@ pub fn file(id: FileId, hour: i64, number: u64) -> File {
     }
 }
 
-/// `n_chunks` 0: no filter.
-pub fn details(number: u64, size: &Size, n_chunks: u32) -> BlockDetails {
+/// Ten, spread over all.
+pub fn asked_columns(of: u32) -> Vec<ColumnId> {
+    (0..ASKED_COLUMNS).map(|n| ColumnId(1 + n * (of / ASKED_COLUMNS))).collect()
+}
+
+pub fn details(number: u64, size: &Size, extent: Extent) -> BlockDetails {
+    let asked = asked_columns(size.columns);
+    let is_kept = |id: u32| matches!(extent, Extent::Whole | Extent::Columns) || asked.contains(&ColumnId(id));
     let mut random = Random(number << 20);
     let shapes: [Arc<str>; 3] =
         ["required int64 c", "optional byte_array c (STRING)", "optional double c"].map(Arc::from);
@@ -131,15 +157,37 @@ pub fn details(number: u64, size: &Size, n_chunks: u32) -> BlockDetails {
         offset += bytes;
         (stats, chunk)
     });
-    let columns = columns.collect();
-    BlockDetails { row_group: 0, columns, bloom: (n_chunks > 0).then(|| bloom(number, size, n_chunks)) }
+    let columns = columns.filter(|(stats, _)| is_kept(stats.column.0)).collect();
+    let bloom = match extent {
+        Extent::Whole => Some(bloom(number, size, size.chunks, &[])),
+        Extent::Slots => Some(bloom(number, size, size.chunks, &slots(size.chunks))),
+        Extent::Small => Some(bloom(number, size, SLOTS as u32, &[])),
+        Extent::Columns => None,
+    };
+    BlockDetails { row_group: 0, columns, bloom }
 }
 
-fn bloom(number: u64, size: &Size, n_chunks: u32) -> Bloom {
+/// The chunks that are asked for, and others.
+fn slots(n_chunks: u32) -> Vec<u32> {
+    let mut random = Random(7);
+    let asked = COMMON.iter().chain(&[RARE]).map(|token| token_hash(token).chunk(n_chunks));
+    let mut slots: BTreeSet<u32> = asked.collect();
+    while (slots.len() as u64) < SLOTS.min(n_chunks.into()) {
+        slots.insert((random.next() % u64::from(n_chunks)) as u32);
+    }
+    slots.into_iter().collect()
+}
+
+/// `filled`: the chunks that are not empty; none stands for all.
+fn bloom(number: u64, size: &Size, n_chunks: u32, filled: &[u32]) -> Bloom {
     let mut random = Random(!number);
-    let mut bits = Vec::with_capacity(n_chunks as usize * CHUNK_BYTES);
-    while bits.len() < n_chunks as usize * CHUNK_BYTES {
-        bits.extend_from_slice(&random.next().to_le_bytes());
+    let mut bits = vec![0; n_chunks as usize * CHUNK_BYTES];
+    let mut fill = |bits: &mut [u8]| {
+        bits.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+    };
+    match filled {
+        [] => fill(&mut bits),
+        some => some.iter().for_each(|chunk| fill(&mut bits[*chunk as usize * CHUNK_BYTES..][..CHUNK_BYTES])),
     }
     let is_rare = number % size.hour_blocks >= size.hour_blocks - RARE_BLOCKS;
     let tokens = COMMON.iter().chain(is_rare.then_some(&RARE));
@@ -157,12 +205,16 @@ pub fn clauses() -> Vec<Vec<Vec<Hash>>> {
     vec![vec![COMMON.iter().chain(&[RARE]).map(|token| token_hash(token)).collect()]]
 }
 
-pub fn append(file: File, details: Option<BlockDetails>) -> Commit {
+/// Files with what is kept of their only blocks.
+pub fn append(files: Vec<(File, Option<BlockDetails>)>) -> Commit {
+    let id = files.first().map_or(0, |(file, _)| file.id.0);
+    let (add, details): (Vec<File>, Vec<_>) = files.into_iter().unzip();
+    let of_files = add.iter().map(|file| file.id).zip(details);
     Commit {
-        id: Uuid::from_u128(u128::from(file.id.0)),
+        id: Uuid::from_u128(u128::from(id)),
         expected: Expected::Latest,
-        details: details.map(|details| (file.id, vec![details])).into_iter().collect::<BTreeMap<_, _>>(),
-        add: vec![file],
+        details: of_files.filter_map(|(id, details)| Some((id, vec![details?]))).collect(),
+        add,
         remove: vec![],
         deletion_vectors: BTreeMap::new(),
         cursor: None,
@@ -171,7 +223,12 @@ pub fn append(file: File, details: Option<BlockDetails>) -> Commit {
     }
 }
 
-/// The last so many hours of what there is.
-pub fn of_hours(all: &[HourBlocks], hours: usize) -> Vec<HourBlocks> {
-    all[all.len().saturating_sub(hours)..].to_vec()
+/// The commit of blocks `number ..` under ids `id ..`.
+pub fn blocks(number: u64, id: FileId, n: u64, size: &Size, extent: Option<Extent>) -> Commit {
+    let block = |at: u64| {
+        let number = number + at;
+        let file = file(FileId(id.0 + at), size.hour(number), number);
+        (file, extent.map(|extent| details(number, size, extent)))
+    };
+    append((0..n).map(block).collect())
 }

@@ -4,12 +4,17 @@
 //! asserted. A comparison runs both sides alternating, in the same invocation, on the same files.
 
 mod adhoc;
+mod archive;
 mod data;
 mod duckdb;
 mod load;
+mod logs;
+mod metastore;
+mod others;
 mod raftlog;
 mod report;
 mod server;
+mod slow_store;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,6 +35,10 @@ enum Bench {
     Adhoc(Common),
     /// Rows per second through the front door, and the server's peak memory
     Load(Common),
+    /// The metastore's backends on one generated workload, and an archive's search beside DuckDB and DataFusion
+    Metastore(metastore::Options),
+    /// One line in millions, in Parquet files of others: Tarn, DuckDB and DataFusion on a local disk and in a store that is far away
+    Archive(archive::Options),
     /// The Raft log store beside raft-engine, RocksDB and Badger; `raftlog --help` shows the arguments
     #[command(disable_help_flag = true)]
     Raftlog {
@@ -76,13 +85,15 @@ struct Common {
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (common, report) = match Cli::parse().bench {
-            Bench::Adhoc(common) => (common.clone(), adhoc::run(&common).await?),
-            Bench::Load(common) => (common.clone(), load::run(&common).await?),
+        let (json, report) = match Cli::parse().bench {
+            Bench::Adhoc(common) => (common.json, adhoc::run(&common).await?),
+            Bench::Load(common) => (common.json, load::run(&common).await?),
+            Bench::Archive(options) => (options.json, archive::run(&options).await?),
+            Bench::Metastore(options) => return metastore::run(&options).await,
             Bench::Raftlog { arguments } => return raftlog::run(&arguments),
             Bench::Data(data) => return data::write_parquet(data.sf, &data.out),
         };
-        report.print(common.json)
+        report.print(json)
     })
 }
 

@@ -29,8 +29,13 @@ pub struct Server {
 impl Server {
     /// Starts `tarn serve` with its defaults on a folder of its own and connects.
     pub async fn start(common: &Common, data_dir: &Path) -> Result<Server> {
-        let program = match &common.tarn {
-            Some(program) => program.clone(),
+        Self::start_with(common.tarn.as_deref(), data_dir, &[]).await
+    }
+
+    /// The same of a program (the one beside this, if it is not named), with variables in its environment.
+    pub async fn start_with(program: Option<&Path>, data_dir: &Path, variables: &[(&str, &str)]) -> Result<Server> {
+        let program = match program {
+            Some(program) => program.to_owned(),
             None => std::env::current_exe()?.with_file_name("tarn"),
         };
         std::fs::create_dir_all(data_dir)?;
@@ -45,6 +50,7 @@ impl Server {
             "127.0.0.1:0",
             "--data-dir",
         ]);
+        command.envs(variables.iter().copied());
         command.arg(data_dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
         let stdout = child.stdout.take().context("the server's stdout")?;

@@ -1,0 +1,149 @@
+//! What do the backends behind a network do in which time?
+//!
+//! The newest hour is put in whole. Of the others a store gets what a search reads and little else ([`Extent`]): whole, 50,000 filters are 13 GB,
+//! and twice that while Cassandra compacts. A search of 50,000 blocks then reads as many rows of the same size as it would of whole ones.
+
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
+use tarn_metastore::{Metastore, MetastoreExt, Probe};
+use tarn_types::FileId;
+
+use crate::embedded::Cold;
+use crate::measure::{self, ms};
+use crate::reads::{self, Reads, list};
+use crate::workload::{self, Extent, Size, blocks, clauses};
+use crate::writes::{Commits, Pace, tidy, write};
+
+/// Blocks that are put in by one commit, as attaching an archive does.
+const COMMIT_BLOCKS: u64 = 16;
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What the hours before the newest are made of.
+    pub other_hours: String,
+    /// Rows of blocks without details, one a commit, 32 writers.
+    pub commits: Commits,
+    /// The newest hour, 16 blocks a commit, 8 writers.
+    pub full_bloom_commits: Commits,
+    pub full_blooms_blocks_per_s: f64,
+    pub reads: Reads,
+    /// A new process of ours; the server goes on.
+    pub cold: Cold,
+    /// Of the server's folder, if it is known.
+    pub bytes_on_disk: Option<u64>,
+    pub rss_bytes: u64,
+}
+
+/// By the scheme of the URL.
+pub async fn connect(url: &str) -> Result<Arc<dyn Metastore>> {
+    #[cfg(any(feature = "postgres", feature = "cassandra"))]
+    {
+        use tarn_types::ManualClock;
+        let remote = tarn_metastore::Remote { timeout_ms: 120_000, ..tarn_metastore::Remote::new(url) };
+        let (clock, runtime) = (Arc::new(ManualClock::new(0)), tokio::runtime::Handle::current());
+        #[cfg(feature = "postgres")]
+        if url.starts_with("postgres") {
+            return Ok(Arc::new(tarn_metastore_postgres::Postgres::connect(&remote, clock, &runtime).await?));
+        }
+        #[cfg(feature = "cassandra")]
+        if url.starts_with("cql") {
+            return Ok(Arc::new(tarn_metastore_cql::Cql::connect(&remote, clock, &runtime).await?));
+        }
+    }
+    bail!("this build has no backend for {url}")
+}
+
+/// In a process of its own, timed from its first line.
+pub async fn cold(url: &str, start: Instant) -> Result<Cold> {
+    let metastore = connect(url).await?;
+    let open_ms = ms(start.elapsed());
+    let Some(table) = metastore.tables().await?.into_iter().find(|table| table.name == "blocks") else {
+        bail!("there is no table of blocks")
+    };
+    let hours = list(&*metastore, table.id, reads::EVERY).await?;
+    let probed = metastore.probe(table.id, Probe { hours, clauses: clauses() }).await?;
+    let total_ms = ms(start.elapsed());
+    Ok(Cold { open_ms, total_ms, rss_bytes: measure::memory_bytes("VmRSS")?, kept: probed.kept.len() })
+}
+
+fn cold_process(url: &str) -> Result<Cold> {
+    let out = Command::new(std::env::current_exe()?).arg("--cold-url").arg(url).output()?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Ok(serde_json::from_slice(&out.stdout)?)
+}
+
+/// `dir`: the server's, if it is known.
+pub async fn run(
+    name: &str,
+    url: &str,
+    dir: Option<&Path>,
+    size: Size,
+    others: Extent,
+    calls: usize,
+    n_commits: u64,
+    say: &dyn Fn(&str),
+) -> Result<Report> {
+    let metastore = connect(url).await?;
+    say(&format!("{name}: commits of rows"));
+    let rows = metastore.create_table(workload::schema("rows")).await?.id;
+    let first = metastore.allocate_files(n_commits).await?;
+    let pace = Pace { writers: 32, commits: n_commits, blocks_per_commit: 1, per_s: None };
+    let commits = write(&metastore, rows, first, pace, move |number, id| blocks(number, id, 1, &size, None)).await?;
+    metastore.drop_table("rows").await?;
+
+    let table = metastore.create_table(workload::schema("blocks")).await?.id;
+    let first = metastore.allocate_files(size.blocks).await?;
+    let whole = size.hour_blocks.min(size.blocks);
+    let before = size.blocks - whole;
+    say(&format!("{name}: {before} blocks with what is asked for"));
+    let of = |range: Range<u64>, extent| {
+        move |number: u64, id: FileId| {
+            let at = range.start + number;
+            blocks(at, id, COMMIT_BLOCKS.min(range.end - at), &size, Some(extent))
+        }
+    };
+    let pace = |blocks: u64| Pace {
+        writers: 8,
+        commits: blocks.div_ceil(COMMIT_BLOCKS),
+        blocks_per_commit: COMMIT_BLOCKS,
+        per_s: None,
+    };
+    write(&metastore, table, first, pace(before), of(0..before, others)).await?;
+    tidy(&*metastore).await?;
+    say(&format!("{name}: {whole} blocks with full blooms"));
+    let start = Instant::now();
+    let full = of(before..size.blocks, Extent::Whole);
+    let full_bloom_commits = write(&metastore, table, FileId(first.0 + before), pace(whole), full).await?;
+    tidy(&*metastore).await?;
+    let full_blooms_blocks_per_s = whole as f64 / start.elapsed().as_secs_f64();
+
+    say(&format!("{name}: reads"));
+    let reads = reads::reads(&*metastore, table, &size, calls).await?;
+    let rss_bytes = measure::memory_bytes("VmRSS")?;
+    drop(metastore);
+    let cold = cold_process(url)?;
+    let bytes_on_disk = dir.map(measure::bytes_on_disk).transpose()?;
+    let other_hours = match others {
+        Extent::Slots => "64 chunks of each filter, those asked for among them; the columns asked for",
+        Extent::Small => "filters of 64 chunks; the columns asked for",
+        Extent::Whole | Extent::Columns => "as the newest",
+    };
+    let other_hours = other_hours.to_owned();
+    let report = Report {
+        other_hours,
+        commits,
+        full_bloom_commits,
+        full_blooms_blocks_per_s,
+        reads,
+        cold,
+        bytes_on_disk,
+        rss_bytes,
+    };
+    Ok(report)
+}
