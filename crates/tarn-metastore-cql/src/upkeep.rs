@@ -371,7 +371,7 @@ impl Inner {
             let largest = of_hour.values().flatten().copied().max().unwrap_or(0);
             stats.largest_partition_bytes = stats.largest_partition_bytes.max(largest);
             let of_table = cache.state.table(*table).ok();
-            for (n, info) in (0..).zip(of_table.iter().flat_map(|of| &of.commits)) {
+            for (n, info) in (0..).zip(of_table.iter().flat_map(|of| of.commits.iter())) {
                 let bytes: usize = info.added.iter().map(|file| 100 + file.path.len() + 60 * file.blocks.len()).sum();
                 *log_bytes.entry((*table, (loaded.oldest_seq + n) / BUCKET)).or_default() += 80 + bytes as u64;
             }
