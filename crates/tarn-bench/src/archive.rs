@@ -92,10 +92,8 @@ pub async fn run(options: &Options) -> Result<Report> {
 
 pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
     let (n_files, rows_per_file) = if options.quick { (60, 1_000) } else { (2_000, 10_000) };
-    let archive = Archive {
-        n_files: options.files.unwrap_or(n_files),
-        rows_per_file: options.rows.unwrap_or(rows_per_file),
-    };
+    let archive =
+        Archive { n_files: options.files.unwrap_or(n_files), rows_per_file: options.rows.unwrap_or(rows_per_file) };
     report.parameter("archive_files", archive.n_files);
     report.parameter("archive_rows_per_file", archive.rows_per_file);
     report.parameter("archive_runs", options.runs);
@@ -120,13 +118,7 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
 }
 
 /// The same in the store that is far away.
-async fn remote(
-    options: &Options,
-    scratch: &Path,
-    files: &Path,
-    archive: &Archive,
-    report: &mut Report,
-) -> Result<()> {
+async fn remote(options: &Options, scratch: &Path, files: &Path, archive: &Archive, report: &mut Report) -> Result<()> {
     let store = SlowStore::serve(files, DELAY).await?;
     let variables = [
         ("AWS_ENDPOINT_URL", store.endpoint.as_str()),

@@ -109,7 +109,7 @@ impl Archive {
             format!("{method} /api/v2/{service}/{id} for user {user} took {ms} ms: {outcome}{extra}")
         });
         Ok(RecordBatch::try_from_iter([
-            ("ts", Arc::new(TimestampMicrosecondArray::from_iter_values(ts).with_timezone("UTC")) as ArrayRef),
+            ("ts", Arc::new(TimestampMicrosecondArray::from_iter_values(ts)) as ArrayRef),
             ("trace_id", Arc::new(StringArray::from_iter_values(rows().map(|row| Self::trace_id(file, row))))),
             ("status", Arc::new(Int32Array::from_iter_values(rows().map(|row| 200 + (at(row, 7) % 4) as i32 * 100)))),
             ("service", Arc::new(StringArray::from_iter_values(rows().map(|row| SERVICES[at(row, 2) as usize % 8])))),
@@ -136,7 +136,10 @@ mod tests {
 
     #[test]
     fn days_are_dates() {
-        assert_eq!((date(0), date(11_016), date(20_454)), ("1970-01-01".into(), "2000-02-29".into(), "2026-01-01".into()));
+        assert_eq!(
+            (date(0), date(11_016), date(20_454)),
+            ("1970-01-01".into(), "2000-02-29".into(), "2026-01-01".into())
+        );
     }
 
     #[test]
