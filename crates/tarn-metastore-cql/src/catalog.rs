@@ -122,9 +122,9 @@ impl Inner {
         let send = || self.store.compare_and_set_all(&statements, &values);
         let is_in = |inner: &Self| inner.cache.read().catalog.tables.get(&id) == Some(&table);
         let changed = self.change(seq, send, is_in).await?;
-        if matches!(changed, Changed::Yes) {
-            self.refresh_catalog().await?;
-            self.make_head(id).await?;
+        if matches!(changed, Changed::Yes) && self.refresh_catalog().await.is_ok() {
+            // It is in. Whoever asks for it first makes its head, if this does not.
+            let _ = self.make_head(id).await;
         }
         Ok(changed)
     }
@@ -139,7 +139,8 @@ impl Inner {
         let is_in = |inner: &Self| inner.cache.read().catalog.tables.get(&id).is_some_and(|of| of.revision == revision);
         let changed = self.change(seq, send, is_in).await?;
         if matches!(changed, Changed::Yes) {
-            self.refresh_catalog().await?;
+            // It is in; who asks for the table looks again.
+            let _ = self.refresh_catalog().await;
         }
         Ok(changed)
     }
@@ -155,7 +156,7 @@ impl Inner {
         let changed = self.change(seq, send, is_in).await?;
         if matches!(changed, Changed::Yes) {
             self.fence(table).await?;
-            self.refresh_catalog().await?;
+            let _ = self.refresh_catalog().await;
         }
         Ok(changed)
     }
@@ -184,7 +185,7 @@ impl Inner {
         loop {
             match self.store.compare_and_set(&self.statements.head_restored, (table.0 as i32, seq, tip)).await {
                 Cas::Applied => {
-                    self.refresh(table).await?;
+                    let _ = self.refresh(table).await;
                     return Ok(Changed::Yes);
                 }
                 // By another, or by ours before: the next look tells.
@@ -220,8 +221,17 @@ impl Inner {
             };
             lost_answer = error.or(lost_answer);
             let was_reached = self.refresh_catalog().await.is_ok();
-            if was_reached && self.cache.read().catalog.seq.is_some_and(|now| now > seq) {
-                return Ok(if is_in(self) { Changed::Yes } else { Changed::No });
+            let now = self.cache.read().catalog.seq.filter(|now| was_reached && *now > seq);
+            match now {
+                Some(_) if is_in(self) => return Ok(Changed::Yes),
+                // One change was made since, and it is another's.
+                Some(now) if now == seq + 1 => return Ok(Changed::No),
+                // Ours may have been made and changed again by others.
+                Some(_) => {
+                    let error = lost_answer.unwrap_or(ExecutionError::EmptyPlan);
+                    return Err(self.unknown("change the catalog of", error));
+                }
+                None => {}
             }
             if !patience.again(was_reached).await {
                 let error = lost_answer.unwrap_or(ExecutionError::EmptyPlan);

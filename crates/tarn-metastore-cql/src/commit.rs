@@ -38,6 +38,9 @@ const GROUP: usize = 256;
 /// How often others may come first before we say that the store cannot keep up.
 const LOSSES: usize = 1_000;
 
+/// Bytes of details of one group, unless one commit alone has more.
+const GROUP_BYTES: usize = 16 << 20;
+
 pub(crate) struct Waiting {
     commit: Commit,
     answer: oneshot::Sender<Result<Version>>,
@@ -104,14 +107,21 @@ impl Inner {
     }
 
     async fn lead(&self, table: TableId) {
+        let leading = Leading { inner: self, table };
         loop {
             let group: Vec<_> = {
                 let mut queues = self.queues.lock();
                 let Some(queue) = queues.get_mut(&table) else { return };
-                let n = queue.waiting.len().min(GROUP);
+                let mut n_bytes = 0;
+                let fits = |of: &&Waiting| {
+                    n_bytes += weight(&of.commit);
+                    n_bytes <= GROUP_BYTES
+                };
+                let n = queue.waiting.iter().take(GROUP).take_while(fits).count().max(1).min(queue.waiting.len());
                 let group = queue.waiting.drain(..n).collect();
                 if n == 0 {
                     queues.remove(&table);
+                    std::mem::forget(leading);
                     return;
                 }
                 group
@@ -128,6 +138,8 @@ impl Inner {
         let for_all = |error: &dyn Fn() -> Error| commits.iter().map(|_| Err(error())).collect::<Vec<_>>();
         let mut written: HashMap<Uuid, Layout> = HashMap::new();
         let mut knows_files = false;
+        // Where the log ended when the first attempt was sent whose outcome nobody told.
+        let mut doubt: Option<(i64, ExecutionError)> = None;
         let mut is_fresh = !self.cache.read().loaded.contains_key(&table);
         if is_fresh && let Err(error) = self.refresh(table).await {
             return shared(error, commits.len());
@@ -178,10 +190,16 @@ impl Inner {
                 Decided::Won => return self.publish(table, &base, attempt, accepted, answers),
                 Decided::Lost(lost_answer) => {
                     is_fresh = true;
-                    match (self.refresh(table).await, lost_answer) {
-                        (Ok(()), _) => {}
+                    doubt = doubt.or(lost_answer.map(|error| (base.seq, error)));
+                    match (self.refresh(table).await, &doubt) {
                         (Err(error), None) => return shared(error, commits.len()),
-                        (Err(_), Some(error)) => return for_all(&|| self.unknown("commit to", error.clone())),
+                        (Err(_), Some((_, error))) => return for_all(&|| self.unknown("commit to", error.clone())),
+                        // Ours may be in and forgotten again: its id would not be found.
+                        (Ok(()), Some((seq, error))) if self.is_folded_beyond(table, *seq) => {
+                            return for_all(&|| self.unknown("commit to", error.clone()));
+                        }
+                        // Its id is not there, so it is not.
+                        (Ok(()), _) => doubt = None,
                     }
                 }
                 Decided::Unsent(error) => return for_all(&|| self.store.unavailable(error.clone())),
@@ -190,6 +208,10 @@ impl Inner {
             }
         }
         for_all(&|| self.store.unavailable("others always came first"))
+    }
+
+    fn is_folded_beyond(&self, table: TableId, seq: i64) -> bool {
+        self.cache.read().loaded.get(&table).is_none_or(|loaded| loaded.oldest_seq > seq)
     }
 
     fn check(&self, table: TableId, commits: &[Commit]) -> Result<Checkup> {
@@ -354,6 +376,24 @@ impl Inner {
     pub async fn new_revision(&self) -> Result<Uuid> {
         self.new_attempt().await
     }
+}
+
+/// Who leads, until nobody waits. When it ends otherwise, those who wait are told that nobody knows, and the next commit leads anew.
+struct Leading<'a> {
+    inner: &'a Inner,
+    table: TableId,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.inner.queues.lock().remove(&self.table);
+    }
+}
+
+/// What the details of a commit take, about.
+fn weight(commit: &Commit) -> usize {
+    let of_block = |of: &BlockDetails| of.bloom.as_ref().map_or(0, |bloom| bloom.bits().len()) + 100 * of.columns.len();
+    commit.details.values().flatten().map(of_block).sum()
 }
 
 /// One error for all who waited together.

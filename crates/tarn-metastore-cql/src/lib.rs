@@ -48,6 +48,7 @@ use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
+use scylla::statement::Consistency;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
@@ -158,11 +159,17 @@ impl Inner {
         let store = Store::connect(remote, &target).await?;
         let statements = Statements::new();
         let keyspace = &target.keyspace[..];
-        let there: Option<(String,)> = store.read_row(&statements.keyspace, (keyspace,)).await?;
+        let there: Option<(HashMap<String, String>,)> = store.read_row(&statements.keyspace, (keyspace,)).await?;
         if there.is_none() {
             let (place, copies) = (target.datacenter.as_deref().unwrap_or("replication_factor"), target.replication);
             let replication = format!("{{'class': 'NetworkTopologyStrategy', '{place}': {copies}}}");
             store.define(&format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}")).await?;
+        }
+        let there: Option<(HashMap<String, String>,)> = store.read_row(&statements.keyspace, (keyspace,)).await?;
+        let replication = there.map(|(replication,)| replication).unwrap_or_default();
+        if target.consistency == Consistency::LocalQuorum && !is_of_one_datacenter(&replication) {
+            let reason = "consistency=local_quorum, but copies may be in several datacenters: each would decide alone";
+            return Err(Error::Address { reason: format!("{}: {reason}", remote.shown()) });
         }
         store.use_keyspace(keyspace).await?;
         let tables: Vec<(String,)> = store.read_rows(&statements.tables, (keyspace,)).await?;
@@ -195,6 +202,12 @@ impl Inner {
         inner.refresh_catalog().await?;
         Ok(inner)
     }
+}
+
+/// Of a keyspace: its class, and copies by datacenter.
+fn is_of_one_datacenter(replication: &HashMap<String, String>) -> bool {
+    let by_datacenter = replication.get("class").is_some_and(|class| class.ends_with("NetworkTopologyStrategy"));
+    by_datacenter && replication.len() == 2
 }
 
 impl Cql {

@@ -24,6 +24,7 @@ use crate::layout::{Layout, Phase};
 use crate::requests::{Request, answers};
 use crate::session::Cas;
 use crate::tables::{BUCKET, CATALOG, FILE_ROW};
+use crate::upkeep::extent;
 use crate::wire::{decode_commit, decode_file, unsealed};
 
 /// How often something is read anew because it changed meanwhile.
@@ -299,8 +300,8 @@ impl Inner {
             return Ok(first.map(|first| (first, loaded)));
         }
         let oldest = head.oldest.0 as i64;
-        let row: Option<(Vec<u8>, i64)> = store.read_row(&self.statements.base, (id, oldest)).await?;
-        let Some((cursor, committed_ms)) = row else { return Ok(None) };
+        let row: Option<(Vec<u8>, i64, i64, i64)> = store.read_row(&self.statements.base, (id, oldest)).await?;
+        let Some((cursor, committed_ms, n_files, id_sum)) = row else { return Ok(None) };
         let what = || format!("version {oldest} of table {table} in bases");
         let bytes = unsealed(&cursor).map_err(|e| store.damaged(what(), e.0))?;
         let cursor = Reader { bytes, format: FORMAT }.cursor().map_err(|e| store.damaged(what(), e.0))?;
@@ -323,6 +324,9 @@ impl Inner {
         // What was read is whole only if nobody moved the base, and cleared away behind it, meanwhile.
         if self.head_seen(table).await?.is_none_or(|now| now.oldest_seq != head.oldest_seq) {
             return Ok(None);
+        }
+        if extent(files.iter().map(|file: &Arc<tarn_metastore::File>| file.id)) != (n_files, id_sum) {
+            return Err(store.damaged(what(), format!("{} of its {n_files} files are in blocks", files.len())));
         }
         self.cache.write().garbage.extend(gone);
         let base = TableVersion {

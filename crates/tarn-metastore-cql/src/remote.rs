@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `datacenter` | the nearest: its nodes are asked first, and the keyspace is made in it alone | any |
 //! | `replication` | copies of a row, when the keyspace is made | 1 |
-//! | `consistency` | `quorum` or `local_quorum`: what reads and writes wait for | `quorum`, `local_quorum` with a datacenter |
+//! | `consistency` | `quorum` or `local_quorum`: what reads and writes wait for. `local_quorum` is refused where several datacenters have copies: each would decide for itself | `quorum` |
 //! | `chunk_row_bytes` | bytes of a filter in one row: 32, 64, 128, 256 | `auto` |
 
 use scylla::statement::{Consistency, SerialConsistency};
@@ -89,8 +89,7 @@ impl Target {
                 _ => return Err(wrong(&format!("setting {name} is not known, or has no value"))),
             }
         }
-        let nearest = if datacenter.is_some() { Consistency::LocalQuorum } else { Consistency::Quorum };
-        let consistency = consistency.unwrap_or(nearest);
+        let consistency = consistency.unwrap_or(Consistency::Quorum);
         Ok(Self { nodes, user, keyspace: keyspace.to_owned(), datacenter, replication, consistency, row_chunks })
     }
 
@@ -136,7 +135,7 @@ mod tests {
         let plain = parse("cql://one/tarn").unwrap();
         assert_eq!((&plain.nodes[..], &plain.keyspace[..]), (&["one:9042".to_owned()][..], "tarn"));
         assert_eq!((plain.consistency, plain.replication, plain.row_chunks), (Consistency::Quorum, 1, None));
-        let full = "cql://me:p%40ss@a:1,b,[::1]:3/t_1?datacenter=eu&replication=3&chunk_row_bytes=256";
+        let full = "cql://me:p%40ss@a:1,b,[::1]:3/t_1?datacenter=eu&replication=3&chunk_row_bytes=256&consistency=local_quorum";
         let full = parse(full).unwrap();
         assert_eq!(full.nodes, ["a:1", "b:9042", "[::1]:3"]);
         assert_eq!(full.user, Some(("me".to_owned(), "p@ss".to_owned())));

@@ -373,8 +373,7 @@ fn is_unsent(error: &ExecutionError) -> bool {
                         | DbError::Unauthorized
                         | DbError::AuthenticationError
                         | DbError::ConfigError
-                        | DbError::IsBootstrapping
-                        | DbError::Unavailable { .. },
+                        | DbError::IsBootstrapping,
                     _
                 )
         ),

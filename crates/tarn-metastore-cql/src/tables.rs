@@ -13,6 +13,9 @@
 //! columns       (table, hour, column): file, row group
 //! ```
 //!
+//! What is written unconditionally has a time of our own, 1, and what deletes it 2: ids never come back, so a deletion is the last word, however
+//! late a write arrives and whatever the clocks of the nodes say.
+//!
 //! Rows of `schemas`, `commit_log`, `bases` and of all below `hours` are written once and never changed, so that any replica's is the right one.
 
 use crate::session::Sort::{Conditional, Read, Serial, Write};
@@ -47,7 +50,7 @@ const COMMON: [&str; 8] = [
     "head (table_id int PRIMARY KEY, seq bigint, version bigint, tip uuid, oldest bigint, oldest_seq bigint, restoring boolean, dropped boolean, epoch int)",
     "commit_log (table_id int, bucket bigint, seq bigint, attempt uuid, part int, n_parts int, prev uuid, payload blob, \
      PRIMARY KEY ((table_id, bucket), seq, attempt, part))",
-    "bases (table_id int, version bigint, cursor blob, committed_ms bigint, PRIMARY KEY ((table_id), version))",
+    "bases (table_id int, version bigint, cursor blob, committed_ms bigint, n_files bigint, id_sum bigint, PRIMARY KEY ((table_id), version))",
     "blocks (table_id int, hour bigint, file_id bigint, row_group int, added bigint, removed bigint, file blob, block blob, \
      PRIMARY KEY ((table_id, hour), file_id, row_group))",
     "dead_rows (table_id int, hour bigint, file_id bigint, version bigint, bits blob, PRIMARY KEY ((table_id, hour), file_id, version))",
@@ -103,7 +106,7 @@ macro_rules! statements {
 }
 
 statements! {
-    keyspace: Read "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?",
+    keyspace: Read "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?",
     tables: Read "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?",
     columns_of: Read "SELECT column_name FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
 
@@ -121,8 +124,8 @@ statements! {
     catalog_phase: Conditional "UPDATE catalog SET seq = ?, schema_version = ?, target_version = ?, phase = ?, epoch = ? WHERE k = ? IF seq = ?",
 
     schema: Read "SELECT json FROM schemas WHERE table_id = ? AND revision = ?",
-    schema_put: Write "INSERT INTO schemas (table_id, revision, part, json) VALUES (?, ?, ?, ?)",
-    schema_forget: Write "DELETE FROM schemas WHERE table_id = ?",
+    schema_put: Write "INSERT INTO schemas (table_id, revision, part, json) VALUES (?, ?, ?, ?) USING TIMESTAMP 1",
+    schema_forget: Write "DELETE FROM schemas USING TIMESTAMP 2 WHERE table_id = ?",
 
     head: Serial "SELECT seq, version, tip, oldest, oldest_seq, restoring, dropped, epoch FROM head WHERE table_id = ?",
     head_seen: Read "SELECT seq, version, tip, oldest, oldest_seq, restoring, dropped, epoch FROM head WHERE table_id = ?",
@@ -135,12 +138,12 @@ statements! {
     head_drop: Conditional "UPDATE head SET dropped = true WHERE table_id = ? IF EXISTS",
 
     log: Read "SELECT seq, attempt, part, n_parts, prev, payload FROM commit_log WHERE table_id = ? AND bucket = ? AND seq > ? AND seq <= ?",
-    log_put: Write "INSERT INTO commit_log (table_id, bucket, seq, attempt, part, n_parts, prev, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-    log_forget: Write "DELETE FROM commit_log WHERE table_id = ? AND bucket = ? AND seq <= ?",
+    log_put: Write "INSERT INTO commit_log (table_id, bucket, seq, attempt, part, n_parts, prev, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    log_forget: Write "DELETE FROM commit_log USING TIMESTAMP 2 WHERE table_id = ? AND bucket = ? AND seq <= ?",
 
-    base: Read "SELECT cursor, committed_ms FROM bases WHERE table_id = ? AND version = ?",
-    base_put: Write "INSERT INTO bases (table_id, version, cursor, committed_ms) VALUES (?, ?, ?, ?)",
-    bases_forget: Write "DELETE FROM bases WHERE table_id = ? AND version < ?",
+    base: Read "SELECT cursor, committed_ms, n_files, id_sum FROM bases WHERE table_id = ? AND version = ?",
+    base_put: Write "INSERT INTO bases (table_id, version, cursor, committed_ms, n_files, id_sum) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    bases_forget: Write "DELETE FROM bases USING TIMESTAMP 2 WHERE table_id = ? AND version < ?",
 
     hours: Serial "SELECT hour FROM hours WHERE table_id = ?",
     hour_put: Conditional "INSERT INTO hours (table_id, hour) VALUES (?, ?) IF NOT EXISTS",
@@ -149,30 +152,30 @@ statements! {
     hour_width_put: Conditional "UPDATE hours SET chunk_row_bytes = ? WHERE table_id = ? AND hour = ? IF chunk_row_bytes = null",
 
     blocks: Read "SELECT file_id, row_group, added, removed, file, block FROM blocks WHERE table_id = ? AND hour = ?",
-    file_put: Write "INSERT INTO blocks (table_id, hour, file_id, row_group, added, file) VALUES (?, ?, ?, ?, ?, ?)",
-    block_put: Write "INSERT INTO blocks (table_id, hour, file_id, row_group, added, block) VALUES (?, ?, ?, ?, ?, ?)",
-    file_removed: Write "UPDATE blocks SET removed = ? WHERE table_id = ? AND hour = ? AND file_id = ? AND row_group = ?",
-    file_forget: Write "DELETE FROM blocks WHERE table_id = ? AND hour = ? AND file_id = ?",
-    blocks_forget: Write "DELETE FROM blocks WHERE table_id = ? AND hour = ?",
-    dead_all_forget: Write "DELETE FROM dead_rows WHERE table_id = ? AND hour = ?",
+    file_put: Write "INSERT INTO blocks (table_id, hour, file_id, row_group, added, file) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    block_put: Write "INSERT INTO blocks (table_id, hour, file_id, row_group, added, block) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    file_removed: Write "UPDATE blocks USING TIMESTAMP 1 SET removed = ? WHERE table_id = ? AND hour = ? AND file_id = ? AND row_group = ?",
+    file_forget: Write "DELETE FROM blocks USING TIMESTAMP 2 WHERE table_id = ? AND hour = ? AND file_id = ?",
+    blocks_forget: Write "DELETE FROM blocks USING TIMESTAMP 2 WHERE table_id = ? AND hour = ?",
+    dead_all_forget: Write "DELETE FROM dead_rows USING TIMESTAMP 2 WHERE table_id = ? AND hour = ?",
     dead: Read "SELECT file_id, version, bits FROM dead_rows WHERE table_id = ? AND hour = ?",
-    dead_put: Write "INSERT INTO dead_rows (table_id, hour, file_id, version, bits) VALUES (?, ?, ?, ?, ?)",
-    dead_forget: Write "DELETE FROM dead_rows WHERE table_id = ? AND hour = ? AND file_id = ?",
+    dead_put: Write "INSERT INTO dead_rows (table_id, hour, file_id, version, bits) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    dead_forget: Write "DELETE FROM dead_rows USING TIMESTAMP 2 WHERE table_id = ? AND hour = ? AND file_id = ?",
 
     chunks: Read "SELECT file_id, row_group, bits FROM bloom_chunks WHERE table_id = ? AND hour = ? AND slot = ?",
     chunks_some: Read "SELECT file_id, row_group, bits FROM bloom_chunks WHERE table_id = ? AND hour = ? AND slot = ? AND (file_id, row_group) IN ?",
-    chunk_put: Write "INSERT INTO bloom_chunks (table_id, hour, slot, file_id, row_group, bits) VALUES (?, ?, ?, ?, ?, ?)",
-    chunks_forget: Write "DELETE FROM bloom_chunks WHERE table_id = ? AND hour = ? AND slot = ? AND file_id = ?",
+    chunk_put: Write "INSERT INTO bloom_chunks (table_id, hour, slot, file_id, row_group, bits) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    chunks_forget: Write "DELETE FROM bloom_chunks USING TIMESTAMP 2 WHERE table_id = ? AND hour = ? AND slot = ? AND file_id = ?",
     chunks_1: Read "SELECT file_id, row_group, bits FROM bloom_chunks32 WHERE table_id = ? AND hour = ? AND chunk = ?",
     chunks_1_some: Read "SELECT file_id, row_group, bits FROM bloom_chunks32 WHERE table_id = ? AND hour = ? AND chunk = ? AND (file_id, row_group) IN ?",
-    chunk_1_put: Write "INSERT INTO bloom_chunks32 (table_id, hour, chunk, file_id, row_group, bits) VALUES (?, ?, ?, ?, ?, ?)",
-    chunks_1_forget: Write "DELETE FROM bloom_chunks32 WHERE table_id = ? AND hour = ? AND chunk = ? AND file_id = ?",
+    chunk_1_put: Write "INSERT INTO bloom_chunks32 (table_id, hour, chunk, file_id, row_group, bits) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    chunks_1_forget: Write "DELETE FROM bloom_chunks32 USING TIMESTAMP 2 WHERE table_id = ? AND hour = ? AND chunk = ? AND file_id = ?",
 
     column: Read "SELECT file_id, row_group, record FROM columns WHERE table_id = ? AND hour = ? AND column_id = ?",
     column_some: Read "SELECT file_id, row_group, record FROM columns WHERE table_id = ? AND hour = ? AND column_id = ? AND (file_id, row_group) IN ?",
-    column_put: Write "INSERT INTO columns (table_id, hour, column_id, file_id, row_group, record) VALUES (?, ?, ?, ?, ?, ?)",
-    column_forget: Write "DELETE FROM columns WHERE table_id = ? AND hour = ? AND column_id = ? AND file_id = ?",
+    column_put: Write "INSERT INTO columns (table_id, hour, column_id, file_id, row_group, record) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1",
+    column_forget: Write "DELETE FROM columns USING TIMESTAMP 2 WHERE table_id = ? AND hour = ? AND column_id = ? AND file_id = ?",
 
     migrated: Read "SELECT hour FROM migrated WHERE table_id = ?",
-    migrated_put: Write "INSERT INTO migrated (table_id, hour) VALUES (?, ?)",
+    migrated_put: Write "INSERT INTO migrated (table_id, hour) VALUES (?, ?) USING TIMESTAMP 1",
 }

@@ -69,7 +69,7 @@ impl Inner {
 
     /// Step 1. Answers the place of `keep` in the log.
     pub async fn fold(&self, table: TableId, keep: Version) -> Result<i64> {
-        let (base, commits, files, seq) = {
+        let (base, commits, mut files, seq) = {
             let cache = self.cache.read();
             let of = cache.state.table(table)?;
             let loaded = cache.loaded.get(&table).ok_or(Error::NoTableId { table })?;
@@ -85,6 +85,7 @@ impl Inner {
             (base, commits, files, seq)
         };
         let restored = self.restored_files(table).await?;
+        files.extend(restored.iter().flat_map(|info| &info.added).map(|file| (file.id, file.hour)));
         let mut hours: HashSet<i64> = commits.iter().flat_map(|info| &info.added).map(|file| file.hour).collect();
         hours.extend(restored.iter().flat_map(|info| &info.added).map(|file| file.hour));
         for hour in hours {
@@ -100,7 +101,8 @@ impl Inner {
         done(self.store.concurrency, requests).await?;
         let mut cursor = Vec::new();
         put_cursor(&mut cursor, &base.cursor);
-        let row = (table.0 as i32, keep.0 as i64, sealed(cursor), base.committed_ms);
+        let (n_files, id_sum) = extent(base.files.iter().map(|file| file.id));
+        let row = (table.0 as i32, keep.0 as i64, sealed(cursor), base.committed_ms, n_files, id_sum);
         self.store.write(&self.statements.base_put, row).await?;
         Ok(seq)
     }
@@ -144,18 +146,23 @@ impl Inner {
             }
         }
         for file in &info.removed {
-            let Some(hour) = hours.get(file) else { continue };
-            let row = (version, id, *hour, file.0 as i64, FILE_ROW);
+            let hour = self.hour_of(table, *file, hours)?;
+            let row = (version, id, hour, file.0 as i64, FILE_ROW);
             self.store.write(&self.statements.file_removed, row).await?;
         }
         for (file, dead) in &info.deletion_vectors {
-            let Some(hour) = hours.get(file) else { continue };
+            let hour = self.hour_of(table, *file, hours)?;
             let mut bits = Vec::new();
             put_bitmap(&mut bits, dead);
-            let row = (id, *hour, file.0 as i64, version, sealed(bits));
+            let row = (id, hour, file.0 as i64, version, sealed(bits));
             self.store.write(&self.statements.dead_put, row).await?;
         }
         Ok(())
+    }
+
+    fn hour_of(&self, table: TableId, file: FileId, hours: &HashMap<FileId, i64>) -> Result<i64> {
+        let missing = || self.store.damaged(format!("the log of table {table}"), format!("file {file} is not in it"));
+        hours.get(&file).copied().ok_or_else(missing)
     }
 
     /// Step 2. False: another moved it first.
@@ -381,6 +388,11 @@ impl Inner {
         stats.largest_partition_bytes = stats.largest_partition_bytes.max(bucket);
         stats
     }
+}
+
+/// How many files there are, and the sum of their ids: one that is missing is noticed.
+pub(crate) fn extent(files: impl Iterator<Item = FileId>) -> (i64, i64) {
+    files.fold((0, 0), |(n, sum), file| (n + 1, sum.wrapping_add(file.0 as i64)))
 }
 
 /// One block in the form of a file, without what the file's own row has.

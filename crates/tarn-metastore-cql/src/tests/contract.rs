@@ -10,7 +10,7 @@ use tarn_metastore::{
 use tarn_types::{FileId, Kind, TableId, Version};
 
 use super::{Keyspace, RUNTIME, on_a_store};
-use crate::Cql;
+use crate::{Cql, is_of_one_datacenter};
 
 fn make() -> Option<(Cql, Keyspace)> {
     let keyspace = Keyspace::new()?;
@@ -46,6 +46,11 @@ fn whoever_comes_later_reads_the_same() {
         }
         let latest = first.version(TableId(1)).await.unwrap();
         second.expire(TableId(1), latest).await.unwrap();
+        // A table that began as a copy, with dead rows that no later commit touches.
+        let file = first.allocate_files(1).await.unwrap();
+        assert_eq!(first.commit(TableId(9), append(9, file)).await.unwrap(), Version(10));
+        second.expire(TableId(9), Version(10)).await.unwrap();
+        assert_eq!(second.snapshot(TableId(9), At::Latest).await.unwrap().dead_rows(FileId(6)), 1);
         while second.upkeep(1 << 30).await.unwrap().more {}
         let here = describe(&second).await;
         for client in [&first, &keyspace.connect().await] {
@@ -137,6 +142,19 @@ fn rows_of_every_width_answer_alike() {
 }
 
 #[test]
+fn a_local_quorum_is_of_one_datacenter() {
+    let replication = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let class = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
+    assert!(is_of_one_datacenter(&replication(&[class, ("eu", "3")])));
+    assert!(!is_of_one_datacenter(&replication(&[class, ("eu", "3"), ("us", "3")])));
+    assert!(!is_of_one_datacenter(&replication(&[("class", "SimpleStrategy"), ("replication_factor", "3")])));
+    on_a_store(async |keyspace| {
+        drop(keyspace.connect().await);
+        assert!(keyspace.connect_with("?consistency=local_quorum").await.is_ok());
+    });
+}
+
+#[test]
 fn damage_is_named() {
     on_a_store(async |keyspace| {
         let metastore = keyspace.connect().await;
@@ -172,6 +190,9 @@ fn damage_is_named() {
             places.repair().await;
         }
         assert!(keyspace.connect().await.snapshot(TableId(1), At::Latest).await.is_ok());
+        keyspace.run("DELETE FROM $.blocks USING TIMESTAMP 9 WHERE table_id = 1 AND hour = -1").await;
+        let error = keyspace.connect().await.snapshot(TableId(1), At::Latest).await.unwrap_err();
+        assert!(error.kind() == Kind::Corrupt && error.to_string().contains("files are in blocks"), "{error}");
     });
 }
 
@@ -211,7 +232,15 @@ fn a_process_that_stops_in_the_middle_leaves_nothing_that_counts() {
         // Folded, but the head was never moved.
         metastore.fold_only(table, Version(1)).await;
         assert_eq!(describe(&keyspace.connect().await).await, after);
-        metastore.expire(table, Version(2)).await.unwrap();
+        let stalled = keyspace.connect().await;
+        stalled.version(table).await.unwrap();
+        metastore.commit(table, Commit { remove: vec![first], ..commit(4, 2) }).await.unwrap();
+        metastore.expire(table, Version(3)).await.unwrap();
         assert_eq!(describe(&keyspace.connect().await).await, describe(&metastore).await);
+        while metastore.upkeep(1 << 30).await.unwrap().more {}
+        // Another that stopped before it folded the same versions goes on: what is cleared away stays away.
+        stalled.fold_only(table, Version(1)).await;
+        assert_eq!(describe(&keyspace.connect().await).await, describe(&metastore).await);
+        assert_eq!(keyspace.count("blocks WHERE table_id = 1 AND hour = -1 AND file_id = ", first.0).await, 0);
     });
 }
