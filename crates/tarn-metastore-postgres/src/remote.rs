@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tokio_postgres::Config;
+use tokio_postgres::config::TargetSessionAttrs;
 
 use tarn_metastore::{Error, Remote, Result};
 
@@ -56,6 +57,9 @@ impl Target {
         );
         let timeout = Duration::from_millis(timeout_ms);
         config.options(options.trim_start()).connect_timeout(timeout).tcp_user_timeout(timeout);
+        // A standby may be behind: what it does not have yet would count as gone. Whatever the URL says, and with one host too, whose
+        // name may stand for several.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_application_name().is_none() {
             config.application_name("tarn");
         }
@@ -88,6 +92,9 @@ mod tests {
         );
         assert!(target.config.get_options().unwrap().starts_with("-c search_path=t_1 "));
         assert_eq!(parse("postgres://db").unwrap().schema, DEFAULT_SCHEMA);
+        for url in ["postgres://db", "postgres://db,db2/x?target_session_attrs=any"] {
+            assert_eq!(parse(url).unwrap().config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite, "{url}");
+        }
         for bad in ["cql://db", "postgres://db?schema=a;b", "postgres://db?schema=", "postgres://db?nonsense=1"] {
             let error = parse(bad).err().unwrap();
             assert_eq!(error.kind(), tarn_types::Kind::Invalid, "{bad}");

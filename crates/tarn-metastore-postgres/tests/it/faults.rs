@@ -100,6 +100,19 @@ fn a_commit_that_nobody_can_ask_about_is_indeterminate_and_found_later() {
 }
 
 #[test]
+fn a_server_that_takes_no_writes_is_not_asked() {
+    let Some(server) = Server::find() else { return };
+    server.run(async {
+        let mut remote = server.remote().await;
+        server.connect(&remote).await.unwrap();
+        // As a standby says.
+        remote.url.push_str("&target_session_attrs=any&options=-c%20default_transaction_read_only%3Don");
+        let error = server.connect(&remote).await.err().unwrap();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    });
+}
+
+#[test]
 fn concurrent_commit_between_check_and_write() {
     let Some(server) = Server::find() else { return };
     server.run(async {
