@@ -12,6 +12,7 @@
 //!
 //! The row's lock orders the commits of all processes. When the answer to COMMIT is lost, the group is simply tried again: the lock is
 //! not to be had before the server has ended the first transaction, and then the commits are found by their ids, or are not there.
+//! Unless somebody has expired the versions that they would have made: then nobody knows.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -121,8 +122,9 @@ impl Leader {
     async fn run(&self, group: Vec<Waiting>) {
         let (commits, askers): (Vec<Commit>, Vec<_>) = group.into_iter().map(|of| (of.commit, of.answer)).unzip();
         let Inner { pool, .. } = &*self.inner;
+        let mut before = Version(0);
         let done: Result<Vec<Result<Version>>> =
-            change!(pool, doubt => self.inner.try_commit(self.table, commits.clone(), &mut doubt));
+            change!(pool, doubt => self.inner.try_commit(self.table, commits.clone(), &mut doubt, &mut before));
         // Whoever went away does not want the answer.
         match done {
             Ok(answers) => askers.into_iter().zip(answers).for_each(|(asker, answer)| drop(asker.send(answer))),
@@ -167,11 +169,13 @@ fn again(error: &Error) -> Error {
 }
 
 impl Inner {
+    /// `before`: the latest version when the group was last tried.
     async fn try_commit(
         &self,
         id: TableId,
         commits: Vec<Commit>,
         doubt: &mut bool,
+        before: &mut Version,
     ) -> Result<Vec<Result<Version>>, Failure> {
         let connection = self.pool.take_for_change(*doubt).await?;
         let known = self.held.read().known(id);
@@ -189,6 +193,13 @@ impl Inner {
             let meta = Meta::of(&answers[1])?;
             let layout = self.take_layout(&meta)?;
             self.refresh_locked(&connection, id, known, &answers[3]).await?;
+            let held = self.held.read();
+            let table = held.table(id)?;
+            if *doubt && table.oldest.version > *before {
+                let reason = format!("versions after {before}, which it may have made, are no longer kept");
+                return Err(self.pool.unknown(reason.into()).into());
+            }
+            *before = table.latest().version;
             Ok::<_, Failure>((meta, layout))
         };
         let (meta, layout) = match ready.await {

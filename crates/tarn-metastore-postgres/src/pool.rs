@@ -174,6 +174,13 @@ impl Pool {
             }
             Failure::Lost(source) if doubt => Some(self.unknown(source)),
             Failure::Refused(source) if doubt => Some(self.unknown(Box::new(source))),
+            // What cannot be looked at any more, and was there when the change was made.
+            failure @ (Failure::Damaged { .. }
+            | Failure::Ours(Error::NoTableId { .. } | Error::SchemaVersion { .. }))
+                if doubt =>
+            {
+                Some(self.unknown(Box::new(self.error(failure))))
+            }
             // The connection was idle, and turned out to be gone.
             failure if failure.is_broken() && n_tries == 0 => None,
             failure => Some(self.error(failure)),

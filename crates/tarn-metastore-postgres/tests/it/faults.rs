@@ -99,6 +99,55 @@ fn a_commit_that_nobody_can_ask_about_is_indeterminate_and_found_later() {
     });
 }
 
+/// What else happens before a commit whose answer was lost can be looked for.
+#[derive(Debug, Clone, Copy)]
+enum Meanwhile {
+    Expired,
+    Dropped,
+    Newer,
+    Damaged,
+}
+
+#[test]
+fn a_commit_that_cannot_be_found_any_more_is_indeterminate() {
+    for meanwhile in [Meanwhile::Expired, Meanwhile::Dropped, Meanwhile::Newer, Meanwhile::Damaged] {
+        let Some(server) = Server::find() else { return };
+        server.run(async {
+            let (proxy, mut remote) = server.proxied().await;
+            remote.url.push_str(&format!("&application_name={}", server.schema()));
+            let metastore: Arc<dyn Metastore> = Arc::new(server.connect(&remote).await.unwrap());
+            let other: Arc<dyn Metastore> = Arc::new(server.open().await);
+            let admin = server.admin().await;
+            let (table, first) = with_files(&metastore, 2).await;
+            metastore.commit(table, append(1, first)).await.unwrap();
+            let second = append(2, FileId(first.0 + 1));
+            arm(&proxy, Fault::Swallow);
+            let (writing, change) = (metastore.clone(), second.clone());
+            let writing = tokio::spawn(async move { writing.commit(table, change).await });
+            proxy.reached(1).await;
+            assert_eq!(other.version(table).await.unwrap(), Version(2));
+            match meanwhile {
+                Meanwhile::Expired => {
+                    other.commit(table, commit(3, 2)).await.unwrap();
+                    other.expire(table, Version(2)).await.unwrap();
+                }
+                Meanwhile::Dropped => drop(other.drop_table("t").await.unwrap()),
+                Meanwhile::Newer => admin.batch_execute("UPDATE meta SET schema_version = 3").await.unwrap(),
+                Meanwhile::Damaged => admin.batch_execute("UPDATE commits SET payload = ''").await.unwrap(),
+            }
+            let end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1";
+            assert!(!admin.query(end, &[&server.schema()]).await.unwrap().is_empty());
+            let error = writing.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), Kind::Indeterminate, "{meanwhile:?}: {error}");
+            if matches!(meanwhile, Meanwhile::Expired) {
+                // Who asks anew gets an answer about now.
+                assert_eq!(metastore.commit(table, second).await.unwrap_err().kind(), Kind::Invalid);
+                assert_eq!(metastore.version(table).await.unwrap(), Version(3));
+            }
+        });
+    }
+}
+
 #[test]
 fn a_server_that_takes_no_writes_is_not_asked() {
     let Some(server) = Server::find() else { return };
