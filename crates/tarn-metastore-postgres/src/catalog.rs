@@ -135,9 +135,8 @@ impl Inner {
             async { ask!(&self.pool, connection => connection.query(reserve, params![more as i64])) }.await;
         let end = asked.and_then(|rows| col::<i64>(&rows[0], 0)).map_err(|failure| self.pool.error(failure))? as u64;
         let first = end - more;
-        if first + n < end {
-            *reserved = first + n..end;
-        }
+        // Also when nothing is left over: the ids that a process gives out ascend.
+        *reserved = first + n..end;
         Ok(FileId(first))
     }
 }

@@ -59,6 +59,13 @@ pub async fn file_ids_are_unique(metastore: Backend) {
     for pair in ranges.windows(2) {
         assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
     }
+    // Those of one client ascend, whatever it asks for.
+    let mut last = 0;
+    for n in [1, 5_000, 1, 3] {
+        let first = metastore.allocate_files(n).await.unwrap().0;
+        assert!(first > last, "{first} after {last}");
+        last = first;
+    }
 }
 
 pub async fn alter_adds_and_widens_only(metastore: Backend) {
