@@ -29,9 +29,9 @@ use crate::bytes::seal;
 use crate::held::Held;
 use crate::layout::{Layout, Meta};
 use crate::pool::{Failure, Param, Step, change, params};
-use crate::write::{NewBlock, write_steps};
+use crate::write::{NewBlock, details_bytes, write_steps};
 
-/// Commits and bytes of blooms of one group, beyond its first commit.
+/// Commits and their bytes of one group, beyond its first commit.
 const MAX_GROUP: usize = 1024;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
@@ -41,14 +41,8 @@ pub(crate) type Queues = HashMap<TableId, VecDeque<Waiting>>;
 /// A commit, and who wants to know.
 pub(crate) struct Waiting {
     commit: Commit,
+    n_bytes: usize,
     answer: oneshot::Sender<Result<Version>>,
-}
-
-impl Waiting {
-    fn bytes(&self) -> usize {
-        let blooms = self.commit.details.values().flatten().filter_map(|details| details.bloom.as_ref());
-        blooms.map(|bloom| bloom.bits().len()).sum()
-    }
 }
 
 /// A commit that was checked.
@@ -69,7 +63,7 @@ struct Checks {
 impl Inner {
     pub async fn commit(self: &Arc<Self>, table: TableId, commit: Commit) -> Result<Version> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { commit, answer };
+        let waiting = Waiting { n_bytes: bytes_of(&commit), commit, answer };
         let is_led = {
             let mut queues = self.queues.lock();
             let is_led = queues.contains_key(&table);
@@ -101,16 +95,7 @@ impl Leader {
     /// What waits, oldest first, as much as one group may have. `None`: nothing does, and nobody leads any more.
     fn next_group(&mut self) -> Option<Vec<Waiting>> {
         let mut queues = self.inner.queues.lock();
-        let waiting = queues.get_mut(&self.table)?;
-        let mut group = Vec::new();
-        let mut n_bytes = 0;
-        while let Some(next) = waiting.front() {
-            n_bytes += next.bytes();
-            if !group.is_empty() && (group.len() >= MAX_GROUP || n_bytes > MAX_GROUP_BYTES) {
-                break;
-            }
-            group.extend(waiting.pop_front());
-        }
+        let group = queues.get_mut(&self.table).map(take_group).unwrap_or_default();
         if group.is_empty() {
             queues.remove(&self.table);
             self.has_led = true;
@@ -144,6 +129,27 @@ impl Drop for Leader {
             drop(self.inner.queues.lock().remove(&self.table));
         }
     }
+}
+
+fn take_group(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
+    let mut group = Vec::new();
+    let mut n_bytes = 0;
+    while let Some(next) = waiting.front() {
+        n_bytes += next.n_bytes;
+        if !group.is_empty() && (group.len() >= MAX_GROUP || n_bytes > MAX_GROUP_BYTES) {
+            break;
+        }
+        group.extend(waiting.pop_front());
+    }
+    group
+}
+
+/// What a commit takes, about: details and dead rows as they are stored, files as they are in memory.
+fn bytes_of(commit: &Commit) -> usize {
+    let details: usize = commit.details.values().flatten().map(details_bytes).sum();
+    let dead: usize = commit.deletion_vectors.values().map(roaring::RoaringBitmap::serialized_size).sum();
+    let blocks = commit.add.iter().flat_map(|file| &file.blocks);
+    details + dead + blocks.map(|block| size_of_val(block) + size_of_val(&block.columns[..])).sum::<usize>()
 }
 
 /// The same error for another of those who wait.
@@ -347,4 +353,30 @@ pub(crate) fn dead_step<'a>(
     let upsert = "INSERT INTO dead_rows (table_id, file_id, bits) SELECT $1, * FROM unnest($2::int8[], $3::bytea[])
         ON CONFLICT (table_id, file_id) DO UPDATE SET bits = excluded.bits";
     Step::Query(upsert, params![i64::from(id.0), ids, vectors])
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_metastore::contract::{append, sample_details};
+    use tarn_types::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_group_is_bounded_by_all_bytes_of_its_commits() {
+        let waiting = |id, bound_bytes| {
+            let file = FileId(id);
+            let mut details = sample_details(&[]);
+            details[0].columns[0].0.min = Some(Value::Text("m".repeat(bound_bytes)));
+            let commit = Commit { details: [(file, details)].into(), ..append(id.into(), file) };
+            Waiting { n_bytes: bytes_of(&commit), commit, answer: oneshot::channel().0 }
+        };
+        let sizes = |bound_bytes: &[usize]| {
+            let mut queue: VecDeque<Waiting> = (1..).zip(bound_bytes).map(|(id, n)| waiting(id, *n)).collect();
+            std::iter::from_fn(|| Some(take_group(&mut queue).len()).filter(|n| *n > 0)).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&[3 << 20; 5]), [2, 2, 1]);
+        assert_eq!(sizes(&[20 << 20, 1, 1]), [1, 2], "one that is larger goes alone");
+        assert_eq!(sizes(&[1; 1_500]), [1_024, 476]);
+    }
 }

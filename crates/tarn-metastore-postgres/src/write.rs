@@ -21,9 +21,14 @@ pub(crate) struct NewBlock {
 
 impl NewBlock {
     fn bytes(&self) -> usize {
-        // A column's record is some ten bytes.
-        self.details.bloom.as_ref().map_or(0, |bloom| bloom.bits().len()) + 64 * self.details.columns.len()
+        details_bytes(&self.details)
     }
+}
+
+/// Bytes of a block's details as they are stored, about.
+pub(crate) fn details_bytes(details: &BlockDetails) -> usize {
+    let bloom = details.bloom.as_ref().map_or(0, |bloom| bloom.bits().len());
+    bloom + details.columns.iter().map(column_bytes).sum::<u64>() as usize
 }
 
 /// Statements that write the blocks to where the layout wants them. Blocks that are there already stay as they are.
