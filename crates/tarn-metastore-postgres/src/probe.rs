@@ -2,7 +2,6 @@
 //! round of [`Search`]; bits are tested here.
 
 use roaring::RoaringBitmap;
-use tokio_postgres::Row;
 
 use tarn_metastore::{Error, Probe, Probed};
 use tarn_types::TableId;
@@ -16,6 +15,9 @@ use crate::search::{Needs, Search};
 
 /// So many bytes are tested where they arrive; more on a blocking thread.
 const INLINE_BYTES: usize = 256 << 10;
+
+/// Bytes of one flight: each has the time-out for itself, and its answer is held twice while it is fed.
+const FLIGHT_BYTES: usize = 8 << 20;
 
 const ROWS: &str = "SELECT r.pack_id, r.chunk, r.bits FROM unnest($1::int8[], $2::int4[]) AS a (pack_id, chunk)
     JOIN pack_rows r ON r.pack_id = a.pack_id AND r.chunk = a.chunk";
@@ -70,26 +72,14 @@ impl Inner {
             .collect();
         let mut search = Search::new(found.packs, found.loose, probe.clauses.clone());
         let left = loop {
-            let needs = match search.needs() {
+            let mut needs = match search.needs() {
                 Ok(left) => break left,
                 Err(needs) => needs,
             };
-            let (rows, pieces) = read(connection, table, &search, &needs).await?;
-            let n_bytes: usize = rows.iter().map(|row| row.try_get::<_, &[u8]>(2).map_or(0, <[u8]>::len)).sum();
-            let feed = move || {
-                for row in &rows {
-                    search.feed_row(col(row, 0)?, col::<i32>(row, 1)? as u32, col(row, 2)?)?;
-                }
-                for row in &pieces {
-                    search.feed_piece(col::<i64>(row, 0)? as usize, col::<i32>(row, 1)? as u32, col(row, 2)?)?;
-                }
-                search.check_fed(&needs)?;
-                Ok::<_, Failure>(search)
-            };
-            search = match n_bytes > INLINE_BYTES {
-                true => tokio::task::spawn_blocking(feed).await.map_err(|e| Failure::Lost(Box::new(e)))??,
-                false => feed()?,
-            };
+            while !needs.is_empty() {
+                let flight = search.next_flight(&mut needs, FLIGHT_BYTES);
+                search = read(connection, table, search, flight).await?;
+            }
         };
         connection.plain("COMMIT").await?;
         let mut kept: RoaringBitmap = (0..found.n_asked).collect();
@@ -100,12 +90,13 @@ impl Inner {
     }
 }
 
+/// Reads what one flight brings.
 async fn read(
     connection: &Connection<'_>,
     table: TableId,
-    search: &Search,
-    needs: &Needs,
-) -> Result<(Vec<Row>, Vec<Row>), Failure> {
+    mut search: Search,
+    needs: Needs,
+) -> Result<Search, Failure> {
     let mut steps = Vec::new();
     if !needs.rows.is_empty() {
         let (packs, chunks): (Vec<i64>, Vec<i32>) =
@@ -126,6 +117,21 @@ async fn read(
         steps.push(Step::Query(PIECES, params![i64::from(table.0), hours, files, row_groups, places, chunks]));
     }
     let mut answers = connection.flight(steps).await?.into_iter();
-    let rows = if needs.rows.is_empty() { None } else { answers.next() };
-    Ok((rows.unwrap_or_default(), answers.next().unwrap_or_default()))
+    let rows = if needs.rows.is_empty() { None } else { answers.next() }.unwrap_or_default();
+    let pieces = answers.next().unwrap_or_default();
+    let n_bytes: usize = rows.iter().map(|row| row.try_get::<_, &[u8]>(2).map_or(0, <[u8]>::len)).sum();
+    let feed = move || {
+        for row in &rows {
+            search.feed_row(col(row, 0)?, col::<i32>(row, 1)? as u32, col(row, 2)?)?;
+        }
+        for row in &pieces {
+            search.feed_piece(col::<i64>(row, 0)? as usize, col::<i32>(row, 1)? as u32, col(row, 2)?)?;
+        }
+        search.check_fed(&needs)?;
+        Ok::<_, Failure>(search)
+    };
+    match n_bytes > INLINE_BYTES {
+        true => tokio::task::spawn_blocking(feed).await.map_err(|e| Failure::Lost(Box::new(e)))?,
+        false => feed(),
+    }
 }

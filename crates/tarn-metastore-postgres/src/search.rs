@@ -1,9 +1,10 @@
 //! Which blocks are left after which bytes? A probe as a machine that says what it must read next, and is fed with it. No IO.
 //!
 //! All packs of all hours and the loose blocks go along key by key: a key's bytes are asked for where a block is left that needs it, so a
-//! rare key first spares the others' bytes. What is small is asked for at once: then a round trip costs more than the bytes.
+//! rare key first spares the others' bytes. What is small is asked for at once: then a round trip costs more than the bytes. Bytes stay until
+//! the last key that has them was tested: memory is that of a key's row in all packs, not of all keys.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
@@ -47,7 +48,10 @@ pub(crate) struct Needs {
 
 pub(crate) struct Search {
     packs: Vec<AskedPack>,
+    /// Where each is in `packs`.
+    pack_idx: HashMap<i64, usize>,
     loose: Vec<AskedLoose>,
+    at_once_bytes: usize,
     clauses: Arc<Vec<Vec<AllOf>>>,
     rows: HashMap<(i64, u32), Vec<u8>>,
     pieces: HashMap<(usize, u32), Vec<u8>>,
@@ -69,8 +73,10 @@ impl Search {
         let packed = packs.iter().flat_map(|pack| pack.places.iter().map(|(position, _)| *position));
         let left: RoaringBitmap = packed.chain(loose.iter().map(|of| of.position)).collect();
         Self {
+            pack_idx: packs.iter().enumerate().map(|(idx, pack)| (pack.pack, idx)).collect(),
             packs,
             loose,
+            at_once_bytes: AT_ONCE_BYTES,
             clauses: Arc::new(clauses),
             rows: HashMap::new(),
             pieces: HashMap::new(),
@@ -92,7 +98,7 @@ impl Search {
     pub fn needs(&mut self) -> Result<RoaringBitmap, Needs> {
         let all = self.all_needs();
         let n_bytes: usize = all.rows.iter().map(|(pack, _)| self.row_bytes(*pack)).sum();
-        if n_bytes + all.pieces.len() * CHUNK_BYTES <= AT_ONCE_BYTES && !all.is_empty() {
+        if n_bytes + all.pieces.len() * CHUNK_BYTES <= self.at_once_bytes && !all.is_empty() {
             return Err(all);
         }
         let clauses = self.clauses.clone();
@@ -116,6 +122,7 @@ impl Search {
             };
             let needs = self.needs_of(*key, &self.having);
             if !needs.is_empty() {
+                self.forget();
                 return Err(needs);
             }
             self.test(*key);
@@ -123,14 +130,18 @@ impl Search {
         }
     }
 
-    /// What all keys would read that is not there.
+    /// Those that were not tested yet.
+    fn keys_left(&self) -> BTreeSet<Hash> {
+        let ways = self.clauses.get(self.clause).map(Vec::as_slice).unwrap_or_default();
+        let way = ways.get(self.way).map(Vec::as_slice).unwrap_or_default();
+        let later = ways.iter().skip(self.way + 1).chain(self.clauses.iter().skip(self.clause + 1).flatten());
+        way.iter().skip(self.key).chain(later.flatten()).copied().collect()
+    }
+
+    /// What all keys that are left would read that is not there.
     fn all_needs(&self) -> Needs {
-        let mut keys: BTreeSet<Hash> = BTreeSet::new();
-        for clause in self.clauses.iter().skip(self.clause) {
-            keys.extend(clause.iter().flatten());
-        }
         let (mut rows, mut pieces) = (BTreeSet::new(), BTreeSet::new());
-        for key in keys {
+        for key in self.keys_left() {
             let needs = self.needs_of(key, &self.left);
             rows.extend(needs.rows);
             pieces.extend(needs.pieces);
@@ -173,8 +184,37 @@ impl Search {
         }
     }
 
+    /// Drops what no key that is left has.
+    fn forget(&mut self) {
+        let keys = self.keys_left();
+        let sizes = self.packs.iter().map(|pack| pack.n_chunks).chain(self.loose.iter().map(|of| of.n_chunks));
+        let sizes: BTreeSet<u32> = sizes.collect();
+        let chunks: HashSet<(u32, u32)> =
+            sizes.iter().flat_map(|size| keys.iter().map(|key| (*size, key.chunk(*size)))).collect();
+        let (packs, pack_idx, loose) = (&self.packs, &self.pack_idx, &self.loose);
+        self.rows.retain(|(pack, chunk), _| chunks.contains(&(packs[pack_idx[pack]].n_chunks, *chunk)));
+        self.pieces.retain(|(idx, chunk), _| chunks.contains(&(loose[*idx].n_chunks, *chunk)));
+    }
+
+    /// Takes from what is needed so much as one flight may bring.
+    pub fn next_flight(&self, needs: &mut Needs, max_bytes: usize) -> Needs {
+        let (mut flight, mut n_bytes) = (Needs::default(), 0);
+        let mut fits = |bytes: usize| {
+            let is_first = n_bytes == 0;
+            n_bytes += bytes;
+            is_first || n_bytes <= max_bytes
+        };
+        while needs.rows.last().is_some_and(|(pack, _)| fits(self.row_bytes(*pack))) {
+            flight.rows.extend(needs.rows.pop());
+        }
+        while !needs.pieces.is_empty() && fits(CHUNK_BYTES) {
+            flight.pieces.extend(needs.pieces.pop());
+        }
+        flight
+    }
+
     fn row_bytes(&self, pack: i64) -> usize {
-        self.packs.iter().find(|asked| asked.pack == pack).map_or(0, |asked| asked.n_slots * CHUNK_BYTES)
+        self.pack_idx.get(&pack).map_or(0, |idx| self.packs[*idx].n_slots * CHUNK_BYTES)
     }
 
     /// A row of a pack, as it is stored.
@@ -236,7 +276,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_answers_as_the_filters_do_and_reads_nothing_twice(
+        fn it_answers_as_the_filters_do_reads_nothing_twice_and_keeps_nothing_longer_than_needed(
+            at_once_bytes in prop_oneof![Just(0), Just(500), Just(AT_ONCE_BYTES)],
             blocks in proptest::collection::vec((0..4usize, proptest::collection::vec(0..30u64, 0..20)), 1..40),
             clauses in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(0..34u64, 0..4), 0..3), 0..4),
         ) {
@@ -258,23 +299,35 @@ mod tests {
             let block = |at: u32| BlockRef { file: FileId(at.into()), row_group: 0 };
             let loose: Vec<AskedLoose> =
                 of(0).map(|position| AskedLoose { position, hour: 0, block: block(position), n_chunks: 2 }).collect();
-            let mut search = Search::new(packs.clone(), loose.clone(), clauses.clone());
+            let mut search = Search { at_once_bytes, ..Search::new(packs.clone(), loose.clone(), clauses.clone()) };
             let mut fed = BTreeSet::new();
             let left = loop {
-                let needs = match search.needs() {
+                let mut needs = match search.needs() {
                     Ok(left) => break left,
                     Err(needs) => needs,
                 };
-                for (pack, chunk) in &needs.rows {
-                    prop_assert!(fed.insert((*pack, *chunk)));
-                    let bits: Vec<u8> = of(*pack as usize).flat_map(|at| blooms[at as usize].chunk(*chunk).to_vec()).collect();
-                    search.feed_row(*pack, *chunk, &seal(bits)).unwrap();
+                if at_once_bytes == 0 {
+                    let left = search.keys_left();
+                    let has = |n_chunks: u32, chunk: u32| left.iter().any(|key| key.chunk(n_chunks) == chunk);
+                    prop_assert!(search.rows.keys().all(|(pack, chunk)| has([2, 1, 2, 4][*pack as usize], *chunk)));
+                    prop_assert!(search.pieces.keys().all(|(_, chunk)| has(2, *chunk)));
                 }
-                for (idx, chunk) in &needs.pieces {
-                    prop_assert!(fed.insert((-1 - *idx as i64, *chunk)));
-                    search.feed_piece(*idx, *chunk, &seal(blooms[loose[*idx].position as usize].chunk(*chunk).to_vec())).unwrap();
+                while !needs.is_empty() {
+                    let flight = search.next_flight(&mut needs, 300);
+                    let row_bytes = |(pack, _): &(i64, u32)| of(*pack as usize).count() * CHUNK_BYTES;
+                    let n_bytes = flight.rows.iter().map(row_bytes).sum::<usize>() + flight.pieces.len() * CHUNK_BYTES;
+                    prop_assert!(n_bytes <= 300 || flight.rows.len() == 1 && flight.pieces.is_empty());
+                    for (pack, chunk) in &flight.rows {
+                        prop_assert!(fed.insert((*pack, *chunk)));
+                        let bits: Vec<u8> = of(*pack as usize).flat_map(|at| blooms[at as usize].chunk(*chunk).to_vec()).collect();
+                        search.feed_row(*pack, *chunk, &seal(bits)).unwrap();
+                    }
+                    for (idx, chunk) in &flight.pieces {
+                        prop_assert!(fed.insert((-1 - *idx as i64, *chunk)));
+                        search.feed_piece(*idx, *chunk, &seal(blooms[loose[*idx].position as usize].chunk(*chunk).to_vec())).unwrap();
+                    }
+                    search.check_fed(&flight).unwrap();
                 }
-                search.check_fed(&needs).unwrap();
             };
             let all = (0..blocks.len() as u32).map(block).collect();
             let probe = Probe { hours: vec![HourBlocks { hour: 0, blocks: all }], clauses };
