@@ -4,7 +4,7 @@
 //! that came before are copied some at a time, hour by hour; a block is copied when it is in schema 1 and not in 2, so nothing needs to
 //! be remembered. Nothing is packed before schema 1 is gone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use tokio::runtime::Handle;
 
@@ -108,16 +108,25 @@ async fn backfill(connection: &Connection<'_>, report: &(dyn Fn(&str) + Sync)) -
         AND NOT EXISTS (SELECT FROM loose l WHERE l.table_id = d.table_id AND l.hour = d.hour AND l.file_id = d.file_id AND l.row_group = d.row_group)
         ORDER BY d.file_id, d.row_group LIMIT $3";
     let blocks = connection.query(missing, params![table, hour, BLOCKS_AT_ONCE]).await?;
-    let mut files: Vec<i64> = Vec::with_capacity(blocks.len());
+    let (mut files, mut row_groups): (Vec<i64>, BTreeSet<i64>) = (Vec::with_capacity(blocks.len()), BTreeSet::new());
     for row in &blocks {
         files.push(col(row, 0)?);
+        row_groups.insert(col(row, 1)?);
     }
     files.dedup();
-    let read = |sql| Step::Query(sql, params![table, hour, files.clone()]);
+    // Blocks are taken in order, so only the first and the last file can have others with these numbers, and no more than are taken.
+    let row_groups: Vec<i64> = row_groups.into_iter().collect();
+    let read = |sql| Step::Query(sql, params![table, hour, files.clone(), row_groups.clone()]);
     let answers = connection
         .flight(vec![
-            read("SELECT file_id, row_group, chunk, bits FROM bloom_chunks WHERE table_id = $1 AND hour = $2 AND file_id = ANY($3) ORDER BY file_id, row_group, chunk"),
-            read("SELECT file_id, row_group, record FROM block_columns WHERE table_id = $1 AND hour = $2 AND file_id = ANY($3) ORDER BY file_id, row_group, column_id"),
+            read(
+                "SELECT file_id, row_group, chunk, bits FROM bloom_chunks WHERE table_id = $1 AND hour = $2
+                AND file_id = ANY($3) AND row_group = ANY($4) ORDER BY file_id, row_group, chunk",
+            ),
+            read(
+                "SELECT file_id, row_group, record FROM block_columns WHERE table_id = $1 AND hour = $2
+                AND file_id = ANY($3) AND row_group = ANY($4) ORDER BY file_id, row_group, column_id",
+            ),
         ])
         .await?;
     let mut bits: HashMap<BlockRef, Vec<u8>> = HashMap::new();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarn_metastore::contract::{append, describe, sample_details, sample_schema, with_files};
-use tarn_metastore::{At, Commit, Expected, HourBlocks, Metastore, MetastoreExt, Probe, hour_blocks, token_hash};
+use tarn_metastore::{
+    At, Block, BlockDetails, Commit, Expected, HourBlocks, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
+};
 use tarn_metastore_postgres::Postgres;
 use tarn_types::{FileId, Kind, TableId, Version};
 
@@ -175,6 +177,43 @@ fn an_older_build_is_told_as_soon_as_a_migration_begins_to_write_twice() {
         assert_eq!(new.commit(table, change(2, FileId(first.0 + 2))).await.unwrap(), Version(3));
         let hours = hour_blocks(&new.snapshot(table, At::Latest).await.unwrap().files);
         assert_eq!(probes(&new, table, &hours).await[0], vec![0, 2]);
+    });
+}
+
+#[test]
+fn a_file_of_many_blocks_is_copied_in_parts_without_reading_all_of_it_each_time() {
+    let Some(server) = Server::find() else { return };
+    server.run(async {
+        let remote = server.remote().await;
+        let old: Arc<dyn Metastore> = Arc::new(server.connect_as(&remote, 1..=1).await.unwrap());
+        let (table, first) = with_files(&old, 3).await;
+        old.commit(table, change(0, first)).await.unwrap();
+        let mut wide = change(3, FileId(first.0 + 1));
+        let (block, details) = (wide.add[0].blocks[0].clone(), wide.details[&wide.add[0].id][0].clone());
+        wide.add[0].blocks = (0..100).map(|row_group| Block { row_group, ..block.clone() }).collect();
+        wide.add[0].n_rows = 100;
+        let of_block = |row_group| BlockDetails { row_group, ..details.clone() };
+        wide.details = [(wide.add[0].id, (0..100).map(of_block).collect())].into();
+        old.commit(table, wide).await.unwrap();
+        old.commit(table, change(6, FileId(first.0 + 2))).await.unwrap();
+        let hours = hour_blocks(&old.snapshot(table, At::Latest).await.unwrap().files);
+        let before = (probes(&*old, table, &hours).await, describe_table(&*old, table).await);
+
+        let (to_migrate, handle) = (remote.clone(), server.runtime().handle().clone());
+        let killed = tokio::spawn(async move {
+            let report = |step: &str| assert!(!step.starts_with("backfill: 38 blocks"), "killed");
+            Postgres::migrate(&to_migrate, &handle, &report).await
+        });
+        assert!(killed.await.unwrap_err().is_panic());
+        // Of the 64 blocks that are copied; 0 is also a number of those that are not.
+        let damage = format!(
+            "UPDATE bloom_chunks SET bits = '' WHERE file_id = {0} AND row_group BETWEEN 1 AND 62; UPDATE block_columns SET record = '' WHERE file_id = {0} AND row_group BETWEEN 1 AND 62",
+            first.0 + 1
+        );
+        server.admin().await.batch_execute(&damage).await.unwrap();
+        assert_eq!(Postgres::migrate(&remote, server.runtime().handle(), &|_| {}).await.unwrap(), 2);
+        let new = server.open().await;
+        assert_eq!((probes(&new, table, &hours).await, describe_table(&new, table).await), before);
     });
 }
 
