@@ -56,13 +56,30 @@ fn spelled(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 
 /// Reads a literal as what it is compared with. Whether that changed it.
 fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema) -> bool {
-    if !matches!(literal, Expr::Literal(..) | Expr::Negative(_)) || matches!(other, Expr::Literal(..)) {
+    if !matches!(literal, Expr::Literal(..) | Expr::Negative(_) | Expr::Cast(_)) || matches!(other, Expr::Literal(..)) {
         return false;
     }
     match of_column(other, schema) {
+        Some(DataType::Time) => time(literal),
         Some(data_type) => canonical(literal, data_type),
         None => other.get_type(schema).is_ok_and(|of| of.is_floating()) && float(literal),
     }
+}
+
+/// Whether it was a time of day, as text or as `TIME '…'`. Columns count microseconds, DataFusion's literals nanoseconds, and it compares
+/// the two with nothing.
+fn time(literal: &mut Expr) -> bool {
+    let text = match literal {
+        Expr::Cast(cast) if matches!(cast.field.data_type(), ArrowType::Time64(_)) => &*cast.expr,
+        plain => plain,
+    };
+    let Expr::Literal(scalar, _) = text else { return false };
+    let Some(Value::Time(us)) = scalar.try_as_str().flatten().and_then(|text| Value::parse(&DataType::Time, text).ok())
+    else {
+        return false;
+    };
+    *literal = Expr::Literal(ScalarValue::Time64Microsecond(Some(us)), None);
+    true
 }
 
 /// Whether it was a decimal.

@@ -222,6 +222,33 @@ async fn a_time_is_found_in_any_spelling_on_any_path() {
 }
 
 #[tokio::test]
+async fn a_time_of_day_is_found_in_any_spelling_on_any_path() {
+    let mut schema = schema();
+    schema.columns[0] = column(1, "a", DataType::Time);
+    schema.columns[0].nullable = false;
+    let fixture = Fixture::with(schema).await;
+    for n in 0..9 {
+        let mut row = row(0, n, n);
+        row[0] = Value::Time(n * 600_000_000);
+        fixture.table.put(row);
+    }
+    fixture.table.deliver().await;
+    for path in ["auto", "lake", "rows"] {
+        fixture.set("tarn.access_path", path).await;
+        for condition in [
+            "a = time '00:50:00'",
+            "a = '00:50'",
+            "a IN (time '00:50', '23:00')",
+            "a BETWEEN '00:50' AND time '00:50:00.5'",
+            "a > time '00:40' AND a < '01:00:00'",
+        ] {
+            let rows = fixture.rows(&format!("SELECT b FROM t WHERE {condition}")).await;
+            assert_eq!(rows, ["5"], "{condition} by {path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_decimal_beside_a_float_is_a_float_on_any_path() {
     let mut schema = schema();
     schema.columns[0] = column(1, "a", DataType::Float64);
