@@ -5,7 +5,8 @@
 //!
 //! A data folder and its metastore belong together: rows and logs of tables that the metastore does not know are removed at start,
 //! because a crash may have cut a DROP short. With another metastore than last time that would be everything, so the folder
-//! remembers the place, and a start at another place removes nothing: it is refused unless all tables are known there.
+//! remembers the place, and a start at another place removes nothing: it is refused unless all tables are known there. Nor does a
+//! start without the folder `meta` (not mounted, forgotten when the rest was restored): an empty one is made only in a new data folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -127,22 +128,73 @@ fn no_backend(remote: &Remote) -> Error {
     Error::Address { reason: format!("`{}`: no backend has such URLs; {WANT}", remote.shown()) }
 }
 
+/// Whether an embedded metastore would be made now that is not there. To be asked before anything is made in the data folder.
+///
+/// Errors: `55000` when the folder was served with one, and has a log or rows.
+pub fn begins(settings: &Settings) -> Result<bool> {
+    let dir = &settings.data_dir;
+    if settings.metastore != EMBEDDED || holds_metastore(&dir.join("meta"))? {
+        return Ok(false);
+    }
+    match marked(dir)?.as_deref() {
+        // Whether that is a move is told by the tablets.
+        Some(before) if before != EMBEDDED => Ok(false),
+        Some(_) if holds_any(&dir.join("log"))? || holds_any(&dir.join("rows"))? => Err(refuse_loss(settings)),
+        _ => Ok(true),
+    }
+}
+
+/// What a start without the metastore that the data folder's rows belong to is told.
+pub fn refuse_loss(settings: &Settings) -> SqlError {
+    let dir = &settings.data_dir;
+    let message = format!(
+        "the data folder {} has a log and rows, and there is no metastore in {}: without it they belong to no table",
+        dir.display(),
+        dir.join("meta").display()
+    );
+    SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message).with_hint(format!(
+        "put `meta` back (is it mounted? was it restored?); nothing was changed. To begin anew, move `log` and `rows` away, and the lake \
+         {}",
+        settings.lake_location()
+    ))
+}
+
+fn holds_metastore(meta: &Path) -> Result<bool> {
+    Ok(names(meta)?.iter().any(|name| name.ends_with(".tarn")))
+}
+
+fn holds_any(dir: &Path) -> Result<bool> {
+    Ok(!names(dir)?.is_empty())
+}
+
+/// None when there is no such folder.
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.and_then(Iterator::collect::<std::io::Result<Vec<_>>>),
+    };
+    let entries = entries.map_err(|error| io_error("list", dir, &error))?;
+    Ok(entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+}
+
+/// Where the metastore was when the folder was last served.
+fn marked(dir: &Path) -> Result<Option<String>> {
+    let path = dir.join(MARK);
+    match std::fs::read_to_string(&path) {
+        Ok(before) => Ok(Some(before.trim_end().to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", &path, &error)),
+    }
+}
+
 /// Whether the data folder was last served with its metastore elsewhere, and where that was.
 ///
 /// Errors: the folder cannot be read.
 pub fn moved_from(settings: &Settings) -> Result<Option<String>> {
     let dir = &settings.data_dir;
-    let path = dir.join(MARK);
-    let before = match std::fs::read_to_string(&path) {
-        Ok(before) => before.trim_end().to_owned(),
-        // Folders of older builds had no other.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match dir.join("meta").is_dir() {
-            true => EMBEDDED.to_owned(),
-            false => return Ok(None),
-        },
-        Err(error) => return Err(io_error("read", &path, &error)),
-    };
-    Ok((before != shown(&settings.metastore)).then_some(before))
+    // Folders of older builds had no other.
+    let before = marked(dir)?.or_else(|| dir.join("meta").is_dir().then(|| EMBEDDED.to_owned()));
+    Ok(before.filter(|before| *before != shown(&settings.metastore)))
 }
 
 /// Remembers where the metastore is: all that is in the data folder is known there.

@@ -527,6 +527,7 @@ impl Parts {
 
 async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let dir = settings.data_dir.clone();
+    let begins = metastores::begins(&settings)?;
     let log_options = tarn_raftlog::Options {
         segment_bytes: settings.log_segment_bytes,
         cache_bytes: settings.log_cache_bytes,
@@ -538,6 +539,9 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
         ..tarn_raftlog::Options::new(dir.join("log"))
     };
     let log = Arc::new(open_log(log_options)?);
+    if begins && !log.groups().is_empty() {
+        return Err(metastores::refuse_loss(&settings));
+    }
     let rocks = RocksOptions { memory_budget_bytes: settings.rows_memory_bytes as usize, ..RocksOptions::default() };
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
     let metastore = metastores::open(&Place::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;

@@ -74,6 +74,47 @@ async fn a_metastore_that_knows_nothing_of_the_rows_is_refused_and_they_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_metastore_a_folder_is_refused_and_the_rows_stay() {
+    let (dir, answers) = stopped_with_rows().await;
+    let [meta, kept, mark] = ["meta", "kept", "METASTORE"].map(|name| dir.path().join(name));
+    std::fs::rename(&meta, &kept).unwrap();
+    // Missing; empty, as a folder on which nothing is mounted; by a build that kept no mark.
+    for step in 0..3 {
+        match step {
+            1 => std::fs::create_dir(&meta).unwrap(),
+            2 => std::fs::remove_file(&mark).unwrap(),
+            _ => {}
+        }
+        let refused = start(settings(dir.path())).await.err().unwrap_or_else(|| panic!("step {step} started"));
+        assert_eq!(refused.state(), "55000", "{refused}");
+        let text = format!("{} {}", refused.message(), refused.hint().unwrap_or_default());
+        for part in [&*dir.path().display().to_string(), "put `meta` back", "To begin anew, move `log` and `rows` away"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!meta.is_dir() || meta.read_dir().unwrap().next().is_none(), "nothing was made there");
+    }
+    std::fs::remove_dir(&meta).unwrap();
+    std::fs::rename(&kept, &meta).unwrap();
+    let server = Server { running: start(settings(dir.path())).await.unwrap(), dir };
+    assert_eq!(rows(&server.client().await, ANSWERS).await, answers);
+
+    // What the error says of a new beginning.
+    let Server { running, dir } = server;
+    running.stop().await.unwrap();
+    for name in ["meta", "log", "rows", "lake"] {
+        std::fs::remove_dir_all(dir.path().join(name)).unwrap();
+    }
+    let server = Server { running: start(settings(dir.path())).await.unwrap(), dir };
+    assert!(rows(&server.client().await, "SHOW TABLES").await.is_empty());
+    // A crash within the first start leaves a log of nothing.
+    let Server { running, dir } = server;
+    running.stop().await.unwrap();
+    std::fs::remove_dir_all(dir.path().join("meta")).unwrap();
+    std::fs::remove_file(dir.path().join("METASTORE")).unwrap();
+    start(settings(dir.path())).await.unwrap().stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_url_that_no_backend_has_is_named_without_its_password() {
     let dir = tempfile::tempdir().unwrap();
     let mut elsewhere = settings(dir.path());
