@@ -31,13 +31,31 @@ pub(super) async fn to_its_end<T: Send + 'static>(
 
 impl Session {
     /// Runs a statement. Rows are read as they are polled; writes are committed (or held) when this returns.
+    ///
+    /// Errors: `0A000` when tables changed so much that it would answer other columns than it was prepared with: whoever
+    /// prepared it was told those, and reads its rows by them.
     pub async fn execute(&self, prepared: &Arc<Prepared>, parameters: Vec<Parameter>) -> Result<Answer> {
         self.node.metrics().statements.inc();
         if self.is_current(prepared) {
             return self.run_prepared(prepared, parameters).await;
         }
         let fresh = self.prepare(prepared.parsed.clone(), &prepared.declared).await?;
+        if !prepared.answers_as(&fresh) {
+            return Err(SqlError::unsupported("cached plan must not change result type", "prepare the statement again")
+                .with_detail("a table that it reads has other columns, or other types, than when it was prepared"));
+        }
         self.run_prepared(&fresh, parameters).await
+    }
+
+    /// As [`Session::execute`], for a statement of which nobody was told anything.
+    pub(super) async fn execute_once(&self, parsed: Parsed) -> Result<Answer> {
+        let prepared = self.prepare(parsed, &[]).await?;
+        self.node.metrics().statements.inc();
+        if self.is_current(&prepared) {
+            return self.run_prepared(&prepared, Vec::new()).await;
+        }
+        let fresh = self.prepare(prepared.parsed.clone(), &[]).await?;
+        self.run_prepared(&fresh, Vec::new()).await
     }
 
     fn is_current(&self, prepared: &Prepared) -> bool {

@@ -143,11 +143,7 @@ impl Session {
 
     /// Prepares and runs one statement without parameters. An error fails an open transaction.
     pub async fn run_one(&self, parsed: Parsed) -> Result<Answer> {
-        let done = async {
-            let prepared = self.prepare(parsed, &[]).await?;
-            self.execute(&prepared, Vec::new()).await
-        };
-        let answer = self.interrupt.run(done).await;
+        let answer = self.interrupt.run(self.execute_once(parsed)).await;
         answer.inspect_err(|_| self.failed())
     }
 }

@@ -1,7 +1,7 @@
 //! What kind of statement is this, what does it take, what does it give?
 //!
 //! A [`Prepared`] statement is planned once and run many times. It remembers what it was made of: when a table was made or
-//! dropped since, it is planned anew.
+//! dropped since, or an archive's columns changed, it is planned anew, and still answers the columns that it was described with.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, Ident, Statement, visit_expres
 use tarn_query::Keyed;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
-use tarn_types::{DataType, TableSchema, Value, arrow_field};
+use tarn_types::{DataType, TableSchema, Value, arrow_field, data_type_of};
 
 use super::Session;
 use crate::attach_sql::AttachRequest;
@@ -62,6 +62,27 @@ impl Prepared {
     pub fn parsed(&self) -> &Parsed {
         &self.parsed
     }
+
+    /// Whether a client that was told the columns of this one can read the rows of the other.
+    pub(super) fn answers_as(&self, other: &Prepared) -> bool {
+        match (&self.columns, &other.columns) {
+            (Some(told), Some(now)) => {
+                told.fields().len() == now.fields().len()
+                    && told.fields().iter().zip(now.fields()).all(|(told, now)| is_same_column(told, now))
+            }
+            (told, now) => told.is_none() && now.is_none(),
+        }
+    }
+}
+
+/// By name and type; a number tells its digits itself.
+fn is_same_column(told: &Field, now: &Field) -> bool {
+    let is_same_type = match (data_type_of(told), data_type_of(now)) {
+        (Ok(DataType::Decimal { .. }), Ok(DataType::Decimal { .. })) => true,
+        (Ok(told), Ok(now)) => told == now,
+        _ => told.data_type() == now.data_type(),
+    };
+    is_same_type && told.name() == now.name()
 }
 
 impl Parameter {
@@ -177,7 +198,7 @@ impl Session {
         }
         let cast = cast_parameters(statement);
         let data_types = parameters.iter().enumerate().map(|(idx, field)| {
-            let inferred = field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok());
+            let inferred = field.as_ref().and_then(|f| data_type_of(f).ok());
             let declared = declared.get(idx).copied().flatten();
             sql_type(inferred.or(declared).or_else(|| cast.get(&(idx + 1)).copied()))
         });

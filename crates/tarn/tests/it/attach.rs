@@ -256,6 +256,46 @@ async fn a_pass_takes_in_what_is_new_wider_changed_or_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_come_in_the_columns_that_were_described_or_not_at_all() {
+    let (server, dir) = (Server::start().await, tempfile::tempdir().unwrap());
+    let client = server.client().await;
+    let narrow = [("k", Arc::new(Int32Array::from(vec![1])) as ArrayRef), ("j", Arc::new(Int32Array::from(vec![7])))];
+    write(dir.path(), "a.parquet", &RecordBatch::try_from_iter(narrow).unwrap());
+    attach(&client, &dir, "").await;
+    let wider = client.prepare("SELECT j FROM logs WHERE k = $1 ORDER BY 1").await.unwrap();
+    let more = client.prepare("SELECT * FROM logs WHERE k = $1").await.unwrap();
+    let same = client.prepare("SELECT k FROM logs WHERE k = $1").await.unwrap();
+    client.batch_execute("PREPARE p AS SELECT j FROM logs").await.unwrap();
+    assert_eq!(client.query_one(&wider, &[&1i32]).await.unwrap().get::<_, i32>(0), 7);
+    assert_eq!(client.query_one(&more, &[&1i32]).await.unwrap().len(), 2);
+
+    let wide = [
+        ("k", Arc::new(Int32Array::from(vec![1])) as ArrayRef),
+        ("j", Arc::new(Int64Array::from(vec![1 << 40]))),
+        ("x", Arc::new(StringArray::from(vec!["new"]))),
+    ];
+    write(dir.path(), "b.parquet", &RecordBatch::try_from_iter(wide).unwrap());
+    client.batch_execute("CALL tarn.attach('logs')").await.unwrap();
+    for statement in [&wider, &more] {
+        let (state, message) = failure(client.query(statement, &[&1i32]).await);
+        assert_eq!(state, "0A000", "{message}");
+        assert!(message.starts_with("cached plan must not change result type"), "{message}");
+    }
+    assert_eq!(failure(client.batch_execute("EXECUTE p").await).0, "0A000");
+    assert_eq!(client.query(&same, &[&1i32]).await.unwrap().len(), 2, "its columns are what they were");
+    let again = client.prepare("SELECT j FROM logs WHERE k = $1 ORDER BY 1").await.unwrap();
+    let found = client.query(&again, &[&1i32]).await.unwrap();
+    assert_eq!(found.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), [7, 1 << 40]);
+
+    // Nor of a table that is another one now.
+    client.batch_execute("CREATE TABLE own (k int PRIMARY KEY, v int); INSERT INTO own VALUES (1, 2)").await.unwrap();
+    let keyed = client.prepare("SELECT v FROM own WHERE k = $1").await.unwrap();
+    assert_eq!(client.query_one(&keyed, &[&1i32]).await.unwrap().get::<_, i32>(0), 2);
+    client.batch_execute("DROP TABLE own; CREATE TABLE own (k int PRIMARY KEY, v text)").await.unwrap();
+    assert_eq!(failure(client.query(&keyed, &[&1i32]).await).0, "0A000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_archive_is_followed() {
     let server = Server::start_with(|settings| settings.background = true).await;
     let dir = archive();
