@@ -71,9 +71,38 @@ pub struct Standing {
     pub is_running: bool,
     /// Of the running pass, else of the last.
     pub progress: Option<Progress>,
+    /// What the passes before that did, all together.
+    pub earlier: Done,
     pub started_ms: Option<i64>,
     pub ended_ms: Option<i64>,
     pub last_error: Option<String>,
+}
+
+/// What passes did: whoever waits for one learns from two of these what came in meanwhile, however many passes there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    pub attached: u64,
+    pub removed: u64,
+    pub rows: u64,
+    pub bytes_read: u64,
+}
+
+impl Done {
+    fn and(self, progress: &Progress) -> Done {
+        Done {
+            attached: self.attached + progress.attached,
+            removed: self.removed + progress.removed,
+            rows: self.rows + progress.rows,
+            bytes_read: self.bytes_read + progress.bytes_read,
+        }
+    }
+}
+
+impl Standing {
+    /// Of all passes of this process.
+    pub fn done(&self) -> Done {
+        self.progress.as_ref().map_or(self.earlier, |progress| self.earlier.and(progress))
+    }
 }
 
 impl Attachment {
@@ -306,12 +335,15 @@ struct Running<'a>(&'a Attachment);
 
 impl Running<'_> {
     fn begin(of: &Attachment, now_ms: i64) -> Running<'_> {
-        *of.standing.lock() = Standing {
+        let mut standing = of.standing.lock();
+        *standing = Standing {
             is_running: true,
             started_ms: Some(now_ms),
             progress: Some(Progress::default()),
+            earlier: standing.done(),
             ..Standing::default()
         };
+        drop(standing);
         Running(of)
     }
 

@@ -9,7 +9,7 @@ use crate::system::{Cell, Columns, System, int, text};
 
 impl System {
     /// `listed` to `bytes_read` are of the pass that runs, else of the last one; NULL when this server has made none. `files` and `rows`
-    /// are what queries read now.
+    /// are what queries read now, and `total_…` what all passes of this server did together.
     pub(crate) async fn attachments(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&[
             "table_name",
@@ -30,12 +30,17 @@ impl System {
             "files",
             "rows",
             "follow_ms",
+            "total_attached",
+            "total_removed",
+            "total_rows",
+            "total_bytes_read",
         ]);
         for attachment in self.catalog.archives() {
             let (state, standing, seen) = (attachment.state(), attachment.standing(), attachment.seen());
             let version = self.version(&seen.schema, seen.version()).await?;
             let archive = seen.schema.options.archive.clone().unwrap_or_default();
             let of = |count: fn(&Progress) -> u64| standing.progress.as_ref().map_or(Cell::Null, |at| int(count(at)));
+            let done = standing.done();
             let at = |ms: Option<i64>| ms.map_or(Cell::Null, Cell::Time);
             rows.push(vec![
                 text(attachment.name()),
@@ -56,6 +61,10 @@ impl System {
                 int(version.files.iter().filter(|file| !file.blocks.is_empty()).count() as u64),
                 int(version.live_rows()),
                 archive.follow_ms.map_or(Cell::Null, int),
+                int(done.attached),
+                int(done.removed),
+                int(done.rows),
+                int(done.bytes_read),
             ]);
         }
         rows.finish()

@@ -91,7 +91,8 @@ impl Attach {
 
     async fn attach(&self) -> Result<()> {
         let (connection, watching) = (self.target.connect().await?, self.target.connect().await?);
-        let sql = self.statement(&watching).await?;
+        let before = self.look(&watching).await?;
+        let sql = self.statement(before.as_ref());
         let started = Instant::now();
         let bar = bar();
         let outcome = {
@@ -106,7 +107,7 @@ impl Attach {
         };
         bar.finish_and_clear();
         match outcome {
-            Ok(_) => self.summary(&watching, started).await,
+            Ok(_) => self.summary(&watching, before, started).await,
             Err(error) if is_cancelled(&error) => {
                 let files = self.look(&watching).await?.map_or(0, |at| at.files);
                 let name = quoted(&self.table);
@@ -121,16 +122,16 @@ impl Attach {
     }
 
     /// `ATTACH`, or one more pass when that was said before.
-    async fn statement(&self, connection: &Connection) -> Result<String> {
+    fn statement(&self, before: Option<&Standing>) -> String {
         let url = self.absolute();
-        if let Some(there) = self.look(connection).await?
+        if let Some(there) = before
             && same_place(&there.url, &url)
         {
             eprintln!(
                 "{} is attached already, with the options it was attached with: looking for what is new",
                 self.table
             );
-            return Ok(format!("CALL tarn.attach({})", text(&self.table)));
+            return format!("CALL tarn.attach({})", text(&self.table));
         }
         let named = [
             ("hour_from", &self.hour_from),
@@ -145,7 +146,7 @@ impl Attach {
         options.extend(self.bloom_fpp.map(|share| format!("bloom_fpp = {share}")));
         options.extend(self.concurrency.map(|n| format!("concurrency = {n}")));
         let with = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
-        Ok(format!("ATTACH {} AS {}{with}", text(&url), quoted(&self.table)))
+        format!("ATTACH {} AS {}{with}", text(&url), quoted(&self.table))
     }
 
     /// A folder as it is called from everywhere.
@@ -159,8 +160,8 @@ impl Attach {
 
     async fn look(&self, connection: &Connection) -> Result<Option<Standing>> {
         let sql = format!(
-            "SELECT url, listed, known, reading, attached, skipped, removed, rows_attached, bytes_read, files, rows \
-             FROM tarn.attachments WHERE table_name = {}",
+            "SELECT url, listed, known, reading, attached, skipped, rows_attached, bytes_read, files, rows, \
+             total_attached, total_removed, total_rows, total_bytes_read FROM tarn.attachments WHERE table_name = {}",
             text(&self.table)
         );
         let rows = connection.rows(&sql).await.context("read tarn.attachments")?;
@@ -173,11 +174,11 @@ impl Attach {
             reading: number(3),
             attached: number(4),
             skipped: number(5),
-            removed: number(6),
-            rows_attached: number(7),
-            bytes_read: number(8),
-            files: number(9),
-            rows: number(10),
+            rows_attached: number(6),
+            bytes_read: number(7),
+            files: number(8),
+            rows: number(9),
+            total: [10, 11, 12, 13].map(number),
         }))
     }
 
@@ -189,20 +190,22 @@ impl Attach {
         bar.set_message(format!("{} rows, {} read", grouped(at.rows_attached), HumanBytes(at.bytes_read)));
     }
 
-    async fn summary(&self, connection: &Connection, started: Instant) -> Result<()> {
+    /// What came in since `before`: the pass that was asked for, the one that it waited for, and those that followed at once.
+    async fn summary(&self, connection: &Connection, before: Option<Standing>, started: Instant) -> Result<()> {
         let seconds = started.elapsed().as_secs_f64();
         let at = self.look(connection).await?.context("it was detached meanwhile")?;
+        let [attached, removed, rows, bytes_read] = at.since(before.as_ref());
         eprintln!(
             "attached {} files with {} rows to {} in {seconds:.1} s, {} read",
-            grouped(at.attached),
-            grouped(at.rows_attached),
+            grouped(attached),
+            grouped(rows),
             self.table,
-            HumanBytes(at.bytes_read)
+            HumanBytes(bytes_read)
         );
-        if at.removed > 0 {
-            eprintln!("{} files are no longer there", grouped(at.removed));
+        if removed > 0 {
+            eprintln!("{} files are no longer there", grouped(removed));
         }
-        if at.known > 0 {
+        if at.files > attached {
             eprintln!("the table has {} files with {} rows", grouped(at.files), grouped(at.rows));
         }
         let errors = format!("SELECT count(*) FROM tarn.attach_errors WHERE table_name = {}", text(&self.table));
@@ -229,11 +232,24 @@ struct Standing {
     reading: u64,
     attached: u64,
     skipped: u64,
-    removed: u64,
     rows_attached: u64,
     bytes_read: u64,
     files: u64,
     rows: u64,
+    /// Files attached, files removed, rows, bytes read: by all passes of the server.
+    total: [u64; 4],
+}
+
+impl Standing {
+    /// Of the totals, what was added. A table that was attached anew, or a server that was started again, counts from nothing.
+    fn since(&self, before: Option<&Standing>) -> [u64; 4] {
+        match before {
+            Some(before) if self.total.iter().zip(before.total).all(|(now, before)| *now >= before) => {
+                std::array::from_fn(|idx| self.total[idx] - before.total[idx])
+            }
+            _ => self.total,
+        }
+    }
 }
 
 fn bar() -> ProgressBar {
@@ -268,6 +284,27 @@ fn text(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_came_in_is_the_difference() {
+        let at = |total| Standing {
+            url: String::new(),
+            listed: 0,
+            known: 0,
+            reading: 0,
+            attached: 0,
+            skipped: 0,
+            rows_attached: 0,
+            bytes_read: 0,
+            files: 0,
+            rows: 0,
+            total,
+        };
+        let now = at([24, 1, 240, 5_000]);
+        assert_eq!(now.since(None), [24, 1, 240, 5_000]);
+        assert_eq!(now.since(Some(&at([20, 0, 200, 4_000]))), [4, 1, 40, 1_000]);
+        assert_eq!(now.since(Some(&at([25, 0, 250, 0]))), [24, 1, 240, 5_000], "it was attached anew");
+    }
 
     #[test]
     fn the_same_place_is_recognised() {
