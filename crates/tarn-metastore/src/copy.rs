@@ -100,7 +100,12 @@ pub async fn copy(from: &dyn Metastore, to: &dyn Metastore, report: &(dyn Fn(&Co
     let tables = from.tables().await?;
     let there = to.tables().await?;
     if let Some(other) = there.iter().find(|other| tables.iter().all(|table| table.id != other.id)) {
-        return Err(Error::InvalidRestore { name: other.name.clone(), reason: "the source has no such table" });
+        return Err(another(other, "the source has no such table"));
+    }
+    let named_otherwise =
+        |other: &&Arc<TableSchema>| tables.iter().any(|table| table.id == other.id && table.name != other.name);
+    if let Some(other) = there.iter().find(named_otherwise) {
+        return Err(another(other, "the source has another table of its id"));
     }
     reserve_files(from, to).await?;
     let mut copied = Copied::default();
@@ -164,7 +169,11 @@ impl Copying<'_> {
             to.define(Definition::Alter { from: Arc::clone(definition), to: to_be }).await?;
         }
         let arrived = to.version(table).await?;
-        for commit in from.commits(table, base.version).await? {
+        let commits = from.commits(table, base.version).await?;
+        if begun.is_some() {
+            self.same_past(schema, &commits, base.version).await?;
+        }
+        for commit in commits {
             if commit.version > arrived {
                 self.commit(&commit).await?;
             }
@@ -173,6 +182,17 @@ impl Copying<'_> {
             (self.report)(self.copied);
         }
         Ok(())
+    }
+
+    /// The commits that the target has are the first ones of the source: it is no store of somebody else.
+    async fn same_past(&self, schema: &TableSchema, commits: &[Arc<CommitInfo>], base: Version) -> Result<()> {
+        let there = self.to.commits(self.table, base).await?;
+        let is_same =
+            |(there, here): (&Arc<CommitInfo>, &Arc<CommitInfo>)| (there.version, there.id) == (here.version, here.id);
+        match there.len() <= commits.len() && there.iter().zip(commits).all(is_same) {
+            true => Ok(()),
+            false => Err(another(schema, "it has commits that the source has not")),
+        }
     }
 
     /// The files of the version that is being restored, except those that are there.
@@ -230,6 +250,10 @@ impl Copying<'_> {
             false => Err(Error::Conflict { table, expected, current }),
         }
     }
+}
+
+fn another(schema: &TableSchema, reason: &'static str) -> Error {
+    Error::InvalidRestore { name: schema.name.clone(), reason }
 }
 
 /// The same for the same files: sent again, it is the same commit; with one file more it is another.

@@ -59,6 +59,32 @@ async fn the_source_may_live_on_while_it_is_copied_but_not_forget() {
 }
 
 #[tokio::test]
+async fn a_target_of_somebody_else_is_told_by_its_tables_and_commits() {
+    let with = async |name: &str, commits: &[u128]| {
+        let metastore = memory();
+        let table = metastore.create_table(crate::contract::sample_schema(name)).await.unwrap().id;
+        for (version, id) in (0..).zip(commits) {
+            metastore.commit(table, commit(*id, version)).await.unwrap();
+        }
+        metastore
+    };
+    let from = with("t", &[1, 2, 3]).await;
+    for (target, want) in [
+        (with("u", &[1]).await, "the source has another table of its id"),
+        (with("t", &[1, 7]).await, "it has commits that the source has not"),
+        (with("t", &[1, 2, 3, 4]).await, "it has commits that the source has not"),
+    ] {
+        let before = describe(&*target).await;
+        let error = copy(&*from, &*target, &silent).await.unwrap_err();
+        assert_eq!((error.kind(), error.to_string().contains(want)), (Kind::Invalid, true), "{error}");
+        assert_eq!(describe(&*target).await, before);
+    }
+    let target = with("t", &[1, 2]).await;
+    copy(&*from, &*target, &silent).await.unwrap();
+    assert_eq!(sums(&*target).await.unwrap(), sums(&*from).await.unwrap());
+}
+
+#[tokio::test]
 async fn sums_tell_what_differs_and_not_what_keeps_it() {
     let of = async |change: fn(&mut Commit)| {
         let metastore = memory();

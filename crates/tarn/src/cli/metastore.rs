@@ -1,16 +1,17 @@
 //! `tarn metastore`: copy a metastore into another, check one, bring one up to date.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use tarn::clock::SystemClock;
 use tarn::metastores::{self, Place};
 use tarn::settings::{Layers, Settings};
-use tarn_metastore::{Copied, Metastore, MetastoreExt, Stats, TableSum};
+use tarn_metastore::{Copied, Error, Metastore, MetastoreExt, Stats, TableSum};
+use tarn_types::Kind;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -92,16 +93,16 @@ fn settings() -> Result<Settings> {
 
 async fn open(place: &Place) -> Result<Arc<dyn Metastore>> {
     let opened = metastores::open(place, Arc::new(SystemClock::default()), &Handle::current()).await;
-    opened.with_context(|| format!("open the metastore {}", place.shown()))
+    opened.map_err(|error| {
+        let remedy =
+            if matches!(error, Error::Locked { .. }) { ": stop the server that has it open first" } else { "" };
+        anyhow::Error::new(error).context(format!("open the metastore {}{remedy}", place.shown()))
+    })
 }
 
 /// A folder that holds a metastore; the data folder around one is a slip.
 fn must_hold_a_metastore(dir: &Path) -> Result<()> {
     ensure!(dir.is_dir(), "{} is not a folder", dir.display());
-    let holds_one = |dir: &Path| {
-        let names = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.file_name());
-        names.into_iter().any(|name| name.to_string_lossy().ends_with(".tarn"))
-    };
     let inner = dir.join("meta");
     if !holds_one(dir) && holds_one(&inner) {
         bail!("{} is the data folder: take {}", dir.display(), inner.display());
@@ -110,10 +111,62 @@ fn must_hold_a_metastore(dir: &Path) -> Result<()> {
     Ok(())
 }
 
+fn holds_one(dir: &Path) -> bool {
+    let names = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| name.to_string_lossy().ends_with(".tarn"))
+}
+
+/// A folder that is new, empty, or holds a metastore: nothing else gets files of one among its own.
+fn must_be_free(dir: &Path) -> Result<()> {
+    let entries = match dir.read_dir() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("read the folder {}", dir.display()))?,
+    };
+    // Left by one who was stopped before anything was written.
+    let is_other = |name: &std::ffi::OsStr| name != "lock";
+    if holds_one(dir) || !entries.flatten().any(|entry| is_other(&entry.file_name())) {
+        return Ok(());
+    }
+    if holds_one(&dir.join("meta")) {
+        bail!("{} is the data folder of a server: take a new folder, or an empty one", dir.display());
+    }
+    bail!("{} holds other things and no metastore: take a new folder, or an empty one", dir.display())
+}
+
+/// The path without links, `..` and the like, also of a folder that is not there yet.
+fn canonical(dir: &Path) -> Result<PathBuf> {
+    let (mut there, mut missing) = (std::path::absolute(dir)?, Vec::new());
+    loop {
+        match there.canonicalize() {
+            Ok(found) => return Ok(missing.iter().rev().fold(found, |path, name| path.join(name))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let name = there.file_name().map(|name| name.to_owned());
+                missing.push(name.ok_or(error).with_context(|| format!("find {}", dir.display()))?);
+                there.pop();
+            }
+            Err(error) => return Err(error).with_context(|| format!("find {}", dir.display())),
+        }
+    }
+}
+
+fn must_be_apart(from: &Path, to: &Path) -> Result<()> {
+    let (source, target) = (canonical(from)?, canonical(to)?);
+    ensure!(source != target, "--from and --to are the same folder");
+    ensure!(!target.starts_with(&source), "{} is inside {}: take a folder elsewhere", to.display(), from.display());
+    ensure!(!source.starts_with(&target), "{} is inside {}: take a folder elsewhere", from.display(), to.display());
+    Ok(())
+}
+
 async fn copy(from: &Place, to: &Place, checked: bool) -> Result<()> {
     ensure!(from != to, "--from and --to are the same");
     if let Place::Folder(dir) = from {
         must_hold_a_metastore(dir)?;
+    }
+    if let (Place::Folder(from), Place::Folder(to)) = (from, to) {
+        must_be_apart(from, to)?;
+    }
+    if let Place::Folder(dir) = to {
+        must_be_free(dir)?;
     }
     let (source, target) = (open(from).await?, open(to).await?);
     let all = tarn_metastore::extent(source.as_ref()).await.with_context(|| from.shown())?;
@@ -123,8 +176,14 @@ async fn copy(from: &Place, to: &Place, checked: bool) -> Result<()> {
         bar.set_message(format!("{} of {} tables", copied.tables, all.tables));
     };
     let copied = tarn_metastore::copy(source.as_ref(), target.as_ref(), &report).await;
-    let copied =
-        copied.with_context(|| format!("copy {} to {}; started again, it goes on", from.shown(), to.shown()))?;
+    let copied = copied.map_err(|error| {
+        let what_now = match error.kind() {
+            Kind::Invalid => "the target holds what is not of this source: take an empty one",
+            Kind::NotFound => "the source forgot what the copy was begun with: empty the target and begin anew",
+            _ => "started again, it goes on",
+        };
+        anyhow::Error::new(error).context(format!("copy {} to {}; {what_now}", from.shown(), to.shown()))
+    })?;
     bar.set_message("putting details together");
     while target.upkeep(UPKEEP_BYTES).await?.more {}
     bar.finish_and_clear();
@@ -154,16 +213,17 @@ fn progress(all: &Copied) -> Result<ProgressBar> {
 
 /// Also what `tarn check metastore` does.
 pub async fn check(place: &Place) -> Result<()> {
-    let (_scratch, place) = match place {
-        Place::Folder(dir) => {
-            must_hold_a_metastore(dir)?;
-            let scratch = twin(dir)?;
-            let inside = Place::Folder(scratch.path().to_owned());
-            (Some(scratch), inside)
-        }
-        Place::Server(_) => (None, place.clone()),
-    };
-    let metastore = open(&place).await?;
+    let Place::Folder(dir) = place else { return check_opened(place).await };
+    must_hold_a_metastore(dir)?;
+    let scratch = twin(dir)?;
+    let checked = check_opened(&Place::Folder(scratch.path().to_owned())).await;
+    // The folder itself is damaged, not only its twin.
+    let inside = scratch.path().display().to_string();
+    checked.map_err(|error| anyhow!("{}", format!("{error:#}").replace(&inside, &dir.display().to_string())))
+}
+
+async fn check_opened(place: &Place) -> Result<()> {
+    let metastore = open(place).await?;
     let sums = tarn_metastore::sums(metastore.as_ref()).await.with_context(|| place.shown())?;
     print(&sums)?;
     for line in describe(&metastore.stats().await?) {
@@ -231,6 +291,9 @@ fn describe(stats: &Stats) -> Vec<String> {
 }
 
 async fn migrate(place: &Place) -> Result<()> {
+    if let Place::Folder(dir) = place {
+        must_hold_a_metastore(dir)?;
+    }
     let report = |step: &str| {
         // Nobody has to listen.
         let _ = say!("{step}");
@@ -323,7 +386,8 @@ mod tests {
         let error = check(&place("copy")).await;
         error.expect("its twin is not locked");
         let error = copy(&place("data/meta"), &place("copy"), true).await.unwrap_err();
-        assert!(format!("{error:#}").contains("held by another process"), "{error:#}");
+        let told = format!("{error:#}");
+        assert!(told.contains("held by another process") && told.contains("stop the server"), "{told}");
         drop(copied);
         let error = copy(&place("copy"), &place("copy"), true).await.unwrap_err().to_string();
         assert_eq!(error, "--from and --to are the same");
@@ -333,7 +397,56 @@ mod tests {
         other.drop_table("a").await.unwrap();
         drop(other);
         let error = copy(&place("other"), &place("copy"), true).await.unwrap_err();
-        assert!(format!("{error:#}").contains("the source has no such table"), "{error:#}");
+        let told = format!("{error:#}");
+        assert!(told.contains("the source has no such table") && told.contains("take an empty one"), "{told}");
+        assert!(!told.contains("it goes on"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_copy_goes_nowhere_but_to_a_new_folder_or_a_metastore() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let meta = at("data/meta");
+        filled(&meta).await;
+        std::os::unix::fs::symlink(&meta, at("link")).unwrap();
+        for name in ["photos", "empty", "stopped"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("photos/1.jpg"), "x").unwrap();
+        std::fs::write(at("stopped/lock"), "").unwrap();
+        for (to, want) in [
+            ("photos", "holds other things and no metastore"),
+            ("photos/1.jpg", "read the folder"),
+            ("data", "is inside"),
+            ("data/meta/copy/deep", "is inside"),
+            ("photos/../data/meta/copy", "is inside"),
+            ("link", "are the same folder"),
+            ("data/../data/meta", "are the same folder"),
+            ("link/copy", "is inside"),
+        ] {
+            let error = copy(&folder(meta.clone()), &folder(at(to)), true).await.unwrap_err();
+            assert!(format!("{error:#}").contains(want), "{to}: {error:#}");
+        }
+        assert_eq!(at("photos").read_dir().unwrap().count(), 1);
+        filled(&at("other/meta")).await;
+        let error = copy(&folder(meta.clone()), &folder(at("other")), true).await.unwrap_err();
+        assert!(format!("{error:#}").contains("is the data folder of a server"), "{error:#}");
+        // Tables of the same ids and names, and yet another store.
+        let error = copy(&folder(meta.clone()), &folder(at("other/meta")), true).await.unwrap_err();
+        let told = format!("{error:#}");
+        assert!(told.contains("the source has not") && told.contains("take an empty one"), "{told}");
+        for to in ["empty", "stopped", "new/deep"] {
+            copy(&folder(meta.clone()), &folder(at(to)), true).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_without_a_metastore_is_not_migrated() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = migrate(&folder(dir.path().join("nope"))).await.unwrap_err();
+        assert!(error.to_string().ends_with("nope is not a folder"), "{error}");
+        filled(&dir.path().join("meta")).await;
+        migrate(&folder(dir.path().join("meta"))).await.unwrap();
     }
 
     #[tokio::test]
@@ -356,7 +469,7 @@ mod tests {
         damaged[whole.len() / 2] ^= 1;
         std::fs::write(log, damaged).unwrap();
         let error = format!("{:#}", check(&folder(meta)).await.unwrap_err());
-        assert!(error.contains(&*log.file_name().unwrap().to_string_lossy()) && error.contains("at byte"), "{error}");
+        assert!(error.contains(&format!("{} at byte", log.display())), "{error}");
     }
 
     #[tokio::test]

@@ -41,8 +41,11 @@ impl Session {
         }
         let fresh = self.prepare(prepared.parsed.clone(), &prepared.declared).await?;
         if !prepared.answers_as(&fresh) {
-            return Err(SqlError::unsupported("cached plan must not change result type", "prepare the statement again")
-                .with_detail("a table that it reads has other columns, or other types, than when it was prepared"));
+            return Err(SqlError::unsupported(
+                "cached plan must not change result type",
+                "prepare the statement again",
+            )
+            .with_detail("a table that it reads has other columns, or other types, than when it was prepared"));
         }
         self.run_prepared(&fresh, parameters).await
     }

@@ -243,7 +243,8 @@ async fn a_pass_takes_in_what_is_new_wider_changed_or_gone() {
     let standing = "SELECT listed, known, attached, removed, files, rows FROM tarn.attachments";
     assert_eq!(rows(&client, standing).await, [["24", "23", "1", "1", "24", "232"]]);
     // Whoever waits for a pass learns what came in, also when another pass was made since.
-    let totals = "SELECT total_attached, total_removed, total_rows, total_bytes_read > 0, attached FROM tarn.attachments";
+    let totals =
+        "SELECT total_attached, total_removed, total_rows, total_bytes_read > 0, attached FROM tarn.attachments";
     assert_eq!(rows(&client, totals).await, [["26", "1", "252", "t", "1"]]);
     client.batch_execute("CALL tarn.attach('logs')").await.unwrap();
     assert_eq!(rows(&client, totals).await, [["26", "1", "252", "t", "0"]]);

@@ -88,7 +88,8 @@ async fn without_its_metastore_a_folder_is_refused_and_the_rows_stay() {
         let refused = start(settings(dir.path())).await.err().unwrap_or_else(|| panic!("step {step} started"));
         assert_eq!(refused.state(), "55000", "{refused}");
         let text = format!("{} {}", refused.message(), refused.hint().unwrap_or_default());
-        for part in [&*dir.path().display().to_string(), "put `meta` back", "To begin anew, move `log` and `rows` away"] {
+        for part in [&*dir.path().display().to_string(), "put `meta` back", "To begin anew, move `log` and `rows` away"]
+        {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!meta.is_dir() || meta.read_dir().unwrap().next().is_none(), "nothing was made there");
