@@ -71,6 +71,8 @@ pub enum Error {
     NothingToAttach { url: String, reason: String },
     #[error("hour_from \"{text}\": want the parts of a path that say the hour, such as dt=…/hr=…")]
     HourFrom { text: String },
+    #[error("hour_from \"{text}\" finds no date in the path of any of {listed} files, such as {path}")]
+    NoHour { text: String, listed: u64, path: String },
     /// The runtime shuts down.
     #[error("the runtime stopped while rows were being written")]
     Cancelled,
@@ -95,7 +97,8 @@ impl Error {
             | Self::NoColumn { .. }
             | Self::TooMany { .. }
             | Self::NotAnArchive { .. }
-            | Self::HourFrom { .. } => Kind::Invalid,
+            | Self::HourFrom { .. }
+            | Self::NoHour { .. } => Kind::Invalid,
             Self::Types { source, .. } => source.kind(),
             Self::Metastore { source, .. } => source.kind(),
             Self::Hot { source, .. } => source.kind(),

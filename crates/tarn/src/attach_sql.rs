@@ -20,6 +20,9 @@ use crate::statement::{fold, table_name};
 /// How often an archive is looked at that is followed, if nobody says.
 const FOLLOW_MS: u64 = 60_000;
 
+/// And at most: each time is a listing.
+const MIN_FOLLOW_MS: u64 = 1_000;
+
 /// Files read at once, at most.
 const MAX_CONCURRENCY: u32 = 256;
 
@@ -74,8 +77,8 @@ impl AttachRequest {
                     "false" | "off" | "no" => None,
                     "true" | "on" | "yes" => Some(FOLLOW_MS),
                     text => match parse_duration_ms(text) {
-                        Ok(ms) if ms > 0 => Some(ms),
-                        _ => return bad("a duration such as 60s, or off"),
+                        Ok(ms) if ms >= MIN_FOLLOW_MS => Some(ms),
+                        _ => return bad("a duration of at least 1s, such as 60s, or off"),
                     },
                 }
             }
@@ -199,7 +202,12 @@ mod tests {
         let short = request("attach '/data' as public.logs").unwrap();
         assert_eq!((short.name.as_str(), short.follow_ms, short.concurrency), ("logs", None, None));
         assert_eq!(request("ATTACH '/d' AS t WITH (follow = true)").unwrap().follow_ms, Some(60_000));
-        assert_eq!(request("ATTACH '/d' AS t WITH (follow = 250)").unwrap().follow_ms, Some(250));
+        assert_eq!(request("ATTACH '/d' AS t WITH (follow = 1000)").unwrap().follow_ms, Some(1000));
+        let error = request("ATTACH '/d' AS t WITH (follow = '999ms')").unwrap_err();
+        assert_eq!(
+            error.message(),
+            "ATTACH option follow = '999ms': want a duration of at least 1s, such as 60s, or off"
+        );
     }
 
     #[test]

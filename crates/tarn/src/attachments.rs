@@ -510,6 +510,9 @@ fn explain(error: &tarn_lake::Error, place: &Place) -> SqlError {
         Lake::NothingToAttach { .. } => explained
             .with_state(state::INVALID_PARAMETER_VALUE)
             .with_hint("all files below it that end in .parquet are attached"),
+        Lake::NoHour { .. } => explained.with_state(state::INVALID_PARAMETER_VALUE).with_hint(
+            "name the parts of these paths that say the hour, such as dt=…/hr=…; or leave hour_from out: time_column dates the files",
+        ),
         Lake::Store { .. } => explained.with_state(state::IO_ERROR).with_hint(place.remedy()),
         _ => explained,
     }

@@ -41,13 +41,19 @@ impl Attach {
     /// The time column is the archive's, else the first timestamp.
     ///
     /// # Errors
-    /// `Invalid` when `hour_from` says nothing, `NotFound` when there is no file that can be read.
+    /// `Invalid` when `hour_from` says nothing, of any file, `NotFound` when there is no file that can be read.
     pub async fn survey(&self, name: &str, archive: &Archive) -> Result<Surveyed> {
-        if let Some(text) = &archive.hour_from {
-            HourFrom::parse(text).ok_or_else(|| Error::HourFrom { text: text.clone() })?;
-        }
+        let hour_from = match &archive.hour_from {
+            Some(text) => Some((text, HourFrom::parse(text).ok_or_else(|| Error::HourFrom { text: text.clone() })?)),
+            None => None,
+        };
         let objects = self.list().await?;
         let listed = objects.len() as u64;
+        if let (Some((text, hour_from)), Some(first)) = (hour_from, objects.first())
+            && objects.iter().all(|object| hour_from.hour(object.path.as_ref()).is_none())
+        {
+            return Err(Error::NoHour { text: text.clone(), listed, path: first.path.to_string() });
+        }
         let chosen = spread(objects, LOOKED_AT);
         let looked_at = chosen.len() as u64;
         let looks = futures::stream::iter(chosen).map(|object| {

@@ -268,6 +268,15 @@ async fn only_archives_are_attached() {
     assert!(error.ends_with("of 1 files, a.parquet: 2 bytes are no Parquet file"), "{error}");
     let unclear = Archive { hour_from: Some("hour".into()), ..Archive::default() };
     assert_eq!(world.survey(unclear).await.unwrap_err().kind(), Kind::Invalid);
+    let error = world.survey(hourly()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert_eq!(
+        error.to_string(),
+        "hour_from \"dt=…/hr=…\" finds no date in the path of any of 1 files, such as a.parquet"
+    );
+    // Files beside those with an hour are dated by their rows.
+    world.put("dt=2023-08-14/hr=08/b.parquet", parquet(&logs(470_000, "w"), 3)).await;
+    world.survey(hourly()).await.unwrap();
 }
 
 #[tokio::test]

@@ -5,9 +5,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tarn::settings::parse_duration_ms;
 use tokio_postgres::error::SqlState;
 
 use super::Interrupted;
@@ -56,12 +57,15 @@ pub struct Attach {
     /// False positives that a bloom filter is sized for [default: 0.001]
     #[arg(long, value_name = "SHARE")]
     bloom_fpp: Option<f64>,
-    /// Look for new, changed and removed files so often
+    /// Look for new, changed and removed files so often: --follow, or --follow=5min
     #[arg(long, value_name = "EVERY", num_args = 0..=1, require_equals = true, default_missing_value = "60s")]
     follow: Option<String>,
     /// Files read at once [default: 4]
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
+    /// What somebody wrote behind `--follow` with a space between.
+    #[arg(hide = true)]
+    stray: Option<String>,
 }
 
 /// Forget an attached archive; its files stay where they are
@@ -86,6 +90,13 @@ impl Detach {
 
 impl Attach {
     pub fn run(self) -> Result<()> {
+        if let Some(stray) = &self.stray {
+            let is_time = |text: &&String| parse_duration_ms(text).is_ok();
+            match [stray, &self.url].into_iter().find(is_time).filter(|_| self.follow.is_some()) {
+                Some(every) => bail!("unexpected argument '{every}': write --follow={every}"),
+                None => bail!("unexpected argument '{stray}'"),
+            }
+        }
         runtime()?.block_on(self.attach())
     }
 

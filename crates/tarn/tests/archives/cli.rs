@@ -56,6 +56,10 @@ async fn an_archive_is_attached_and_detached_from_the_command_line() -> Result<(
         output.status.code() == Some(1) && told.contains("there is no store for gs://") && told.contains("HINT"),
         "{told}"
     );
+    for stray in [["attach", "./my logs/", "--follow", "60s"], ["attach", "--follow", "60s", "./my logs/"]] {
+        let (output, told) = tarn(&server, from, &[&stray[..], &["--table", "other"]].concat()).await?;
+        ensure!(output.status.code() == Some(1) && told.contains("write --follow=60s"), "{told}");
+    }
     let (output, told) = tarn(&server, from, &["detach", "logs"]).await?;
     ensure!(output.status.success() && told.contains("logs is forgotten"), "{told}");
     ensure!(archive.files.keys().all(|path| archive.root.join(path).exists()), "a file is gone");

@@ -306,7 +306,7 @@ async fn an_archive_is_followed() {
     let server = Server::start_with(|settings| settings.background = true).await;
     let dir = archive();
     let client = server.client().await;
-    attach(&client, &dir, " WITH (follow = '20ms')").await;
+    attach(&client, &dir, " WITH (follow = '1s')").await;
     let becomes = async |sql: &str, want: &str| {
         let seen = async {
             while cell(&client, sql).await != want {
@@ -322,7 +322,7 @@ async fn an_archive_is_followed() {
     becomes("SELECT count(*) FROM logs", "250").await;
     std::fs::remove_file(dir.path().join(file(0))).unwrap();
     becomes("SELECT files FROM tarn.attachments", "24").await;
-    assert_eq!(cell(&client, "SELECT follow_ms FROM tarn.attachments").await, "20");
+    assert_eq!(cell(&client, "SELECT follow_ms FROM tarn.attachments").await, "1000");
 
     // A folder that is away is no empty one.
     let away = dir.path().with_extension("away");
@@ -377,6 +377,7 @@ async fn nobody_writes_to_an_archive() {
         (format!("ATTACH '{}' AS x WITH (tokens = 'bodi')", dir.path().display()), "42703"),
         (format!("ATTACH '{}' AS x WITH (bloom = 'status', colour = 1)", dir.path().display()), "22023"),
         (format!("ATTACH '{}' AS x WITH (hour_from = 'hour')", dir.path().display()), "22023"),
+        (format!("ATTACH '{}' AS x WITH (hour_from = 'day=…/hour=…')", dir.path().display()), "22023"),
         (format!("ATTACH '{}' AS x", dir.path().join("nothing").display()), "58030"),
         (format!("ATTACH '{}' AS x", dir.path().join(file(0)).display()), "58030"),
         (format!("ATTACH '{}' AS x", server.dir.path().display()), "22023"),
