@@ -184,7 +184,16 @@ impl Inner {
                 Err(error) => return shared(error, commits.len()),
             };
             if let Err(error) = self.write_group(table, &base, attempt, &accepted, &mut written).await {
-                return shared(error, commits.len());
+                // A table may be gone that a step of a migration before needed.
+                let is_known = self.refresh_catalog().await.is_ok();
+                if !is_known || self.cache.read().catalog.layout.epoch <= base.layout.epoch {
+                    return shared(error, commits.len());
+                }
+                is_fresh = true;
+                match self.refresh(table).await {
+                    Ok(()) => continue,
+                    Err(error) => return shared(error, commits.len()),
+                }
             }
             match self.decide(table, &base, attempt, &accepted).await {
                 Decided::Won => return self.publish(table, &base, attempt, accepted, answers),

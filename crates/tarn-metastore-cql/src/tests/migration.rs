@@ -118,6 +118,7 @@ fn online_and_stopped_after_each_step() {
                 assert!(keyspace.connect_with("").await.is_ok(), "this build's servers may come");
             }
             while written.load(Ordering::SeqCst) < at_start + WRITES as u64 {
+                assert!(running.iter().all(|task| !task.is_finished()), "after {phase:?}: nobody gave up");
                 tokio::task::yield_now().await;
             }
         }
@@ -127,6 +128,7 @@ fn online_and_stopped_after_each_step() {
         let version = Cql::migrate(&keyspace.remote, RUNTIME.handle(), &report).await.unwrap();
         assert_eq!((version, told.load(Ordering::SeqCst) > 0), (SchemaVersion(NEWEST), true));
         while written.load(Ordering::SeqCst) < ((Phase::ALL.len() + 1) * WRITES) as u64 {
+            assert!(running.iter().all(|task| !task.is_finished()), "nobody gave up");
             tokio::task::yield_now().await;
         }
         stop.store(true, Ordering::SeqCst);
