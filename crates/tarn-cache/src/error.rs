@@ -16,6 +16,14 @@ pub enum Error {
         /// What the Parquet reader said.
         source: parquet::errors::ParquetError,
     },
+    /// The folder for pages cannot be used: no rights, no disk, or another process has it.
+    #[error("use {} for pages: {source}", folder.display())]
+    Folder {
+        /// The folder.
+        folder: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
 }
 
 impl Error {
@@ -30,6 +38,7 @@ impl Error {
                 }
             }
             Error::Footer { .. } => Kind::Corrupt,
+            Error::Folder { .. } => Kind::Unavailable,
         }
     }
 }

@@ -74,7 +74,8 @@ impl FooterCache {
             return Ok(footer);
         }
         let gate = Arc::clone(self.loading.lock().entry(key.clone()).or_default());
-        let _fetching = gate.lock().await;
+        let waiting = Waiting { cache: self, key, gate };
+        let _fetching = waiting.gate.lock().await;
         if let Some(footer) = self.lookup(key) {
             return Ok(footer);
         }
@@ -83,7 +84,6 @@ impl FooterCache {
         if let Ok(footer) = &fetched {
             self.insert(key, footer);
         }
-        self.loading.lock().remove(key);
         fetched
     }
 
@@ -107,6 +107,23 @@ impl FooterCache {
     fn insert(&self, key: &FooterKey, footer: &Arc<ParquetMetaData>) {
         let bytes = footer.memory_size();
         self.entries.lock().insert(key.clone(), Arc::clone(footer), bytes);
+    }
+}
+
+/// One who fetches or waits. The last one, cancelled or not, takes the lock of the file away.
+struct Waiting<'a> {
+    cache: &'a FooterCache,
+    key: &'a FooterKey,
+    gate: Arc<futures::lock::Mutex<()>>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut loading = self.cache.loading.lock();
+        // Clones are only made under this lock: the map's and this one.
+        if Arc::strong_count(&self.gate) <= 2 {
+            loading.remove(self.key);
+        }
     }
 }
 
@@ -277,6 +294,26 @@ mod tests {
         let all = futures::future::join_all((0..8).map(|_| cache.get(&key, &store))).await;
         assert!(all.iter().all(|r| r.is_ok()));
         assert_eq!(cache.stats().misses, 1);
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_lookup_leaves_nothing() {
+        let store = InMemory::new();
+        let key = put(&store, "a", 5).await;
+        let cache = FooterCache::new(1 << 20);
+        let gate = Arc::<futures::lock::Mutex<()>>::default();
+        let fetching = gate.lock().await;
+        cache.loading.lock().insert(key.clone(), Arc::clone(&gate));
+        let mut cancelled = Box::pin(cache.get(&key, &store));
+        assert!(futures::poll!(&mut cancelled).is_pending());
+        let mut waiting = Box::pin(cache.get(&key, &store));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        drop(cancelled);
+        assert_eq!(cache.loading.lock().len(), 1, "somebody waits");
+        drop(fetching);
+        drop(gate);
+        waiting.await.unwrap();
+        assert!(cache.loading.lock().is_empty());
     }
 
     #[tokio::test]

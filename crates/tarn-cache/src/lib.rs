@@ -1,11 +1,14 @@
-//! Do I have it near? Parquet metadata in memory, and the seam where pages of objects will be kept.
+//! Do I have it near? Parquet metadata, pages of objects and listings, in memory and on a local disk.
 //!
 //! - [`FooterCache`] keeps parsed [`ParquetMetaData`](parquet::file::metadata::ParquetMetaData) (page index included), bounded by bytes.
 //! - [`ProjectedCache`] keeps metadata of a few columns of a file, as it is put together from what the metastore says of them.
-//! - [`CachedStore`] wraps an [`object_store::ObjectStore`]: it passes every call through and counts what was asked of the store.
+//! - [`PageStore`] wraps an [`object_store::ObjectStore`]: reads go through a [`PageCache`], original bytes in memory and in a folder.
+//! - [`ListedStore`] wraps one too: listings of directories into which nothing comes any more are kept for a while.
+//! - [`CachedStore`] wraps one too: it passes every call through and counts what was asked of the store.
 //!
-//! Invariant: no answer depends on a cache. A key holds everything that could make a value stale (path, ETag or size), so a
-//! lookup gives either what the store would give, or a miss. This crate never knows what a plan means.
+//! Invariant: no answer depends on a cache. A key holds everything that could make a value stale (store, path, ETag or size and time), so
+//! a lookup gives either what the store would give, or a miss; of listings alone the caller says what may be old ([`ListingOptions`]).
+//! This crate never knows what a plan means. docs/caching.md describes the layers, docs/rfcs/0004-caches.md how they sit together.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -20,13 +23,19 @@
 
 mod error;
 mod footer;
+mod listing;
 mod lru;
+mod pages;
 mod projected;
 mod stats;
 mod store;
 
 pub use error::{Error, Result};
 pub use footer::{FooterCache, FooterKey};
+pub use listing::{ListedStore, ListingOptions, ListingStats};
+pub use pages::{
+    Ask, Cleared, NotUsed, ObjectState, PageCache, PageOptions, PageStats, PageStore, PageUsage, PagesHeld, Trust,
+};
 pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
 pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};

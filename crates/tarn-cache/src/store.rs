@@ -1,6 +1,6 @@
-//! What is asked of the object store? Every call passes through here: the place where the page cache will sit.
+//! What is asked of the object store? Every call passes through here and is counted; below the page cache it sees what reaches the store.
 //!
-//! Today it only counts. It forwards each method by itself (never through a default that is built on another), so that no
+//! It forwards each method by itself (never through a default that is built on another), so that no
 //! capability of the store below is lost: conditional reads, suffix ranges, multipart writes, create-only puts.
 
 use std::fmt;

@@ -1,0 +1,519 @@
+//! Which pages are near, and who fetches the others? Every missing page is fetched by one reader while the others wait for it.
+//!
+//! A fetch ("flight") is a future that all who wait for it share: whoever is polled moves it on, so a reader that is cancelled leaves
+//! the others nothing to repair, and when nobody waits any more the fetch ends too. Pages enter memory and the disk's queue only whole.
+//!
+//! Locks, in this order: `flights`, `ram`, the disk's. None is held across an await.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt, Shared, WeakShared};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::ObjectStore;
+use object_store::path::Path;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use super::disk::{Disk, Place};
+use super::fetch::{Pages, again, fetch};
+use super::key::{Object, PageKey};
+use super::plan::runs;
+use super::s3fifo::S3Fifo;
+use super::stats::{Meter, PageStats, PageUsage, PagesHeld};
+use crate::Result;
+
+/// Pages that one blocking task reads from disk, one after the other.
+const DISK_BATCH_PAGES: usize = 8;
+/// Requests of one read that are under way at once.
+const REQUESTS_AT_ONCE: usize = 16;
+/// How often a read looks again after a page on disk turned out to be damaged or evicted, before it fetches past the disk.
+const MAX_ROUNDS: usize = 4;
+/// Objects known beyond this, whose pages are all gone, are forgotten.
+const MIN_OBJECTS: usize = 1024;
+
+/// Sizes and places of a page cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageOptions {
+    /// Bytes of a page: what is fetched, kept and evicted at once. Pages of another size in the folder are deleted at open. Default 256 KiB.
+    pub page_bytes: u32,
+    /// Memory for pages. Default 256 MiB.
+    pub ram_bytes: u64,
+    /// Where pages are kept on disk; `None`: nowhere. Default `None`.
+    pub folder: Option<PathBuf>,
+    /// Room on disk, whole file-system blocks counted. Default 10 GiB.
+    pub disk_bytes: u64,
+    /// Memory for pages that wait to be written; more are not written. Default 64 MiB.
+    pub waiting_bytes: u64,
+    /// Present bytes that are fetched again rather than cutting a request in two. Default 256 KiB.
+    pub coalesce_gap_bytes: u64,
+    /// Bytes of the largest request; longer runs are fetched by several at once. Default 8 MiB.
+    pub max_request_bytes: u64,
+}
+
+impl Default for PageOptions {
+    fn default() -> Self {
+        PageOptions {
+            page_bytes: 256 << 10,
+            ram_bytes: 256 << 20,
+            folder: None,
+            disk_bytes: 10 << 30,
+            waiting_bytes: 64 << 20,
+            coalesce_gap_bytes: 256 << 10,
+            max_request_bytes: 8 << 20,
+        }
+    }
+}
+
+/// Pages of objects in memory and on disk, shared by cloning. Which store they came from is part of their key.
+#[derive(Clone)]
+pub struct PageCache(Arc<Inner>);
+
+struct Inner {
+    options: PageOptions,
+    on: AtomicBool,
+    stats: Arc<Mutex<PageStats>>,
+    runtime: Handle,
+    flights: Mutex<HashMap<PageKey, (u64, WeakShared<Flight>)>>,
+    next_flight: AtomicU64,
+    ram: Mutex<S3Fifo<PageKey, Bytes>>,
+    disk: Option<Arc<Disk>>,
+    objects: Mutex<Objects>,
+}
+
+/// What a fetch gives everybody who waits for it. A page is missing when its file on disk was no good.
+type Flight = BoxFuture<'static, Result<Arc<Pages>, Arc<object_store::Error>>>;
+
+#[derive(Default)]
+struct Objects {
+    by_id: HashMap<u128, Arc<Object>>,
+    /// Every known state of what lies or lay at a path, the youngest last.
+    by_path: HashMap<(Arc<str>, Path), Vec<u128>>,
+    /// The state that the store last said a path has, unless something was written there since.
+    current: HashMap<(Arc<str>, Path), u128>,
+    forget_at: usize,
+    /// Grows with each [`PageCache::forget`]: what the store said before one may be old after it.
+    writes: u64,
+}
+
+/// What [`PageCache::clear`] dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// States of objects that are no longer known.
+    pub objects: u64,
+    /// Pages that left memory.
+    pub ram_pages: u64,
+    /// Pages that left the disk.
+    pub disk_pages: u64,
+}
+
+impl fmt::Debug for PageCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageCache").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
+
+impl PageCache {
+    /// Opens the cache; pages that an earlier process left in the folder are taken over. Blocking work runs on `runtime`.
+    ///
+    /// Cost: lists the folder, and reads the first bytes of one file per object: call it from a thread that may block.
+    /// Errors: [`crate::Error::Folder`] when the folder cannot be used, or another process uses it.
+    pub fn open(options: PageOptions, runtime: Handle) -> Result<PageCache> {
+        let stats = Arc::<Mutex<PageStats>>::default();
+        let mut objects = Objects::default();
+        let disk = match &options.folder {
+            None => None,
+            Some(folder) => {
+                let meter = Meter::new(Arc::clone(&stats), None);
+                let (bytes, waiting) = (options.disk_bytes, options.waiting_bytes);
+                let (disk, found) = Disk::open(folder, options.page_bytes, bytes, waiting, runtime.clone(), meter)?;
+                found.into_iter().for_each(|object| objects.insert(object));
+                Some(disk)
+            }
+        };
+        Ok(PageCache(Arc::new(Inner {
+            on: AtomicBool::new(true),
+            stats,
+            runtime,
+            flights: Mutex::default(),
+            next_flight: AtomicU64::new(0),
+            ram: Mutex::new(S3Fifo::new(options.ram_bytes)),
+            disk,
+            objects: Mutex::new(objects),
+            options,
+        })))
+    }
+
+    /// Switches the whole layer; what it holds stays, and is right when it is switched on again.
+    pub fn set_on(&self, on: bool) {
+        self.0.on.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether it is switched on.
+    pub fn is_on(&self) -> bool {
+        self.0.on.load(Ordering::Relaxed)
+    }
+
+    /// Counters since it was opened.
+    pub fn stats(&self) -> PageStats {
+        *self.0.stats.lock()
+    }
+
+    /// What it holds now.
+    pub fn held(&self) -> PagesHeld {
+        let (disk_pages, disk_bytes, waiting_bytes, stopped) =
+            self.0.disk.as_ref().map(|disk| disk.held()).unwrap_or_default();
+        let ram = self.0.ram.lock();
+        PagesHeld {
+            ram_pages: ram.len() as u64,
+            ram_bytes: ram.bytes(),
+            disk_pages,
+            disk_bytes,
+            waiting_bytes,
+            stopped,
+        }
+    }
+
+    /// Its sizes.
+    pub fn options(&self) -> &PageOptions {
+        &self.0.options
+    }
+
+    /// Writes what waits to be written. Blocks on the disk; for the end of a process, and for tests.
+    pub fn write_waiting(&self) {
+        if let Some(disk) = &self.0.disk {
+            disk.drain();
+        }
+    }
+
+    /// Writes to disk again after a failed write stopped it (see [`PagesHeld::stopped`]), until the next failure.
+    pub fn resume_writing(&self) {
+        if let Some(disk) = &self.0.disk {
+            disk.resume();
+        }
+    }
+
+    /// Drops the pages of `store` (of all, if `None`) whose object lies under `prefix` (anywhere, if `None`). Blocks on the disk. What is
+    /// being fetched meanwhile is kept: it is younger than this call.
+    pub fn clear(&self, store: Option<&str>, prefix: Option<&Path>) -> Cleared {
+        let of = |object: &Object| {
+            store.is_none_or(|store| object.store.as_ref() == store)
+                && prefix.is_none_or(|prefix| object.path == *prefix || object.path.prefix_matches(prefix))
+        };
+        let mut objects = self.0.objects.lock();
+        let mut gone = HashSet::new();
+        gone.extend(objects.by_id.values().filter(|object| of(object)).map(|object| object.id));
+        let n_objects = gone.len() as u64;
+        objects.remove(&gone);
+        drop(objects);
+        if store.is_none() && prefix.is_none() {
+            gone.extend(self.0.live_objects()); // also what is not listed at this moment
+        }
+
+        let mut ram = self.0.ram.lock();
+        let pages: Vec<PageKey> = ram.keys().filter(|key| gone.contains(&key.object)).copied().collect();
+        pages.iter().for_each(|key| drop(ram.remove(key)));
+        drop(ram);
+        Cleared {
+            objects: n_objects,
+            ram_pages: pages.len() as u64,
+            disk_pages: self.0.disk.as_ref().map_or(0, |disk| disk.clear(&gone)),
+        }
+    }
+
+    pub(crate) fn meter(&self, query: Option<PageUsage>) -> Meter {
+        Meter::new(Arc::clone(&self.0.stats), query)
+    }
+
+    /// The object under the id of `object`, which is kept under it if there was none. `None`: another object has the same hash.
+    pub(crate) fn intern(&self, object: Object) -> Option<Arc<Object>> {
+        let mut objects = self.0.objects.lock();
+        if let Some(known) = objects.by_id.get(&object.id).cloned() {
+            return known.is_same(&object).then_some(known);
+        }
+        if objects.by_id.len() >= objects.forget_at.max(MIN_OBJECTS) {
+            drop(objects);
+            let live = self.0.live_objects();
+            objects = self.0.objects.lock();
+            let gone = objects.by_id.keys().filter(|id| !live.contains(id)).copied().collect();
+            objects.remove(&gone);
+            objects.forget_at = objects.by_id.len() * 2;
+        }
+        let object = Arc::new(object);
+        objects.insert(Arc::clone(&object));
+        Some(object)
+    }
+
+    /// How many writes there were: to be asked before the store is asked what is at a path.
+    pub(crate) fn writes(&self) -> u64 {
+        self.0.objects.lock().writes
+    }
+
+    /// The same as [`PageCache::intern`], of an object that the store said is at its path, asked after so many `writes`.
+    pub(crate) fn found(&self, object: Object, writes: u64) -> Option<Arc<Object>> {
+        let object = self.intern(object)?;
+        let mut objects = self.0.objects.lock();
+        if objects.writes == writes {
+            objects.current.insert((Arc::clone(&object.store), object.path.clone()), object.id);
+        }
+        drop(objects);
+        Some(object)
+    }
+
+    /// What the store last said is at `path`.
+    pub(crate) fn current(&self, store: &Arc<str>, path: &Path) -> Option<Arc<Object>> {
+        let objects = self.0.objects.lock();
+        let id = objects.current.get(&(Arc::clone(store), path.clone()))?;
+        objects.by_id.get(id).cloned()
+    }
+
+    /// The known state of `path` with this strong ETag.
+    pub(crate) fn with_etag(&self, store: &Arc<str>, path: &Path, etag: &str) -> Option<Arc<Object>> {
+        let objects = self.0.objects.lock();
+        let ids = objects.by_path.get(&(Arc::clone(store), path.clone()))?;
+        let mut known = ids.iter().rev().filter_map(|id| objects.by_id.get(id));
+        known.find(|object| object.state.strong_etag() == Some(etag)).cloned()
+    }
+
+    /// What is at `path` may be another object now. The pages of the one before stay, under its own name.
+    pub(crate) fn forget(&self, store: &Arc<str>, path: &Path) {
+        let mut objects = self.0.objects.lock();
+        objects.writes += 1;
+        objects.current.remove(&(Arc::clone(store), path.clone()));
+    }
+
+    /// Pages `asked` (sorted, each once) of `object`, from memory, disk or `store`.
+    ///
+    /// Errors: those of the store; then no page of a failed request is kept.
+    pub(crate) async fn read(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        object: &Arc<Object>,
+        asked: &[u32],
+        meter: &Meter,
+    ) -> object_store::Result<BTreeMap<u32, Bytes>> {
+        let mut have = BTreeMap::new();
+        for round in 0.. {
+            let missing: Vec<u32> = asked.iter().filter(|page| !have.contains_key(*page)).copied().collect();
+            if missing.is_empty() {
+                break;
+            }
+            let flights = self.look(store, object, &missing, round < MAX_ROUNDS, &mut have, meter);
+            let mut landed = stream::iter(flights).buffer_unordered(REQUESTS_AT_ONCE);
+            while let Some(pages) = landed.try_next().await.map_err(|error| again(&error))? {
+                let wanted = pages.iter().filter(|(page, _)| missing.binary_search(page).is_ok());
+                have.extend(wanted.map(|(page, bytes)| (*page, bytes.clone())));
+            }
+        }
+        Ok(have)
+    }
+
+    /// Puts what memory has of `missing` into `have`, and returns the fetches that bring the rest: those of others, and new ones.
+    fn look(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        object: &Arc<Object>,
+        missing: &[u32],
+        use_disk: bool,
+        have: &mut BTreeMap<u32, Bytes>,
+        meter: &Meter,
+    ) -> Vec<Shared<Flight>> {
+        let inner = &self.0;
+        let mut counts = PageStats::default();
+        let (mut joined, mut joined_ids) = (vec![], HashSet::new());
+        let (mut on_disk, mut absent, mut hot) = (vec![], vec![], vec![]);
+        let mut flights = inner.flights.lock();
+        {
+            let mut ram = inner.ram.lock();
+            for &page in missing {
+                let key = PageKey { object: object.id, page };
+                if let Some(bytes) = ram.get(&key) {
+                    counts.ram_hits += 1;
+                    counts.ram_bytes += bytes.len() as u64;
+                    have.insert(page, bytes.clone());
+                    hot.push(key);
+                    continue;
+                }
+                if let Some((id, flight)) = flights.get(&key) {
+                    if joined_ids.contains(id) {
+                        counts.waited += 1;
+                        continue;
+                    }
+                    if let Some(flight) = flight.upgrade() {
+                        counts.waited += 1;
+                        joined_ids.insert(*id);
+                        joined.push(flight);
+                        continue;
+                    }
+                }
+                match inner.disk.as_ref().and_then(|disk| disk.lookup(&key)) {
+                    Some(Place::Waiting(bytes)) => {
+                        counts.ram_hits += 1;
+                        counts.ram_bytes += bytes.len() as u64;
+                        have.insert(page, bytes);
+                    }
+                    Some(Place::File) if use_disk => on_disk.push(page),
+                    _ => absent.push(page),
+                }
+            }
+        }
+        if let Some(disk) = inner.disk.as_ref().filter(|_| !hot.is_empty()) {
+            disk.touch(&hot);
+        }
+        counts.misses = absent.len() as u64;
+        meter.add(counts);
+
+        let page_bytes = u64::from(inner.options.page_bytes);
+        let gap = (inner.options.coalesce_gap_bytes / page_bytes) as u32;
+        let longest = (inner.options.max_request_bytes / page_bytes).clamp(1, u64::from(u32::MAX)) as u32;
+        let mut started = vec![];
+        for run in runs(&absent, gap, longest) {
+            let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
+            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: run.clone().collect(), flight };
+            started.push((flight, run.clone().collect::<Vec<_>>(), self.remote(store, object, run, guard, meter)));
+        }
+        for batch in on_disk.chunks(DISK_BATCH_PAGES) {
+            let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
+            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: batch.to_vec(), flight };
+            started.push((flight, batch.to_vec(), self.from_disk(object, batch.to_vec(), guard, meter)));
+        }
+        for (id, pages, future) in started {
+            let shared = future.shared();
+            if let Some(weak) = shared.downgrade() {
+                for page in pages {
+                    let key = PageKey { object: object.id, page };
+                    // Where a run fills a gap with what another flight brings, that one stays the page's.
+                    let theirs = flights.get(&key).is_some_and(|(id, _)| joined_ids.contains(id));
+                    if !theirs {
+                        flights.insert(key, (id, weak.clone()));
+                    }
+                }
+            }
+            joined.push(shared);
+        }
+        joined
+    }
+
+    fn remote(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        object: &Arc<Object>,
+        run: std::ops::Range<u32>,
+        guard: Guard,
+        meter: &Meter,
+    ) -> Flight {
+        let (inner, store, object, meter) = (Arc::clone(&self.0), Arc::clone(store), Arc::clone(object), meter.clone());
+        async move {
+            let page_bytes = u64::from(inner.options.page_bytes);
+            let pages = fetch(store.as_ref(), &object, run, page_bytes, &meter).await.map_err(Arc::new)?;
+            inner.keep(&object, &pages);
+            if let Some(disk) = &inner.disk {
+                disk.enqueue(&object, &pages);
+            }
+            drop(guard);
+            Ok(Arc::new(pages))
+        }
+        .boxed()
+    }
+
+    fn from_disk(&self, object: &Arc<Object>, pages: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
+        let (inner, object, meter) = (Arc::clone(&self.0), Arc::clone(object), meter.clone());
+        async move {
+            let read = match inner.disk.clone() {
+                None => vec![],
+                Some(disk) => {
+                    let object = Arc::clone(&object);
+                    inner.runtime.spawn_blocking(move || disk.read(&object, &pages)).await.unwrap_or_default()
+                }
+            };
+            let pages: Pages = read.into_iter().filter_map(|(page, bytes)| Some((page, bytes?))).collect();
+            meter.add(PageStats {
+                disk_hits: pages.len() as u64,
+                disk_bytes: pages.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
+                ..PageStats::default()
+            });
+            inner.keep(&object, &pages);
+            drop(guard);
+            Ok(Arc::new(pages))
+        }
+        .boxed()
+    }
+}
+
+impl Inner {
+    /// Puts pages into memory.
+    fn keep(&self, object: &Arc<Object>, pages: &Pages) {
+        // It may have been cleared meanwhile: whoever has pages is known, so that the next call finds them.
+        let mut objects = self.objects.lock();
+        if !objects.by_id.contains_key(&object.id) {
+            objects.insert(Arc::clone(object));
+        }
+        drop(objects);
+        let mut evicted = vec![];
+        let mut ram = self.ram.lock();
+        for (page, bytes) in pages {
+            let key = PageKey { object: object.id, page: *page };
+            if !ram.contains(&key) {
+                ram.insert(key, bytes.clone(), bytes.len() as u64, &mut evicted);
+            }
+        }
+        drop(ram);
+        self.stats.lock().ram_evicted += evicted.len() as u64;
+    }
+
+    fn live_objects(&self) -> HashSet<u128> {
+        let mut live: HashSet<u128> = self.flights.lock().keys().map(|key| key.object).collect();
+        live.extend(self.ram.lock().keys().map(|key| key.object));
+        if let Some(disk) = &self.disk {
+            disk.objects(&mut live);
+        }
+        live
+    }
+}
+
+impl Objects {
+    fn insert(&mut self, object: Arc<Object>) {
+        if self.by_id.insert(object.id, Arc::clone(&object)).is_none() {
+            self.by_path.entry((Arc::clone(&object.store), object.path.clone())).or_default().push(object.id);
+        }
+    }
+
+    fn remove(&mut self, gone: &HashSet<u128>) {
+        for object in gone.iter().filter_map(|id| self.by_id.remove(id)) {
+            let place = (Arc::clone(&object.store), object.path.clone());
+            if let Some(ids) = self.by_path.get_mut(&place) {
+                ids.retain(|id| *id != object.id);
+                if ids.is_empty() {
+                    self.by_path.remove(&place);
+                }
+            }
+            if self.current.get(&place) == Some(&object.id) {
+                self.current.remove(&place);
+            }
+        }
+    }
+}
+
+/// Takes a flight off the list when it has landed, or when nobody waits for it any more.
+struct Guard {
+    inner: Arc<Inner>,
+    object: u128,
+    pages: Vec<u32>,
+    flight: u64,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let mut flights = self.inner.flights.lock();
+        for &page in &self.pages {
+            let key = PageKey { object: self.object, page };
+            if flights.get(&key).is_some_and(|(flight, _)| *flight == self.flight) {
+                flights.remove(&key);
+            }
+        }
+    }
+}

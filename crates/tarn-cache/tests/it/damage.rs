@@ -1,0 +1,189 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use object_store::path::Path;
+use object_store::*;
+use tarn_cache::{PageCache, PageOptions, Trust};
+use tokio::runtime::Handle;
+
+use crate::stores::*;
+
+#[tokio::test]
+async fn pages_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = TestStore::new();
+    let content = bytes(1, 1_000);
+    inner.put_plain("dir/a", content.clone()).await;
+    let path = Path::from("dir/a");
+    let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    store.get(&path).await.unwrap().bytes().await.unwrap();
+    store.cache().write_waiting();
+    drop(store);
+    inner.take_seen();
+    let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    assert_eq!(store.cache().held().disk_pages, 16);
+    assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), content);
+    let seen = inner.take_seen();
+    assert_eq!((seen.heads, seen.n_gets()), (1, 0), "it is asked once whether the object is still that one");
+    assert_eq!(store.cache().stats().disk_hits, 16);
+    drop(store);
+    // With less room a part of it stays, with another page size nothing.
+    let less = PageOptions { disk_bytes: 5 * 4096, ..on_disk(folder.path()) };
+    assert_eq!(cached(&inner, less, Trust::WrittenOnce).cache().held().disk_pages, 5);
+    assert_eq!(page_files(folder.path()).len(), 5);
+    let larger = PageOptions { page_bytes: 128, ..on_disk(folder.path()) };
+    let store = cached(&inner, larger, Trust::WrittenOnce);
+    assert_eq!((store.cache().held().disk_pages, store.cache().stats().damaged), (0, 0));
+    assert_eq!(page_files(folder.path()).len(), 0);
+}
+
+#[tokio::test]
+async fn a_folder_has_one_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(on_disk(folder.path()));
+    let error = PageCache::open(on_disk(folder.path()), Handle::current()).unwrap_err();
+    assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
+    drop(first);
+    open(on_disk(folder.path()));
+}
+
+/// Every kind of damage to every file, while the cache is open and while it is not.
+#[tokio::test]
+async fn a_damaged_or_missing_file_is_a_miss_and_is_counted() {
+    let inner = TestStore::new();
+    let content = bytes(1, 300);
+    inner.put_plain("a", content.clone()).await;
+    inner.put_plain("b", bytes(2, 300)).await;
+    let (a, b) = (Path::from("a"), Path::from("b"));
+    type Damage = fn(&std::path::Path, &[u8]);
+    let damages: [Damage; 6] = [
+        |file, bytes| fs::write(file, [&bytes[..70], &[bytes[70] ^ 1], &bytes[71..]].concat()).unwrap(),
+        |file, bytes| fs::write(file, [&bytes[..bytes.len() - 1], &[bytes[bytes.len() - 1] ^ 128]].concat()).unwrap(),
+        |file, bytes| fs::write(file, &bytes[..bytes.len() / 2]).unwrap(),
+        |file, _| fs::write(file, b"").unwrap(),
+        |file, _| fs::remove_file(file).unwrap(),
+        |file, bytes| fs::write(file, [bytes, b"x"].concat()).unwrap(),
+    ];
+    for damage in damages {
+        for reopened in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut open = Some(cached(&inner, on_disk(folder.path()), Trust::WrittenOnce));
+            let store = open.as_ref().unwrap();
+            store.get(&a).await.unwrap().bytes().await.unwrap();
+            store.get(&b).await.unwrap().bytes().await.unwrap();
+            store.cache().write_waiting();
+            if reopened {
+                open = None;
+            }
+            let files = page_files(folder.path());
+            assert_eq!(files.len(), 10);
+            for file in &files {
+                damage(file, &fs::read(file).unwrap());
+            }
+            let store = open.unwrap_or_else(|| cached(&inner, on_disk(folder.path()), Trust::WrittenOnce));
+            for _ in 0..2 {
+                assert_eq!(store.get(&a).await.unwrap().bytes().await.unwrap(), content);
+                assert_eq!(store.get_ranges(&b, &[0..300]).await.unwrap()[0], bytes(2, 300));
+                store.cache().write_waiting();
+            }
+            let stats = store.cache().stats();
+            if !reopened {
+                assert_eq!(stats.damaged, 10);
+            }
+            assert_eq!(stats.disk_hits, 10, "they were fetched and written again");
+            assert_eq!(page_files(folder.path()).len(), 10);
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_of_others_are_not_taken_for_pages() {
+    let inner = TestStore::new();
+    inner.put_plain("a", bytes(1, 300)).await;
+    inner.put_plain("b", bytes(2, 300)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    for path in ["a", "b"] {
+        store.get(&Path::from(path)).await.unwrap().bytes().await.unwrap();
+    }
+    store.cache().write_waiting();
+    // The pages of the one in the place of the other's, and of each other's.
+    let files = page_files(folder.path());
+    let contents: Vec<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+    for (i, file) in files.iter().enumerate() {
+        fs::write(file, &contents[(i + 3) % files.len()]).unwrap();
+    }
+    assert_eq!(store.get(&Path::from("a")).await.unwrap().bytes().await.unwrap(), bytes(1, 300));
+    assert_eq!(store.get(&Path::from("b")).await.unwrap().bytes().await.unwrap(), bytes(2, 300));
+    assert_eq!(store.cache().stats().damaged, 10);
+    store.cache().write_waiting();
+    drop(store);
+    // Strangers in the folder, and a write that a crash cut short.
+    fs::write(folder.path().join("v1/readme"), "hello").unwrap();
+    fs::create_dir_all(folder.path().join("v1/zz/not-an-object")).unwrap();
+    let some = page_files(folder.path()).into_iter().find(|f| f.file_name().unwrap() == "00000000").unwrap();
+    fs::write(some.with_extension("tmp"), "half").unwrap();
+    fs::write(some.with_file_name("notes"), "hello").unwrap();
+    let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    assert_eq!((store.cache().held().disk_pages, store.cache().stats().damaged), (10, 3));
+    assert_eq!(page_files(folder.path()).len(), 10);
+    assert_eq!(store.get(&Path::from("a")).await.unwrap().bytes().await.unwrap(), bytes(1, 300));
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_writing_and_nothing_else() {
+    let inner = TestStore::new();
+    let content = bytes(1, 300);
+    inner.put_plain("a", content.clone()).await;
+    let path = Path::from("a");
+    let folder = tempfile::tempdir().unwrap();
+    let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    store.get_range(&path, 0..10).await.unwrap();
+    store.cache().write_waiting();
+    let first = page_files(folder.path())[0].clone();
+    symlink("/dev/full", first.with_file_name("00000001.tmp")).unwrap(); // whoever writes there is told that no space is left
+    assert_eq!(store.get_range(&path, 0..300).await.unwrap(), content);
+    store.cache().write_waiting();
+    let stopped = store.cache().held().stopped.expect("writing stopped");
+    assert!(stopped.contains("No space left"), "{stopped}");
+    assert_eq!(store.get_range(&path, 0..300).await.unwrap(), content);
+    store.cache().write_waiting();
+    let stats = store.cache().stats();
+    assert_eq!((stats.write_failures, stats.written, stats.damaged), (1, 1, 0));
+    assert_eq!(stats.refused, 3 + 4);
+    assert_eq!(store.cache().held().disk_pages, 1);
+
+    store.cache().resume_writing();
+    assert_eq!(store.get_range(&path, 0..300).await.unwrap(), content);
+    store.cache().write_waiting();
+    assert_eq!((store.cache().held().stopped, store.cache().held().disk_pages), (None, 5));
+}
+
+#[tokio::test]
+async fn a_page_larger_than_the_room_displaces_nothing() {
+    let inner = TestStore::new();
+    inner.put_plain("a", bytes(1, 300)).await;
+    inner.put_plain("large", bytes(2, 9_000)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let tight = PageOptions { page_bytes: 8192, disk_bytes: 4096, ..on_disk(folder.path()) };
+    let store = cached(&inner, tight, Trust::WrittenOnce);
+    store.get_range(&Path::from("a"), 0..300).await.unwrap();
+    store.cache().write_waiting();
+    store.get_range(&Path::from("large"), 0..10).await.unwrap();
+    store.cache().write_waiting();
+    let stats = store.cache().stats();
+    assert_eq!((stats.written, stats.disk_evicted, store.cache().held().disk_pages), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn what_is_too_much_to_wait_is_dropped_and_counted() {
+    let inner = TestStore::new();
+    inner.put_plain("a", bytes(1, 300)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let tight = PageOptions { waiting_bytes: 2 * PAGE, ..on_disk(folder.path()) };
+    let store = cached(&inner, tight, Trust::WrittenOnce);
+    assert_eq!(store.get(&Path::from("a")).await.unwrap().bytes().await.unwrap(), bytes(1, 300));
+    store.cache().write_waiting();
+    let stats = store.cache().stats();
+    assert_eq!((stats.written, stats.dropped), (2, 3));
+}
