@@ -379,7 +379,7 @@ impl PageCache {
         for batch in on_disk.chunks(DISK_BATCH_PAGES) {
             let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
             let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: batch.to_vec(), flight };
-            started.push((flight, batch.to_vec(), self.from_disk(object, batch.to_vec(), guard, meter)));
+            started.push((flight, batch.to_vec(), self.read_off_disk(object, batch.to_vec(), guard, meter)));
         }
         for (id, pages, future) in started {
             let shared = future.shared();
@@ -420,7 +420,7 @@ impl PageCache {
         .boxed()
     }
 
-    fn from_disk(&self, object: &Arc<Object>, pages: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
+    fn read_off_disk(&self, object: &Arc<Object>, pages: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
         let (inner, object, meter) = (Arc::clone(&self.0), Arc::clone(object), meter.clone());
         async move {
             let read = match inner.disk.clone() {
