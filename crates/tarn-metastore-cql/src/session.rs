@@ -34,6 +34,9 @@ const SETTING: &str = "metastore";
 /// A broken connection is waited for so long before a call that may be sent again fails.
 const RECONNECT: Duration = Duration::from_millis(500);
 
+/// Tables are made by all nodes together, one after the other: that takes longer than a request may.
+const DEFINING: Duration = Duration::from_secs(60);
+
 /// Rows of one answer. A partition of 2,000 blocks is one page.
 const PAGE_ROWS: i32 = 5_000;
 
@@ -165,7 +168,9 @@ impl Store {
 
     /// Changes tables or keyspaces, and waits until all nodes know.
     pub async fn define(&self, text: &str) -> Result<()> {
-        self.session.query_unpaged(text, ()).await.map(drop).map_err(|error| self.unavailable(error))
+        let mut statement = scylla::statement::Statement::new(text);
+        statement.set_request_timeout(Some(self.timeout.max(DEFINING)));
+        self.session.query_unpaged(statement, ()).await.map(drop).map_err(|error| self.unavailable(error))
     }
 
     /// From here on, statements name tables of this keyspace.
