@@ -69,8 +69,8 @@ fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema) -> bool {
 /// Whether it was a time of day, as text or as `TIME '…'`. Columns count microseconds, DataFusion's literals nanoseconds, and it compares
 /// the two with nothing.
 fn time(literal: &mut Expr) -> bool {
-    let text = match literal {
-        Expr::Cast(cast) if matches!(cast.field.data_type(), ArrowType::Time64(_)) => &*cast.expr,
+    let text = match &*literal {
+        Expr::Cast(cast) if matches!(cast.field.data_type(), ArrowType::Time64(_)) => &cast.expr,
         plain => plain,
     };
     let Expr::Literal(scalar, _) = text else { return false };
