@@ -70,6 +70,18 @@ impl FooterCache {
     /// Cost: nothing on a hit; on a miss one or two reads of `store`, shared by everyone who asks meanwhile.
     /// Errors: [`Error::Footer`]; nothing is kept then.
     pub async fn get(&self, key: &FooterKey, store: &dyn ObjectStore) -> Result<Arc<ParquetMetaData>> {
+        self.get_by(key, RangeFetch { path: &key.path, store }, Ok).await
+    }
+
+    /// As [`get`](Self::get), by somebody else's reads, and kept as `prepare` makes it. Whoever asks for `key` prepares it alike.
+    ///
+    /// Errors: [`Error::Footer`], also those of `prepare`.
+    pub async fn get_by(
+        &self,
+        key: &FooterKey,
+        from: impl MetadataFetch,
+        prepare: impl FnOnce(ParquetMetaData) -> parquet::errors::Result<ParquetMetaData>,
+    ) -> Result<Arc<ParquetMetaData>> {
         if let Some(footer) = self.lookup(key) {
             return Ok(footer);
         }
@@ -80,7 +92,7 @@ impl FooterCache {
             return Ok(footer);
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let fetched = fetch(key, store).await;
+        let fetched = fetch(key, from, prepare).await;
         if let Ok(footer) = &fetched {
             self.insert(key, footer);
         }
@@ -127,13 +139,18 @@ impl Drop for Waiting<'_> {
     }
 }
 
-async fn fetch(key: &FooterKey, store: &dyn ObjectStore) -> Result<Arc<ParquetMetaData>> {
+async fn fetch(
+    key: &FooterKey,
+    from: impl MetadataFetch,
+    prepare: impl FnOnce(ParquetMetaData) -> parquet::errors::Result<ParquetMetaData>,
+) -> Result<Arc<ParquetMetaData>> {
     ParquetMetaDataReader::new()
         .with_page_index_policy(PageIndexPolicy::Optional)
         .with_prefetch_hint(Some(FIRST_READ_BYTES))
-        .load_and_finish(RangeFetch { path: &key.path, store }, key.size_bytes)
+        .load_and_finish(from, key.size_bytes)
         .await
         .and_then(without_float_bounds)
+        .and_then(prepare)
         .map(Arc::new)
         .map_err(|source| Error::Footer { path: key.path.to_string(), source })
 }

@@ -61,6 +61,26 @@ pub enum Error {
         /// Object key in the archive.
         path: String,
     },
+    /// A file of an archive that was attached is no longer there.
+    #[error("{path} is gone; CALL tarn.attach('{table}')")]
+    Gone {
+        /// Table name.
+        table: String,
+        /// Object key in the archive.
+        path: String,
+    },
+    /// A file is damaged, or could not be read.
+    #[error("read {path} of table {table}: {what}")]
+    Read {
+        /// Table name.
+        table: String,
+        /// Object key.
+        path: String,
+        /// `Corrupt`: its bytes are no Parquet file. Else what the caller can do.
+        kind: Kind,
+        /// What the reader said. Text, so that nobody takes the cause for the error.
+        what: String,
+    },
     /// A value or a row that does not fit the table.
     #[error("table {table}: {source}")]
     Types {
@@ -152,7 +172,8 @@ impl Error {
             Error::NoSuchTable { .. } => Kind::NotFound,
             Error::Hot { kind, .. } => *kind,
             Error::Metastore { source, .. } | Error::Blocks { source, .. } => source.kind(),
-            Error::Changed { .. } => Kind::Conflict,
+            Error::Changed { .. } | Error::Gone { .. } => Kind::Conflict,
+            Error::Read { kind, .. } => *kind,
             Error::Types { source, .. } => source.kind(),
             Error::File { .. } => Kind::Unavailable,
             Error::Footer { source } => source.kind(),

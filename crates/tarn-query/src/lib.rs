@@ -33,6 +33,7 @@ mod pages;
 mod projected;
 
 mod chunks;
+mod culprit;
 mod reader;
 
 mod files;

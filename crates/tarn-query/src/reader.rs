@@ -10,9 +10,11 @@ use datafusion::datasource::physical_plan::{ParquetFileMetrics, ParquetFileReade
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use object_store::{GetOptions, OBJECT_STORE_COALESCE_DEFAULT, ObjectStore, ObjectStoreExt, coalesce_ranges};
+use object_store::{
+    GetOptions, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt, coalesce_ranges,
+};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
-use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::arrow::async_reader::{AsyncFileReader, MetadataFetch};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
 use tarn_cache::{FooterCache, FooterKey};
@@ -47,6 +49,20 @@ impl Readers {
     /// Of the archive behind `table`, with the footers of these.
     pub(crate) fn of_archive(&self, store: Arc<dyn ObjectStore>, id: u64, table: &str) -> Self {
         Readers { store, id, archive: Some(table.into()), ..self.clone() }
+    }
+
+    /// Why a file of an archive cannot be read as it was attached: it is gone, or another one is there. `None`: it is the same, of the
+    /// lake, or nobody can say. One request.
+    pub(crate) async fn lost(&self, table: &str, file: &ObjectMeta) -> Option<Error> {
+        self.archive.as_ref()?;
+        let (table, path) = (table.to_owned(), file.location.to_string());
+        match self.store.head(&file.location).await {
+            Err(object_store::Error::NotFound { .. }) => Some(Error::Gone { table, path }),
+            Ok(now) if now.size != file.size || file.e_tag.is_some() && now.e_tag != file.e_tag => {
+                Some(Error::Changed { table, path })
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn open(&self, key: FooterKey) -> Reader {
@@ -111,15 +127,37 @@ impl Reader {
 
     /// Of a file that somebody else may have written anew: only as it was when it was attached.
     async fn get_unchanged(&self, table: &str, range: Range<u64>) -> Result<Bytes> {
+        let n_bytes = range.end - range.start;
         let options =
             GetOptions { range: Some(range.into()), if_match: self.key.etag.clone(), ..GetOptions::default() };
         let got = match self.store.get_opts(&self.key.path, options).await {
-            Err(object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. }) => {
-                return Err(external(Error::Changed { table: table.to_owned(), path: self.key.path.to_string() }));
+            Err(object_store::Error::Precondition { .. }) => return Err(external(self.changed(table))),
+            Err(object_store::Error::NotFound { .. }) => {
+                return Err(external(Error::Gone { table: table.to_owned(), path: self.key.path.to_string() }));
             }
             got => got.map_err(external)?,
         };
-        got.bytes().await.map_err(external)
+        let bytes = got.bytes().await.map_err(external)?;
+        match bytes.len() as u64 == n_bytes {
+            true => Ok(bytes),
+            false => Err(external(self.changed(table))),
+        }
+    }
+
+    fn changed(&self, table: &str) -> Error {
+        Error::Changed { table: table.to_owned(), path: self.key.path.to_string() }
+    }
+}
+
+/// A footer that somebody else may have written anew.
+struct Unchanged<'a> {
+    reader: &'a Reader,
+    table: &'a str,
+}
+
+impl MetadataFetch for Unchanged<'_> {
+    fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
+        self.reader.get_unchanged(self.table, range).boxed()
     }
 }
 
@@ -162,7 +200,14 @@ impl AsyncFileReader for Reader {
             if let Some(metrics) = &self.metrics {
                 metrics.footers.add(1);
             }
-            self.footers.get(&self.key, self.store.as_ref()).await.map_err(external)
+            let footer = match &self.archive {
+                Some(table) => self.footers.get_by(&self.key, Unchanged { reader: self, table }, Ok).await,
+                None => self.footers.get(&self.key, self.store.as_ref()).await,
+            };
+            footer.map_err(|tarn_cache::Error::Footer { path, source }| match source {
+                ParquetError::External(inner) if inner.is::<Error>() => ParquetError::External(inner),
+                source => external(tarn_cache::Error::Footer { path, source }),
+            })
         }
         .boxed()
     }

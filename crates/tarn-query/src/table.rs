@@ -37,6 +37,7 @@ use tarn_types::{
 
 use crate::chunks::{ChunkLoader, Columns};
 use crate::clauses::clauses;
+use crate::culprit::NamedSource;
 use crate::files::{Counts, Cut, Hidden, lake_files, single_row};
 use crate::hot::{FileStore, HotLookup, HotSource, HotView};
 use crate::hot_exec::{RecentExec, RowsExec};
@@ -472,10 +473,11 @@ impl Scan<'_> {
         options.global.pruning = self.pruning;
         let source = ParquetSource::new(Arc::clone(&self.table.schema))
             .with_table_parquet_options(options)
-            .with_parquet_file_reader_factory(readers)
+            .with_parquet_file_reader_factory(Arc::clone(&readers) as _)
             .with_pushdown_filters(late)
             .with_bloom_filter_on_read(self.pruning)
             .with_enable_page_index(self.pruning);
+        let source = NamedSource::new(Arc::new(source), readers, &self.table.table.name);
         let mut config = FileScanConfigBuilder::new(self.table.lake.url.clone(), Arc::new(source))
             .with_file_groups(groups)
             .with_projection_indices(self.projection.clone())?

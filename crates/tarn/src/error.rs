@@ -293,7 +293,10 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::AccessPath { path, table, why, remedy } => {
             SqlError::unsupported(format!("access path {path} cannot answer for table {table}: {why}"), *remedy)
         }
-        Query::Changed { .. } => SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string()),
+        Query::Changed { .. } | Query::Gone { .. } => {
+            SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string())
+        }
+        Query::Read { kind: Kind::Unavailable, .. } => SqlError::new(state::IO_ERROR, error.to_string()),
         Query::Parameters { .. } => SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()),
         Query::NullKey { .. } => SqlError::new(state::NOT_NULL_VIOLATION, error.to_string()),
         Query::Hot { source, .. } if source.is::<SqlError>() => source

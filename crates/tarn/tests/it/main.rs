@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attach;
+mod attach_faults;
 mod catalog;
 mod copy;
 mod errors;

@@ -1,0 +1,287 @@
+//! Which file is to blame when a scan fails, and what is wrong with it? The scan's [`FileSource`] with a name on every error.
+//!
+//! A reader of Parquet says what it met, not where. Errors of a file get its path and its table here; of a file of an archive it is
+//! looked up once whether it is still the one that was attached: what was written anew is not damaged, and what is gone is neither.
+//!
+//! Invariant: errors of the statement itself (a division by zero in a filter) and of the metastore are no file's, and stay as they are.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::error::ArrowError;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
+use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::{ObjectMeta, ObjectStore};
+use parquet::errors::ParquetError;
+use tarn_types::Kind;
+
+use crate::Error;
+use crate::reader::Readers;
+
+/// A source whose errors say whose they are.
+pub(crate) struct NamedSource {
+    inner: Arc<dyn FileSource>,
+    whose: Whose,
+}
+
+#[derive(Clone)]
+struct Whose {
+    readers: Arc<Readers>,
+    table: Arc<str>,
+}
+
+impl NamedSource {
+    pub(crate) fn new(inner: Arc<dyn FileSource>, readers: Arc<Readers>, table: &str) -> Self {
+        NamedSource { inner, whose: Whose { readers, table: table.into() } }
+    }
+
+    fn over(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
+        Arc::new(NamedSource { inner, whose: self.whose.clone() })
+    }
+}
+
+impl FileSource for NamedSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.inner.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let inner = self.inner.create_morselizer(store, config, partition)?;
+        Ok(Box::new(NamedMorselizer { inner, whose: self.whose.clone() }))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.inner.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        self.over(self.inner.with_batch_size(batch_size))
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.inner.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.inner.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.inner.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.inner.file_type()
+    }
+
+    fn fmt_extra(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_extra(format, f)
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.inner.supports_repartitioning()
+    }
+
+    fn repartitioned(
+        &self,
+        partitions: usize,
+        min_size: usize,
+        ordering: Option<LexOrdering>,
+        config: &FileScanConfig,
+    ) -> Result<Option<FileScanConfig>> {
+        self.inner.repartitioned(partitions, min_size, ordering, config)
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let pushed = self.inner.try_pushdown_filters(filters, config)?;
+        let updated_node = pushed.updated_node.map(|inner| self.over(inner));
+        Ok(FilterPushdownPropagation { filters: pushed.filters, updated_node })
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        Ok(self.inner.try_pushdown_sort(order, properties)?.map(|inner| self.over(inner)))
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.inner.reorder_files(files)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        Ok(self.inner.try_pushdown_projection(projection)?.map(|inner| self.over(inner)))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+}
+
+struct NamedMorselizer {
+    inner: Box<dyn Morselizer>,
+    whose: Whose,
+}
+
+impl fmt::Debug for NamedMorselizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Morselizer for NamedMorselizer {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        let of = Arc::new(Suspect { whose: self.whose.clone(), file: file.object_meta.clone() });
+        match self.inner.plan_file(file) {
+            Ok(inner) => Ok(Box::new(NamedPlanner { inner, of })),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A file that is read.
+struct Suspect {
+    whose: Whose,
+    /// As it was attached or written.
+    file: ObjectMeta,
+}
+
+impl Suspect {
+    async fn explain(&self, error: DataFusionError) -> DataFusionError {
+        let Some((kind, what)) = of_file(&error) else { return error };
+        let Whose { readers, table } = &self.whose;
+        match readers.lost(table, &self.file).await {
+            Some(lost) => lost.into(),
+            None => {
+                let (table, path) = (table.to_string(), self.file.location.to_string());
+                Error::Read { table, path, kind, what }.into()
+            }
+        }
+    }
+}
+
+/// What the bytes of a file are to blame for.
+fn of_file(error: &DataFusionError) -> Option<(Kind, String)> {
+    match error.find_root() {
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            // What a decoder met, as text.
+            ArrowError::ParquetError(what) => Some((Kind::Corrupt, what.clone())),
+            _ => None,
+        },
+        DataFusionError::ParquetError(inner) => of_parquet(inner),
+        DataFusionError::ObjectStore(inner) => Some((Kind::Unavailable, inner.to_string())),
+        _ => None,
+    }
+}
+
+fn of_parquet(error: &ParquetError) -> Option<(Kind, String)> {
+    let ParquetError::External(inner) = error else { return Some((Kind::Corrupt, error.to_string())) };
+    if let Some(tarn_cache::Error::Footer { source, .. }) = inner.downcast_ref() {
+        of_parquet(source)
+    } else if inner.is::<Error>() || inner.is::<ArrowError>() || inner.is::<DataFusionError>() {
+        None
+    } else if inner.is::<object_store::Error>() || inner.is::<std::io::Error>() {
+        Some((Kind::Unavailable, inner.to_string()))
+    } else {
+        Some((Kind::Corrupt, inner.to_string()))
+    }
+}
+
+struct NamedPlanner {
+    inner: Box<dyn MorselPlanner>,
+    of: Arc<Suspect>,
+}
+
+impl fmt::Debug for NamedPlanner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl MorselPlanner for NamedPlanner {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        let NamedPlanner { inner, of } = *self;
+        match inner.plan() {
+            Ok(plan) => Ok(plan.map(|plan| named(plan, &of))),
+            // It takes IO to say what is wrong.
+            Err(error) => Ok(Some(MorselPlan::new().with_pending_planner(async move { Err(of.explain(error).await) }))),
+        }
+    }
+}
+
+fn named(mut plan: MorselPlan, of: &Arc<Suspect>) -> MorselPlan {
+    let morsel = |inner| Box::new(NamedMorsel { inner, of: Arc::clone(of) }) as Box<dyn Morsel>;
+    let planner = |inner| Box::new(NamedPlanner { inner, of: Arc::clone(of) }) as Box<dyn MorselPlanner>;
+    let morsels = plan.take_morsels().into_iter().map(morsel).collect();
+    let planners = plan.take_ready_planners().into_iter().map(planner).collect();
+    let pending = plan.take_pending_planner();
+    let mut plan = MorselPlan::new().with_morsels(morsels).with_planners(planners);
+    if let Some(pending) = pending {
+        let of = Arc::clone(of);
+        plan.set_pending_planner(async move {
+            match pending.await {
+                Ok(inner) => Ok(Box::new(NamedPlanner { inner, of }) as Box<dyn MorselPlanner>),
+                Err(error) => Err(of.explain(error).await),
+            }
+        });
+    }
+    plan
+}
+
+struct NamedMorsel {
+    inner: Box<dyn Morsel>,
+    of: Arc<Suspect>,
+}
+
+impl fmt::Debug for NamedMorsel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Morsel for NamedMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        let NamedMorsel { inner, of } = *self;
+        let explained = move |batch: Result<RecordBatch>| {
+            let of = Arc::clone(&of);
+            async move {
+                match batch {
+                    Ok(batch) => Ok(batch),
+                    Err(error) => Err(of.explain(error).await),
+                }
+            }
+        };
+        inner.into_stream().then(explained).boxed()
+    }
+}
