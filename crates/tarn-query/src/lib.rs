@@ -34,6 +34,7 @@ mod projected;
 
 mod chunks;
 mod culprit;
+mod foreign;
 mod reader;
 
 mod files;

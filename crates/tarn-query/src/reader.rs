@@ -21,6 +21,7 @@ use tarn_cache::{FooterCache, FooterKey};
 
 use crate::Error;
 use crate::chunks::Detailed;
+use crate::foreign::usable;
 
 /// The lake's own store, as [`FooterKey`] numbers stores.
 pub(crate) const LAKE: u64 = 0;
@@ -201,7 +202,7 @@ impl AsyncFileReader for Reader {
                 metrics.footers.add(1);
             }
             let footer = match &self.archive {
-                Some(table) => self.footers.get_by(&self.key, Unchanged { reader: self, table }, Ok).await,
+                Some(table) => self.footers.get_by(&self.key, Unchanged { reader: self, table }, usable).await,
                 None => self.footers.get(&self.key, self.store.as_ref()).await,
             };
             footer.map_err(|tarn_cache::Error::Footer { path, source }| match source {

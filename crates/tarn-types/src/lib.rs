@@ -52,6 +52,7 @@ pub mod cursor;
 pub mod data_type;
 pub mod decode;
 pub mod error;
+pub mod foreign;
 pub mod ids;
 pub mod key;
 pub mod mutation;
@@ -73,6 +74,7 @@ pub use cursor::Cursor;
 pub use data_type::{DataType, arrow_field, arrow_type, data_type_of};
 pub use decode::{RowDecoder, decode_row, projected_schema};
 pub use error::{Error, Kind, Result};
+pub use foreign::{ForeignNames, LeftOut};
 pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, Version};
 pub use key::{
     KEY_PREFIX_BYTES, Keys, decode_key, encode_key, encode_keys, encode_partition_prefix, key_tablet, key_token,

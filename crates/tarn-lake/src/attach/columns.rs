@@ -5,18 +5,15 @@
 //!
 //! Invariant: whatever numbers a footer has, nothing panics and every range lies within the file; else the file is refused.
 
-use std::collections::HashMap;
-
 use arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use parquet::basic::{ColumnOrder, Compression};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::ColumnDescriptor;
 
 use tarn_metastore::ColumnChunk;
-use tarn_types::{DataType, SEQNO_COLUMN, Value};
+use tarn_types::{DataType, ForeignNames, Value};
 
 use super::bounds::{Bounds, bounds};
-use super::types::column_type;
 use crate::chunks::{Shapes, chunk};
 
 /// Names that a note lists before it only counts.
@@ -154,10 +151,7 @@ struct Leaf {
 /// The leaves that a table can hold, and what is to be said of the others.
 fn leaves(metadata: &ParquetMetaData) -> (Vec<Leaf>, String) {
     let descriptor = metadata.file_metadata().schema_descr();
-    let mut seen: HashMap<&str, usize> = HashMap::new();
-    for field in descriptor.root_schema().get_fields() {
-        *seen.entry(field.name()).or_default() += 1;
-    }
+    let names: ForeignNames<'_> = descriptor.root_schema().get_fields().iter().map(|field| field.name()).collect();
     let (mut leaves, mut shapes) = (Vec::new(), Shapes::default());
     let (mut left_out, mut cut) = (Names::default(), Names::default());
     for (idx, of) in descriptor.columns().iter().enumerate() {
@@ -165,31 +159,21 @@ fn leaves(metadata: &ParquetMetaData) -> (Vec<Leaf>, String) {
         let name = root.name();
         let is_flat = root.is_primitive() && of.max_rep_level() == 0;
         let shape = if is_flat { shapes.of(of) } else { None };
-        let why = match &shape {
-            _ if !is_flat => "nested".to_owned(),
-            _ if name.is_empty() => "it has no name".to_owned(),
-            _ if name == SEQNO_COLUMN => "the name is ours".to_owned(),
-            _ if seen[name] > 1 => "the name comes twice".to_owned(),
-            None => "a type that is not known".to_owned(),
-            Some(shape) => {
-                let arrow = shape.field.data_type().clone();
-                let data_type = column_type(&shape.field);
-                if data_type.is_none() {
-                    arrow.to_string()
-                } else {
-                    if matches!(
-                        arrow,
-                        ArrowType::Timestamp(TimeUnit::Nanosecond, _) | ArrowType::Time64(TimeUnit::Nanosecond)
-                    ) {
-                        cut.add(name, None);
-                    }
-                    let data_type = data_type.filter(|_| arrow != ArrowType::Null);
-                    leaves.push(Leaf { name: name.to_owned(), idx, arrow, data_type, shape: shape.text.clone() });
-                    continue;
-                }
+        let arrow = shape.as_ref().map(|shape| shape.field.data_type());
+        let data_type = match names.column_type(name, is_flat, arrow) {
+            Ok(data_type) => data_type,
+            Err(why) => {
+                left_out.add(name, Some(&why.to_string()));
+                continue;
             }
         };
-        left_out.add(name, Some(&why));
+        let Some(shape) = shape else { continue };
+        let arrow = shape.field.data_type().clone();
+        if matches!(arrow, ArrowType::Timestamp(TimeUnit::Nanosecond, _) | ArrowType::Time64(TimeUnit::Nanosecond)) {
+            cut.add(name, None);
+        }
+        let data_type = Some(data_type).filter(|_| arrow != ArrowType::Null);
+        leaves.push(Leaf { name: name.to_owned(), idx, arrow, data_type, shape: shape.text.clone() });
     }
     let notes = [left_out.say("left out: "), cut.say("nanoseconds are cut to microseconds: ")];
     (leaves, notes.into_iter().flatten().collect::<Vec<_>>().join("; "))

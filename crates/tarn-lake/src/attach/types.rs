@@ -9,18 +9,10 @@
 //! Invariants: a value is the same number, text or instant in the wider type; the order of values stays, so bounds stay bounds.
 //! Integers of 64 bits are no floats, numbers are no texts, and a time without a zone is none with one: nothing is guessed.
 
-use arrow::datatypes::Field;
-
-use tarn_types::{DataType, Value, data_type_of};
+use tarn_types::{DataType, Value};
 
 /// The most digits of a decimal.
 const MAX_DIGITS: i16 = 38;
-
-/// The column type that keeps what a reader of the file sees; `None` when there is none.
-pub(crate) fn column_type(field: &Field) -> Option<DataType> {
-    // UUID and JSON are marked in metadata that only our own readers know; without, they are texts and bytes.
-    data_type_of(&Field::new(field.name(), field.data_type().clone(), true)).ok()
-}
 
 /// The narrowest type that holds all values of both.
 pub(crate) fn common(a: DataType, b: DataType) -> Option<DataType> {

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::types::{Int64Type, IntervalDayTime};
 use arrow::array::*;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
@@ -44,6 +45,58 @@ const WAYS: [&str; 2] = ["auto", "off"];
 async fn go(client: &Client, way: &str) {
     let pruning = if way == "off" { "off" } else { "on" };
     client.batch_execute(&format!("SET tarn.pruning = '{pruning}'")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_that_are_left_out_are_null_whatever_is_asked() {
+    let (server, dir) = (Server::start().await, tempfile::tempdir().unwrap());
+    let client = server.client().await;
+    let put = |name: &str, columns| std::fs::write(dir.path().join(name), bytes(columns)).unwrap();
+    put("a.parquet", vec![("ts", times(1)), ("body", texts("timeout")), ("x", numbers(1)), ("y", numbers(7))]);
+    let twice = || vec![("body", texts("left timeout")), ("body", texts("right needle"))];
+    let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1), Some(2)])]);
+    let mut columns = vec![("ts", times(2)), ("x", Arc::new(list) as ArrayRef), ("y", numbers(8))];
+    columns.extend(twice());
+    put("b.parquet", columns);
+    let interval = IntervalDayTimeArray::from(vec![IntervalDayTime::new(1, 2)]);
+    let structs = StructArray::try_from(vec![("x", numbers(3))]).unwrap();
+    put(
+        "c.parquet",
+        vec![("ts", times(3)), ("x", Arc::new(interval)), ("y", Arc::new(structs)), ("body", texts("ok"))],
+    );
+    // Of which no column is left.
+    put("d.parquet", twice());
+    attach(&client, "odd", dir.path(), " WITH (tokens = 'body', bloom = 'x')").await;
+    let notes: Vec<String> =
+        rows(&client, "SELECT reason FROM tarn.attach_errors ORDER BY path").await.into_iter().flatten().collect();
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert!(notes[0].contains("x (nested)") && notes[0].contains("body (the name comes twice)"), "{notes:?}");
+
+    for way in WAYS {
+        go(&client, way).await;
+        for (sql, want) in [
+            ("SELECT body FROM odd ORDER BY ts", "timeout,∅,ok,∅"),
+            ("SELECT x FROM odd ORDER BY ts", "1,∅,∅,∅"),
+            ("SELECT y FROM odd ORDER BY ts", "7,8,∅,∅"),
+            ("SELECT body || '/' || coalesce(x, 0) FROM (SELECT * FROM odd) ORDER BY ts", "timeout/1,∅,ok/0,∅"),
+            ("SELECT count(*) FROM odd", "4"),
+            ("SELECT count(x) FROM odd", "1"),
+            ("SELECT sum(x) FROM odd", "1"),
+            ("SELECT sum(y) FROM odd WHERE x IS NULL", "8"),
+            ("SELECT count(*) FROM odd WHERE x > 0", "1"),
+            ("SELECT count(*) FROM odd WHERE x = 1", "1"),
+            ("SELECT count(*) FROM odd WHERE x IS NULL", "3"),
+            ("SELECT count(*) FROM odd WHERE y IS NULL", "2"),
+            ("SELECT count(*) FROM odd WHERE body IS NULL", "2"),
+            ("SELECT count(*) FROM odd WHERE body LIKE '%timeout%'", "1"),
+            ("SELECT count(*) FROM odd WHERE matches(body, 'timeout')", "1"),
+            ("SELECT count(*) FROM odd WHERE matches(body, 'needle')", "0"),
+            ("SELECT count(*) FROM odd WHERE body LIKE '%needle%'", "0"),
+        ] {
+            let got: Vec<String> = rows(&client, sql).await.into_iter().flatten().collect();
+            assert_eq!(got.join(","), want, "{way}: {sql}");
+        }
+    }
 }
 
 fn archive() -> TempDir {
