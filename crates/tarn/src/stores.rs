@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::executor::block_on_stream;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
@@ -241,7 +242,10 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.store.list(prefix)
+        match &self.place {
+            Place::Folder(_) => without_loops(&self.store, prefix),
+            Place::S3 { .. } => self.store.list(prefix),
+        }
     }
 
     fn list_with_offset(
@@ -263,6 +267,37 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
     async fn rename_opts(&self, _: &Path, _: &Path, _: RenameOptions) -> object_store::Result<()> {
         Err(refused())
     }
+}
+
+/// What a walk says of links to a folder above, and to themselves.
+const LOOPS: [&str; 2] = ["File system loop found", "Too many levels of symbolic links"];
+
+/// A folder's files. A link that leads back to where it is, is said in the server's log and not followed; any other error is an error.
+fn without_loops<S: ObjectStore>(
+    store: &S,
+    prefix: Option<&Path>,
+) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+    // Within a runtime a walk ends with its first error; outside, it goes on after it, and blocks.
+    let walk = std::thread::scope(|scope| scope.spawn(|| store.list(prefix)).join());
+    let Ok(walk) = walk else { return store.list(prefix) };
+    let walk = move || -> Vec<_> {
+        let is_loop = |found: &object_store::Result<ObjectMeta>| match found {
+            Err(error) => {
+                let said = chain(error);
+                let is_loop = LOOPS.iter().any(|text| said.contains(text));
+                is_loop.then(|| tracing::warn!("not followed: {said}")).is_some()
+            }
+            Ok(_) => false,
+        };
+        block_on_stream(walk).filter(|found| !is_loop(found)).collect()
+    };
+    let walked = async move {
+        match tokio::task::spawn_blocking(walk).await {
+            Ok(found) => stream::iter(found).boxed(),
+            Err(error) => stream::once(async { Err(error.into()) }).boxed(),
+        }
+    };
+    stream::once(walked).flatten().boxed()
 }
 
 #[cfg(test)]

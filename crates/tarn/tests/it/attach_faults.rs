@@ -159,3 +159,16 @@ async fn a_file_that_changed_is_not_one_that_is_gone_or_damaged() {
     client.batch_execute("CALL tarn.attach('logs')").await.unwrap();
     assert_eq!(rows(&client, "SELECT count(body) FROM logs").await, [["2"]]);
 }
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_to_a_folder_above_is_not_followed() {
+    let (server, dir) = (Server::start().await, archive());
+    let client = server.client().await;
+    std::fs::create_dir(dir.path().join("below")).unwrap();
+    std::fs::copy(dir.path().join("2.parquet"), dir.path().join("below/3.parquet")).unwrap();
+    std::os::unix::fs::symlink(dir.path(), dir.path().join("below/loop")).unwrap();
+    std::os::unix::fs::symlink("self", dir.path().join("self")).unwrap();
+    attach(&client, "logs", dir.path(), "").await;
+    assert_eq!(rows(&client, "SELECT count(*) FROM logs").await, [["4"]]);
+}
