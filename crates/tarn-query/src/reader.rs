@@ -205,9 +205,11 @@ impl AsyncFileReader for Reader {
                 Some(table) => self.footers.get_by(&self.key, Unchanged { reader: self, table }, usable).await,
                 None => self.footers.get(&self.key, self.store.as_ref()).await,
             };
-            footer.map_err(|tarn_cache::Error::Footer { path, source }| match source {
-                ParquetError::External(inner) if inner.is::<Error>() => ParquetError::External(inner),
-                source => external(tarn_cache::Error::Footer { path, source }),
+            footer.map_err(|error| match error {
+                tarn_cache::Error::Footer { source: ParquetError::External(inner), .. } if inner.is::<Error>() => {
+                    ParquetError::External(inner)
+                }
+                error => external(error),
             })
         }
         .boxed()
