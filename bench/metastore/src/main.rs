@@ -149,8 +149,8 @@ async fn measure(args: &Args, say: &dyn Fn(&str)) -> Result<Report> {
                 }
                 _ => (format!("{base}?schema={keyspace}"), Extent::Small),
             };
-            let calls = calls / 2;
-            let measured = remote::run(name, &url, service.dir.as_deref(), size, others, calls, n_commits, say).await?;
+            let work = remote::Work { size, others, calls: calls / 2, n_commits };
+            let measured = remote::run(name, &url, service.dir.as_deref(), work, say).await?;
             let naive = match backend {
                 Backend::Postgres => Some(naive::run(base, size, if args.quick { 2 } else { 5 }, say).await?),
                 _ => None,

@@ -78,17 +78,21 @@ fn cold_process(url: &str) -> Result<Cold> {
     Ok(serde_json::from_slice(&out.stdout)?)
 }
 
+/// What is asked of a server.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub size: Size,
+    /// What hours before the newest get.
+    pub others: Extent,
+    /// Of each kind of read.
+    pub calls: usize,
+    /// Commits of one row.
+    pub n_commits: u64,
+}
+
 /// `dir`: the server's, if it is known.
-pub async fn run(
-    name: &str,
-    url: &str,
-    dir: Option<&Path>,
-    size: Size,
-    others: Extent,
-    calls: usize,
-    n_commits: u64,
-    say: &dyn Fn(&str),
-) -> Result<Report> {
+pub async fn run(name: &str, url: &str, dir: Option<&Path>, work: Work, say: &dyn Fn(&str)) -> Result<Report> {
+    let Work { size, others, calls, n_commits } = work;
     let metastore = connect(url).await?;
     say(&format!("{name}: commits of rows"));
     let rows = metastore.create_table(workload::schema("rows")).await?.id;
