@@ -618,7 +618,9 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
         ..tarn_query::Options::default()
     };
     let catalog = Arc::clone(&parts.catalog);
-    let system = Arc::new(System::new(Arc::clone(&parts.metastore), Arc::clone(&catalog), Arc::clone(&parts.log)));
+    let backend = metastores::shown(&parts.settings.metastore);
+    let system =
+        Arc::new(System::new(Arc::clone(&parts.metastore), Arc::clone(&catalog), Arc::clone(&parts.log), backend));
     let (metastore, store, footers) =
         (Arc::clone(&parts.metastore), Arc::clone(&parts.store), Arc::clone(&parts.footers));
     Ok(tarn_query::Engine::new(options, metastore, store, footers, catalog, system)?)

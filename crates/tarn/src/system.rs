@@ -49,11 +49,14 @@ pub struct System {
     pub(crate) metastore: Arc<dyn Metastore>,
     pub(crate) catalog: Arc<Catalog>,
     log: Arc<RaftLog>,
+    /// Where the metastore is, as it may be shown.
+    pub(crate) backend: String,
 }
 
 impl System {
-    pub fn new(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>, log: Arc<RaftLog>) -> System {
-        System { metastore, catalog, log }
+    /// `backend`: where the metastore is, as it may be shown.
+    pub fn new(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>, log: Arc<RaftLog>, backend: String) -> System {
+        System { metastore, catalog, log, backend }
     }
 
     /// The lake at the version that is installed: what queries read now.

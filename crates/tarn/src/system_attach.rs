@@ -103,7 +103,7 @@ impl System {
         let stats =
             self.metastore.stats().await.map_err(|source| Error::hot("tarn.metastore", source.kind(), source))?;
         rows.push(vec![
-            text("embedded"),
+            text(&self.backend),
             int(stats.tables),
             int(stats.files),
             int(stats.blocks),

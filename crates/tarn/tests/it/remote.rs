@@ -73,6 +73,7 @@ async fn there_and_back(url: &str) {
     std::fs::rename(&meta, dir.path().join("old")).unwrap();
     let server = Server { running, dir };
     let client = server.client().await;
+    assert_eq!(cell(&client, "SELECT backend FROM tarn.metastore").await, tarn::metastores::shown(url));
     assert_eq!(rows(&client, ANSWERS).await, answers);
     client.batch_execute("SET tarn.access_path = 'lake'").await.unwrap();
     assert_eq!(rows(&client, ANSWERS).await, answers);
