@@ -3,24 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
-use roaring::RoaringBitmap;
 use tarn_cache::FooterCache;
 use tarn_metastore::{Commit, CommitKind, Expected, Memory, Metastore, MetastoreExt};
-use tarn_query::{
-    Engine, FileStore, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
-};
+use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, Result, Session};
 use tarn_types::{
-    Archive, ColumnId, Cursor, DataType, FileId, Indexing, Kind, ManualClock, SeqNo, TableId, TableOptions,
-    TableSchema, TabletId, TokenColumns, Value, Version,
+    Archive, ColumnId, DataType, FileId, Indexing, Kind, ManualClock, SeqNo, TableId, TableOptions, TableSchema,
+    TabletId, TokenColumns, Value, Version,
 };
 use uuid::Uuid;
 
 use crate::details::Keep;
 use crate::fixture::{column, to_text, write_file};
+use crate::nothing_hot::{NoSystemTables, NothingHot};
 use crate::recording::RecordingStore;
 
 /// No rows but those of the files.
@@ -28,7 +25,6 @@ struct Attached {
     schema: Arc<TableSchema>,
     store: Arc<RecordingStore>,
     version: Version,
-    cursor: Cursor,
 }
 
 /// The table itself.
@@ -40,45 +36,11 @@ impl HotSource for Source {
     }
 
     fn snapshot(&self) -> Result<Arc<dyn HotView>> {
-        Ok(Arc::clone(&self.0) as _)
+        Ok(Arc::new(NothingHot::at(self.0.version)))
     }
 
     fn files(&self) -> FileStore {
         FileStore::Archive { store: Arc::clone(&self.0.store) as _, id: 7 }
-    }
-}
-
-impl HotView for Attached {
-    fn version(&self) -> Version {
-        self.version
-    }
-
-    fn position(&self) -> &Cursor {
-        &self.cursor
-    }
-
-    fn recent_rows(&self) -> u64 {
-        0
-    }
-
-    fn recent(&self, _: Option<&[usize]>, _: bool) -> Result<Vec<RecordBatch>> {
-        Ok(vec![])
-    }
-
-    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
-        Ok(Arc::default())
-    }
-
-    fn get(&self, _: &[u8]) -> Result<HotLookup> {
-        Ok(HotLookup::Absent)
-    }
-
-    fn scan(&self, _: Option<Vec<u8>>, _: Option<&[usize]>, _: bool) -> RowBatches {
-        Box::new(std::iter::empty())
-    }
-
-    fn rows_complete(&self) -> bool {
-        false
     }
 }
 
@@ -91,19 +53,6 @@ impl HotCatalog for OneTable {
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
         (name == self.0.schema.name).then(|| Arc::new(Source(Arc::clone(&self.0))) as _)
-    }
-}
-
-struct NoSystemTables;
-
-#[async_trait::async_trait]
-impl SystemTables for NoSystemTables {
-    fn names(&self) -> Vec<String> {
-        vec![]
-    }
-
-    async fn table(&self, name: &str) -> Result<RecordBatch> {
-        Err(tarn_query::Error::NoSuchTable { name: name.to_owned() })
     }
 }
 
@@ -159,7 +108,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
         at_ms: 0,
     };
     let version = metastore.commit(schema.id, commit).await.unwrap();
-    let attached = Arc::new(Attached { schema, store, version, cursor: Cursor::default() });
+    let attached = Arc::new(Attached { schema, store, version });
     let engine = Engine::new(
         Options::default(),
         metastore,

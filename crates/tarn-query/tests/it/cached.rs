@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
@@ -13,17 +12,15 @@ use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use tarn_cache::FooterCache;
 use tarn_metastore::{At, Commit, CommitKind, Definition, Expected, File, Memory, Metastore, MetastoreExt};
-use tarn_query::{
-    Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
-};
+use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, Result, Session};
 use tarn_types::{
-    Column, Cursor, DataType, FileId, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value,
-    Version,
+    Column, DataType, FileId, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version,
 };
 use uuid::Uuid;
 
 use crate::details::Keep;
 use crate::fixture::{Fixture, Row, column, row, to_text, write_file};
+use crate::nothing_hot::{NoSystemTables, NothingHot};
 use crate::recording::{RecordingMetastore, RecordingStore};
 
 /// A table without hot rows, whose columns and files change.
@@ -43,8 +40,6 @@ struct Now {
     next_row: i64,
 }
 
-struct View(Version, Cursor);
-
 struct Tables(Arc<Table>);
 
 impl HotCatalog for Tables {
@@ -63,52 +58,7 @@ impl HotSource for Table {
     }
 
     fn snapshot(&self) -> Result<Arc<dyn HotView>> {
-        Ok(Arc::new(View(self.now.lock().version, Cursor::default())))
-    }
-}
-
-impl HotView for View {
-    fn version(&self) -> Version {
-        self.0
-    }
-
-    fn position(&self) -> &Cursor {
-        &self.1
-    }
-
-    fn recent_rows(&self) -> u64 {
-        0
-    }
-
-    fn recent(&self, _: Option<&[usize]>, _: bool) -> Result<Vec<RecordBatch>> {
-        Ok(vec![])
-    }
-
-    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
-        Ok(Arc::default())
-    }
-
-    fn get(&self, _: &[u8]) -> Result<HotLookup> {
-        Ok(HotLookup::Absent)
-    }
-
-    fn scan(&self, _: Option<Vec<u8>>, _: Option<&[usize]>, _: bool) -> RowBatches {
-        Box::new(std::iter::empty())
-    }
-
-    fn rows_complete(&self) -> bool {
-        false
-    }
-}
-
-#[async_trait::async_trait]
-impl SystemTables for Tables {
-    fn names(&self) -> Vec<String> {
-        vec![]
-    }
-
-    async fn table(&self, name: &str) -> Result<RecordBatch> {
-        Err(tarn_query::Error::NoSuchTable { name: name.to_owned() })
+        Ok(Arc::new(NothingHot::at(self.now.lock().version)))
     }
 }
 
@@ -138,7 +88,7 @@ impl Table {
             Arc::clone(&self.store) as _,
             Arc::new(FooterCache::new(16 << 20)),
             Arc::new(Tables(Arc::clone(self))),
-            Arc::new(Tables(Arc::clone(self))),
+            Arc::new(NoSystemTables),
         );
         let engine = engine.unwrap();
         let session = engine.session();

@@ -10,6 +10,7 @@ mod details;
 mod explain;
 mod fixture;
 mod keyed;
+mod nothing_hot;
 mod pruning;
 mod recording;
 mod union;

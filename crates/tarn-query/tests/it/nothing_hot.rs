@@ -1,0 +1,68 @@
+//! The hot side of tables whose rows are all in files, and an engine without tables of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use roaring::RoaringBitmap;
+use tarn_query::{HotLookup, HotView, Result, RowBatches, SystemTables};
+use tarn_types::{Cursor, FileId, Version};
+
+/// No rows but those of the files.
+pub struct NothingHot {
+    version: Version,
+    cursor: Cursor,
+}
+
+impl NothingHot {
+    pub fn at(version: Version) -> Self {
+        Self { version, cursor: Cursor::default() }
+    }
+}
+
+impl HotView for NothingHot {
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn position(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    fn recent_rows(&self) -> u64 {
+        0
+    }
+
+    fn recent(&self, _: Option<&[usize]>, _: bool) -> Result<Vec<RecordBatch>> {
+        Ok(vec![])
+    }
+
+    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
+        Ok(Arc::default())
+    }
+
+    fn get(&self, _: &[u8]) -> Result<HotLookup> {
+        Ok(HotLookup::Absent)
+    }
+
+    fn scan(&self, _: Option<Vec<u8>>, _: Option<&[usize]>, _: bool) -> RowBatches {
+        Box::new(std::iter::empty())
+    }
+
+    fn rows_complete(&self) -> bool {
+        false
+    }
+}
+
+pub struct NoSystemTables;
+
+#[async_trait::async_trait]
+impl SystemTables for NoSystemTables {
+    fn names(&self) -> Vec<String> {
+        vec![]
+    }
+
+    async fn table(&self, name: &str) -> Result<RecordBatch> {
+        Err(tarn_query::Error::NoSuchTable { name: name.to_owned() })
+    }
+}
