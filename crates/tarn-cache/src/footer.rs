@@ -99,14 +99,24 @@ impl FooterCache {
         fetched
     }
 
+    /// Drops the footers of `store` (of all, if `None`) whose file lies under `prefix` (anywhere, if `None`); how many.
+    pub fn clear(&self, store: Option<u64>, prefix: Option<&Path>) -> u64 {
+        let is_meant = |key: &FooterKey| {
+            store.is_none_or(|store| key.store == store) && prefix.is_none_or(|prefix| key.path.prefix_matches(prefix))
+        };
+        self.entries.lock().retain(|key| !is_meant(key))
+    }
+
     /// Counters and size.
     pub fn stats(&self) -> CacheStats {
         let entries = self.entries.lock();
         CacheStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            evicted: entries.evicted(),
             entries: entries.len() as u64,
             bytes: entries.bytes() as u64,
+            max_bytes: entries.max_bytes() as u64,
         }
     }
 

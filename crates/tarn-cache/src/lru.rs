@@ -12,6 +12,7 @@ pub(crate) struct Lru<K, V> {
     by_use: BTreeMap<u64, K>,
     bytes: usize,
     clock: u64,
+    evicted: u64,
 }
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ struct Entry<V> {
 
 impl<K: Clone + Eq + Hash, V> Lru<K, V> {
     pub fn new(max_bytes: usize) -> Self {
-        Lru { max_bytes, by_key: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, clock: 0 }
+        Lru { max_bytes, by_key: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, clock: 0, evicted: 0 }
     }
 
     /// Counts as a use.
@@ -46,6 +47,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
             let Some((_, oldest)) = self.by_use.first_key_value() else { break };
             let oldest = oldest.clone();
             self.remove(&oldest);
+            self.evicted += 1;
         }
         self.clock += 1;
         self.bytes += bytes;
@@ -58,6 +60,22 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
             self.by_use.remove(&entry.used);
             self.bytes -= entry.bytes;
         }
+    }
+
+    /// Takes out every key that `keep` does not want; how many.
+    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) -> u64 {
+        let gone: Vec<K> = self.by_key.keys().filter(|key| !keep(key)).cloned().collect();
+        gone.iter().for_each(|key| self.remove(key));
+        gone.len() as u64
+    }
+
+    /// How many left to make room.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
     }
 
     pub fn len(&self) -> usize {

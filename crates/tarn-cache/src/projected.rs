@@ -145,14 +145,21 @@ impl ProjectedCache {
         self.entries.lock().insert(key, projected, bytes);
     }
 
+    /// Drops what is kept of one table (of all, if `None`); how many files and projections of them.
+    pub fn clear(&self, table: Option<TableId>) -> u64 {
+        self.entries.lock().retain(|key| table.is_some_and(|table| key.table != table))
+    }
+
     /// Counters and size.
     pub fn stats(&self) -> CacheStats {
         let entries = self.entries.lock();
         CacheStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            evicted: entries.evicted(),
             entries: entries.len() as u64,
             bytes: entries.bytes() as u64,
+            max_bytes: entries.max_bytes() as u64,
         }
     }
 }

@@ -10,8 +10,8 @@ use tarn_types::{FileId, TableSchema};
 
 pub(crate) const MS_PER_HOUR: i64 = 3_600_000;
 
-/// All files of a table are below.
-pub(crate) fn table_prefix(table: &TableSchema) -> Path {
+/// All files of a table are below, in the lake. Another table never has it.
+pub fn table_prefix(table: &TableSchema) -> Path {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     Path::from(format!("{}-{}", table.name.chars().map(plain).collect::<String>(), table.id))
 }

@@ -22,8 +22,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
-use object_store::ObjectStore;
-use tarn_cache::{CacheStats, FooterCache, ProjectedCache};
+use tarn_cache::{FooterCache, ProjectedCache};
 use tarn_metastore::Metastore;
 use tokio::runtime::Handle;
 
@@ -33,6 +32,7 @@ use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
+use crate::read_store::ReadStore;
 use crate::reader::Readers;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
@@ -97,7 +97,7 @@ impl Engine {
     pub fn new(
         options: Options,
         metastore: Arc<dyn Metastore>,
-        store: Arc<dyn ObjectStore>,
+        store: ReadStore,
         footers: Arc<FooterCache>,
         hot: Arc<dyn HotCatalog>,
         system: Arc<dyn SystemTables>,
@@ -112,7 +112,7 @@ impl Engine {
             .with_memory_pool(Arc::new(pool))
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
             .build_arc()?;
-        runtime.register_object_store(url.as_ref(), Arc::clone(&store));
+        runtime.register_object_store(url.as_ref(), Arc::clone(store.store()));
         let readers = Arc::new(Readers::of_lake(store, footers, options.page_index_bytes));
         let projected = Arc::new(ProjectedCache::new(options.metadata_cache_bytes));
         let lake = Arc::new(Lake { metastore, readers, projected, url, schemas: SqlSchemas::default() });
@@ -156,9 +156,9 @@ impl Engine {
         &self.lake
     }
 
-    /// How the cache of files' metadata does.
-    pub fn metadata_cache(&self) -> CacheStats {
-        self.lake.projected.stats()
+    /// The cache of files' metadata.
+    pub fn metadata_cache(&self) -> &Arc<ProjectedCache> {
+        &self.lake.projected
     }
 
     /// Bytes that running queries hold now.

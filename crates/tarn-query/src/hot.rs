@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use object_store::ObjectStore;
 use roaring::RoaringBitmap;
 use tarn_types::{Address, Cursor, FileId, SeqNo, TableSchema, Version};
 
 use crate::Result;
+use crate::read_store::ReadStore;
 
 /// Batches from the row engine, in key order within one prefix. Blocking: polled on a thread that may wait.
 pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
@@ -45,7 +45,7 @@ pub enum FileStore {
     /// Where somebody else writes: a file that is no longer the one that was attached is an error, not rows.
     Archive {
         /// Paths of files are below its root.
-        store: Arc<dyn ObjectStore>,
+        store: ReadStore,
         /// Of this store and no other, and not 0: files of two archives may have the same path.
         id: u64,
     },

@@ -35,6 +35,7 @@ mod projected;
 mod chunks;
 mod culprit;
 mod foreign;
+mod read_store;
 mod reader;
 
 mod files;
@@ -51,6 +52,7 @@ mod threads;
 
 mod engine;
 mod fetch;
+mod warm;
 
 pub mod dml;
 pub mod keyed;
@@ -60,8 +62,10 @@ pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use hot::{FileStore, HotCatalog, HotLookup, HotSource, HotView, RowBatches};
 pub use keyed::Keyed;
-pub use settings::{AccessPath, AsOf, Settings};
+pub use read_store::ReadStore;
+pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use values::sql_schema;
+pub use warm::{Warm, Warmed};
 
 /// The SQL engine, for callers that work with plans and its errors.
 pub use datafusion;

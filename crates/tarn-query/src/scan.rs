@@ -33,9 +33,11 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, SortOrderPushdownResult,
 };
 
+use tarn_cache::PageStats;
+
 use crate::chunks::ChunkLoader;
 use crate::files::Counts;
-use crate::reader::FOOTERS;
+use crate::reader::{FOOTERS, Readers};
 use crate::survivors::Pruning;
 
 /// How a table was read.
@@ -56,11 +58,13 @@ pub(crate) struct Access {
     pub asked_bloom: bool,
     /// Who asks the metastore while the scan runs.
     pub loader: Option<Arc<ChunkLoader>>,
+    /// Of the lake's files.
+    pub readers: Option<Arc<Readers>>,
 }
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Access { table, path, why, version, counts, recent_rows, late, .. } = self;
+        let Access { table, path, why, version, counts, recent_rows, late, readers, .. } = self;
         let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
         write!(f, "table={table}, access_path={path}, why={why:?}, version={version}")?;
         if *path == "lake" {
@@ -70,6 +74,13 @@ impl fmt::Display for Access {
             write!(f, ", delivered_rows={}, recent_rows={recent_rows}", counts.delivered_rows)?;
             write!(f, ", dead_rows={}, hidden_rows={}", counts.dead_rows, counts.hidden_rows)?;
             write!(f, ", read={}", if *late { "filter columns first" } else { "all columns" })?;
+            if let Some(readers) = readers {
+                match (readers.pages_not_used(), readers.usage().not_used()) {
+                    (Some(why), _) => write!(f, ", pages=not_used: {why}")?,
+                    (None, Some(why)) => write!(f, ", pages=not_used: {why}")?,
+                    (None, None) => write!(f, ", pages=on")?,
+                }
+            }
         }
         Ok(())
     }
@@ -86,6 +97,10 @@ pub(crate) struct TarnScan {
 impl TarnScan {
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>, access: Access) -> Self {
         TarnScan { input, access: Arc::new(access), metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
     }
 
     fn over(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
@@ -184,6 +199,16 @@ impl ExecutionPlan for TarnScan {
         let loaded = self.access.loader.as_ref().map_or(0, |loader| loader.bytes_read());
         tell("metastore_bytes", (self.access.counts.pruning.metastore_bytes + loaded) as usize);
         tell("cached_files", self.access.loader.as_ref().map_or(0, |loader| loader.cached_files()) as usize);
+        if let Some(readers) = self.access.readers.as_ref().filter(|readers| readers.pages_not_used().is_none()) {
+            let used = readers.usage().stats();
+            let PageStats { ram_hits, disk_hits, misses, waited, requests, heads, remote_bytes, .. } = used;
+            tell("pages_from_memory", ram_hits as usize);
+            tell("pages_from_disk", disk_hits as usize);
+            tell("pages_fetched", misses as usize);
+            tell("pages_waited_for", waited as usize);
+            tell("store_requests", (requests + heads) as usize);
+            tell("store_bytes", remote_bytes as usize);
+        }
         let mut files = FilesRead::default();
         files.add(&self.input);
         tell(FOOTERS, files.footers);

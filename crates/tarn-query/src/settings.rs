@@ -1,6 +1,6 @@
 //! What may a session set? `SET tarn.access_path = 'lake'`, `SET tarn.as_of_version = 17`,
 //! `SET tarn.as_of_time = '2026-11-21 12:00:00Z'`,
-//! `SET tarn.pruning = 'off'`.
+//! `SET tarn.pruning = 'off'`, `SET tarn.cache.pages = 'off'`.
 
 use std::any::Any;
 use std::fmt;
@@ -41,11 +41,30 @@ pub struct Settings {
     pub as_of: Option<AsOf>,
     /// `on` | `off`; default `on`. Off: every block with a live row is read, by the file's own footer. The answer is the same.
     pub pruning: bool,
+    /// `cache.…` = `on` | `off`; default `on`, each. Off: this session's reads go past the layer. The answer is the same.
+    pub caches: CacheSettings,
+}
+
+/// Which layers of caches a session's reads go through. One that the server has switched off stays off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Metadata of files' columns.
+    pub metadata: bool,
+    /// Parquet footers.
+    pub footers: bool,
+    /// Pages of files.
+    pub pages: bool,
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        CacheSettings { metadata: true, footers: true, pages: true }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { access_path: AccessPath::Auto, as_of: None, pruning: true }
+        Settings { access_path: AccessPath::Auto, as_of: None, pruning: true, caches: CacheSettings::default() }
     }
 }
 
@@ -62,7 +81,20 @@ impl ConfigExtension for Settings {
     const PREFIX: &'static str = "tarn";
 }
 
-const NAMES: &str = "access_path, as_of_version, as_of_time, pruning";
+const NAMES: &str = "access_path, as_of_version, as_of_time, pruning, cache.metadata, cache.footers, cache.pages";
+
+/// `on` or `off`; `None`: something else.
+fn switch(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "true" | "default" | "" => Some(true),
+        "off" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn switched(on: bool) -> Option<String> {
+    Some(if on { "on" } else { "off" }.to_owned())
+}
 
 impl ExtensionOptions for Settings {
     fn as_any(&self) -> &dyn Any {
@@ -101,12 +133,14 @@ impl ExtensionOptions for Settings {
                 Ok(Value::Timestamp(micros)) => self.as_of = Some(AsOf::Time(micros.div_euclid(1000))),
                 _ => return bad("a timestamp, UTC unless it has a zone, or 'latest'"),
             },
-            "pruning" => {
-                self.pruning = match value.to_ascii_lowercase().as_str() {
-                    "on" | "true" | "default" | "" => true,
-                    "off" | "false" => false,
-                    _ => return bad("on or off"),
-                };
+            "pruning" | "cache.metadata" | "cache.footers" | "cache.pages" => {
+                let Some(on) = switch(value) else { return bad("on or off") };
+                match key {
+                    "pruning" => self.pruning = on,
+                    "cache.metadata" => self.caches.metadata = on,
+                    "cache.footers" => self.caches.footers = on,
+                    _ => self.caches.pages = on,
+                }
             }
             _ => return Err(DataFusionError::Configuration(format!("unknown setting tarn.{key}, known are: {NAMES}"))),
         }
@@ -138,8 +172,23 @@ impl ExtensionOptions for Settings {
             },
             ConfigEntry {
                 key: format!("{}.pruning", Self::PREFIX),
-                value: Some(if self.pruning { "on" } else { "off" }.to_owned()),
+                value: switched(self.pruning),
                 description: "whether blocks are left out by time, bounds and blooms",
+            },
+            ConfigEntry {
+                key: format!("{}.cache.metadata", Self::PREFIX),
+                value: switched(self.caches.metadata),
+                description: "whether metadata of files that is in memory is used",
+            },
+            ConfigEntry {
+                key: format!("{}.cache.footers", Self::PREFIX),
+                value: switched(self.caches.footers),
+                description: "whether Parquet footers that are in memory are used",
+            },
+            ConfigEntry {
+                key: format!("{}.cache.pages", Self::PREFIX),
+                value: switched(self.caches.pages),
+                description: "whether pages of files that are near are used",
             },
         ]
     }
@@ -161,6 +210,9 @@ mod tests {
         assert_eq!(settings.as_of, None);
         settings.set("pruning", "OFF").unwrap();
         assert!(!settings.pruning && Settings::default().pruning);
+        settings.set("cache.pages", "off").unwrap();
+        assert_eq!(settings.caches, CacheSettings { pages: false, ..CacheSettings::default() });
+        assert!(settings.set("cache.footers", "2").unwrap_err().to_string().contains("on or off"));
         assert!(settings.set("pruning", "2").unwrap_err().to_string().contains("on or off"));
         assert!(settings.set("access_path", "fast").unwrap_err().to_string().contains("auto, rows or lake"));
         assert!(settings.set("as_of_version", "-1").unwrap_err().to_string().contains("version number"));

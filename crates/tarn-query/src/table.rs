@@ -46,7 +46,7 @@ use crate::predicate::{equalities, predicates};
 use crate::projected::Named;
 use crate::reader::Readers;
 use crate::scan::{Access, TarnScan};
-use crate::settings::{AccessPath, AsOf, Settings};
+use crate::settings::{AccessPath, AsOf, CacheSettings, Settings};
 use crate::snapshot::{Snapshots, lake_at};
 use crate::survivors::{Question, survivors};
 use crate::values::{SqlSchemas, to_scalar};
@@ -155,6 +155,7 @@ impl TableProvider for TarnTable {
             limit,
             partitions: state.config().target_partitions().max(1),
             pruning: settings.pruning,
+            caches: settings.caches,
         };
         Ok(scan.plan(state, &settings).await?)
     }
@@ -175,6 +176,7 @@ struct Scan<'a> {
     partitions: usize,
     /// Whether blocks may be left out.
     pruning: bool,
+    caches: CacheSettings,
 }
 
 impl Scan<'_> {
@@ -314,7 +316,8 @@ impl Scan<'_> {
                         table.name, address.row, file.path, file.n_rows
                     ),
                 })?;
-                let scan = self.parquet(Arc::clone(&self.table.lake.readers), vec![group], None, false)?;
+                let scan =
+                    self.parquet(Arc::new(self.table.lake.readers.of_scan(&self.caches)), vec![group], None, false)?;
                 Ok(Arc::new(TarnScan::new(scan, access("full key, evicted row read from the lake by its address"))))
             }
             found => {
@@ -364,12 +367,18 @@ impl Scan<'_> {
             false => Question::default(),
         };
         let survivors = survivors(metastore.as_ref(), table, lake, &question).await?;
+        let readers = self.table.lake.readers.of_scan(&self.caches);
         let (readers, partitions) = match self.table.source.files() {
-            FileStore::Lake => (Arc::clone(&self.table.lake.readers), self.partitions),
-            FileStore::Archive { store, id } => {
-                let readers = self.table.lake.readers.of_archive(store, id, &table.name);
-                (Arc::new(readers), self.partitions.max(survivors.files.len().min(ARCHIVE_PARTITIONS)))
-            }
+            FileStore::Lake => (readers, self.partitions),
+            FileStore::Archive { store, id } => (
+                readers.of_archive(store, id, &table.name),
+                self.partitions.max(survivors.files.len().min(ARCHIVE_PARTITIONS)),
+            ),
+        };
+        let readers = Arc::new(readers);
+        let projected = match self.caches.metadata {
+            true => Arc::clone(&self.table.lake.projected),
+            false => Arc::new(ProjectedCache::new(0)),
         };
         let columns = self.columns_read();
         let (_, with_seqno) = self.hot_projection();
@@ -380,7 +389,7 @@ impl Scan<'_> {
                 !self.filters.is_empty() || self.is_limited() || survivors.files.iter().any(|kept| skips(kept.file.id));
             Arc::new(ChunkLoader::new(
                 Arc::clone(metastore),
-                Arc::clone(&self.table.lake.projected),
+                projected,
                 Arc::clone(table),
                 self.named(&columns, with_seqno),
                 &survivors.files,
@@ -405,6 +414,7 @@ impl Scan<'_> {
             late,
             asked_bloom,
             loader,
+            readers: Some(Arc::clone(&readers)),
             ..self.access("lake", why, lake.version)
         };
 
@@ -500,6 +510,7 @@ impl Scan<'_> {
             late: false,
             asked_bloom: false,
             loader: None,
+            readers: None,
         }
     }
 }

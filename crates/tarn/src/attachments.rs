@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::attach_sql::AttachRequest;
+use crate::caches::Near;
 use crate::error::{Result, SqlError, state};
 use crate::node::{Node, Parts};
 use crate::stores::{Place, chain};
@@ -42,7 +43,7 @@ pub struct Attachment {
     name: String,
     place: Place,
     /// As the environment of this process has it; whether somebody answers there is another question.
-    store: Result<Arc<dyn ObjectStore>>,
+    near: Result<Near>,
     /// What queries see. Held for moments only.
     seen: RwLock<Arc<Seen>>,
     /// One pass at a time.
@@ -114,7 +115,7 @@ impl Attachment {
         Ok(Arc::new(Attachment {
             id: schema.id,
             name: schema.name.clone(),
-            store: place.open(),
+            near: place.open().map(|store| parts.caches.around_archive(&place, store)),
             place,
             seen: RwLock::new(Arc::new(Seen { schema, version: AtomicU64::new(version.0) })),
             passing: tokio::sync::Mutex::default(),
@@ -142,8 +143,13 @@ impl Attachment {
         u64::from(self.id.0) + 1
     }
 
-    pub fn store(&self) -> Result<Arc<dyn ObjectStore>> {
-        self.store.clone()
+    /// Its store, through the caches.
+    pub fn near(&self) -> Result<Near> {
+        self.near.clone()
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     pub fn standing(&self) -> Standing {
@@ -205,7 +211,7 @@ impl Attachment {
 
     async fn take_in(&self, parts: &Parts) -> Result<Progress> {
         self.place.check().await?;
-        let store = self.store()?;
+        let store = self.near()?.store;
         self.check_not_away(&*store, parts).await?;
         let changed = Notify::new();
         let report = |progress: &Progress| {
@@ -449,7 +455,7 @@ impl Node {
     /// Opens an archive of the metastore, when the server starts.
     pub(crate) async fn open_archive(&self, schema: Arc<TableSchema>) -> Result<()> {
         let attachment = Attachment::open(self.parts(), schema, self.stop_token()).await?;
-        if let Err(error) = attachment.store() {
+        if let Err(error) = attachment.near() {
             tracing::error!(table = %attachment.name(), %error, "archive cannot be read");
         }
         self.parts().catalog.insert_archive(Arc::clone(&attachment));

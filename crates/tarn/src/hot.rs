@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::record_batch::RecordBatch;
 use object_store::memory::InMemory;
 use roaring::RoaringBitmap;
-use tarn_query::{Error, FileStore, HotLookup, HotSource, HotView, Result, RowBatches};
+use tarn_query::{Error, FileStore, HotLookup, HotSource, HotView, ReadStore, Result, RowBatches};
 use tarn_rows::{HotSnapshot, KeyRange, Lookup, Table};
 use tarn_types::{Cursor, FileId, Kind, TableSchema, Version};
 
@@ -109,13 +109,16 @@ impl HotSource for ArchiveSource {
 
     fn snapshot(&self) -> Result<Arc<dyn HotView>> {
         let unreadable = |error| Error::hot(self.attachment.name(), Kind::Unavailable, error);
-        self.attachment.store().map_err(unreadable)?;
+        self.attachment.near().map_err(unreadable)?;
         Ok(Arc::new(NoRows { version: self.seen.version(), position: Cursor::default() }))
     }
 
     fn files(&self) -> FileStore {
         // An archive that cannot be opened has nothing to read: `snapshot` said so before.
-        let store = self.attachment.store().unwrap_or_else(|_| Arc::new(InMemory::new()));
+        let store = match self.attachment.near() {
+            Ok(near) => near.read,
+            Err(_) => ReadStore::plain(Arc::new(InMemory::new()), "it cannot be opened"),
+        };
         FileStore::Archive { store, id: self.attachment.store_id() }
     }
 }

@@ -19,12 +19,16 @@
 
 pub mod attach_sql;
 pub mod attachments;
+mod cache_metrics;
+pub mod cache_sql;
+pub mod caches;
 pub mod catalog;
 pub mod clock;
 pub mod ddl;
 pub mod error;
 mod hot;
 pub mod http;
+mod lake_store;
 mod log_metrics;
 pub mod metastores;
 mod metrics;
@@ -38,6 +42,7 @@ pub mod statement;
 pub mod stores;
 mod system;
 mod system_attach;
+mod system_caches;
 mod threads;
 pub mod worker;
 pub mod write;

@@ -8,6 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tarn_raftlog::RaftLog;
 
+use crate::cache_metrics::CacheMetrics;
+use crate::caches::Caches;
 use crate::log_metrics::LogMetrics;
 
 /// All metrics of a node. Cheap to update from anywhere.
@@ -31,18 +33,14 @@ pub struct Metrics {
     pub tables: Gauge,
     pub recent_bytes: Gauge,
     pub query_memory_bytes: Gauge,
-    pub footer_hits: Gauge,
-    pub footer_misses: Gauge,
-    pub metadata_hits: Gauge,
-    pub metadata_misses: Gauge,
-    pub metadata_bytes: Gauge,
 }
 
 impl Metrics {
-    /// All at zero; what `log` counts by itself is read when it is asked for.
-    pub fn new(log: Arc<RaftLog>) -> Self {
+    /// All at zero; what `log` and `caches` count by themselves is read when it is asked for.
+    pub fn new(log: Arc<RaftLog>, caches: Arc<Caches>) -> Self {
         let mut registry = Registry::with_prefix("tarn");
         registry.register_collector(Box::new(LogMetrics(log)));
+        registry.register_collector(Box::new(CacheMetrics(caches)));
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -70,12 +68,6 @@ impl Metrics {
         let tables = gauge("tables", "Tables");
         let recent_bytes = gauge("recent_bytes", "Memory of rows that are not delivered yet");
         let query_memory_bytes = gauge("query_memory_bytes", "Memory of running queries");
-        let footer_hits = gauge("footer_hits", "Parquet footers found in memory since start");
-        let footer_misses = gauge("footer_misses", "Parquet footers read since start");
-        let metadata_hits = gauge("metadata_cache_hits", "Files of scans whose metadata was in memory, since start");
-        let metadata_misses =
-            gauge("metadata_cache_misses", "Files of scans whose metadata the metastore was asked for");
-        let metadata_bytes = gauge("metadata_cache_bytes", "Memory of that metadata");
         Metrics {
             registry,
             statements,
@@ -95,11 +87,6 @@ impl Metrics {
             tables,
             recent_bytes,
             query_memory_bytes,
-            footer_hits,
-            footer_misses,
-            metadata_hits,
-            metadata_misses,
-            metadata_bytes,
         }
     }
 

@@ -6,15 +6,14 @@
 //! told is durable is in the log before it is told, so a node may also just die.
 
 use std::fs::{File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tarn_cache::{CachedStore, FooterCache};
 use tarn_feed::HotTable;
-use tarn_lake::{Lake, LocalStore};
+use tarn_lake::Lake;
 use tarn_metastore::{Metastore, MetastoreExt};
 use tarn_raftlog::{Damage, ErrorKind, RaftLog, Recovery};
 use tarn_replica::Replica;
@@ -25,12 +24,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::caches::{Caches, Near};
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
 use crate::error::{Result, SqlError, state};
+use crate::lake_store;
 use crate::metastores::{self, Place};
 use crate::metrics::Metrics;
 use crate::settings::{LogRecovery, Settings};
+use crate::stores;
 use crate::system::System;
 use crate::threads::Threads;
 use crate::worker::{MAX_JOBS, Worker};
@@ -62,8 +64,10 @@ pub struct Parts {
     pub engine: Arc<RocksEngine>,
     pub metastore: Arc<dyn Metastore>,
     pub lake: Lake,
-    pub store: Arc<dyn object_store::ObjectStore>,
-    pub footers: Arc<FooterCache>,
+    /// Where lake files are.
+    pub lake_place: stores::Place,
+    lake_near: Near,
+    pub caches: Arc<Caches>,
     pub catalog: Arc<Catalog>,
     pub metrics: Metrics,
     /// Woken when a delivery made room for writers.
@@ -113,6 +117,7 @@ impl Node {
         let background = Threads::start("tarn-background", BACKGROUND_THREADS)?;
         let queries = Threads::start("tarn-query", QUERY_THREADS_PER_CORE * cores())?;
         let query = query_engine(&parts, queries.handle())?;
+        let _ = parts.caches.metadata.set(Arc::clone(query.metadata_cache()));
         let node = Arc::new(Node {
             parts,
             query,
@@ -328,6 +333,7 @@ impl Node {
         }
         let parts = Arc::clone(&self.parts);
         blocking(move || {
+            parts.caches.close();
             // Whatever becomes of the rows: from the log they can be made again.
             let flushed = parts.flush();
             parts.log.close()?;
@@ -356,6 +362,14 @@ impl Node {
 
     pub fn metastore(&self) -> &Arc<dyn Metastore> {
         &self.parts.metastore
+    }
+
+    pub fn caches(&self) -> &Arc<Caches> {
+        &self.parts.caches
+    }
+
+    pub fn lake_place(&self) -> &stores::Place {
+        &self.parts.lake_place
     }
 
     pub fn query(&self) -> &tarn_query::Engine {
@@ -408,15 +422,8 @@ impl Node {
     /// The text of `/metrics`, gauges brought up to date.
     pub fn metrics_text(&self) -> String {
         let metrics = &self.parts.metrics;
-        let footers = self.parts.footers.stats();
         metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
         metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
-        metrics.footer_hits.set(footers.hits as i64);
-        metrics.footer_misses.set(footers.misses as i64);
-        let metadata = self.query.metadata_cache();
-        metrics.metadata_hits.set(metadata.hits as i64);
-        metrics.metadata_misses.set(metadata.misses as i64);
-        metrics.metadata_bytes.set(metadata.bytes as i64);
         metrics.text()
     }
 }
@@ -511,6 +518,7 @@ impl Parts {
             parts.log.collect_garbage(GARBAGE_BUDGET_BYTES)?;
             // Here rather than by the next writer that ends a segment.
             parts.log.prepare()?;
+            parts.caches.upkeep();
             Ok(())
         })
         .await?;
@@ -546,24 +554,20 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
     let metastore = metastores::open(&Place::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;
 
-    let lake_dir = lake_folder(&settings.lake_location())?;
-    let store = LocalStore::open(&lake_dir).map_err(|e| {
-        SqlError::new(state::IO_ERROR, format!("open the lake in {}: {e}", lake_dir.display()))
-            .with_hint("set `lake` to a folder that can be written")
-    })?;
-    let store: Arc<dyn object_store::ObjectStore> = Arc::new(CachedStore::new(Arc::new(store)));
+    let (lake_place, store) = lake_store::open(&settings).await?;
+    let caches = Arc::new(Caches::open(&settings, Arc::clone(&clock), Handle::current()).await?);
+    let lake_near = caches.around_lake(&lake_place, store);
     let lake_options = tarn_lake::Options {
         target_file_bytes: settings.lake_target_file_bytes,
         row_group_rows: settings.lake_row_group_rows,
         ..tarn_lake::Options::default()
     };
-    let lake =
-        Lake::new(Arc::clone(&store), Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
-    let footers = Arc::new(FooterCache::new(settings.footer_cache_bytes as usize));
+    let store = Arc::clone(&lake_near.store);
+    let lake = Lake::new(store, Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
     let spill = settings.spill_location();
     let _ = std::fs::remove_dir_all(&spill);
     std::fs::create_dir_all(&spill).map_err(|e| io_error("make", &spill, &e))?;
-    let metrics = Metrics::new(Arc::clone(&log));
+    let metrics = Metrics::new(Arc::clone(&log), Arc::clone(&caches));
     Ok(Arc::new(Parts {
         settings,
         clock,
@@ -571,8 +575,9 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
         engine: Arc::new(engine),
         metastore,
         lake,
-        store,
-        footers,
+        lake_place,
+        lake_near,
+        caches,
         catalog: Arc::default(),
         metrics,
         room: Notify::new(),
@@ -619,11 +624,17 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
     };
     let catalog = Arc::clone(&parts.catalog);
     let backend = metastores::shown(&parts.settings.metastore);
-    let system =
-        Arc::new(System::new(Arc::clone(&parts.metastore), Arc::clone(&catalog), Arc::clone(&parts.log), backend));
-    let (metastore, store, footers) =
-        (Arc::clone(&parts.metastore), Arc::clone(&parts.store), Arc::clone(&parts.footers));
-    Ok(tarn_query::Engine::new(options, metastore, store, footers, catalog, system)?)
+    let caches = Arc::clone(&parts.caches);
+    let system = System::new(
+        Arc::clone(&parts.metastore),
+        Arc::clone(&catalog),
+        Arc::clone(&parts.log),
+        Arc::clone(&caches),
+        backend,
+    );
+    let (metastore, read) = (Arc::clone(&parts.metastore), parts.lake_near.read.clone());
+    let footers = Arc::clone(&caches.footers);
+    Ok(tarn_query::Engine::new(options, metastore, read, footers, catalog, Arc::new(system))?)
 }
 
 fn lock_folder(dir: &Path) -> Result<File> {
@@ -643,17 +654,6 @@ fn lock_folder(dir: &Path) -> Result<File> {
         )
         .with_hint("stop it, or choose another folder with --data-dir")),
         Err(TryLockError::Error(error)) => Err(io_error("lock", &path, &error)),
-    }
-}
-
-fn lake_folder(location: &str) -> Result<PathBuf> {
-    match location.split_once("://") {
-        None => Ok(PathBuf::from(location)),
-        Some(("file", path)) => Ok(PathBuf::from(path)),
-        Some((scheme, _)) => Err(SqlError::unsupported(
-            format!("lake location {location}: no store for {scheme}://"),
-            "use a folder or a file:// URL",
-        )),
     }
 }
 

@@ -45,6 +45,17 @@ pub struct Settings {
     pub metastore_concurrency: usize,
     pub metastore_hedge_ms: u64,
     pub metastore_cache_bytes: u64,
+    pub cache_folder: Option<PathBuf>,
+    pub cache_local: bool,
+    pub cache_pages: bool,
+    pub cache_page_bytes: u64,
+    pub cache_pages_ram_bytes: u64,
+    pub cache_pages_disk_bytes: u64,
+    pub cache_listings: bool,
+    pub cache_listings_bytes: u64,
+    pub cache_listings_ttl_ms: u64,
+    pub cache_sealed_after_ms: u64,
+    pub cache_open: String,
     pub log_segment_bytes: u64,
     pub log_cache_bytes: u64,
     pub log_flush_bytes: u64,
@@ -85,6 +96,17 @@ impl Default for Settings {
             metastore_concurrency: 0,
             metastore_hedge_ms: 0,
             metastore_cache_bytes: 0,
+            cache_folder: None,
+            cache_local: false,
+            cache_pages: false,
+            cache_page_bytes: 0,
+            cache_pages_ram_bytes: 0,
+            cache_pages_disk_bytes: 0,
+            cache_listings: false,
+            cache_listings_bytes: 0,
+            cache_listings_ttl_ms: 0,
+            cache_sealed_after_ms: 0,
+            cache_open: String::new(),
             log_segment_bytes: 0,
             log_cache_bytes: 0,
             log_flush_bytes: 0,
@@ -138,7 +160,7 @@ const fn row(name: &'static str, default: &'static str, doc: &'static str) -> Se
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
     row("data_dir", "tarn-data", "folder of the log, the row engine, the metastore and, unless `lake` says otherwise, the lake"),
-    row("lake", "", "where lake files live: a folder or file:// URL; empty = <data_dir>/lake"),
+    row("lake", "", "where lake files live: a folder, or s3://bucket/prefix (AWS_… variables); empty = <data_dir>/lake"),
     row("pg_listen", "127.0.0.1:5433", "address of the Postgres wire protocol; port 0 picks a free one"),
     row("http_listen", "127.0.0.1:8433", "address of HTTP (/livez /readyz /metrics /v1/sql); empty = off"),
     row("max_connections", "200", "Postgres connections served at once; more are refused with 53300"),
@@ -157,6 +179,17 @@ pub const SETTINGS: &[Setting] = &[
     row("metastore_concurrency", "64", "requests of one call to it that are on the way at once"),
     row("metastore_hedge_ms", "0", "a read that it has not answered by then is asked of another node too; 0 = never"),
     row("metastore_cache_bytes", "64MiB", "metadata of files, put together from what the metastore says of their columns, kept in memory; 0 = none"),
+    row("cache_folder", "", "folder of what is kept near on disk; empty = <data_dir>/cache"),
+    row("cache_local", "false", "keep pages and listings of local folders near, too (network file systems)"),
+    row("cache_pages", "true", "keep pages of files in object storage near"),
+    row("cache_page_bytes", "256KiB", "size of such a page; another size empties the folder at the next start"),
+    row("cache_pages_ram_bytes", "256MiB", "memory for pages"),
+    row("cache_pages_disk_bytes", "10GiB", "disk for pages; 0 = memory only"),
+    row("cache_listings", "true", "keep listings of an archive's sealed directories"),
+    row("cache_listings_bytes", "64MiB", "memory for listings, for each archive"),
+    row("cache_listings_ttl_ms", "1d", "a kept listing that is older is made anew"),
+    row("cache_sealed_after_ms", "1d", "a directory is sealed when nothing in it is younger"),
+    row("cache_open", "", "directories that are always listed: paths with * for any characters of one name, blanks between them"),
     row("log_segment_bytes", "64MiB", "size of one segment file of the log"),
     row("log_cache_bytes", "32MiB", "log entries kept in memory for readers near the head"),
     row("log_flush_bytes", "256MiB", "the row engine is flushed when this much log would have to be replayed"),
@@ -218,6 +251,17 @@ impl Settings {
             "metastore_concurrency" => self.metastore_concurrency = count(value)?.max(1),
             "metastore_hedge_ms" => self.metastore_hedge_ms = parse_duration_ms(value)?,
             "metastore_cache_bytes" => self.metastore_cache_bytes = parse_bytes(value)?,
+            "cache_folder" => self.cache_folder = optional(value).map(PathBuf::from),
+            "cache_local" => self.cache_local = switch(value)?,
+            "cache_pages" => self.cache_pages = switch(value)?,
+            "cache_page_bytes" => self.cache_page_bytes = page_size(value)?,
+            "cache_pages_ram_bytes" => self.cache_pages_ram_bytes = parse_bytes(value)?,
+            "cache_pages_disk_bytes" => self.cache_pages_disk_bytes = parse_bytes(value)?,
+            "cache_listings" => self.cache_listings = switch(value)?,
+            "cache_listings_bytes" => self.cache_listings_bytes = parse_bytes(value)?,
+            "cache_listings_ttl_ms" => self.cache_listings_ttl_ms = parse_duration_ms(value)?,
+            "cache_sealed_after_ms" => self.cache_sealed_after_ms = parse_duration_ms(value)?,
+            "cache_open" => self.cache_open = value.to_owned(),
             "log_segment_bytes" => self.log_segment_bytes = parse_bytes(value)?,
             "log_cache_bytes" => self.log_cache_bytes = parse_bytes(value)?,
             "log_flush_bytes" => self.log_flush_bytes = parse_bytes(value)?,
@@ -244,9 +288,14 @@ impl Settings {
         Ok(())
     }
 
-    /// The folder or `file://` URL of the lake, the default filled in.
+    /// The folder or URL of the lake, the default filled in.
     pub fn lake_location(&self) -> String {
         self.lake.clone().unwrap_or_else(|| self.data_dir.join("lake").display().to_string())
+    }
+
+    /// The folder of caches on disk, the default filled in.
+    pub fn cache_location(&self) -> PathBuf {
+        self.cache_folder.clone().unwrap_or_else(|| self.data_dir.join("cache"))
     }
 
     /// The folder of spilled query state, the default filled in.
@@ -392,6 +441,12 @@ fn address(value: &str) -> Parsed<SocketAddr> {
 
 fn count(value: &str) -> Parsed<usize> {
     value.replace('_', "").parse().map_err(|_| "a whole number")
+}
+
+fn page_size(value: &str) -> Parsed<u64> {
+    const WANT: &str = "a size from 4KiB to 64MiB";
+    let bytes = parse_bytes(value).map_err(|_| WANT)?;
+    if (4 << 10..=64 << 20).contains(&bytes) { Ok(bytes) } else { Err(WANT) }
 }
 
 fn switch(value: &str) -> Parsed<bool> {

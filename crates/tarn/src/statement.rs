@@ -1,7 +1,7 @@
 //! What did the client ask for?
 //!
-//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH` and `DETACH` are Tarn's own;
-//! the rest is the Postgres dialect. Text that touches Postgres' catalog goes through the compatibility rewrites that make psql's,
+//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`, `CACHE TABLE` and
+//! `SYSTEM DROP CACHE` are Tarn's own; the rest is the Postgres dialect. Text that touches Postgres' catalog goes through the compatibility rewrites that make psql's,
 //! JDBC's and psycopg's metadata queries plannable; other queries never do, because those rewrites may replace what they
 //! do not understand by NULL.
 
@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
 use crate::attach_sql::{self, AttachRequest};
+use crate::cache_sql::{self, CacheTable, DropCache};
 use crate::error::{Result, SqlError, state};
 
 /// Nesting of one statement; deeper text is refused before it can exhaust a stack.
@@ -39,6 +40,10 @@ pub enum Parsed {
         table: String,
         if_exists: bool,
     },
+    /// `CACHE TABLE t`: brings its files near.
+    CacheTable(Box<CacheTable>),
+    /// `SYSTEM DROP CACHE`: empties caches.
+    DropCache(DropCache),
 }
 
 impl Parsed {
@@ -124,6 +129,17 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         let (table, if_exists) = attach_sql::detach(parser)?;
         return Ok(Parsed::Detach { table, if_exists });
     }
+    if is_word(&parser.peek_token_ref().token, "cache") && is_word(&parser.peek_nth_token_ref(1).token, "table") {
+        parser.next_token();
+        parser.next_token();
+        return Ok(Parsed::CacheTable(Box::new(cache_sql::cache_table(parser)?)));
+    }
+    if cache_sql::is_drop_cache(parser) {
+        for _ in 0..3 {
+            parser.next_token();
+        }
+        return Ok(Parsed::DropCache(cache_sql::drop_cache(parser)?));
+    }
     // Postgres spells it ABORT as well; the parser does not know it.
     if is_word(&parser.peek_token_ref().token, "abort") {
         parser.next_token();
@@ -173,7 +189,7 @@ fn own_statement(parser: &Parser<'_>) -> Option<(Work, usize)> {
     is_word(&parser.peek_nth_token_ref(1).token, "table").then_some((work, 2))
 }
 
-fn is_word(token: &Token, text: &str) -> bool {
+pub(crate) fn is_word(token: &Token, text: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
 }
 

@@ -4,7 +4,7 @@
 //! `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` (any server that speaks S3), `AWS_SKIP_SIGNATURE` (a public bucket), and the
 //! others that crate `object_store` lists.
 //!
-//! Invariant: what is opened here can be listed and read, and no more.
+//! Invariant: an archive ([`Place::open`]) can be listed and read, and no more.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::executor::block_on_stream;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey as Key};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -69,14 +69,21 @@ impl Place {
     ///
     /// Errors: `22023`, naming the schemes there are.
     pub fn parse(text: &str) -> Result<Place> {
+        if text.contains('*') {
+            let message = format!("cannot attach '{text}': patterns are not known");
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+                .with_hint("all Parquet files below a folder are attached"));
+        }
+        Place::parse_for("attach", text)
+    }
+
+    /// As [`Place::parse`], of a place that an error says somebody wanted to `use_it` for.
+    pub fn parse_for(use_it: &str, text: &str) -> Result<Place> {
         let bad = |why: &str| {
-            SqlError::new(state::INVALID_PARAMETER_VALUE, format!("cannot attach '{text}': {why}")).with_hint(PLACES)
+            SqlError::new(state::INVALID_PARAMETER_VALUE, format!("cannot {use_it} '{text}': {why}")).with_hint(PLACES)
         };
         if text.trim().is_empty() {
             return Err(bad("it names nothing"));
-        }
-        if text.contains('*') {
-            return Err(bad("all Parquet files below a folder are attached, patterns are not known"));
         }
         let Some((scheme, _)) = text.split_once("://") else {
             return path::absolute(text).map(|folder| Place::Folder(clean(folder))).map_err(|e| bad(&e.to_string()));
@@ -106,19 +113,32 @@ impl Place {
                 let root = Path::from_absolute_path(folder).map_err(|error| self.unavailable(&error.to_string()))?;
                 Ok(Arc::new(ReadOnly { store: PrefixStore::new(LocalFileSystem::new(), root), place: self.clone() }))
             }
-            Place::S3 { bucket, prefix } => {
-                let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(RetryConfig {
-                    max_retries: MAX_RETRIES,
-                    retry_timeout: RETRY_PATIENCE,
-                    ..RetryConfig::default()
-                });
-                if builder.get_config_value(&Key::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http:")) {
-                    builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
-                }
-                let store = builder.build().map_err(|error| self.unavailable(&chain(&error)).with_hint(CREDENTIALS))?;
-                Ok(Arc::new(ReadOnly { store: PrefixStore::new(store, prefix.clone()), place: self.clone() }))
-            }
+            Place::S3 { .. } => Ok(Arc::new(ReadOnly { store: self.bucket()?, place: self.clone() })),
         }
+    }
+
+    /// Opens it to be written, too; what is there is not looked at. `None`: it is a folder.
+    ///
+    /// Errors: `58030`, if the environment says nothing that makes sense.
+    pub fn open_bucket(&self) -> Result<Option<Arc<dyn ObjectStore>>> {
+        match self {
+            Place::Folder(_) => Ok(None),
+            Place::S3 { .. } => Ok(Some(Arc::new(self.bucket()?))),
+        }
+    }
+
+    fn bucket(&self) -> Result<PrefixStore<AmazonS3>> {
+        let Place::S3 { bucket, prefix } = self else { return Err(self.unavailable("it is no bucket")) };
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(RetryConfig {
+            max_retries: MAX_RETRIES,
+            retry_timeout: RETRY_PATIENCE,
+            ..RetryConfig::default()
+        });
+        if builder.get_config_value(&Key::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http:")) {
+            builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
+        }
+        let store = builder.build().map_err(|error| self.unavailable(&chain(&error)).with_hint(CREDENTIALS))?;
+        Ok(PrefixStore::new(store, prefix.clone()))
     }
 
     /// Says what is missing before somebody waits for it, or takes a folder that is not mounted for an empty one.
@@ -156,8 +176,8 @@ impl Place {
         }
     }
 
-    fn unavailable(&self, why: &str) -> SqlError {
-        SqlError::new(state::IO_ERROR, format!("cannot read {self}: {why}"))
+    pub(crate) fn unavailable(&self, why: &str) -> SqlError {
+        SqlError::new(state::IO_ERROR, format!("cannot use {self}: {why}"))
     }
 }
 
@@ -334,7 +354,8 @@ mod tests {
         ] {
             let error = Place::parse(text).unwrap_err();
             assert!(error.message().contains(want), "{error}");
-            assert_eq!((error.state(), error.hint()), (state::INVALID_PARAMETER_VALUE, Some(PLACES)), "{text}");
+            assert_eq!(error.state(), state::INVALID_PARAMETER_VALUE, "{text}");
+            assert!(error.hint().is_some(), "{text}");
         }
     }
 

@@ -12,6 +12,7 @@
 //! | `tarn.deliveries` | commit to the lake that is still kept: deliveries, compactions, and what was attached |
 //! | `tarn.attachments` | archive: where it is, how far its running or last pass is (`system_attach.rs`) |
 //! | `tarn.attach_errors` | file of an archive that is not, or not whole, in the table, and why |
+//! | `tarn.caches` | layer of caches and place: what it holds and how it does (`system_caches.rs`) |
 //! | `tarn.metastore` | the metastore: what it keeps, and how much that takes |
 
 use std::sync::Arc;
@@ -27,13 +28,15 @@ use tarn_query::{Error, SystemTables};
 use tarn_raftlog::{GroupId, RaftLog};
 use tarn_types::{TableSchema, TabletId, Value, Version};
 
+use crate::caches::Caches;
 use crate::catalog::{Catalog, TableHandle};
 use crate::ddl::{create_statement, key_text};
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "attach_errors",
     "attachments",
     "blocks",
+    "caches",
     "deliveries",
     "files",
     "keys",
@@ -49,14 +52,21 @@ pub struct System {
     pub(crate) metastore: Arc<dyn Metastore>,
     pub(crate) catalog: Arc<Catalog>,
     log: Arc<RaftLog>,
+    pub(crate) caches: Arc<Caches>,
     /// Where the metastore is, as it may be shown.
     pub(crate) backend: String,
 }
 
 impl System {
     /// `backend`: where the metastore is, as it may be shown.
-    pub fn new(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>, log: Arc<RaftLog>, backend: String) -> System {
-        System { metastore, catalog, log, backend }
+    pub fn new(
+        metastore: Arc<dyn Metastore>,
+        catalog: Arc<Catalog>,
+        log: Arc<RaftLog>,
+        caches: Arc<Caches>,
+        backend: String,
+    ) -> System {
+        System { metastore, catalog, log, caches, backend }
     }
 
     /// The lake at the version that is installed: what queries read now.
@@ -323,6 +333,7 @@ impl SystemTables for System {
             "files" => self.files().await,
             "keys" => self.keys(),
             "blocks" => self.blocks().await,
+            "caches" => self.caches(),
             "log_segments" => self.log_segments(),
             "log_blockers" => self.log_blockers(),
             "deliveries" => self.deliveries().await,
@@ -388,18 +399,22 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
     let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
     match name {
         "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
-        | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" => Arc::new(
-            cells
-                .iter()
-                .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
-                .collect::<StringArray>(),
-        ),
-        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" => Arc::new(
-            cells
-                .iter()
-                .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
-                .collect::<BooleanArray>(),
-        ),
+        | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" | "layer" | "place" => {
+            Arc::new(
+                cells
+                    .iter()
+                    .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
+                    .collect::<StringArray>(),
+            )
+        }
+        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on" => {
+            Arc::new(
+                cells
+                    .iter()
+                    .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
+                    .collect::<BooleanArray>(),
+            )
+        }
         "hour" | "committed_at" | "started_at" | "ended_at" => {
             let micros =
                 cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });

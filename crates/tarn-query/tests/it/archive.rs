@@ -8,7 +8,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tarn_cache::FooterCache;
 use tarn_metastore::{Commit, CommitKind, Expected, Memory, Metastore, MetastoreExt};
-use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, Result, Session};
+use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, ReadStore, Result, Session};
 use tarn_types::{
     Archive, ColumnId, DataType, FileId, Indexing, Kind, ManualClock, SeqNo, TableId, TableOptions, TableSchema,
     TabletId, TokenColumns, Value, Version,
@@ -40,7 +40,7 @@ impl HotSource for Source {
     }
 
     fn files(&self) -> FileStore {
-        FileStore::Archive { store: Arc::clone(&self.0.store) as _, id: 7 }
+        FileStore::Archive { store: ReadStore::plain(Arc::clone(&self.0.store) as _, "in memory"), id: 7 }
     }
 }
 
@@ -112,7 +112,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
     let engine = Engine::new(
         Options::default(),
         metastore,
-        Arc::new(InMemory::new()),
+        ReadStore::plain(Arc::new(InMemory::new()), "in memory"),
         Arc::new(FooterCache::new(1 << 20)),
         Arc::new(OneTable(Arc::clone(&attached))),
         Arc::new(NoSystemTables),

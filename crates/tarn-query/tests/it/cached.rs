@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use tarn_cache::FooterCache;
 use tarn_metastore::{At, Commit, CommitKind, Definition, Expected, File, Memory, Metastore, MetastoreExt};
-use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, Result, Session};
+use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, ReadStore, Result, Session};
 use tarn_types::{
     Column, DataType, FileId, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version,
 };
@@ -85,7 +85,7 @@ impl Table {
         let engine = Engine::new(
             Options { metadata_cache_bytes, page_index_bytes, ..Options::default() },
             Arc::clone(&self.metastore) as _,
-            Arc::clone(&self.store) as _,
+            ReadStore::plain(Arc::clone(&self.store) as _, "in memory"),
             Arc::new(FooterCache::new(16 << 20)),
             Arc::new(Tables(Arc::clone(self))),
             Arc::new(NoSystemTables),
@@ -284,7 +284,7 @@ async fn law_4(keep: Keep, cache_bytes: usize, page_index_bytes: u64, steps: Vec
             assert_eq!(answer(&with, sql).await, expected, "{sql}, again");
         }
     }
-    assert!(engine.metadata_cache().bytes <= cache_bytes as u64);
+    assert!(engine.metadata_cache().stats().bytes <= cache_bytes as u64);
 }
 
 proptest! {
@@ -333,7 +333,7 @@ async fn what_was_asked_for_once_is_not_asked_for_again() {
         assert_eq!((*asked, *each, first), (0, 1, always));
         assert!(again < first, "page indexes of two files are kept, too: {again} and {first} reads");
     }
-    let stats = with.engine.metadata_cache();
+    let stats = with.engine.metadata_cache().stats();
     assert_eq!((stats.hits, stats.misses, stats.entries), (4, 4, 4));
     let text = with.rows("EXPLAIN ANALYZE SELECT name FROM t WHERE a > 7").await.join("\n");
     assert!(text.contains("cached_files=2") && text.contains("metastore_bytes=0"), "{text}");

@@ -21,7 +21,7 @@ use tarn_metastore::{
     Block, BlockDetails, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
 };
 use tarn_query::{
-    Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
+    Engine, HotCatalog, HotLookup, HotSource, HotView, Options, ReadStore, Result, RowBatches, Session, SystemTables,
 };
 use tarn_types::{
     Address, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, RowDecoder, SeqNo, TableId,
@@ -485,7 +485,7 @@ impl Fixture {
         let engine = Engine::new(
             options,
             Arc::clone(&metastore) as _,
-            Arc::clone(&store) as _,
+            ReadStore::plain(Arc::clone(&store) as _, "in memory"),
             Arc::new(FooterCache::new(16 << 20)),
             Arc::new(Tables(vec![table.clone()])),
             Arc::new(OneSystemTable),

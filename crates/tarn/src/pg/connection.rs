@@ -239,7 +239,7 @@ fn deallocated(parsed: &Parsed) -> Option<String> {
             datafusion::sql::sqlparser::ast::Statement::Deallocate { name, .. } => Some(name.value.clone()),
             _ => None,
         },
-        Parsed::Admin { .. } | Parsed::Attach(_) | Parsed::Detach { .. } => None,
+        _ => None,
     }
 }
 

@@ -66,7 +66,12 @@ impl Session {
             Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
                 prepared.generation == self.node.catalog().generation()
             }
-            Kind::Utility(_) | Kind::Admin { .. } | Kind::Attach(_) | Kind::Detach { .. } => true,
+            Kind::Utility(_)
+            | Kind::Admin { .. }
+            | Kind::Attach(_)
+            | Kind::Detach { .. }
+            | Kind::CacheTable(_)
+            | Kind::DropCache(_) => true,
         }
     }
 
@@ -115,6 +120,14 @@ impl Session {
                 let (node, table, if_exists) = (Arc::clone(&self.node), table.clone(), *if_exists);
                 to_its_end(async move { node.detach(&table, if_exists).await }).await?;
                 Ok(Answer::done("DETACH TABLE"))
+            }
+            Kind::CacheTable(asked) => {
+                self.transaction.lock().check_usable()?;
+                self.cache_table(asked).await
+            }
+            Kind::DropCache(asked) => {
+                self.transaction.lock().check_usable()?;
+                self.drop_cache(asked).await
             }
         }
     }

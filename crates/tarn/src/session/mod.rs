@@ -4,9 +4,10 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `prepare`, `keyed`, `dml`, `copy`, `cursor`, `utility`.
+//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `prepare`, `keyed`, `dml`, `copy`, `cursor`, `caches`, `utility`.
 
 pub mod answer;
+mod caches;
 pub mod copy;
 mod cursor;
 mod dml;

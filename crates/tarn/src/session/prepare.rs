@@ -20,7 +20,9 @@ use tarn_query::keyed::{KeyedPlan, table_name};
 use tarn_types::{DataType, TableSchema, Value, arrow_field, data_type_of};
 
 use super::Session;
+use super::caches::{dropped_schema, warmed_schema};
 use crate::attach_sql::AttachRequest;
+use crate::cache_sql::{CacheTable, DropCache};
 use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, Work, touches_catalog};
 
@@ -47,6 +49,8 @@ pub(super) enum Kind {
     Admin { work: Work, table: String },
     Attach(AttachRequest),
     Detach { table: String, if_exists: bool },
+    CacheTable(Box<CacheTable>),
+    DropCache(DropCache),
 }
 
 /// One bound parameter.
@@ -138,6 +142,8 @@ impl Session {
             Parsed::Detach { table, if_exists } => {
                 (Kind::Detach { table: table.clone(), if_exists: *if_exists }, vec![], None)
             }
+            Parsed::CacheTable(asked) => (Kind::CacheTable(asked.clone()), vec![], Some(warmed_schema())),
+            Parsed::DropCache(asked) => (Kind::DropCache(asked.clone()), vec![], Some(dropped_schema())),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         Ok(Arc::new(Prepared { parameters, columns, kind, parsed, declared: declared.to_vec(), generation }))

@@ -236,10 +236,8 @@ impl Session {
 
     fn reset_all(&self) -> Result<()> {
         self.vars.lock().reset_all();
-        for name in ["tarn.access_path", "tarn.as_of_version", "tarn.pruning"] {
-            self.set_var(name, None)?;
-        }
-        Ok(())
+        let all = self.engine_settings();
+        all.iter().filter(|(name, _)| name.starts_with("tarn.")).try_for_each(|(name, _)| self.set_var(name, None))
     }
 
     fn discard(&self) -> Result<Answer> {
@@ -337,6 +335,8 @@ impl Session {
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message)
                 .with_hint("ATTACH 'url' AS name makes a table of files that others write"));
         };
+        // Who asks for it means what is there now.
+        attachment.near()?.forget_listings();
         let progress = self.node.pass(&attachment).await?;
         Ok(Report { rows: progress.rows, files: progress.attached, version: progress.version.0 })
     }

@@ -7,4 +7,7 @@ mod child;
 mod cli;
 mod crash;
 mod files;
+#[path = "s3.rs"]
+mod in_s3;
+#[path = "../s3/mod.rs"]
 mod s3;

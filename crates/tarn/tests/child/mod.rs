@@ -45,6 +45,17 @@ impl Server {
         Ok(client)
     }
 
+    /// As an operator would: it ends by itself.
+    #[allow(dead_code)] // not by every test binary
+    pub fn stop(&self) -> Result<()> {
+        drop(self.child.lock().stdin.take());
+        let status = self.child.lock().wait()?;
+        if !status.success() {
+            bail!("the server ended with {status}");
+        }
+        Ok(())
+    }
+
     /// SIGKILL.
     pub fn kill(&self) {
         let _ = self.child.lock().kill();

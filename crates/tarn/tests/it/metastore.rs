@@ -134,17 +134,18 @@ async fn metadata_of_files_is_kept_and_counted() {
     client.batch_execute("SET tarn.access_path = 'lake'").await.unwrap();
     let figure = |name: &str| {
         let text = server.running.node.metrics_text();
-        let line = text.lines().find(|line| line.starts_with(&format!("tarn_metadata_cache_{name} "))).unwrap();
+        let name = format!("tarn_cache_{name}{{layer=\"metadata\",");
+        let line = text.lines().find(|line| line.starts_with(&name)).unwrap();
         line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
     };
     cell(&client, "SELECT sum(v) FROM t").await;
-    let (hits, misses) = (figure("hits"), figure("misses"));
+    let (hits, misses) = (figure("hits_total"), figure("misses_total"));
     assert!(hits == 0 && misses > 0 && figure("bytes") > 0);
     cell(&client, "SELECT sum(v) FROM t").await;
-    assert_eq!((figure("hits"), figure("misses")), (misses, misses));
+    assert_eq!((figure("hits_total"), figure("misses_total")), (misses, misses));
     // Changes of delivered rows read no footer.
     let footers = |text: &str| {
-        let line = text.lines().find(|line| line.starts_with("tarn_footer_misses ")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("tarn_cache_misses_total{layer=\"footers\",")).unwrap();
         line.to_owned()
     };
     let before = footers(&server.running.node.metrics_text());

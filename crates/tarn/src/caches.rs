@@ -1,0 +1,375 @@
+//! What is kept near, and what does it do? Opens the layers of caches, puts them around stores, and tells of them.
+//!
+//! ```text
+//!              ┌─ ListedStore ── attach passes list through it
+//! store ── CachedStore (counts)
+//!              └─ PageStore ──── queries read through it
+//! ```
+//!
+//! A folder of this machine gets neither listings nor pages: the system keeps it near already (`cache_local` = on: it does all the same).
+
+use std::path::Path as FilePath;
+use std::sync::{Arc, OnceLock, Weak};
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+use parking_lot::Mutex;
+use tarn_cache::{
+    CacheStats, CachedStore, FooterCache, ListedStore, ListingOptions, ListingStats, PageCache, PageOptions, PageStore,
+    ProjectedCache, StoreStats, Trust,
+};
+use tarn_query::ReadStore;
+use tarn_types::{Clock, TableId};
+use tokio::runtime::Handle;
+
+use crate::cache_sql::Layer;
+use crate::error::{Result, SqlError};
+use crate::settings::Settings;
+use crate::stores::Place;
+use crate::write::blocking;
+
+const LOCAL: &str = "the files are on a local disk";
+
+/// Writing of pages that a full disk stopped goes on when so much of its room is free again.
+const RESUME_AT_FREE: u64 = 10;
+
+/// All layers of a node.
+pub struct Caches {
+    pub footers: Arc<FooterCache>,
+    /// The query engine's; set when there is one.
+    pub metadata: OnceLock<Arc<ProjectedCache>>,
+    pages: PageCache,
+    /// Why pages are not kept on disk although they should be.
+    no_disk: Option<String>,
+    listing: ListingOptions,
+    listings_on: bool,
+    is_local_cached: bool,
+    clock: Arc<dyn Clock>,
+    /// By the place's name. Stores that nobody has any more are forgotten when the next one comes.
+    stores: Mutex<Vec<(String, Wrapped)>>,
+}
+
+struct Wrapped {
+    counted: Weak<CachedStore>,
+    listed: Option<Weak<ListedStore>>,
+}
+
+/// A store with its layers around it.
+#[derive(Clone)]
+pub struct Near {
+    /// For who writes and lists.
+    pub store: Arc<dyn ObjectStore>,
+    /// For queries.
+    pub read: ReadStore,
+    listed: Option<Arc<ListedStore>>,
+}
+
+impl Near {
+    /// The next listings are the store's own.
+    pub fn forget_listings(&self) {
+        if let Some(listed) = &self.listed {
+            listed.clear(None);
+        }
+    }
+}
+
+/// What of the files of a table is meant.
+#[derive(Debug, Clone)]
+pub struct FilesOf {
+    pub table: TableId,
+    /// As in [`tarn_cache::FooterKey`].
+    pub store_id: u64,
+    /// The place's name.
+    pub store: String,
+    pub prefix: Option<Path>,
+}
+
+/// What was dropped, per layer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped {
+    pub layer: &'static str,
+    pub entries: u64,
+}
+
+/// One layer in one place, as `tarn.caches` and `/metrics` show it. `None`: it has no such thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    pub layer: &'static str,
+    /// `memory` or `disk`.
+    pub place: &'static str,
+    pub is_on: bool,
+    pub entries: u64,
+    pub bytes: u64,
+    pub max_bytes: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub hit_bytes: Option<u64>,
+    pub evicted: u64,
+    /// Not kept: too much was waiting to be written, or writing has stopped.
+    pub dropped: Option<u64>,
+    pub damaged: Option<u64>,
+    /// Why it keeps nothing, or no more.
+    pub reason: Option<String>,
+}
+
+impl Caches {
+    /// Opens the layers. A folder that cannot be used is no reason not to start: pages are kept in memory then, and it is said.
+    ///
+    /// Cost: lists the folder.
+    pub async fn open(settings: &Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Result<Caches> {
+        let folder = settings.cache_location().join("pages");
+        let wants_disk = settings.cache_pages && settings.cache_pages_disk_bytes > 0;
+        let options = PageOptions {
+            page_bytes: u32::try_from(settings.cache_page_bytes).unwrap_or(u32::MAX),
+            ram_bytes: settings.cache_pages_ram_bytes,
+            folder: wants_disk.then(|| folder.clone()),
+            disk_bytes: settings.cache_pages_disk_bytes,
+            ..PageOptions::default()
+        };
+        let started_ms = clock.now_ms();
+        let (pages, no_disk) = blocking(move || Ok(open_pages(options, &folder, &runtime))).await?;
+        let pages = pages?;
+        pages.set_on(settings.cache_pages);
+        let held = pages.held();
+        tracing::info!(
+            pages = held.disk_pages,
+            bytes = held.disk_bytes,
+            ms = clock.now_ms() - started_ms,
+            "caches opened"
+        );
+        Ok(Caches {
+            footers: Arc::new(FooterCache::new(settings.footer_cache_bytes as usize)),
+            metadata: OnceLock::new(),
+            pages,
+            no_disk,
+            listing: ListingOptions {
+                max_bytes: settings.cache_listings_bytes as usize,
+                ttl_ms: settings.cache_listings_ttl_ms as i64,
+                sealed_after_ms: settings.cache_sealed_after_ms as i64,
+                open: settings.cache_open.split_whitespace().map(str::to_owned).collect(),
+            },
+            listings_on: settings.cache_listings,
+            is_local_cached: settings.cache_local,
+            clock,
+            stores: Mutex::default(),
+        })
+    }
+
+    /// Around the lake's own store, in which no name is used twice.
+    pub fn around_lake(&self, place: &Place, store: Arc<dyn ObjectStore>) -> Near {
+        let counted = Arc::new(CachedStore::new(store));
+        self.remember(place, &counted, None);
+        let read = self.read(place, Arc::clone(&counted) as _, Trust::WrittenOnce);
+        Near { store: counted, read, listed: None }
+    }
+
+    /// Around a store that others write.
+    pub fn around_archive(&self, place: &Place, store: Arc<dyn ObjectStore>) -> Near {
+        let counted = Arc::new(CachedStore::new(store));
+        let read = self.read(place, Arc::clone(&counted) as _, Trust::Checked);
+        let is_listed = self.listings_on && self.is_cached(place);
+        let listed = is_listed.then(|| {
+            let (listing, clock) = (self.listing.clone(), Arc::clone(&self.clock));
+            Arc::new(ListedStore::new(Arc::clone(&counted) as _, listing, clock))
+        });
+        self.remember(place, &counted, listed.as_ref());
+        let store = listed.clone().map_or(counted as Arc<dyn ObjectStore>, |listed| listed);
+        Near { store, read, listed }
+    }
+
+    fn is_cached(&self, place: &Place) -> bool {
+        self.is_local_cached || !matches!(place, Place::Folder(_))
+    }
+
+    fn read(&self, place: &Place, store: Arc<dyn ObjectStore>, trust: Trust) -> ReadStore {
+        match self.is_cached(place) {
+            true => ReadStore::paged(Arc::new(PageStore::new(store, self.pages.clone(), &place.to_string(), trust))),
+            false => ReadStore::plain(store, LOCAL),
+        }
+    }
+
+    fn remember(&self, place: &Place, counted: &Arc<CachedStore>, listed: Option<&Arc<ListedStore>>) {
+        let mut stores = self.stores.lock();
+        stores.retain(|(_, wrapped)| wrapped.counted.strong_count() > 0);
+        let wrapped = Wrapped { counted: Arc::downgrade(counted), listed: listed.map(Arc::downgrade) };
+        stores.push((place.to_string(), wrapped));
+    }
+
+    /// Calls and bytes that reached the stores, by the name of their place.
+    pub fn store_stats(&self) -> Vec<(String, StoreStats)> {
+        let stores = self.stores.lock();
+        let living =
+            stores.iter().filter_map(|(name, wrapped)| Some((name.clone(), wrapped.counted.upgrade()?.stats())));
+        living.collect()
+    }
+
+    /// Empties one layer, or all of them, of everything or of what belongs to one table. Blocks on the disk.
+    ///
+    /// Files that are being read meanwhile may come back into it.
+    pub fn drop_layer(&self, layer: Option<Layer>, of: Option<&FilesOf>) -> Vec<Dropped> {
+        let wants = |which| layer.is_none_or(|layer| layer == which);
+        let mut dropped = vec![];
+        if wants(Layer::Metadata) {
+            let entries = self.metadata.get().map_or(0, |metadata| metadata.clear(of.map(|of| of.table)));
+            dropped.push(Dropped { layer: Layer::Metadata.name(), entries });
+        }
+        if wants(Layer::Footers) {
+            let entries = self.footers.clear(of.map(|of| of.store_id), of.and_then(|of| of.prefix.as_ref()));
+            dropped.push(Dropped { layer: Layer::Footers.name(), entries });
+        }
+        if wants(Layer::Pages) {
+            let cleared = self.pages.clear(of.map(|of| of.store.as_str()), of.and_then(|of| of.prefix.as_ref()));
+            dropped.push(Dropped { layer: Layer::Pages.name(), entries: cleared.ram_pages + cleared.disk_pages });
+        }
+        if wants(Layer::Listings) {
+            let listed = self.listed(of.map(|of| of.store.as_str()));
+            let entries = listed.iter().map(|listed| listed.clear(None)).sum();
+            dropped.push(Dropped { layer: Layer::Listings.name(), entries });
+        }
+        dropped
+    }
+
+    fn listed(&self, name: Option<&str>) -> Vec<Arc<ListedStore>> {
+        let stores = self.stores.lock();
+        let meant = stores.iter().filter(|(of, _)| name.is_none_or(|name| of == name));
+        meant.filter_map(|(_, wrapped)| wrapped.listed.as_ref()?.upgrade()).collect()
+    }
+
+    /// Every layer as it is now.
+    pub fn standings(&self) -> Vec<Standing> {
+        let metadata = self.metadata.get().map(|metadata| metadata.stats()).unwrap_or_default();
+        let mut all = vec![in_memory("metadata", metadata), in_memory("footers", self.footers.stats())];
+        all.extend(self.pages_standing());
+        all.push(self.listings_standing());
+        all
+    }
+
+    fn pages_standing(&self) -> [Standing; 2] {
+        let (stats, held, options) = (self.pages.stats(), self.pages.held(), self.pages.options());
+        let is_on = self.pages.is_on();
+        let off = (!is_on).then(|| "cache_pages is off".to_owned());
+        let memory = Standing {
+            layer: "pages",
+            place: "memory",
+            is_on: is_on && options.ram_bytes > 0,
+            entries: held.ram_pages,
+            bytes: held.ram_bytes,
+            max_bytes: options.ram_bytes,
+            hits: stats.ram_hits,
+            misses: stats.disk_hits + stats.misses,
+            hit_bytes: Some(stats.ram_bytes),
+            evicted: stats.ram_evicted,
+            dropped: None,
+            damaged: None,
+            reason: off.clone(),
+        };
+        let has_disk = options.folder.is_some();
+        let disk = Standing {
+            layer: "pages",
+            place: "disk",
+            is_on: is_on && has_disk,
+            entries: held.disk_pages,
+            bytes: held.disk_bytes,
+            max_bytes: if has_disk { options.disk_bytes } else { 0 },
+            hits: stats.disk_hits,
+            misses: stats.misses,
+            hit_bytes: Some(stats.disk_bytes),
+            evicted: stats.disk_evicted,
+            dropped: Some(stats.dropped + stats.refused),
+            damaged: Some(stats.damaged),
+            reason: off.or(held.stopped).or_else(|| self.no_disk.clone()),
+        };
+        [memory, disk]
+    }
+
+    fn listings_standing(&self) -> Standing {
+        let mut sum = ListingStats::default();
+        for ListingStats { hits, lists, expired, evicted, entries, bytes } in
+            self.listed(None).iter().map(|listed| listed.stats())
+        {
+            sum.hits += hits;
+            sum.lists += lists;
+            sum.expired += expired;
+            sum.evicted += evicted;
+            sum.entries += entries;
+            sum.bytes += bytes;
+        }
+        Standing {
+            layer: "listings",
+            place: "memory",
+            is_on: self.listings_on,
+            entries: sum.entries,
+            bytes: sum.bytes,
+            max_bytes: self.listing.max_bytes as u64,
+            hits: sum.hits,
+            misses: sum.lists,
+            hit_bytes: None,
+            evicted: sum.evicted,
+            dropped: None,
+            damaged: None,
+            reason: (!self.listings_on).then(|| "cache_listings is off".to_owned()),
+        }
+    }
+
+    /// Pages that found no room, or had to go to make some.
+    pub fn lost_pages(&self) -> u64 {
+        let stats = self.pages.stats();
+        let evicted = match self.pages.options().folder {
+            Some(_) => stats.disk_evicted,
+            None => stats.ram_evicted,
+        };
+        evicted + stats.dropped + stats.refused
+    }
+
+    /// Writes pages to disk again if that had stopped and there is room now. Blocks on the disk.
+    pub fn upkeep(&self) {
+        let Some(folder) = self.pages.options().folder.as_deref() else { return };
+        if self.pages.held().stopped.is_none() {
+            return;
+        }
+        let wanted = self.pages.options().disk_bytes / RESUME_AT_FREE;
+        if rustix::fs::statvfs(folder).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= wanted) {
+            tracing::info!(folder = %folder.display(), "pages are written to disk again");
+            self.pages.resume_writing();
+        }
+    }
+
+    /// Writes what waits to be written. Blocks on the disk.
+    pub fn close(&self) {
+        self.pages.write_waiting();
+    }
+}
+
+fn in_memory(layer: &'static str, stats: CacheStats) -> Standing {
+    let CacheStats { hits, misses, evicted, entries, bytes, max_bytes } = stats;
+    Standing {
+        layer,
+        place: "memory",
+        is_on: max_bytes > 0,
+        entries,
+        bytes,
+        max_bytes,
+        hits,
+        misses,
+        hit_bytes: None,
+        evicted,
+        dropped: None,
+        damaged: None,
+        reason: (max_bytes == 0).then(|| "its size is 0".to_owned()),
+    }
+}
+
+/// The cache and, if it has no folder although one was wanted, why.
+fn open_pages(options: PageOptions, folder: &FilePath, runtime: &Handle) -> (Result<PageCache>, Option<String>) {
+    let failed = |error: tarn_cache::Error| SqlError::of_kind(error.kind(), crate::stores::chain(&error));
+    match PageCache::open(options.clone(), runtime.clone()) {
+        Ok(pages) => (Ok(pages), None),
+        Err(error) if options.folder.is_some() => {
+            let why = crate::stores::chain(&error);
+            tracing::warn!(folder = %folder.display(), "pages are kept in memory only: {why}");
+            let memory = PageOptions { folder: None, ..options };
+            (PageCache::open(memory, runtime.clone()).map_err(failed), Some(why))
+        }
+        Err(error) => (Err(failed(error)), None),
+    }
+}
