@@ -9,7 +9,8 @@ use crate::s3::Buckets;
 /// The keys that were read from `bucket`.
 fn read(buckets: &Buckets) -> Vec<String> {
     let asked = buckets.take().into_iter().filter(|(method, _)| *method == hyper::Method::GET);
-    let paths = asked.map(|(_, path)| path.split('?').next().unwrap_or_default().replace("%20", " "));
+    let paths =
+        asked.map(|(_, path)| path.split('?').next().unwrap_or_default().replace("%20", " ").replace("%3D", "="));
     paths.filter_map(|path| path.strip_prefix("/bucket/").map(str::to_owned)).filter(|key| !key.is_empty()).collect()
 }
 
