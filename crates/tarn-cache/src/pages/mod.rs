@@ -15,5 +15,7 @@ mod store;
 
 pub use cache::{Cleared, PageCache, PageOptions};
 pub use key::ObjectState;
+pub(crate) use key::Slot;
+pub(crate) use s3fifo::S3Fifo;
 pub use stats::{NotUsed, PageStats, PageUsage, PagesHeld};
 pub use store::{Ask, PageStore, Trust};
