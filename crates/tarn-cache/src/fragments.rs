@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tarn_types::Clock;
 use tokio::runtime::Handle;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use crate::pages::{S3Fifo, Slot};
+use crate::s3fifo::S3Fifo;
+use crate::shelf::Slot;
+use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
 
 /// Memory of a fragment besides its key and value.
@@ -46,21 +47,6 @@ impl FragmentKey {
 
 fn group(scope: &str) -> u128 {
     xxh3_128(scope.as_bytes())
-}
-
-/// How long something is kept at most.
-#[derive(Clone)]
-pub struct Ttl {
-    /// Age beyond which it counts as gone.
-    pub ttl_ms: u64,
-    /// Who says what time it is.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl fmt::Debug for Ttl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ttl").field("ttl_ms", &self.ttl_ms).finish_non_exhaustive()
-    }
 }
 
 /// Sizes and places of a fragment cache.
@@ -219,7 +205,7 @@ impl FragmentCache {
         }
         let slot = key.slot();
         let mut state = self.0.state.lock();
-        if let Some(value) = state.in_memory(slot, key, self.0.oldest_ms()) {
+        if let Some(value) = state.in_memory(slot, key, oldest_ms(&self.0.options.ttl)) {
             state.stats.ram_hits += 1;
             state.stats.ram_bytes += value.len() as u64;
             return Some(value);
@@ -235,9 +221,9 @@ impl FragmentCache {
             return;
         }
         let slot = key.slot();
-        let kept = Kept { key, value, written_ms: self.0.now_ms() };
+        let kept = Kept { key, value, written_ms: now_ms(&self.0.options.ttl) };
         let mut state = self.0.state.lock();
-        if state.in_memory(slot, &kept.key, self.0.oldest_ms()).is_none() && state.keep(slot, kept) {
+        if state.in_memory(slot, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() && state.keep(slot, kept) {
             state.stats.kept += 1;
         }
     }
@@ -293,21 +279,6 @@ impl FragmentCache {
 
     /// Writes to disk again after a failed write stopped it (see [`FragmentsHeld::stopped`]), until the next failure.
     pub fn resume_writing(&self) {}
-}
-
-impl Inner {
-    /// 0 where nobody asks for the age.
-    fn now_ms(&self) -> i64 {
-        self.options.ttl.as_ref().map_or(0, |ttl| ttl.clock.now_ms())
-    }
-
-    /// What was written before this is too old.
-    fn oldest_ms(&self) -> i64 {
-        match &self.options.ttl {
-            Some(ttl) => ttl.clock.now_ms().saturating_sub_unsigned(ttl.ttl_ms),
-            None => i64::MIN,
-        }
-    }
 }
 
 impl State {

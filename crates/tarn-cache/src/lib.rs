@@ -29,12 +29,15 @@ mod listing;
 mod lru;
 mod pages;
 mod projected;
+mod s3fifo;
+mod shelf;
 mod stats;
 mod store;
+mod ttl;
 
 pub use error::{Error, Result};
 pub use footer::{FooterCache, FooterKey};
-pub use fragments::{FragmentCache, FragmentKey, FragmentOptions, FragmentStats, FragmentsCleared, FragmentsHeld, Ttl};
+pub use fragments::{FragmentCache, FragmentKey, FragmentOptions, FragmentStats, FragmentsCleared, FragmentsHeld};
 pub use listing::{ListedStore, ListingOptions, ListingStats};
 pub use pages::{
     Ask, Cleared, NotUsed, ObjectState, PageCache, PageOptions, PageStats, PageStore, PageUsage, PagesHeld, Trust,
@@ -42,3 +45,4 @@ pub use pages::{
 pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
 pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};
+pub use ttl::Ttl;

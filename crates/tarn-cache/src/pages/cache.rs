@@ -19,13 +19,15 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::disk::{Disk, Place};
 use super::fetch::{Pages, again, fetch};
+use super::format::{FiledPage, PageName};
 use super::key::{Object, PageKey};
 use super::plan::runs;
-use super::s3fifo::S3Fifo;
 use super::stats::{Meter, PageStats, PageUsage, PagesHeld};
 use crate::Result;
+use crate::s3fifo::S3Fifo;
+use crate::shelf::{Held, Left, Place, Shelf, ShelfKey, ShelfOptions};
+use crate::ttl::{Ttl, now_ms, oldest_ms};
 
 /// Pages that one blocking task reads from disk, one after the other.
 const DISK_BATCH_PAGES: usize = 8;
@@ -80,8 +82,10 @@ struct Inner {
     runtime: Handle,
     flights: Mutex<HashMap<PageKey, (u64, WeakShared<Flight>)>>,
     next_flight: AtomicU64,
-    ram: Mutex<S3Fifo<PageKey, Bytes>>,
-    disk: Option<Arc<Disk>>,
+    ttl: Option<Ttl>,
+    /// Pages, and when they were fetched.
+    ram: Mutex<S3Fifo<PageKey, (Bytes, i64)>>,
+    disk: Option<Arc<Shelf<FiledPage>>>,
     objects: Mutex<Objects>,
 }
 
@@ -123,24 +127,43 @@ impl PageCache {
     /// Cost: lists the folder, and reads the first bytes of one file per object: call it from a thread that may block.
     /// Errors: [`crate::Error::Folder`] when the folder cannot be used, or another process uses it.
     pub fn open(options: PageOptions, runtime: Handle) -> Result<PageCache> {
-        let stats = Arc::<Mutex<PageStats>>::default();
+        Self::open_with_ttl(options, runtime, None)
+    }
+
+    /// The same; a page that was fetched longer ago than `ttl` is fetched again. Nothing needs this to be right: it is for who may not
+    /// keep bytes any longer.
+    pub fn open_with_ttl(options: PageOptions, runtime: Handle, ttl: Option<Ttl>) -> Result<PageCache> {
         let mut objects = Objects::default();
         let disk = match &options.folder {
             None => None,
             Some(folder) => {
-                let meter = Meter::new(Arc::clone(&stats), None);
-                let (bytes, waiting) = (options.disk_bytes, options.waiting_bytes);
-                let (disk, found) = Disk::open(folder, options.page_bytes, bytes, waiting, runtime.clone(), meter)?;
-                found.into_iter().for_each(|object| objects.insert(object));
-                Some(disk)
+                let shelf = ShelfOptions {
+                    folder: folder.clone(),
+                    max_bytes: options.disk_bytes,
+                    max_waiting_bytes: options.waiting_bytes,
+                    runtime: runtime.clone(),
+                    ttl: ttl.clone(),
+                };
+                Some(Shelf::open(shelf, |id, key| {
+                    let Some(key) = key() else { return Left::Foreign };
+                    let Some(name) = PageName::read(&key) else { return Left::Foreign };
+                    let Some(object) = name.object().filter(|object| object.id == id) else { return Left::Foreign };
+                    if name.page_bytes != options.page_bytes {
+                        return Left::Useless;
+                    }
+                    let end = object.n_pages(options.page_bytes.into()).into();
+                    objects.insert(Arc::new(object));
+                    Left::Values { end }
+                })?)
             }
         };
         Ok(PageCache(Arc::new(Inner {
             on: AtomicBool::new(true),
-            stats,
+            stats: Arc::default(),
             runtime,
             flights: Mutex::default(),
             next_flight: AtomicU64::new(0),
+            ttl,
             ram: Mutex::new(S3Fifo::new(options.ram_bytes)),
             disk,
             objects: Mutex::new(objects),
@@ -160,19 +183,30 @@ impl PageCache {
 
     /// Counters since it was opened.
     pub fn stats(&self) -> PageStats {
-        *self.0.stats.lock()
+        let mut stats = *self.0.stats.lock();
+        if let Some(disk) = self.0.disk.as_ref().map(|disk| disk.stats()) {
+            stats.disk_evicted = disk.evicted;
+            stats.disk_evicted_bytes = disk.evicted_bytes;
+            stats.written = disk.written;
+            stats.dropped = disk.dropped;
+            stats.damaged = disk.damaged;
+            stats.expired += disk.expired;
+            stats.write_failures = disk.write_failures;
+            stats.refused = disk.not_written;
+        }
+        stats
     }
 
     /// What it holds now.
     pub fn held(&self) -> PagesHeld {
-        let (disk_pages, disk_bytes, waiting_bytes, stopped) =
+        let Held { files, bytes, waiting_bytes, stopped } =
             self.0.disk.as_ref().map(|disk| disk.held()).unwrap_or_default();
         let ram = self.0.ram.lock();
         PagesHeld {
             ram_pages: ram.len() as u64,
             ram_bytes: ram.bytes(),
-            disk_pages,
-            disk_bytes,
+            disk_pages: files,
+            disk_bytes: bytes,
             waiting_bytes,
             stopped,
         }
@@ -221,7 +255,7 @@ impl PageCache {
         Cleared {
             objects: n_objects,
             ram_pages: pages.len() as u64,
-            disk_pages: self.0.disk.as_ref().map_or(0, |disk| disk.clear(&gone)),
+            disk_pages: self.0.disk.as_ref().map_or(0, |disk| disk.clear(|object| gone.contains(&object))),
         }
     }
 
@@ -326,16 +360,23 @@ impl PageCache {
         let mut counts = PageStats::default();
         let (mut joined, mut joined_ids) = (vec![], HashSet::new());
         let (mut on_disk, mut absent, mut hot) = (vec![], vec![], vec![]);
+        let oldest_ms = oldest_ms(&inner.ttl);
         let mut flights = inner.flights.lock();
         {
             let mut ram = inner.ram.lock();
             for &page in missing {
                 let key = PageKey { object: object.id, page };
-                if let Some(bytes) = ram.get(&key) {
+                let mut in_memory = ram.get(&key).cloned();
+                if in_memory.as_ref().is_some_and(|(_, fetched_ms)| *fetched_ms < oldest_ms) {
+                    counts.expired += 1;
+                    ram.remove(&key);
+                    in_memory = None;
+                }
+                if let Some((bytes, _)) = in_memory {
                     counts.ram_hits += 1;
                     counts.ram_bytes += bytes.len() as u64;
-                    have.insert(page, bytes.clone());
-                    hot.push(key);
+                    have.insert(page, bytes);
+                    hot.push(inner.filed(object, page).slot());
                     continue;
                 }
                 if let Some((id, flight)) = flights.get(&key) {
@@ -350,7 +391,7 @@ impl PageCache {
                         continue;
                     }
                 }
-                match inner.disk.as_ref().and_then(|disk| disk.lookup(&key)) {
+                match inner.disk.as_ref().and_then(|disk| disk.lookup(&inner.filed(object, page))) {
                     Some(Place::Waiting(bytes)) => {
                         counts.ram_hits += 1;
                         counts.ram_bytes += bytes.len() as u64;
@@ -362,7 +403,7 @@ impl PageCache {
             }
         }
         if let Some(disk) = inner.disk.as_ref().filter(|_| !hot.is_empty()) {
-            disk.touch(&hot);
+            disk.touch(hot.into_iter());
         }
         counts.misses = absent.len() as u64;
         meter.add(counts);
@@ -410,9 +451,9 @@ impl PageCache {
         async move {
             let page_bytes = u64::from(inner.options.page_bytes);
             let pages = fetch(store.as_ref(), &object, run, page_bytes, &meter).await.map_err(Arc::new)?;
-            inner.keep(&object, &pages);
+            inner.keep(&object, &pages, now_ms(&inner.ttl));
             if let Some(disk) = &inner.disk {
-                disk.enqueue(&object, &pages);
+                disk.enqueue(pages.iter().map(|(page, bytes)| (inner.filed(&object, *page), bytes.clone())));
             }
             drop(guard);
             Ok(Arc::new(pages))
@@ -423,20 +464,20 @@ impl PageCache {
     fn read_off_disk(&self, object: &Arc<Object>, pages: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
         let (inner, object, meter) = (Arc::clone(&self.0), Arc::clone(object), meter.clone());
         async move {
-            let read = match inner.disk.clone() {
-                None => vec![],
-                Some(disk) => {
-                    let object = Arc::clone(&object);
-                    inner.runtime.spawn_blocking(move || disk.read(&object, &pages)).await.unwrap_or_default()
-                }
-            };
-            let pages: Pages = read.into_iter().filter_map(|(page, bytes)| Some((page, bytes?))).collect();
+            let mut read = vec![];
+            if let Some(disk) = inner.disk.clone() {
+                let keys: Vec<_> = pages.into_iter().map(|page| inner.filed(&object, page)).collect();
+                let read_all = move || keys.iter().filter_map(|key| Some((key.page, disk.read(key)?))).collect();
+                read = inner.runtime.spawn_blocking(read_all).await.unwrap_or_default();
+            }
+            let fetched_ms = read.iter().map(|(_, (_, fetched_ms))| *fetched_ms).min().unwrap_or_default();
+            let pages: Pages = read.into_iter().map(|(page, (bytes, _))| (page, bytes)).collect();
             meter.add(PageStats {
                 disk_hits: pages.len() as u64,
                 disk_bytes: pages.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
                 ..PageStats::default()
             });
-            inner.keep(&object, &pages);
+            inner.keep(&object, &pages, fetched_ms);
             drop(guard);
             Ok(Arc::new(pages))
         }
@@ -445,8 +486,12 @@ impl PageCache {
 }
 
 impl Inner {
-    /// Puts pages into memory.
-    fn keep(&self, object: &Arc<Object>, pages: &Pages) {
+    fn filed(&self, object: &Arc<Object>, page: u32) -> FiledPage {
+        FiledPage { object: Arc::clone(object), page, page_bytes: self.options.page_bytes }
+    }
+
+    /// Puts pages into memory that were fetched then, or later.
+    fn keep(&self, object: &Arc<Object>, pages: &Pages, fetched_ms: i64) {
         // It may have been cleared meanwhile: whoever has pages is known, so that the next call finds them.
         let mut objects = self.objects.lock();
         if !objects.by_id.contains_key(&object.id) {
@@ -458,7 +503,7 @@ impl Inner {
         for (page, bytes) in pages {
             let key = PageKey { object: object.id, page: *page };
             if !ram.contains(&key) {
-                ram.insert(key, bytes.clone(), bytes.len() as u64, &mut evicted);
+                ram.insert(key, (bytes.clone(), fetched_ms), bytes.len() as u64, &mut evicted);
             }
         }
         drop(ram);
@@ -469,7 +514,7 @@ impl Inner {
         let mut live: HashSet<u128> = self.flights.lock().keys().map(|key| key.object).collect();
         live.extend(self.ram.lock().keys().map(|key| key.object));
         if let Some(disk) = &self.disk {
-            disk.objects(&mut live);
+            disk.groups(&mut live);
         }
         live
     }

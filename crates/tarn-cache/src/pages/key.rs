@@ -116,13 +116,6 @@ impl Object {
     }
 }
 
-/// Where a value lies: by its own hash, among those that go together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Slot {
-    pub group: u128,
-    pub item: u128,
-}
-
 /// A page of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PageKey {

@@ -47,6 +47,8 @@ pub struct PageStats {
     pub dropped: u64,
     /// Files that were not what was written, or gone: each was a miss.
     pub damaged: u64,
+    /// Older than they may be: each was a miss.
+    pub expired: u64,
     /// Writes that failed. The first one stops writing.
     pub write_failures: u64,
     /// Not written to disk, because writing has stopped.
@@ -74,6 +76,7 @@ impl AddAssign for PageStats {
         self.written += more.written;
         self.dropped += more.dropped;
         self.damaged += more.damaged;
+        self.expired += more.expired;
         self.write_failures += more.write_failures;
         self.refused += more.refused;
     }

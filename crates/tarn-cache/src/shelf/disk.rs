@@ -1,0 +1,476 @@
+//! Is this value in the folder? One file per value, one folder per group:
+//!
+//! ```text
+//! <folder>/lock                             held by the process that uses the folder
+//! <folder>/v1/<2 hex>/<32 hex: group>/<item>      docs/formats/page.md
+//!                                    /<item>.tmp  being written
+//! ```
+//!
+//! Values are written behind the readers' backs, by one blocking task at a time, without a sync: what a power cut damages, its checksum
+//! shows. Nothing here is an error to a reader: what cannot be read is a miss, and a write that fails stops writing until [`Shelf::resume`].
+//!
+//! Locks: `state` is never held across IO; `writing` is held by whoever changes files, one value at a time. `writing` before `state`.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use super::format;
+use super::key::{ShelfKey, Slot};
+use crate::s3fifo::S3Fifo;
+use crate::ttl::{Ttl, now_ms, oldest_ms};
+use crate::{Error, Result};
+
+/// What a file takes is a multiple of this.
+const BLOCK_BYTES: u64 = 4096;
+/// How much of a file is read to learn whose values a folder holds.
+const FIRST_READ_BYTES: u64 = 4096;
+
+/// Sizes and places of a shelf.
+#[derive(Debug)]
+pub(crate) struct ShelfOptions {
+    pub folder: PathBuf,
+    /// Room for files, whole blocks counted.
+    pub max_bytes: u64,
+    /// Memory for values that wait to be written.
+    pub max_waiting_bytes: u64,
+    pub runtime: Handle,
+    pub ttl: Option<Ttl>,
+}
+
+/// Counters since the folder was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ShelfStats {
+    pub written: u64,
+    pub evicted: u64,
+    pub evicted_bytes: u64,
+    /// Not written, because too much was waiting to be.
+    pub dropped: u64,
+    /// Not written, because writing has stopped.
+    pub not_written: u64,
+    /// Files that were not what was written, or gone.
+    pub damaged: u64,
+    /// Files that were too old.
+    pub expired: u64,
+    pub write_failures: u64,
+}
+
+/// What a shelf holds now.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub files: u64,
+    pub bytes: u64,
+    pub waiting_bytes: u64,
+    pub stopped: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shelf<K> {
+    options: ShelfOptions,
+    root: PathBuf,
+    writing: Mutex<()>,
+    state: Mutex<State<K>>,
+    _lock: fs::File,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    /// Values whose files are whole, as far as is known.
+    /// The value: what its file takes on disk.
+    kept: S3Fifo<Slot, u64>,
+    /// Values on their way to a file; readers are given these.
+    waiting: HashMap<Slot, Waiting<K>>,
+    /// Invariant: holds every key of `waiting` at least once.
+    queue: VecDeque<Slot>,
+    waiting_bytes: u64,
+    /// Whether a task is at work on the queue.
+    draining: bool,
+    stopped: Option<String>,
+    stats: ShelfStats,
+}
+
+#[derive(Debug, Clone)]
+struct Waiting<K> {
+    key: K,
+    value: Bytes,
+    written_ms: i64,
+}
+
+/// Where the shelf has a value.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Still in memory, on its way.
+    Waiting(Bytes),
+    /// In a file, which may turn out to be damaged.
+    File,
+}
+
+/// What an earlier process left in a group's folder.
+pub(crate) enum Left {
+    /// Values with items below this.
+    Values { end: u128 },
+    /// Values that nobody asks for any more.
+    Useless,
+    /// No values.
+    Foreign,
+}
+
+/// Why a file gave nothing.
+enum Failed {
+    Expired,
+    Damaged,
+}
+
+impl<K: ShelfKey> Shelf<K> {
+    /// Opens or makes the folder and takes over what an earlier process left. What `judge` does not know is deleted: it is asked for each
+    /// group, and handed what reads the key of one of its files. Cost: lists all files and asks for their sizes.
+    ///
+    /// Errors: [`Error::Folder`] when it cannot be used, or another process uses it.
+    pub(crate) fn open(
+        options: ShelfOptions,
+        mut judge: impl FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left,
+    ) -> Result<Arc<Self>> {
+        let failed = |source| Error::Folder { folder: options.folder.clone(), source };
+        let root = options.folder.join("v1");
+        fs::create_dir_all(&root).map_err(failed)?;
+        let lock = fs::File::options().create(true).truncate(false).write(true).open(options.folder.join("lock"));
+        let lock = lock.map_err(failed)?;
+        lock.try_lock().map_err(|e| failed(e.into()))?;
+        let state = State {
+            kept: S3Fifo::new(options.max_bytes),
+            waiting: HashMap::new(),
+            queue: VecDeque::new(),
+            waiting_bytes: 0,
+            draining: false,
+            stopped: None,
+            stats: ShelfStats::default(),
+        };
+        let folder = options.folder.clone();
+        let shelf = Shelf { options, root, writing: Mutex::new(()), state: Mutex::new(state), _lock: lock };
+        shelf.recover(&mut judge).map_err(|source| Error::Folder { folder, source })?;
+        Ok(Arc::new(shelf))
+    }
+
+    /// Where `key` is, which counts as a hit of its file.
+    pub(crate) fn lookup(&self, key: &K) -> Option<Place> {
+        let slot = key.slot();
+        let mut state = self.state.lock();
+        if let Some(waiting) = state.waiting.get(&slot) {
+            let is_it = waiting.key == *key && waiting.written_ms >= oldest_ms(&self.options.ttl);
+            return is_it.then(|| Place::Waiting(waiting.value.clone()));
+        }
+        state.kept.get(&slot).map(|_| Place::File)
+    }
+
+    /// Counts a hit of files whose values memory had: what is hot there stays on disk too.
+    pub(crate) fn touch(&self, slots: impl Iterator<Item = Slot>) {
+        let mut state = self.state.lock();
+        for slot in slots {
+            state.kept.get(&slot);
+        }
+    }
+
+    /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old or another's. Blocks on the disk.
+    pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
+        if let Ok(value) = self.read_file(key) {
+            return Some(value);
+        }
+        // Meanwhile it may have been evicted, and written again.
+        let _writing = self.writing.lock();
+        if !self.state.lock().kept.contains(&key.slot()) {
+            return None;
+        }
+        let failed = match self.read_file(key) {
+            Ok(value) => return Some(value),
+            Err(failed) => failed,
+        };
+        let mut state = self.state.lock();
+        state.kept.remove(&key.slot());
+        match failed {
+            Failed::Expired => state.stats.expired += 1,
+            Failed::Damaged => state.stats.damaged += 1,
+        }
+        drop(state);
+        self.forget_files([key.slot()].into_iter());
+        None
+    }
+
+    fn read_file(&self, key: &K) -> Result<(Bytes, i64), Failed> {
+        let header_len = format::FIXED_BYTES + key.encoded_len();
+        let read = || -> io::Result<Vec<u8>> {
+            let mut file = fs::File::open(self.path(&key.slot()))?;
+            let len = file.metadata()?.len();
+            let is_possible = match key.value_len() {
+                Some(value_len) => len == header_len as u64 + value_len,
+                None => len <= self.options.max_bytes,
+            };
+            if !is_possible {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut buffer = Vec::with_capacity(len as usize);
+            (&mut file).take(len).read_to_end(&mut buffer)?;
+            Ok(buffer)
+        };
+        let file = Bytes::from(read().map_err(|_| Failed::Damaged)?);
+        let header = format::read_header(K::MAGIC, &file).filter(|header| key.matches(header.key));
+        let header = header.ok_or(Failed::Damaged)?;
+        let value = file.slice(format::FIXED_BYTES + header.key.len()..);
+        if !header.is_of(&value) {
+            return Err(Failed::Damaged);
+        }
+        if header.written_ms < oldest_ms(&self.options.ttl) {
+            return Err(Failed::Expired);
+        }
+        Ok((value, header.written_ms))
+    }
+
+    /// Has values written, soon. What does not fit into the queue is dropped and counted.
+    pub(crate) fn enqueue(self: &Arc<Self>, values: impl Iterator<Item = (K, Bytes)>) {
+        let written_ms = now_ms(&self.options.ttl);
+        let mut state = self.state.lock();
+        for (key, value) in values {
+            let slot = key.slot();
+            let is_near = state.kept.contains(&slot) || state.waiting.contains_key(&slot);
+            if is_near || !state.kept.fits(weight_of(&key, &value)) {
+                continue;
+            }
+            if state.stopped.is_some() {
+                state.stats.not_written += 1;
+            } else if state.waiting_bytes + value.len() as u64 > self.options.max_waiting_bytes {
+                state.stats.dropped += 1;
+            } else {
+                state.waiting_bytes += value.len() as u64;
+                state.waiting.insert(slot, Waiting { key, value, written_ms });
+                state.queue.push_back(slot);
+            }
+        }
+        let start = !state.queue.is_empty() && !std::mem::replace(&mut state.draining, true);
+        drop(state);
+        if start {
+            let shelf = Arc::clone(self);
+            self.options.runtime.spawn_blocking(move || shelf.drain());
+        }
+    }
+
+    /// Writes until nothing waits. Blocks on the disk.
+    pub(crate) fn drain(&self) {
+        loop {
+            let _writing = self.writing.lock();
+            let next = {
+                let mut state = self.state.lock();
+                let next = loop {
+                    let Some(slot) = state.queue.pop_front() else { break None };
+                    if let Some(waiting) = state.waiting.get(&slot) {
+                        break Some((slot, waiting.clone()));
+                    }
+                };
+                if next.is_none() {
+                    state.draining = false;
+                }
+                next
+            };
+            let Some((slot, waiting)) = next else { return };
+            self.write(slot, &waiting);
+        }
+    }
+
+    /// Writes one value and lists it; makes room first. The caller holds `writing`.
+    fn write(&self, slot: Slot, waiting: &Waiting<K>) {
+        let weight = weight_of(&waiting.key, &waiting.value);
+        let mut evicted = vec![];
+        let mut state = self.state.lock();
+        state.kept.make_room(weight, &mut evicted);
+        state.stats.evicted += evicted.len() as u64;
+        state.stats.evicted_bytes += evicted.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        drop(state);
+        self.forget_files(evicted.iter().map(|(slot, _)| *slot));
+
+        let encoded = waiting.key.encode();
+        let header = encoded.and_then(|key| format::header(K::MAGIC, &key, waiting.written_ms, &waiting.value));
+        let written = header.map_or(Ok(false), |header| self.write_file(&slot, &header, &waiting.value).map(|()| true));
+        let mut state = self.state.lock();
+        if let Some(done) = state.waiting.remove(&slot) {
+            state.waiting_bytes -= done.value.len() as u64;
+        }
+        match written {
+            Ok(true) => {
+                // There is room: nobody else fills it.
+                state.kept.insert(slot, weight, weight, &mut evicted);
+                state.stats.written += 1;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                state.stopped = Some(format!("write {}: {error}", self.path(&slot).display()));
+                state.stats.write_failures += 1;
+                state.stats.not_written += state.waiting.len() as u64;
+                state.waiting.clear();
+                state.queue.clear();
+                state.waiting_bytes = 0;
+            }
+        }
+    }
+
+    fn write_file(&self, slot: &Slot, header: &[u8], value: &[u8]) -> io::Result<()> {
+        let path = self.path(slot);
+        let temporary = path.with_extension("tmp");
+        let attempt = || -> io::Result<()> {
+            let mut file = match fs::File::create(&temporary) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(self.folder(slot.group))?;
+                    fs::File::create(&temporary)?
+                }
+                file => file?,
+            };
+            file.write_all(header)?;
+            file.write_all(value)?;
+            fs::rename(&temporary, &path)
+        };
+        attempt().inspect_err(|_| drop(fs::remove_file(&temporary)))
+    }
+
+    /// Deletes files that are listed no more, and folders that are empty then.
+    fn forget_files(&self, slots: impl Iterator<Item = Slot>) {
+        for slot in slots {
+            let _ = fs::remove_file(self.path(&slot));
+            let _ = fs::remove_dir(self.folder(slot.group)); // fails while it has files
+        }
+    }
+
+    /// Drops all values whose group `is_gone`, waiting ones included. Returns how many had files. Blocks on the disk.
+    pub(crate) fn clear(&self, is_gone: impl Fn(u128) -> bool) -> u64 {
+        let _writing = self.writing.lock();
+        let mut state = self.state.lock();
+        let gone: Vec<Slot> = state.kept.keys().filter(|slot| is_gone(slot.group)).copied().collect();
+        for slot in &gone {
+            state.kept.remove(slot);
+        }
+        state.waiting.retain(|slot, _| !is_gone(slot.group));
+        state.waiting_bytes = state.waiting.values().map(|waiting| waiting.value.len() as u64).sum();
+        drop(state);
+        let n = gone.len() as u64;
+        self.forget_files(gone.into_iter());
+        n
+    }
+
+    /// Writes again after a failure, until the next one.
+    pub(crate) fn resume(&self) {
+        self.state.lock().stopped = None;
+    }
+
+    /// Groups that have values here, into `live`.
+    pub(crate) fn groups(&self, live: &mut HashSet<u128>) {
+        let state = self.state.lock();
+        live.extend(state.kept.keys().map(|slot| slot.group));
+        live.extend(state.waiting.keys().map(|slot| slot.group));
+    }
+
+    pub(crate) fn stats(&self) -> ShelfStats {
+        self.state.lock().stats
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        let state = self.state.lock();
+        Held {
+            files: state.kept.len() as u64,
+            bytes: state.kept.bytes(),
+            waiting_bytes: state.waiting_bytes,
+            stopped: state.stopped.clone(),
+        }
+    }
+
+    fn folder(&self, group: u128) -> PathBuf {
+        let name = format!("{group:032x}");
+        self.root.join(&name[..2]).join(name)
+    }
+
+    fn path(&self, slot: &Slot) -> PathBuf {
+        self.folder(slot.group).join(format!("{:0width$x}", slot.item, width = K::ITEM_DIGITS))
+    }
+
+    /// Lists what an earlier process left. Whole folders that make no sense are deleted; the files' own checksums are tested when read.
+    fn recover(&self, judge: &mut impl FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left) -> io::Result<()> {
+        for shard in fs::read_dir(&self.root)? {
+            let shard = shard?.path();
+            let Ok(folders) = fs::read_dir(&shard) else {
+                self.delete_foreign(&shard);
+                continue;
+            };
+            for folder in folders {
+                let folder = folder?.path();
+                match self.recover_group(&folder, judge) {
+                    Left::Values { .. } => {}
+                    Left::Useless => drop(fs::remove_dir_all(&folder)),
+                    Left::Foreign => self.delete_foreign(&folder),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_group(
+        &self,
+        folder: &FsPath,
+        judge: &mut impl FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left,
+    ) -> Left {
+        let group = hex(folder, 32).filter(|group| self.folder(*group) == folder);
+        let (Some(group), Ok(files)) = (group, fs::read_dir(folder)) else { return Left::Foreign };
+        let mut found = vec![];
+        for file in files.filter_map(|file| file.ok()) {
+            let (path, len) = (file.path(), file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len()));
+            match (hex(&path, K::ITEM_DIGITS), len) {
+                (Some(item), Some(len)) => found.push((item, len, path)),
+                _ => self.delete_foreign(&path),
+            }
+        }
+        let read_key = || found.iter().find_map(|(_, _, path)| readable_key::<K>(path));
+        let left = judge(group, &read_key);
+        if let Left::Values { end } = left {
+            let mut state = self.state.lock();
+            for (item, len, path) in found {
+                if item >= end || !state.kept.insert_kept(Slot { group, item }, weight(len), weight(len)) {
+                    let _ = fs::remove_file(path);
+                }
+            }
+        }
+        left
+    }
+
+    fn delete_foreign(&self, path: &FsPath) {
+        let is_temporary = path.extension().is_some_and(|e| e == "tmp");
+        if !is_temporary {
+            self.state.lock().stats.damaged += 1;
+        }
+        let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
+    }
+}
+
+fn readable_key<K: ShelfKey>(path: &FsPath) -> Option<Vec<u8>> {
+    let mut start = vec![];
+    let mut file = fs::File::open(path).ok()?;
+    (&mut file).take(FIRST_READ_BYTES).read_to_end(&mut start).ok()?;
+    let missing = format::header_len(&start)?.saturating_sub(start.len() as u64);
+    file.take(missing).read_to_end(&mut start).ok()?;
+    format::read_header(K::MAGIC, &start).map(|header| header.key.to_vec())
+}
+
+/// The number that a file is named by, if it is written as the shelf writes it.
+fn hex(path: &FsPath, digits: usize) -> Option<u128> {
+    let name = path.file_name()?.to_str()?;
+    let number = u128::from_str_radix(name, 16).ok()?;
+    (format!("{number:0digits$x}") == name).then_some(number)
+}
+
+fn weight_of<K: ShelfKey>(key: &K, value: &Bytes) -> u64 {
+    weight((format::FIXED_BYTES + key.encoded_len() + value.len()) as u64)
+}
+
+/// Bytes that a file of `len` takes.
+fn weight(len: u64) -> u64 {
+    len.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+}
