@@ -453,7 +453,9 @@ impl PageCache {
             let pages = fetch(store.as_ref(), &object, run, page_bytes, &meter).await.map_err(Arc::new)?;
             inner.keep(&object, &pages, now_ms(&inner.ttl));
             if let Some(disk) = &inner.disk {
-                disk.enqueue(pages.iter().map(|(page, bytes)| (inner.filed(&object, *page), bytes.clone())));
+                for (page, bytes) in &pages {
+                    disk.enqueue(inner.filed(&object, *page), bytes.clone());
+                }
             }
             drop(guard);
             Ok(Arc::new(pages))

@@ -14,6 +14,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 
@@ -111,6 +112,15 @@ pub(crate) enum Place {
     File,
 }
 
+/// What became of a value that was to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Enqueued {
+    /// It is there already, or another value of its slot is.
+    Near,
+    Waiting,
+    Not,
+}
+
 /// What an earlier process left in a group's folder.
 pub(crate) enum Left {
     /// Values with items below this.
@@ -138,7 +148,7 @@ impl<K: ShelfKey> Shelf<K> {
     ) -> Result<Arc<Self>> {
         let failed = |source| Error::Folder { folder: options.folder.clone(), source };
         let root = options.folder.join("v1");
-        fs::create_dir_all(&root).map_err(failed)?;
+        make_folder(&root).map_err(failed)?;
         let lock = fs::File::options().create(true).truncate(false).write(true).open(options.folder.join("lock"));
         let lock = lock.map_err(failed)?;
         lock.try_lock().map_err(|e| failed(e.into()))?;
@@ -230,32 +240,35 @@ impl<K: ShelfKey> Shelf<K> {
         Ok((value, header.written_ms))
     }
 
-    /// Has values written, soon. What does not fit into the queue is dropped and counted.
-    pub(crate) fn enqueue(self: &Arc<Self>, values: impl Iterator<Item = (K, Bytes)>) {
+    /// Has a value written, soon. What does not fit into the queue is dropped and counted.
+    pub(crate) fn enqueue(self: &Arc<Self>, key: K, value: Bytes) -> Enqueued {
+        let slot = key.slot();
         let written_ms = now_ms(&self.options.ttl);
         let mut state = self.state.lock();
-        for (key, value) in values {
-            let slot = key.slot();
-            let is_near = state.kept.contains(&slot) || state.waiting.contains_key(&slot);
-            if is_near || !state.kept.fits(weight_of(&key, &value)) {
-                continue;
-            }
-            if state.stopped.is_some() {
-                state.stats.not_written += 1;
-            } else if state.waiting_bytes + value.len() as u64 > self.options.max_waiting_bytes {
-                state.stats.dropped += 1;
-            } else {
-                state.waiting_bytes += value.len() as u64;
-                state.waiting.insert(slot, Waiting { key, value, written_ms });
-                state.queue.push_back(slot);
-            }
+        if state.kept.contains(&slot) || state.waiting.contains_key(&slot) {
+            return Enqueued::Near;
         }
-        let start = !state.queue.is_empty() && !std::mem::replace(&mut state.draining, true);
+        if !state.kept.fits(weight_of(&key, &value)) {
+            return Enqueued::Not;
+        }
+        if state.stopped.is_some() {
+            state.stats.not_written += 1;
+            return Enqueued::Not;
+        }
+        if state.waiting_bytes + value.len() as u64 > self.options.max_waiting_bytes {
+            state.stats.dropped += 1;
+            return Enqueued::Not;
+        }
+        state.waiting_bytes += value.len() as u64;
+        state.waiting.insert(slot, Waiting { key, value, written_ms });
+        state.queue.push_back(slot);
+        let start = !std::mem::replace(&mut state.draining, true);
         drop(state);
         if start {
             let shelf = Arc::clone(self);
             self.options.runtime.spawn_blocking(move || shelf.drain());
         }
+        Enqueued::Waiting
     }
 
     /// Writes until nothing waits. Blocks on the disk.
@@ -320,10 +333,10 @@ impl<K: ShelfKey> Shelf<K> {
         let path = self.path(slot);
         let temporary = path.with_extension("tmp");
         let attempt = || -> io::Result<()> {
-            let mut file = match fs::File::create(&temporary) {
+            let mut file = match make_file(&temporary) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(self.folder(slot.group))?;
-                    fs::File::create(&temporary)?
+                    make_folder(&self.folder(slot.group))?;
+                    make_file(&temporary)?
                 }
                 file => file?,
             };
@@ -448,6 +461,15 @@ impl<K: ShelfKey> Shelf<K> {
         }
         let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
     }
+}
+
+/// Makes a folder for its owner alone: what a table's readers may see, a stranger on this machine may not.
+fn make_folder(path: &FsPath) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn make_file(path: &FsPath) -> io::Result<fs::File> {
+    fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }
 
 fn readable_key<K: ShelfKey>(path: &FsPath) -> Option<Vec<u8>> {

@@ -6,5 +6,5 @@ mod disk;
 mod format;
 mod key;
 
-pub(crate) use disk::{Held, Left, Place, Shelf, ShelfOptions};
+pub(crate) use disk::{Enqueued, Held, Left, Place, Shelf, ShelfOptions};
 pub(crate) use key::{ShelfKey, Slot};

@@ -1,9 +1,6 @@
-//! What did a leaf of a plan give the last time? Bytes that the query room made, under keys that only it can read.
+//! Which fragments are near? Memory in front of a folder.
 //!
-//! A key holds everything that could make its value stale, so a lookup gives what the same work would give again, or nothing. Keys are
-//! found by a hash and compared whole. Values are immutable: who puts a key a second time puts the same bytes.
-//!
-//! One lock guards memory, what is refused and the counters. It is never held across an await or IO.
+//! One lock guards memory, what is refused and the counters; it is never held across an await or IO. The folder has its own.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use super::key::{FragmentKey, group};
+use super::stats::{FragmentStats, FragmentsCleared, FragmentsHeld};
 use crate::s3fifo::S3Fifo;
-use crate::shelf::Slot;
+use crate::shelf::{Enqueued, Held, Left, Place, Shelf, ShelfKey, ShelfOptions, Slot};
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
 
@@ -24,30 +22,6 @@ use crate::{Error, Result};
 const ENTRY_BYTES: u64 = 256;
 /// Keys that are remembered as not worth it.
 const MAX_REFUSED: u64 = 16_384;
-
-/// What a fragment is the answer to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct FragmentKey {
-    /// What is cleared together: a table.
-    pub scope: Arc<str>,
-    /// The whole question in one canonical form: compared, not only hashed.
-    pub bytes: Bytes,
-}
-
-impl FragmentKey {
-    fn slot(&self) -> Slot {
-        let mut hash = Xxh3::new();
-        for field in [self.scope.as_bytes(), &self.bytes] {
-            hash.update(&(field.len() as u64).to_le_bytes());
-            hash.update(field);
-        }
-        Slot { group: group(&self.scope), item: hash.digest128() }
-    }
-}
-
-fn group(scope: &str) -> u128 {
-    xxh3_128(scope.as_bytes())
-}
 
 /// Sizes and places of a fragment cache.
 #[derive(Debug, Clone)]
@@ -79,71 +53,6 @@ impl Default for FragmentOptions {
     }
 }
 
-/// Counters since the cache was opened. Fragments unless the name says bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FragmentStats {
-    /// Found in memory.
-    pub ram_hits: u64,
-    /// Found on disk.
-    pub disk_hits: u64,
-    /// Found nowhere.
-    pub misses: u64,
-    /// Bytes found in memory.
-    pub ram_bytes: u64,
-    /// Bytes found on disk.
-    pub disk_bytes: u64,
-    /// Taken in: put, and not there before.
-    pub kept: u64,
-    /// Said to be not worth it.
-    pub refused: u64,
-    /// Left memory to make room.
-    pub ram_evicted: u64,
-    /// Left the disk to make room.
-    pub disk_evicted: u64,
-    /// Bytes that left the disk to make room.
-    pub disk_evicted_bytes: u64,
-    /// Too old when they were looked for: each was a miss.
-    pub expired: u64,
-    /// Written to disk.
-    pub written: u64,
-    /// Not written to disk, because too much was waiting to be.
-    pub dropped: u64,
-    /// Not written to disk, because writing has stopped.
-    pub not_written: u64,
-    /// Files that were not what was written, or gone: each was a miss.
-    pub damaged: u64,
-    /// Writes that failed. The first one stops writing.
-    pub write_failures: u64,
-}
-
-/// What the fragment cache holds now.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FragmentsHeld {
-    /// Fragments in memory.
-    pub ram_fragments: u64,
-    /// Their memory, keys included.
-    pub ram_bytes: u64,
-    /// Fragments on disk.
-    pub disk_fragments: u64,
-    /// What their files take.
-    pub disk_bytes: u64,
-    /// Bytes that wait to be written.
-    pub waiting_bytes: u64,
-    /// Keys remembered as not worth it.
-    pub refused_keys: u64,
-    /// Why nothing is written to disk any more.
-    pub stopped: Option<String>,
-}
-
-/// What [`FragmentCache::clear`] dropped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FragmentsCleared {
-    /// Fragments that left memory.
-    pub ram_fragments: u64,
-    /// Fragments that left the disk.
-    pub disk_fragments: u64,
-}
-
 /// Fragments in memory and on disk, shared by cloning.
 #[derive(Clone)]
 pub struct FragmentCache(Arc<Inner>);
@@ -152,19 +61,29 @@ struct Inner {
     options: FragmentOptions,
     on: AtomicBool,
     state: Mutex<State>,
+    disk: Option<(Arc<Shelf<FragmentKey>>, Handle)>,
 }
 
 struct State {
     ram: S3Fifo<Slot, Kept>,
     refused: S3Fifo<Slot, ()>,
     stats: FragmentStats,
+    /// Grows with each [`FragmentCache::clear`]: what was read from disk before one is not put into memory after it.
+    clears: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Kept {
     key: FragmentKey,
     value: Bytes,
     written_ms: i64,
+}
+
+/// What the folder has.
+enum Found {
+    Waiting(Bytes),
+    /// Value and time of writing.
+    Read(Bytes, i64),
 }
 
 impl fmt::Debug for FragmentCache {
@@ -179,16 +98,30 @@ impl FragmentCache {
     /// Cost: with a folder, lists it: call it from a thread that may block.
     /// Errors: [`Error::Folder`] when the folder cannot be used, another process uses it, or there is no runtime for its files.
     pub fn open(options: FragmentOptions) -> Result<FragmentCache> {
-        if let Some(folder) = &options.folder {
-            let source = std::io::ErrorKind::Unsupported.into();
-            return Err(Error::Folder { folder: folder.clone(), source });
-        }
+        let disk = match &options.folder {
+            None => None,
+            Some(folder) => {
+                let source =
+                    std::io::Error::new(std::io::ErrorKind::InvalidInput, "no runtime reads and writes its files");
+                let failed = || Error::Folder { folder: folder.clone(), source };
+                let runtime = options.runtime.clone().ok_or_else(failed)?;
+                let shelf = ShelfOptions {
+                    folder: folder.clone(),
+                    max_bytes: options.disk_bytes,
+                    max_waiting_bytes: options.waiting_bytes,
+                    runtime: runtime.clone(),
+                    ttl: options.ttl.clone(),
+                };
+                Some((Shelf::open(shelf, |_, _| Left::Values { end: u128::MAX })?, runtime))
+            }
+        };
         let state = State {
             ram: S3Fifo::new(options.ram_bytes),
             refused: S3Fifo::new(MAX_REFUSED),
             stats: FragmentStats::default(),
+            clears: 0,
         };
-        Ok(FragmentCache(Arc::new(Inner { on: AtomicBool::new(true), state: Mutex::new(state), options })))
+        Ok(FragmentCache(Arc::new(Inner { on: AtomicBool::new(true), state: Mutex::new(state), disk, options })))
     }
 
     /// Its sizes.
@@ -204,14 +137,50 @@ impl FragmentCache {
             return None;
         }
         let slot = key.slot();
+        let clears = {
+            let mut state = self.0.state.lock();
+            if let Some(value) = state.in_memory(slot, key, oldest_ms(&self.0.options.ttl)) {
+                state.found_in_memory(&value);
+                drop(state);
+                if let Some((disk, _)) = &self.0.disk {
+                    disk.touch([slot].into_iter());
+                }
+                return Some(value);
+            }
+            state.clears
+        };
+        let found = self.off_disk(key).await;
         let mut state = self.0.state.lock();
-        if let Some(value) = state.in_memory(slot, key, oldest_ms(&self.0.options.ttl)) {
-            state.stats.ram_hits += 1;
-            state.stats.ram_bytes += value.len() as u64;
-            return Some(value);
+        match found {
+            None => {
+                state.stats.misses += 1;
+                None
+            }
+            Some(Found::Waiting(value)) => {
+                state.found_in_memory(&value);
+                Some(value)
+            }
+            Some(Found::Read(value, written_ms)) => {
+                state.stats.disk_hits += 1;
+                state.stats.disk_bytes += value.len() as u64;
+                if state.clears == clears {
+                    state.keep(slot, Kept { key: key.clone(), value: value.clone(), written_ms });
+                }
+                Some(value)
+            }
         }
-        state.stats.misses += 1;
-        None
+    }
+
+    async fn off_disk(&self, key: &FragmentKey) -> Option<Found> {
+        let (disk, runtime) = self.0.disk.as_ref()?;
+        match disk.lookup(key)? {
+            Place::Waiting(value) => Some(Found::Waiting(value)),
+            Place::File => {
+                let (disk, key) = (Arc::clone(disk), key.clone());
+                let read = runtime.spawn_blocking(move || disk.read(&key)).await.ok()??;
+                Some(Found::Read(read.0, read.1))
+            }
+        }
     }
 
     /// Keeps `value`, which should own its memory: a slice keeps the whole it is of. Returns at once; it is in the folder some time later.
@@ -221,10 +190,13 @@ impl FragmentCache {
             return;
         }
         let slot = key.slot();
+        let disk = self.0.disk.as_ref();
+        let on_disk = disk.map_or(Enqueued::Not, |(disk, _)| disk.enqueue(key.clone(), value.clone()));
         let kept = Kept { key, value, written_ms: now_ms(&self.0.options.ttl) };
         let mut state = self.0.state.lock();
-        if state.in_memory(slot, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() && state.keep(slot, kept) {
-            state.stats.kept += 1;
+        if state.in_memory(slot, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() {
+            let in_memory = state.keep(slot, kept);
+            state.stats.kept += u64::from(on_disk != Enqueued::Near && (in_memory || on_disk == Enqueued::Waiting));
         }
     }
 
@@ -244,8 +216,15 @@ impl FragmentCache {
     pub fn clear(&self, scope: Option<&str>) -> FragmentsCleared {
         let group = scope.map(group);
         let mut state = self.0.state.lock();
+        state.clears += 1;
         remove_group(&mut state.refused, group);
-        FragmentsCleared { ram_fragments: remove_group(&mut state.ram, group), disk_fragments: 0 }
+        let ram_fragments = remove_group(&mut state.ram, group);
+        drop(state);
+        let is_gone = |found| group.is_none_or(|group| group == found);
+        FragmentsCleared {
+            ram_fragments,
+            disk_fragments: self.0.disk.as_ref().map_or(0, |(disk, _)| disk.clear(is_gone)),
+        }
     }
 
     /// Switches the layer; what it holds stays, and is right when it is switched on again.
@@ -260,28 +239,57 @@ impl FragmentCache {
 
     /// Counters since it was opened.
     pub fn stats(&self) -> FragmentStats {
-        self.0.state.lock().stats
+        let mut stats = self.0.state.lock().stats;
+        if let Some(disk) = self.0.disk.as_ref().map(|(disk, _)| disk.stats()) {
+            stats.disk_evicted = disk.evicted;
+            stats.disk_evicted_bytes = disk.evicted_bytes;
+            stats.expired += disk.expired;
+            stats.written = disk.written;
+            stats.dropped = disk.dropped;
+            stats.not_written = disk.not_written;
+            stats.damaged = disk.damaged;
+            stats.write_failures = disk.write_failures;
+        }
+        stats
     }
 
     /// What it holds now.
     pub fn held(&self) -> FragmentsHeld {
+        let Held { files, bytes, waiting_bytes, stopped } =
+            self.0.disk.as_ref().map(|(disk, _)| disk.held()).unwrap_or_default();
         let state = self.0.state.lock();
         FragmentsHeld {
             ram_fragments: state.ram.len() as u64,
             ram_bytes: state.ram.bytes(),
+            disk_fragments: files,
+            disk_bytes: bytes,
+            waiting_bytes,
             refused_keys: state.refused.len() as u64,
-            ..FragmentsHeld::default()
+            stopped,
         }
     }
 
     /// Writes what waits to be written. Blocks on the disk; for the end of a process, and for tests.
-    pub fn write_waiting(&self) {}
+    pub fn write_waiting(&self) {
+        if let Some((disk, _)) = &self.0.disk {
+            disk.drain();
+        }
+    }
 
     /// Writes to disk again after a failed write stopped it (see [`FragmentsHeld::stopped`]), until the next failure.
-    pub fn resume_writing(&self) {}
+    pub fn resume_writing(&self) {
+        if let Some((disk, _)) = &self.0.disk {
+            disk.resume();
+        }
+    }
 }
 
 impl State {
+    fn found_in_memory(&mut self, value: &Bytes) {
+        self.stats.ram_hits += 1;
+        self.stats.ram_bytes += value.len() as u64;
+    }
+
     fn in_memory(&mut self, slot: Slot, key: &FragmentKey, oldest_ms: i64) -> Option<Bytes> {
         let kept = self.ram.get(&slot).filter(|kept| kept.key == *key)?;
         if kept.written_ms >= oldest_ms {
@@ -313,24 +321,18 @@ fn remove_group<V>(from: &mut S3Fifo<Slot, V>, group: Option<u128>) -> u64 {
 mod tests {
     use super::*;
 
-    fn key(scope: &str, bytes: &str) -> FragmentKey {
-        FragmentKey { scope: scope.into(), bytes: Bytes::copy_from_slice(bytes.as_bytes()) }
+    fn key(bytes: &'static str) -> FragmentKey {
+        FragmentKey { scope: "t".into(), bytes: Bytes::from_static(bytes.as_bytes()) }
     }
 
     #[tokio::test]
-    async fn two_keys_with_one_hash_are_told_apart() {
+    async fn two_keys_with_one_hash_are_told_apart_in_memory() {
         let cache = FragmentCache::open(FragmentOptions::default()).unwrap();
-        let (mine, theirs) = (key("t", "a"), key("t", "b"));
+        let (mine, theirs) = (key("a"), key("b"));
         let kept = Kept { key: theirs, value: Bytes::from_static(b"theirs"), written_ms: 0 };
         cache.0.state.lock().keep(mine.slot(), kept);
         assert_eq!(cache.get(&mine).await, None);
         cache.put(mine.clone(), Bytes::from_static(b"mine"));
         assert_eq!(cache.get(&mine).await.unwrap(), "mine");
-    }
-
-    #[test]
-    fn where_scope_ends_and_question_begins_is_part_of_the_hash() {
-        assert_ne!(key("ab", "c").slot().item, key("a", "bc").slot().item);
-        assert_eq!(key("a", "b").slot().group, key("a", "c").slot().group);
     }
 }
