@@ -19,9 +19,11 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use super::bytes::PageBytes;
 use super::fetch::{Pages, again, fetch};
 use super::format::{FiledPage, PageName};
 use super::key::{Object, PageKey};
+use super::objects::Objects;
 use super::plan::runs;
 use super::stats::{Meter, PageStats, PageUsage, PagesHeld};
 use crate::Result;
@@ -29,14 +31,10 @@ use crate::s3fifo::S3Fifo;
 use crate::shelf::{Held, Left, Place, Shelf, ShelfKey, ShelfOptions};
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 
-/// Pages that one blocking task reads from disk, one after the other.
-const DISK_BATCH_PAGES: usize = 8;
 /// Requests of one read that are under way at once.
 const REQUESTS_AT_ONCE: usize = 16;
 /// How often a read looks again after a page on disk turned out to be damaged or evicted, before it fetches past the disk.
 const MAX_ROUNDS: usize = 4;
-/// Objects known beyond this, whose pages are all gone, are forgotten.
-const MIN_OBJECTS: usize = 1024;
 
 /// Sizes and places of a page cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,18 +89,6 @@ struct Inner {
 
 /// What a fetch gives everybody who waits for it. A page is missing when its file on disk was no good.
 type Flight = BoxFuture<'static, Result<Arc<Pages>, Arc<object_store::Error>>>;
-
-#[derive(Default)]
-struct Objects {
-    by_id: HashMap<u128, Arc<Object>>,
-    /// Every known state of what lies or lay at a path, the youngest last.
-    by_path: HashMap<(Arc<str>, Path), Vec<u128>>,
-    /// The state that the store last said a path has, unless something was written there since.
-    current: HashMap<(Arc<str>, Path), u128>,
-    forget_at: usize,
-    /// Grows with each [`PageCache::forget`]: what the store said before one may be old after it.
-    writes: u64,
-}
 
 /// What [`PageCache::clear`] dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -269,13 +255,11 @@ impl PageCache {
         if let Some(known) = objects.by_id.get(&object.id).cloned() {
             return known.is_same(&object).then_some(known);
         }
-        if objects.by_id.len() >= objects.forget_at.max(MIN_OBJECTS) {
+        if objects.is_full() {
             drop(objects);
             let live = self.0.live_objects();
             objects = self.0.objects.lock();
-            let gone = objects.by_id.keys().filter(|id| !live.contains(id)).copied().collect();
-            objects.remove(&gone);
-            objects.forget_at = objects.by_id.len() * 2;
+            objects.retain(&live);
         }
         let object = Arc::new(object);
         objects.insert(Arc::clone(&object));
@@ -329,7 +313,7 @@ impl PageCache {
         object: &Arc<Object>,
         asked: &[u32],
         meter: &Meter,
-    ) -> object_store::Result<BTreeMap<u32, Bytes>> {
+    ) -> object_store::Result<BTreeMap<u32, PageBytes>> {
         let mut have = BTreeMap::new();
         for round in 0.. {
             let missing: Vec<u32> = asked.iter().filter(|page| !have.contains_key(*page)).copied().collect();
@@ -353,7 +337,7 @@ impl PageCache {
         object: &Arc<Object>,
         missing: &[u32],
         use_disk: bool,
-        have: &mut BTreeMap<u32, Bytes>,
+        have: &mut BTreeMap<u32, PageBytes>,
         meter: &Meter,
     ) -> Vec<Shared<Flight>> {
         let inner = &self.0;
@@ -375,7 +359,7 @@ impl PageCache {
                 if let Some((bytes, _)) = in_memory {
                     counts.ram_hits += 1;
                     counts.ram_bytes += bytes.len() as u64;
-                    have.insert(page, bytes);
+                    have.insert(page, bytes.into());
                     hot.push(inner.filed(object, page).slot());
                     continue;
                 }
@@ -395,7 +379,7 @@ impl PageCache {
                     Some(Place::Waiting(bytes)) => {
                         counts.ram_hits += 1;
                         counts.ram_bytes += bytes.len() as u64;
-                        have.insert(page, bytes);
+                        have.insert(page, bytes.into());
                     }
                     Some(Place::File) if use_disk => on_disk.push(page),
                     _ => absent.push(page),
@@ -417,10 +401,11 @@ impl PageCache {
             let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: run.clone().collect(), flight };
             started.push((flight, run.clone().collect::<Vec<_>>(), self.remote(store, object, run, guard, meter)));
         }
-        for batch in on_disk.chunks(DISK_BATCH_PAGES) {
+        for run in runs(&on_disk, 0, longest) {
             let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
-            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: batch.to_vec(), flight };
-            started.push((flight, batch.to_vec(), self.read_off_disk(object, batch.to_vec(), guard, meter)));
+            let pages: Vec<u32> = run.collect();
+            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: pages.clone(), flight };
+            started.push((flight, pages.clone(), self.read_off_disk(object, pages, guard, meter)));
         }
         for (id, pages, future) in started {
             let shared = future.shared();
@@ -454,7 +439,7 @@ impl PageCache {
             inner.keep(&object, &pages, now_ms(&inner.ttl));
             if let Some(disk) = &inner.disk {
                 for (page, bytes) in &pages {
-                    disk.enqueue(inner.filed(&object, *page), bytes.clone());
+                    disk.enqueue(inner.filed(&object, *page), bytes.alone());
                 }
             }
             drop(guard);
@@ -463,17 +448,21 @@ impl PageCache {
         .boxed()
     }
 
-    fn read_off_disk(&self, object: &Arc<Object>, pages: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
+    fn read_off_disk(&self, object: &Arc<Object>, run: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
         let (inner, object, meter) = (Arc::clone(&self.0), Arc::clone(object), meter.clone());
         async move {
-            let mut read = vec![];
+            let mut pages: Pages = vec![];
+            let mut fetched_ms = i64::MAX;
             if let Some(disk) = inner.disk.clone() {
-                let keys: Vec<_> = pages.into_iter().map(|page| inner.filed(&object, page)).collect();
-                let read_all = move || keys.iter().filter_map(|key| Some((key.page, disk.read(key)?))).collect();
-                read = inner.runtime.spawn_blocking(read_all).await.unwrap_or_default();
+                let keys: Vec<_> = run.into_iter().map(|page| inner.filed(&object, page)).collect();
+                let read = inner.runtime.spawn_blocking(move || (disk.read_all(&keys), keys)).await;
+                let (read, keys) = read.unwrap_or_default();
+                for (key, found) in keys.iter().zip(read.values) {
+                    let Some((part, written_ms)) = found else { continue };
+                    pages.push((key.page, PageBytes::part_of(&read.buffer, part)));
+                    fetched_ms = fetched_ms.min(written_ms);
+                }
             }
-            let fetched_ms = read.iter().map(|(_, (_, fetched_ms))| *fetched_ms).min().unwrap_or_default();
-            let pages: Pages = read.into_iter().map(|(page, (bytes, _))| (page, bytes)).collect();
             meter.add(PageStats {
                 disk_hits: pages.len() as u64,
                 disk_bytes: pages.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
@@ -492,7 +481,8 @@ impl Inner {
         FiledPage { object: Arc::clone(object), page, page_bytes: self.options.page_bytes }
     }
 
-    /// Puts pages into memory that were fetched then, or later.
+    /// Puts pages into memory that were fetched then, or later. Those beside their neighbours are copied: while there is room, or when they
+    /// are asked for a second time.
     fn keep(&self, object: &Arc<Object>, pages: &Pages, fetched_ms: i64) {
         // It may have been cleared meanwhile: whoever has pages is known, so that the next call finds them.
         let mut objects = self.objects.lock();
@@ -500,12 +490,25 @@ impl Inner {
             objects.insert(Arc::clone(object));
         }
         drop(objects);
+        let key = |page: u32| PageKey { object: object.id, page };
+        let mut ram = self.ram.lock();
+        let wanted = pages.iter().filter(|(page, bytes)| {
+            let (key, weight) = (key(*page), bytes.len() as u64);
+            let wanted = bytes.is_alone() || ram.has_room(weight) || ram.is_ghost(&key);
+            if !wanted {
+                ram.remember(key, weight);
+            }
+            wanted && ram.fits(weight) && !ram.contains(&key)
+        });
+        let wanted: Vec<&(u32, PageBytes)> = wanted.collect();
+        drop(ram);
+        let copies: Vec<(u32, Bytes)> = wanted.into_iter().map(|(page, bytes)| (*page, bytes.alone())).collect();
         let mut evicted = vec![];
         let mut ram = self.ram.lock();
-        for (page, bytes) in pages {
-            let key = PageKey { object: object.id, page: *page };
-            if !ram.contains(&key) {
-                ram.insert(key, (bytes.clone(), fetched_ms), bytes.len() as u64, &mut evicted);
+        for (page, bytes) in copies {
+            let weight = bytes.len() as u64;
+            if !ram.contains(&key(page)) {
+                ram.insert(key(page), (bytes, fetched_ms), weight, &mut evicted);
             }
         }
         drop(ram);
@@ -519,29 +522,6 @@ impl Inner {
             disk.groups(&mut live);
         }
         live
-    }
-}
-
-impl Objects {
-    fn insert(&mut self, object: Arc<Object>) {
-        if self.by_id.insert(object.id, Arc::clone(&object)).is_none() {
-            self.by_path.entry((Arc::clone(&object.store), object.path.clone())).or_default().push(object.id);
-        }
-    }
-
-    fn remove(&mut self, gone: &HashSet<u128>) {
-        for object in gone.iter().filter_map(|id| self.by_id.remove(id)) {
-            let place = (Arc::clone(&object.store), object.path.clone());
-            if let Some(ids) = self.by_path.get_mut(&place) {
-                ids.retain(|id| *id != object.id);
-                if ids.is_empty() {
-                    self.by_path.remove(&place);
-                }
-            }
-            if self.current.get(&place) == Some(&object.id) {
-                self.current.remove(&place);
-            }
-        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
@@ -24,6 +24,7 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
+use super::bytes::{joined, pieces};
 use super::cache::PageCache;
 use super::fetch::changed;
 use super::key::{Object, ObjectState, is_strong};
@@ -229,30 +230,6 @@ fn within(location: &Path, ranges: &[Range<u64>], size: u64) -> Result<Vec<Range
         range => GetRange::Bounded(range.clone()).as_range(size).map_err(|e| out_of_range(location, e)),
     });
     cut.collect()
-}
-
-/// What `pages` have of `range`, in order.
-fn pieces(pages: &std::collections::BTreeMap<u32, Bytes>, range: &Range<u64>, page_bytes: u64) -> Vec<Bytes> {
-    let touched = pages.range(pages_of(range, page_bytes));
-    touched
-        .map(|(&page, bytes)| {
-            let first = u64::from(page) * page_bytes;
-            let from = range.start.saturating_sub(first) as usize;
-            let to = ((range.end - first) as usize).min(bytes.len());
-            let piece = bytes.slice(from..to);
-            // A few bytes that live long would keep a whole page in memory.
-            if piece.len() * 2 < bytes.len() { Bytes::copy_from_slice(&piece) } else { piece }
-        })
-        .collect()
-}
-
-fn joined(mut pieces: Vec<Bytes>, range: &Range<u64>) -> Bytes {
-    if pieces.len() <= 1 {
-        return pieces.pop().unwrap_or_default();
-    }
-    let mut all = BytesMut::with_capacity((range.end - range.start) as usize);
-    pieces.iter().for_each(|piece| all.extend_from_slice(piece));
-    all.freeze()
 }
 
 fn is_replaced(error: &Error) -> bool {

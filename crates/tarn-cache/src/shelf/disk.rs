@@ -14,6 +14,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
@@ -24,14 +25,13 @@ use tokio::runtime::Handle;
 
 use super::format;
 use super::key::{ShelfKey, Slot};
+use super::recover::Judge;
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
 
 /// What a file takes is a multiple of this.
 const BLOCK_BYTES: u64 = 4096;
-/// How much of a file is read to learn whose values a folder holds.
-const FIRST_READ_BYTES: u64 = 4096;
 
 /// Sizes and places of a shelf.
 #[derive(Debug)]
@@ -74,17 +74,17 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Shelf<K> {
     options: ShelfOptions,
-    root: PathBuf,
+    pub(super) root: PathBuf,
     writing: Mutex<()>,
-    state: Mutex<State<K>>,
+    pub(super) state: Mutex<State<K>>,
     _lock: fs::File,
 }
 
 #[derive(Debug)]
-struct State<K> {
+pub(super) struct State<K> {
     /// Values whose files are whole, as far as is known.
     /// The value: what its file takes on disk.
-    kept: S3Fifo<Slot, u64>,
+    pub kept: S3Fifo<Slot, u64>,
     /// Values on their way to a file; readers are given these.
     waiting: HashMap<Slot, Waiting<K>>,
     /// Invariant: holds every key of `waiting` at least once.
@@ -93,7 +93,7 @@ struct State<K> {
     /// Whether a task is at work on the queue.
     draining: bool,
     stopped: Option<String>,
-    stats: ShelfStats,
+    pub stats: ShelfStats,
 }
 
 #[derive(Debug, Clone)]
@@ -112,6 +112,14 @@ pub(crate) enum Place {
     File,
 }
 
+/// Values that were read together.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAll {
+    pub buffer: Bytes,
+    /// Of each key, where its value is and when it was written; `None` as [`Shelf::read`] has it.
+    pub values: Vec<Option<(Range<usize>, i64)>>,
+}
+
 /// What became of a value that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enqueued {
@@ -119,16 +127,6 @@ pub(crate) enum Enqueued {
     Near,
     Waiting,
     Not,
-}
-
-/// What an earlier process left in a group's folder.
-pub(crate) enum Left {
-    /// Values with items below this.
-    Values { end: u128 },
-    /// Values that nobody asks for any more.
-    Useless,
-    /// No values.
-    Foreign,
 }
 
 /// Why a file gave nothing.
@@ -142,10 +140,7 @@ impl<K: ShelfKey> Shelf<K> {
     /// group, and handed what reads the key of one of its files. Cost: lists all files and asks for their sizes.
     ///
     /// Errors: [`Error::Folder`] when it cannot be used, or another process uses it.
-    pub(crate) fn open(
-        options: ShelfOptions,
-        mut judge: impl FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn open(options: ShelfOptions, mut judge: impl Judge) -> Result<Arc<Self>> {
         let failed = |source| Error::Folder { folder: options.folder.clone(), source };
         let root = options.folder.join("v1");
         make_folder(&root).map_err(failed)?;
@@ -188,7 +183,27 @@ impl<K: ShelfKey> Shelf<K> {
 
     /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old or another's. Blocks on the disk.
     pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
-        if let Ok(value) = self.read_file(key) {
+        let mut buffer = vec![];
+        let (_, written_ms) = self.read_behind(key, &mut buffer)?;
+        Some((buffer.into(), written_ms))
+    }
+
+    /// The values of `keys`, one behind the other in one buffer. Blocks on the disk.
+    pub(crate) fn read_all(&self, keys: &[K]) -> ReadAll {
+        let mut buffer = vec![];
+        buffer.reserve_exact(keys.iter().filter_map(K::value_len).sum::<u64>() as usize);
+        let values = keys.iter().map(|key| self.read_behind(key, &mut buffer)).collect();
+        ReadAll { buffer: buffer.into(), values }
+    }
+
+    /// Puts the value of `key` behind what `buffer` has.
+    fn read_behind(&self, key: &K, buffer: &mut Vec<u8>) -> Option<(Range<usize>, i64)> {
+        let start = buffer.len();
+        let mut attempt = || {
+            let read = self.read_file(key, buffer).inspect_err(|_| buffer.truncate(start));
+            read.map(|written_ms| (start..buffer.len(), written_ms))
+        };
+        if let Ok(value) = attempt() {
             return Some(value);
         }
         // Meanwhile it may have been evicted, and written again.
@@ -196,7 +211,7 @@ impl<K: ShelfKey> Shelf<K> {
         if !self.state.lock().kept.contains(&key.slot()) {
             return None;
         }
-        let failed = match self.read_file(key) {
+        let failed = match attempt() {
             Ok(value) => return Some(value),
             Err(failed) => failed,
         };
@@ -211,33 +226,30 @@ impl<K: ShelfKey> Shelf<K> {
         None
     }
 
-    fn read_file(&self, key: &K) -> Result<(Bytes, i64), Failed> {
-        let header_len = format::FIXED_BYTES + key.encoded_len();
-        let read = || -> io::Result<Vec<u8>> {
+    /// The same, and nothing else is done about a failure. What it put into `buffer` is then to be taken away.
+    fn read_file(&self, key: &K, buffer: &mut Vec<u8>) -> Result<i64, Failed> {
+        let start = buffer.len();
+        let mut head = vec![0; format::FIXED_BYTES + key.encoded_len()];
+        let mut read = || -> io::Result<()> {
             let mut file = fs::File::open(self.path(&key.slot()))?;
             let len = file.metadata()?.len();
-            let is_possible = match key.value_len() {
-                Some(value_len) => len == header_len as u64 + value_len,
-                None => len <= self.options.max_bytes,
-            };
-            if !is_possible {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            let mut buffer = Vec::with_capacity(len as usize);
-            (&mut file).take(len).read_to_end(&mut buffer)?;
-            Ok(buffer)
+            let value_len = len.checked_sub(head.len() as u64).filter(|len| match key.value_len() {
+                Some(value_len) => *len == value_len,
+                None => *len <= self.options.max_bytes,
+            });
+            let value_len = value_len.ok_or(io::ErrorKind::InvalidData)?;
+            file.read_exact(&mut head)?;
+            buffer.reserve_exact(value_len as usize);
+            file.take(value_len).read_to_end(buffer)?;
+            Ok(())
         };
-        let file = Bytes::from(read().map_err(|_| Failed::Damaged)?);
-        let header = format::read_header(K::MAGIC, &file).filter(|header| key.matches(header.key));
-        let header = header.ok_or(Failed::Damaged)?;
-        let value = file.slice(format::FIXED_BYTES + header.key.len()..);
-        if !header.is_of(&value) {
-            return Err(Failed::Damaged);
-        }
+        read().map_err(|_| Failed::Damaged)?;
+        let header = format::read_header(K::MAGIC, &head).filter(|header| key.matches(header.key));
+        let header = header.filter(|header| header.is_of(&buffer[start..])).ok_or(Failed::Damaged)?;
         if header.written_ms < oldest_ms(&self.options.ttl) {
             return Err(Failed::Expired);
         }
-        Ok((value, header.written_ms))
+        Ok(header.written_ms)
     }
 
     /// Has a value written, soon. What does not fit into the queue is dropped and counted.
@@ -397,69 +409,13 @@ impl<K: ShelfKey> Shelf<K> {
         }
     }
 
-    fn folder(&self, group: u128) -> PathBuf {
+    pub(super) fn folder(&self, group: u128) -> PathBuf {
         let name = format!("{group:032x}");
         self.root.join(&name[..2]).join(name)
     }
 
     fn path(&self, slot: &Slot) -> PathBuf {
         self.folder(slot.group).join(format!("{:0width$x}", slot.item, width = K::ITEM_DIGITS))
-    }
-
-    /// Lists what an earlier process left. Whole folders that make no sense are deleted; the files' own checksums are tested when read.
-    fn recover(&self, judge: &mut impl FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left) -> io::Result<()> {
-        for shard in fs::read_dir(&self.root)? {
-            let shard = shard?.path();
-            let Ok(folders) = fs::read_dir(&shard) else {
-                self.delete_foreign(&shard);
-                continue;
-            };
-            for folder in folders {
-                let folder = folder?.path();
-                match self.recover_group(&folder, judge) {
-                    Left::Values { .. } => {}
-                    Left::Useless => drop(fs::remove_dir_all(&folder)),
-                    Left::Foreign => self.delete_foreign(&folder),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn recover_group(
-        &self,
-        folder: &FsPath,
-        judge: &mut impl FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left,
-    ) -> Left {
-        let group = hex(folder, 32).filter(|group| self.folder(*group) == folder);
-        let (Some(group), Ok(files)) = (group, fs::read_dir(folder)) else { return Left::Foreign };
-        let mut found = vec![];
-        for file in files.filter_map(|file| file.ok()) {
-            let (path, len) = (file.path(), file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len()));
-            match (hex(&path, K::ITEM_DIGITS), len) {
-                (Some(item), Some(len)) => found.push((item, len, path)),
-                _ => self.delete_foreign(&path),
-            }
-        }
-        let read_key = || found.iter().find_map(|(_, _, path)| readable_key::<K>(path));
-        let left = judge(group, &read_key);
-        if let Left::Values { end } = left {
-            let mut state = self.state.lock();
-            for (item, len, path) in found {
-                if item >= end || !state.kept.insert_kept(Slot { group, item }, weight(len), weight(len)) {
-                    let _ = fs::remove_file(path);
-                }
-            }
-        }
-        left
-    }
-
-    fn delete_foreign(&self, path: &FsPath) {
-        let is_temporary = path.extension().is_some_and(|e| e == "tmp");
-        if !is_temporary {
-            self.state.lock().stats.damaged += 1;
-        }
-        let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
     }
 }
 
@@ -472,27 +428,11 @@ fn make_file(path: &FsPath) -> io::Result<fs::File> {
     fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }
 
-fn readable_key<K: ShelfKey>(path: &FsPath) -> Option<Vec<u8>> {
-    let mut start = vec![];
-    let mut file = fs::File::open(path).ok()?;
-    (&mut file).take(FIRST_READ_BYTES).read_to_end(&mut start).ok()?;
-    let missing = format::header_len(&start)?.saturating_sub(start.len() as u64);
-    file.take(missing).read_to_end(&mut start).ok()?;
-    format::read_header(K::MAGIC, &start).map(|header| header.key.to_vec())
-}
-
-/// The number that a file is named by, if it is written as the shelf writes it.
-fn hex(path: &FsPath, digits: usize) -> Option<u128> {
-    let name = path.file_name()?.to_str()?;
-    let number = u128::from_str_radix(name, 16).ok()?;
-    (format!("{number:0digits$x}") == name).then_some(number)
-}
-
 fn weight_of<K: ShelfKey>(key: &K, value: &Bytes) -> u64 {
     weight((format::FIXED_BYTES + key.encoded_len() + value.len()) as u64)
 }
 
 /// Bytes that a file of `len` takes.
-fn weight(len: u64) -> u64 {
+pub(super) fn weight(len: u64) -> u64 {
     len.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
 }
