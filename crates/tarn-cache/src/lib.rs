@@ -23,6 +23,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
+mod finally;
 mod footer;
 mod fragments;
 mod listing;

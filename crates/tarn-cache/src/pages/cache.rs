@@ -451,24 +451,16 @@ impl PageCache {
     fn read_off_disk(&self, object: &Arc<Object>, run: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
         let (inner, object, meter) = (Arc::clone(&self.0), Arc::clone(object), meter.clone());
         async move {
-            let mut pages: Pages = vec![];
-            let mut fetched_ms = i64::MAX;
-            if let Some(disk) = inner.disk.clone() {
-                let keys: Vec<_> = run.into_iter().map(|page| inner.filed(&object, page)).collect();
-                let read = inner.runtime.spawn_blocking(move || (disk.read_all(&keys), keys)).await;
-                let (read, keys) = read.unwrap_or_default();
-                for (key, found) in keys.iter().zip(read.values) {
-                    let Some((part, written_ms)) = found else { continue };
-                    pages.push((key.page, PageBytes::part_of(&read.buffer, part)));
-                    fetched_ms = fetched_ms.min(written_ms);
-                }
-            }
+            let task = {
+                let (inner, object) = (Arc::clone(&inner), Arc::clone(&object));
+                move || inner.read_run(&object, &run)
+            };
+            let pages = inner.runtime.spawn_blocking(task).await.unwrap_or_default();
             meter.add(PageStats {
                 disk_hits: pages.len() as u64,
                 disk_bytes: pages.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
                 ..PageStats::default()
             });
-            inner.keep(&object, &pages, fetched_ms);
             drop(guard);
             Ok(Arc::new(pages))
         }
@@ -479,6 +471,21 @@ impl PageCache {
 impl Inner {
     fn filed(&self, object: &Arc<Object>, page: u32) -> FiledPage {
         FiledPage { object: Arc::clone(object), page, page_bytes: self.options.page_bytes }
+    }
+
+    /// The pages of `run` that the folder has; memory may take them. Blocks on the disk.
+    fn read_run(&self, object: &Arc<Object>, run: &[u32]) -> Pages {
+        let Some(disk) = &self.disk else { return vec![] };
+        let keys: Vec<_> = run.iter().map(|&page| self.filed(object, page)).collect();
+        let read = disk.read_all(&keys);
+        let (mut pages, mut fetched_ms) = (vec![], i64::MAX);
+        for (page, found) in run.iter().zip(read.values) {
+            let Some((part, written_ms)) = found else { continue };
+            pages.push((*page, PageBytes::part_of(&read.buffer, part)));
+            fetched_ms = fetched_ms.min(written_ms);
+        }
+        self.keep(object, &pages, fetched_ms);
+        pages
     }
 
     /// Puts pages into memory that were fetched then, or later. Those beside their neighbours are copied: while there is room, or when they
@@ -492,17 +499,21 @@ impl Inner {
         drop(objects);
         let key = |page: u32| PageKey { object: object.id, page };
         let mut ram = self.ram.lock();
-        let wanted = pages.iter().filter(|(page, bytes)| {
+        let (mut wanted, mut wanted_bytes) = (vec![], 0);
+        for (page, bytes) in pages {
             let (key, weight) = (key(*page), bytes.len() as u64);
-            let wanted = bytes.is_alone() || ram.has_room(weight) || ram.is_ghost(&key);
-            if !wanted {
+            if ram.contains(&key) || !ram.fits(weight) {
+                continue;
+            }
+            if bytes.is_alone() || ram.has_room(wanted_bytes + weight) || ram.is_ghost(&key) {
+                wanted.push((*page, bytes));
+                wanted_bytes += weight;
+            } else {
                 ram.remember(key, weight);
             }
-            wanted && ram.fits(weight) && !ram.contains(&key)
-        });
-        let wanted: Vec<&(u32, PageBytes)> = wanted.collect();
+        }
         drop(ram);
-        let copies: Vec<(u32, Bytes)> = wanted.into_iter().map(|(page, bytes)| (*page, bytes.alone())).collect();
+        let copies: Vec<(u32, Bytes)> = wanted.into_iter().map(|(page, bytes)| (page, bytes.alone())).collect();
         let mut evicted = vec![];
         let mut ram = self.ram.lock();
         for (page, bytes) in copies {

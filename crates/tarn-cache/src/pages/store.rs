@@ -30,6 +30,7 @@ use super::fetch::changed;
 use super::key::{Object, ObjectState, is_strong};
 use super::plan::pages_of;
 use super::stats::{Meter, NotUsed, PageStats, PageUsage};
+use crate::finally::Finally;
 
 /// How much of a long read is held in memory at once.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -250,9 +251,8 @@ impl fmt::Display for PageStore {
 #[deny(clippy::missing_trait_methods)]
 impl ObjectStore for PageStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let put = self.inner.put_opts(location, payload, opts).await;
-        self.cache.forget(&self.name, location); // also after an error: it may have happened
-        put
+        let _written = Finally(|| self.cache.forget(&self.name, location)); // also after an error: it may have happened
+        self.inner.put_opts(location, payload, opts).await
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -339,15 +339,12 @@ impl ObjectStore for PageStore {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let copied = self.inner.copy_opts(from, to, options).await;
-        self.cache.forget(&self.name, to);
-        copied
+        let _written = Finally(|| self.cache.forget(&self.name, to));
+        self.inner.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        let renamed = self.inner.rename_opts(from, to, options).await;
-        self.cache.forget(&self.name, from);
-        self.cache.forget(&self.name, to);
-        renamed
+        let _written = Finally(|| [from, to].iter().for_each(|path| self.cache.forget(&self.name, path)));
+        self.inner.rename_opts(from, to, options).await
     }
 }
