@@ -1,20 +1,20 @@
-//! `tarn-bench raftlog`: the log store beside raft-engine, RocksDB and Badger.
+//! Benches that are programs of their own: `tarn-bench raftlog` and `tarn-bench cache`.
 //!
-//! The engines compared with have no place in this workspace, so the bench is a program of its own (`bench/raftlog`, built by
-//! `make bench-raftlog`); this hands it the arguments and lets it speak.
+//! What the log store is compared with has no place in this workspace, and the cache alone builds in a minute; so each is built by its
+//! make target from a workspace in `bench/`. This hands it the arguments and lets it speak.
 
 use std::ffi::OsString;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Runs the program beside this one with `arguments`; its output is the bench's.
-pub fn run(arguments: &[OsString]) -> Result<()> {
-    let program = std::env::current_exe()?.with_file_name("tarn-bench-raftlog");
+/// Runs `tarn-bench-<bench>` beside this program with `arguments`; its output is the bench's.
+pub fn run(bench: &str, arguments: &[OsString]) -> Result<()> {
+    let program = std::env::current_exe()?.with_file_name(format!("tarn-bench-{bench}"));
     let status = Command::new(&program)
         .args(arguments)
         .status()
-        .with_context(|| format!("start {} (make bench-raftlog builds it)", program.display()))?;
+        .with_context(|| format!("start {} (make bench-{bench} builds it)", program.display()))?;
     ensure!(status.success(), "{}: {status}", program.display());
     Ok(())
 }

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,8 +23,9 @@ use super::fetch::{Pages, again, fetch};
 use super::format::{FiledPage, PageName};
 use super::key::{Object, PageKey};
 use super::objects::Objects;
+use super::options::PageOptions;
 use super::plan::runs;
-use super::stats::{Meter, PageStats, PageUsage, PagesHeld};
+use super::stats::{Cleared, Meter, PageStats, PageUsage, PagesHeld};
 use crate::Result;
 use crate::s3fifo::S3Fifo;
 use crate::shelf::{Held, Left, Place, Shelf, ShelfKey, ShelfOptions};
@@ -35,39 +35,6 @@ use crate::ttl::{Ttl, now_ms, oldest_ms};
 const REQUESTS_AT_ONCE: usize = 16;
 /// How often a read looks again after a page on disk turned out to be damaged or evicted, before it fetches past the disk.
 const MAX_ROUNDS: usize = 4;
-
-/// Sizes and places of a page cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageOptions {
-    /// Bytes of a page: what is fetched, kept and evicted at once. Pages of another size in the folder are deleted at open. Default 256 KiB.
-    pub page_bytes: u32,
-    /// Memory for pages. Default 256 MiB.
-    pub ram_bytes: u64,
-    /// Where pages are kept on disk; `None`: nowhere. Default `None`.
-    pub folder: Option<PathBuf>,
-    /// Room on disk, whole file-system blocks counted. Default 10 GiB.
-    pub disk_bytes: u64,
-    /// Memory for pages that wait to be written; more are not written. Default 64 MiB.
-    pub waiting_bytes: u64,
-    /// Present bytes that are fetched again rather than cutting a request in two. Default 256 KiB.
-    pub coalesce_gap_bytes: u64,
-    /// Bytes of the largest request; longer runs are fetched by several at once. Default 8 MiB.
-    pub max_request_bytes: u64,
-}
-
-impl Default for PageOptions {
-    fn default() -> Self {
-        PageOptions {
-            page_bytes: 256 << 10,
-            ram_bytes: 256 << 20,
-            folder: None,
-            disk_bytes: 10 << 30,
-            waiting_bytes: 64 << 20,
-            coalesce_gap_bytes: 256 << 10,
-            max_request_bytes: 8 << 20,
-        }
-    }
-}
 
 /// Pages of objects in memory and on disk, shared by cloning. Which store they came from is part of their key.
 #[derive(Clone)]
@@ -89,17 +56,6 @@ struct Inner {
 
 /// What a fetch gives everybody who waits for it. A page is missing when its file on disk was no good.
 type Flight = BoxFuture<'static, Result<Arc<Pages>, Arc<object_store::Error>>>;
-
-/// What [`PageCache::clear`] dropped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cleared {
-    /// States of objects that are no longer known.
-    pub objects: u64,
-    /// Pages that left memory.
-    pub ram_pages: u64,
-    /// Pages that left the disk.
-    pub disk_pages: u64,
-}
 
 impl fmt::Debug for PageCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,11 +9,13 @@ mod fetch;
 mod format;
 mod key;
 mod objects;
+mod options;
 mod plan;
 mod stats;
 mod store;
 
-pub use cache::{Cleared, PageCache, PageOptions};
+pub use cache::PageCache;
 pub use key::ObjectState;
-pub use stats::{NotUsed, PageStats, PageUsage, PagesHeld};
+pub use options::PageOptions;
+pub use stats::{Cleared, NotUsed, PageStats, PageUsage, PagesHeld};
 pub use store::{Ask, PageStore, Trust};

@@ -99,6 +99,17 @@ pub struct PagesHeld {
     pub stopped: Option<String>,
 }
 
+/// What [`PageCache::clear`](crate::PageCache::clear) dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// States of objects that are no longer known.
+    pub objects: u64,
+    /// Pages that left memory.
+    pub ram_pages: u64,
+    /// Pages that left the disk.
+    pub disk_pages: u64,
+}
+
 /// Why a read went past the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotUsed {
