@@ -14,12 +14,10 @@ use tokio::runtime::Handle;
 use super::key::{FragmentKey, group};
 use super::stats::{FragmentStats, FragmentsCleared, FragmentsHeld};
 use crate::s3fifo::S3Fifo;
-use crate::shelf::{Enqueued, Held, Left, Place, Shelf, ShelfKey, ShelfOptions, Slot};
+use crate::shelf::{Enqueued, Held, Left, Place, Shelf, ShelfKey, ShelfOptions, Shelfmark};
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
 
-/// Memory of a fragment besides its key and value.
-const ENTRY_BYTES: u64 = 256;
 /// Keys that are remembered as not worth it.
 const MAX_REFUSED: u64 = 16_384;
 
@@ -32,7 +30,7 @@ pub struct FragmentOptions {
     pub folder: Option<PathBuf>,
     /// Room on disk, whole file-system blocks counted. Default 2 GiB.
     pub disk_bytes: u64,
-    /// Memory for fragments that wait to be written; more are not written. Default 32 MiB.
+    /// Memory for fragments that wait to be written, keys included; more are not written. Default 32 MiB.
     pub waiting_bytes: u64,
     /// Where files are read and written: needed with a folder. Default `None`.
     pub runtime: Option<Handle>,
@@ -65,8 +63,8 @@ struct Inner {
 }
 
 struct State {
-    ram: S3Fifo<Slot, Kept>,
-    refused: S3Fifo<Slot, ()>,
+    ram: S3Fifo<Shelfmark, Kept>,
+    refused: S3Fifo<Shelfmark, ()>,
     stats: FragmentStats,
     /// Grows with each [`FragmentCache::clear`]: what was read from disk before one is not put into memory after it.
     clears: u64,
@@ -136,14 +134,14 @@ impl FragmentCache {
         if !self.is_on() {
             return None;
         }
-        let slot = key.slot();
+        let mark = key.mark();
         let clears = {
             let mut state = self.0.state.lock();
-            if let Some(value) = state.in_memory(slot, key, oldest_ms(&self.0.options.ttl)) {
+            if let Some(value) = state.in_memory(mark, key, oldest_ms(&self.0.options.ttl)) {
                 state.found_in_memory(&value);
                 drop(state);
                 if let Some((disk, _)) = &self.0.disk {
-                    disk.touch([slot].into_iter());
+                    disk.touch([mark].into_iter());
                 }
                 return Some(value);
             }
@@ -164,7 +162,7 @@ impl FragmentCache {
                 state.stats.disk_hits += 1;
                 state.stats.disk_bytes += value.len() as u64;
                 if state.clears == clears {
-                    state.keep(slot, Kept { key: key.clone(), value: value.clone(), written_ms });
+                    state.keep(mark, Kept { key: key.clone(), value: value.clone(), written_ms });
                 }
                 Some(value)
             }
@@ -189,13 +187,13 @@ impl FragmentCache {
         if !self.is_on() {
             return;
         }
-        let slot = key.slot();
+        let mark = key.mark();
         let disk = self.0.disk.as_ref();
         let on_disk = disk.map_or(Enqueued::Not, |(disk, _)| disk.enqueue(key.clone(), value.clone()));
         let kept = Kept { key, value, written_ms: now_ms(&self.0.options.ttl) };
         let mut state = self.0.state.lock();
-        if state.in_memory(slot, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() {
-            let in_memory = state.keep(slot, kept);
+        if state.in_memory(mark, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() {
+            let in_memory = state.keep(mark, kept);
             state.stats.kept += u64::from(on_disk != Enqueued::Near && (in_memory || on_disk == Enqueued::Waiting));
         }
     }
@@ -204,12 +202,12 @@ impl FragmentCache {
     pub fn refuse(&self, key: &FragmentKey) {
         let mut state = self.0.state.lock();
         state.stats.refused += 1;
-        state.refused.insert(key.slot(), (), 1, &mut vec![]);
+        state.refused.insert(key.mark(), (), 1, &mut vec![]);
     }
 
     /// Whether [`FragmentCache::refuse`] was told so, and it is not forgotten.
     pub fn is_refused(&self, key: &FragmentKey) -> bool {
-        self.0.state.lock().refused.get(&key.slot()).is_some()
+        self.0.state.lock().refused.get(&key.mark()).is_some()
     }
 
     /// Drops the fragments of `scope` (all, if `None`), and what was refused of it. Blocks on the disk.
@@ -290,30 +288,30 @@ impl State {
         self.stats.ram_bytes += value.len() as u64;
     }
 
-    fn in_memory(&mut self, slot: Slot, key: &FragmentKey, oldest_ms: i64) -> Option<Bytes> {
-        let kept = self.ram.get(&slot).filter(|kept| kept.key == *key)?;
+    fn in_memory(&mut self, mark: Shelfmark, key: &FragmentKey, oldest_ms: i64) -> Option<Bytes> {
+        let kept = self.ram.get(&mark).filter(|kept| kept.key == *key)?;
         if kept.written_ms >= oldest_ms {
             return Some(kept.value.clone());
         }
-        self.ram.remove(&slot);
+        self.ram.remove(&mark);
         self.stats.expired += 1;
         None
     }
 
     /// Puts it into memory. `false`: there is not so much room.
-    fn keep(&mut self, slot: Slot, kept: Kept) -> bool {
+    fn keep(&mut self, mark: Shelfmark, kept: Kept) -> bool {
         let mut evicted = vec![];
-        let bytes = ENTRY_BYTES + kept.key.scope.len() as u64 + kept.key.bytes.len() as u64 + kept.value.len() as u64;
-        let fits = self.ram.insert(slot, kept, bytes, &mut evicted);
+        let bytes = kept.key.memory_bytes() + kept.value.len() as u64;
+        let fits = self.ram.insert(mark, kept, bytes, &mut evicted);
         self.stats.ram_evicted += evicted.len() as u64;
         fits
     }
 }
 
-fn remove_group<V>(from: &mut S3Fifo<Slot, V>, group: Option<u128>) -> u64 {
-    let is_in = |slot: &&Slot| group.is_none_or(|group| slot.group == group);
-    let gone: Vec<Slot> = from.keys().filter(is_in).copied().collect();
-    gone.iter().for_each(|slot| drop(from.remove(slot)));
+fn remove_group<V>(from: &mut S3Fifo<Shelfmark, V>, group: Option<u128>) -> u64 {
+    let is_in = |mark: &&Shelfmark| group.is_none_or(|group| mark.group == group);
+    let gone: Vec<Shelfmark> = from.keys().filter(is_in).copied().collect();
+    gone.iter().for_each(|mark| drop(from.remove(mark)));
     gone.len() as u64
 }
 
@@ -330,7 +328,7 @@ mod tests {
         let cache = FragmentCache::open(FragmentOptions::default()).unwrap();
         let (mine, theirs) = (key("a"), key("b"));
         let kept = Kept { key: theirs, value: Bytes::from_static(b"theirs"), written_ms: 0 };
-        cache.0.state.lock().keep(mine.slot(), kept);
+        cache.0.state.lock().keep(mine.mark(), kept);
         assert_eq!(cache.get(&mine).await, None);
         cache.put(mine.clone(), Bytes::from_static(b"mine"));
         assert_eq!(cache.get(&mine).await.unwrap(), "mine");

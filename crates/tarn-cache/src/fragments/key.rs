@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use crate::shelf::{ShelfKey, Slot};
+use crate::shelf::{ShelfKey, Shelfmark};
 
 /// What a fragment is the answer to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,6 +15,9 @@ pub struct FragmentKey {
     /// The whole question in one canonical form: compared, not only hashed.
     pub bytes: Bytes,
 }
+
+/// Memory of a fragment besides its key's and value's bytes.
+const ENTRY_BYTES: u64 = 256;
 
 /// Where the fragments of a scope lie.
 pub(super) fn group(scope: &str) -> u128 {
@@ -26,13 +29,13 @@ impl ShelfKey for FragmentKey {
     const MAGIC: [u8; 4] = *b"TFR\x01";
     const ITEM_DIGITS: usize = 32;
 
-    fn slot(&self) -> Slot {
+    fn mark(&self) -> Shelfmark {
         let mut hash = Xxh3::new();
         for field in [self.scope.as_bytes(), &self.bytes] {
             hash.update(&(field.len() as u64).to_le_bytes());
             hash.update(field);
         }
-        Slot { group: group(&self.scope), item: hash.digest128() }
+        Shelfmark { group: group(&self.scope), item: hash.digest128() }
     }
 
     fn encode(&self) -> Option<Vec<u8>> {
@@ -42,6 +45,10 @@ impl ShelfKey for FragmentKey {
 
     fn encoded_len(&self) -> usize {
         4 + self.scope.len() + self.bytes.len()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        ENTRY_BYTES + self.scope.len() as u64 + self.bytes.len() as u64
     }
 
     fn matches(&self, encoded: &[u8]) -> bool {
@@ -61,8 +68,8 @@ mod tests {
     #[test]
     fn where_scope_ends_and_question_begins_is_part_of_the_key() {
         let (ab, a) = (key("ab", "c"), key("a", "bc"));
-        assert_ne!(ab.slot().item, a.slot().item);
-        assert_eq!(key("a", "b").slot().group, key("a", "c").slot().group);
+        assert_ne!(ab.mark().item, a.mark().item);
+        assert_eq!(key("a", "b").mark().group, key("a", "c").mark().group);
         let encoded = ab.encode().unwrap();
         assert_eq!(encoded.len(), ab.encoded_len());
         assert!(ab.matches(&encoded) && !a.matches(&encoded) && !key("ab", "").matches(&encoded));

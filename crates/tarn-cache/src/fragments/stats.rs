@@ -48,7 +48,7 @@ pub struct FragmentsHeld {
     pub disk_fragments: u64,
     /// What their files take.
     pub disk_bytes: u64,
-    /// Bytes that wait to be written.
+    /// Memory of what waits to be written, keys included.
     pub waiting_bytes: u64,
     /// Keys remembered as not worth it.
     pub refused_keys: u64,

@@ -316,7 +316,7 @@ impl PageCache {
                     counts.ram_hits += 1;
                     counts.ram_bytes += bytes.len() as u64;
                     have.insert(page, bytes.into());
-                    hot.push(inner.filed(object, page).slot());
+                    hot.push(inner.filed(object, page).mark());
                     continue;
                 }
                 if let Some((id, flight)) = flights.get(&key) {

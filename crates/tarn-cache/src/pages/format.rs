@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::path::Path;
 
 use super::key::{Object, ObjectState};
-use crate::shelf::{ShelfKey, Slot};
+use crate::shelf::{ShelfKey, Shelfmark};
 
 /// Bytes before the names.
 const FIXED_BYTES: usize = 36;
@@ -37,8 +37,8 @@ impl ShelfKey for FiledPage {
     const MAGIC: [u8; 4] = *b"TPG\x01";
     const ITEM_DIGITS: usize = 8;
 
-    fn slot(&self) -> Slot {
-        Slot { group: self.object.id, item: self.page.into() }
+    fn mark(&self) -> Shelfmark {
+        Shelfmark { group: self.object.id, item: self.page.into() }
     }
 
     /// `None`: a name is 64 KiB or longer.

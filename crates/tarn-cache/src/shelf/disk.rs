@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::format;
-use super::key::{ShelfKey, Slot};
+use super::key::{ShelfKey, Shelfmark};
 use super::recover::Judge;
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
@@ -84,11 +84,11 @@ pub(crate) struct Shelf<K> {
 pub(super) struct State<K> {
     /// Values whose files are whole, as far as is known.
     /// The value: what its file takes on disk.
-    pub kept: S3Fifo<Slot, u64>,
+    pub kept: S3Fifo<Shelfmark, u64>,
     /// Values on their way to a file; readers are given these.
-    waiting: HashMap<Slot, Waiting<K>>,
+    waiting: HashMap<Shelfmark, Waiting<K>>,
     /// Invariant: holds every key of `waiting` at least once.
-    queue: VecDeque<Slot>,
+    queue: VecDeque<Shelfmark>,
     waiting_bytes: u64,
     /// Whether a task is at work on the queue.
     draining: bool,
@@ -101,6 +101,12 @@ struct Waiting<K> {
     key: K,
     value: Bytes,
     written_ms: i64,
+}
+
+impl<K: ShelfKey> Waiting<K> {
+    fn memory_bytes(&self) -> u64 {
+        self.key.memory_bytes() + self.value.len() as u64
+    }
 }
 
 /// Where the shelf has a value.
@@ -123,7 +129,7 @@ pub(crate) struct ReadAll {
 /// What became of a value that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enqueued {
-    /// It is there already, or another value of its slot is.
+    /// It is there already, or another value of its mark is.
     Near,
     Waiting,
     Not,
@@ -164,20 +170,20 @@ impl<K: ShelfKey> Shelf<K> {
 
     /// Where `key` is, which counts as a hit of its file.
     pub(crate) fn lookup(&self, key: &K) -> Option<Place> {
-        let slot = key.slot();
+        let mark = key.mark();
         let mut state = self.state.lock();
-        if let Some(waiting) = state.waiting.get(&slot) {
+        if let Some(waiting) = state.waiting.get(&mark) {
             let is_it = waiting.key == *key && waiting.written_ms >= oldest_ms(&self.options.ttl);
             return is_it.then(|| Place::Waiting(waiting.value.clone()));
         }
-        state.kept.get(&slot).map(|_| Place::File)
+        state.kept.get(&mark).map(|_| Place::File)
     }
 
     /// Counts a hit of files whose values memory had: what is hot there stays on disk too.
-    pub(crate) fn touch(&self, slots: impl Iterator<Item = Slot>) {
+    pub(crate) fn touch(&self, marks: impl Iterator<Item = Shelfmark>) {
         let mut state = self.state.lock();
-        for slot in slots {
-            state.kept.get(&slot);
+        for mark in marks {
+            state.kept.get(&mark);
         }
     }
 
@@ -208,7 +214,7 @@ impl<K: ShelfKey> Shelf<K> {
         }
         // Meanwhile it may have been evicted, and written again.
         let _writing = self.writing.lock();
-        if !self.state.lock().kept.contains(&key.slot()) {
+        if !self.state.lock().kept.contains(&key.mark()) {
             return None;
         }
         let failed = match attempt() {
@@ -216,13 +222,13 @@ impl<K: ShelfKey> Shelf<K> {
             Err(failed) => failed,
         };
         let mut state = self.state.lock();
-        state.kept.remove(&key.slot());
+        state.kept.remove(&key.mark());
         match failed {
             Failed::Expired => state.stats.expired += 1,
             Failed::Damaged => state.stats.damaged += 1,
         }
         drop(state);
-        self.forget_files([key.slot()].into_iter());
+        self.forget_files([key.mark()].into_iter());
         None
     }
 
@@ -231,7 +237,7 @@ impl<K: ShelfKey> Shelf<K> {
         let start = buffer.len();
         let mut head = vec![0; format::FIXED_BYTES + key.encoded_len()];
         let mut read = || -> io::Result<()> {
-            let mut file = fs::File::open(self.path(&key.slot()))?;
+            let mut file = fs::File::open(self.path(&key.mark()))?;
             let len = file.metadata()?.len();
             let value_len = len.checked_sub(head.len() as u64).filter(|len| match key.value_len() {
                 Some(value_len) => *len == value_len,
@@ -254,10 +260,10 @@ impl<K: ShelfKey> Shelf<K> {
 
     /// Has a value written, soon. What does not fit into the queue is dropped and counted.
     pub(crate) fn enqueue(self: &Arc<Self>, key: K, value: Bytes) -> Enqueued {
-        let slot = key.slot();
+        let mark = key.mark();
         let written_ms = now_ms(&self.options.ttl);
         let mut state = self.state.lock();
-        if state.kept.contains(&slot) || state.waiting.contains_key(&slot) {
+        if state.kept.contains(&mark) || state.waiting.contains_key(&mark) {
             return Enqueued::Near;
         }
         if !state.kept.fits(weight_of(&key, &value)) {
@@ -267,13 +273,14 @@ impl<K: ShelfKey> Shelf<K> {
             state.stats.not_written += 1;
             return Enqueued::Not;
         }
-        if state.waiting_bytes + value.len() as u64 > self.options.max_waiting_bytes {
+        let waiting = Waiting { key, value, written_ms };
+        if state.waiting_bytes + waiting.memory_bytes() > self.options.max_waiting_bytes {
             state.stats.dropped += 1;
             return Enqueued::Not;
         }
-        state.waiting_bytes += value.len() as u64;
-        state.waiting.insert(slot, Waiting { key, value, written_ms });
-        state.queue.push_back(slot);
+        state.waiting_bytes += waiting.memory_bytes();
+        state.waiting.insert(mark, waiting);
+        state.queue.push_back(mark);
         let start = !std::mem::replace(&mut state.draining, true);
         drop(state);
         if start {
@@ -290,9 +297,9 @@ impl<K: ShelfKey> Shelf<K> {
             let next = {
                 let mut state = self.state.lock();
                 let next = loop {
-                    let Some(slot) = state.queue.pop_front() else { break None };
-                    if let Some(waiting) = state.waiting.get(&slot) {
-                        break Some((slot, waiting.clone()));
+                    let Some(mark) = state.queue.pop_front() else { break None };
+                    if let Some(waiting) = state.waiting.get(&mark) {
+                        break Some((mark, waiting.clone()));
                     }
                 };
                 if next.is_none() {
@@ -300,13 +307,13 @@ impl<K: ShelfKey> Shelf<K> {
                 }
                 next
             };
-            let Some((slot, waiting)) = next else { return };
-            self.write(slot, &waiting);
+            let Some((mark, waiting)) = next else { return };
+            self.write(mark, &waiting);
         }
     }
 
     /// Writes one value and lists it; makes room first. The caller holds `writing`.
-    fn write(&self, slot: Slot, waiting: &Waiting<K>) {
+    fn write(&self, mark: Shelfmark, waiting: &Waiting<K>) {
         let weight = weight_of(&waiting.key, &waiting.value);
         let mut evicted = vec![];
         let mut state = self.state.lock();
@@ -314,24 +321,24 @@ impl<K: ShelfKey> Shelf<K> {
         state.stats.evicted += evicted.len() as u64;
         state.stats.evicted_bytes += evicted.iter().map(|(_, bytes)| bytes).sum::<u64>();
         drop(state);
-        self.forget_files(evicted.iter().map(|(slot, _)| *slot));
+        self.forget_files(evicted.iter().map(|(mark, _)| *mark));
 
         let encoded = waiting.key.encode();
         let header = encoded.and_then(|key| format::header(K::MAGIC, &key, waiting.written_ms, &waiting.value));
-        let written = header.map_or(Ok(false), |header| self.write_file(&slot, &header, &waiting.value).map(|()| true));
+        let written = header.map_or(Ok(false), |header| self.write_file(&mark, &header, &waiting.value).map(|()| true));
         let mut state = self.state.lock();
-        if let Some(done) = state.waiting.remove(&slot) {
-            state.waiting_bytes -= done.value.len() as u64;
+        if let Some(done) = state.waiting.remove(&mark) {
+            state.waiting_bytes -= done.memory_bytes();
         }
         match written {
             Ok(true) => {
                 // There is room: nobody else fills it.
-                state.kept.insert(slot, weight, weight, &mut evicted);
+                state.kept.insert(mark, weight, weight, &mut evicted);
                 state.stats.written += 1;
             }
             Ok(false) => {}
             Err(error) => {
-                state.stopped = Some(format!("write {}: {error}", self.path(&slot).display()));
+                state.stopped = Some(format!("write {}: {error}", self.path(&mark).display()));
                 state.stats.write_failures += 1;
                 state.stats.not_written += state.waiting.len() as u64;
                 state.waiting.clear();
@@ -341,13 +348,13 @@ impl<K: ShelfKey> Shelf<K> {
         }
     }
 
-    fn write_file(&self, slot: &Slot, header: &[u8], value: &[u8]) -> io::Result<()> {
-        let path = self.path(slot);
+    fn write_file(&self, mark: &Shelfmark, header: &[u8], value: &[u8]) -> io::Result<()> {
+        let path = self.path(mark);
         let temporary = path.with_extension("tmp");
         let attempt = || -> io::Result<()> {
             let mut file = match make_file(&temporary) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    make_folder(&self.folder(slot.group))?;
+                    make_folder(&self.folder(mark.group))?;
                     make_file(&temporary)?
                 }
                 file => file?,
@@ -360,10 +367,10 @@ impl<K: ShelfKey> Shelf<K> {
     }
 
     /// Deletes files that are listed no more, and folders that are empty then.
-    fn forget_files(&self, slots: impl Iterator<Item = Slot>) {
-        for slot in slots {
-            let _ = fs::remove_file(self.path(&slot));
-            let _ = fs::remove_dir(self.folder(slot.group)); // fails while it has files
+    fn forget_files(&self, marks: impl Iterator<Item = Shelfmark>) {
+        for mark in marks {
+            let _ = fs::remove_file(self.path(&mark));
+            let _ = fs::remove_dir(self.folder(mark.group)); // fails while it has files
         }
     }
 
@@ -371,12 +378,12 @@ impl<K: ShelfKey> Shelf<K> {
     pub(crate) fn clear(&self, is_gone: impl Fn(u128) -> bool) -> u64 {
         let _writing = self.writing.lock();
         let mut state = self.state.lock();
-        let gone: Vec<Slot> = state.kept.keys().filter(|slot| is_gone(slot.group)).copied().collect();
-        for slot in &gone {
-            state.kept.remove(slot);
+        let gone: Vec<Shelfmark> = state.kept.keys().filter(|mark| is_gone(mark.group)).copied().collect();
+        for mark in &gone {
+            state.kept.remove(mark);
         }
-        state.waiting.retain(|slot, _| !is_gone(slot.group));
-        state.waiting_bytes = state.waiting.values().map(|waiting| waiting.value.len() as u64).sum();
+        state.waiting.retain(|mark, _| !is_gone(mark.group));
+        state.waiting_bytes = state.waiting.values().map(Waiting::memory_bytes).sum();
         drop(state);
         let n = gone.len() as u64;
         self.forget_files(gone.into_iter());
@@ -391,8 +398,8 @@ impl<K: ShelfKey> Shelf<K> {
     /// Groups that have values here, into `live`.
     pub(crate) fn groups(&self, live: &mut HashSet<u128>) {
         let state = self.state.lock();
-        live.extend(state.kept.keys().map(|slot| slot.group));
-        live.extend(state.waiting.keys().map(|slot| slot.group));
+        live.extend(state.kept.keys().map(|mark| mark.group));
+        live.extend(state.waiting.keys().map(|mark| mark.group));
     }
 
     pub(crate) fn stats(&self) -> ShelfStats {
@@ -414,8 +421,8 @@ impl<K: ShelfKey> Shelf<K> {
         self.root.join(&name[..2]).join(name)
     }
 
-    fn path(&self, slot: &Slot) -> PathBuf {
-        self.folder(slot.group).join(format!("{:0width$x}", slot.item, width = K::ITEM_DIGITS))
+    fn path(&self, mark: &Shelfmark) -> PathBuf {
+        self.folder(mark.group).join(format!("{:0width$x}", mark.item, width = K::ITEM_DIGITS))
     }
 }
 

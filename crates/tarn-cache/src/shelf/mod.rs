@@ -8,5 +8,5 @@ mod key;
 mod recover;
 
 pub(crate) use disk::{Enqueued, Held, Place, Shelf, ShelfOptions};
-pub(crate) use key::{ShelfKey, Slot};
+pub(crate) use key::{ShelfKey, Shelfmark};
 pub(crate) use recover::Left;

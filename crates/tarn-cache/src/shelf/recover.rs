@@ -7,7 +7,7 @@ use std::path::Path as FsPath;
 
 use super::disk::{Shelf, weight};
 use super::format;
-use super::key::{ShelfKey, Slot};
+use super::key::{ShelfKey, Shelfmark};
 
 /// How much of a file is read to learn whose values a folder holds.
 const FIRST_READ_BYTES: u64 = 4096;
@@ -63,7 +63,7 @@ impl<K: ShelfKey> Shelf<K> {
         if let Left::Values { end } = left {
             let mut state = self.state.lock();
             for (item, len, path) in found {
-                if item >= end || !state.kept.insert_kept(Slot { group, item }, weight(len), weight(len)) {
+                if item >= end || !state.kept.insert_kept(Shelfmark { group, item }, weight(len), weight(len)) {
                     let _ = fs::remove_file(path);
                 }
             }

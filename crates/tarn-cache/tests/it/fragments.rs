@@ -347,8 +347,10 @@ async fn the_disk_is_bounded_by_bytes_and_what_is_hot_stays_there() {
     let tight = FragmentOptions { waiting_bytes: 1_500, ..on_disk(&folder.path().join("tight")) };
     let cache = open(&tight);
     cache.put(key("t", 1), value(1, 2_000));
+    let long = FragmentKey { scope: "t".into(), bytes: value(1, 2_000) };
+    cache.put(long, value(1, 1));
     cache.write_waiting();
-    assert_eq!((cache.stats().dropped, cache.held().disk_fragments), (1, 0));
+    assert_eq!((cache.stats().dropped, cache.held().disk_fragments), (2, 0));
 }
 
 #[tokio::test]
