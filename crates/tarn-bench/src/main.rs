@@ -11,7 +11,7 @@ mod load;
 mod logs;
 mod metastore;
 mod others;
-mod raftlog;
+mod program;
 mod report;
 mod server;
 mod slow_store;
@@ -42,6 +42,13 @@ enum Bench {
     /// The Raft log store beside raft-engine, RocksDB and Badger; `raftlog --help` shows the arguments
     #[command(disable_help_flag = true)]
     Raftlog {
+        /// For the bench's own program
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// The page cache alone: its hits beside plain reads of a file, cold reads by page size; `cache --help` shows the arguments
+    #[command(disable_help_flag = true)]
+    Cache {
         /// For the bench's own program
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
@@ -90,7 +97,8 @@ fn main() -> anyhow::Result<()> {
             Bench::Load(common) => (common.json, load::run(&common).await?),
             Bench::Archive(options) => (options.json, archive::run(&options).await?),
             Bench::Metastore(options) => return metastore::run(&options).await,
-            Bench::Raftlog { arguments } => return raftlog::run(&arguments),
+            Bench::Raftlog { arguments } => return program::run("raftlog", &arguments),
+            Bench::Cache { arguments } => return program::run("cache", &arguments),
             Bench::Data(data) => return data::write_parquet(data.sf, &data.out),
         };
         report.print(json)

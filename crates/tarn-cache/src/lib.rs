@@ -3,6 +3,7 @@
 //! - [`FooterCache`] keeps parsed [`ParquetMetaData`](parquet::file::metadata::ParquetMetaData) (page index included), bounded by bytes.
 //! - [`ProjectedCache`] keeps metadata of a few columns of a file, as it is put together from what the metastore says of them.
 //! - [`PageStore`] wraps an [`object_store::ObjectStore`]: reads go through a [`PageCache`], original bytes in memory and in a folder.
+//! - [`FragmentCache`] keeps what leaves of plans gave, under keys of the query room's own making, by bytes.
 //! - [`ListedStore`] wraps one too: listings of directories into which nothing comes any more are kept for a while.
 //! - [`CachedStore`] wraps one too: it passes every call through and counts what was asked of the store.
 //!
@@ -22,16 +23,22 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
+mod finally;
 mod footer;
+mod fragments;
 mod listing;
 mod lru;
 mod pages;
 mod projected;
+mod s3fifo;
+mod shelf;
 mod stats;
 mod store;
+mod ttl;
 
 pub use error::{Error, Result};
 pub use footer::{FooterCache, FooterKey};
+pub use fragments::{FragmentCache, FragmentKey, FragmentOptions, FragmentStats, FragmentsCleared, FragmentsHeld};
 pub use listing::{ListedStore, ListingOptions, ListingStats};
 pub use pages::{
     Ask, Cleared, NotUsed, ObjectState, PageCache, PageOptions, PageStats, PageStore, PageUsage, PagesHeld, Trust,
@@ -39,3 +46,4 @@ pub use pages::{
 pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
 pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};
+pub use ttl::Ttl;

@@ -31,6 +31,8 @@ use object_store::{
 use parking_lot::Mutex;
 use tarn_types::Clock;
 
+use crate::finally::Finally;
+
 /// Memory of one listed object besides its names.
 const OBJECT_BYTES: usize = size_of::<ObjectMeta>() + 16;
 
@@ -315,9 +317,8 @@ impl ListedStore {
 #[deny(clippy::missing_trait_methods)]
 impl ObjectStore for ListedStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let put = self.inner.put_opts(location, payload, opts).await;
-        self.written(location); // also after an error: it may have happened
-        put
+        let _written = Finally(|| self.written(location)); // also after an error: it may have happened
+        self.inner.put_opts(location, payload, opts).await
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -361,16 +362,13 @@ impl ObjectStore for ListedStore {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let copied = self.inner.copy_opts(from, to, options).await;
-        self.written(to);
-        copied
+        let _written = Finally(|| self.written(to));
+        self.inner.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        let renamed = self.inner.rename_opts(from, to, options).await;
-        self.written(from);
-        self.written(to);
-        renamed
+        let _written = Finally(|| [from, to].iter().for_each(|path| self.written(path)));
+        self.inner.rename_opts(from, to, options).await
     }
 }
 
@@ -394,9 +392,11 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let done = self.upload.complete().await;
-        self.shared.state.lock().forget(self.location.as_ref());
-        done
+        let (shared, location) = (&self.shared, &self.location);
+        let _written = Finally(|| {
+            shared.state.lock().forget(location.as_ref());
+        });
+        self.upload.complete().await
     }
 
     async fn abort(&mut self) -> Result<()> {

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,55 +18,23 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::disk::{Disk, Place};
+use super::bytes::PageBytes;
 use super::fetch::{Pages, again, fetch};
+use super::format::{FiledPage, PageName};
 use super::key::{Object, PageKey};
+use super::objects::Objects;
+use super::options::PageOptions;
 use super::plan::runs;
-use super::s3fifo::S3Fifo;
-use super::stats::{Meter, PageStats, PageUsage, PagesHeld};
+use super::stats::{Cleared, Meter, PageStats, PageUsage, PagesHeld};
 use crate::Result;
+use crate::s3fifo::S3Fifo;
+use crate::shelf::{Held, Left, Place, Shelf, ShelfKey, ShelfOptions};
+use crate::ttl::{Ttl, now_ms, oldest_ms};
 
-/// Pages that one blocking task reads from disk, one after the other.
-const DISK_BATCH_PAGES: usize = 8;
 /// Requests of one read that are under way at once.
 const REQUESTS_AT_ONCE: usize = 16;
 /// How often a read looks again after a page on disk turned out to be damaged or evicted, before it fetches past the disk.
 const MAX_ROUNDS: usize = 4;
-/// Objects known beyond this, whose pages are all gone, are forgotten.
-const MIN_OBJECTS: usize = 1024;
-
-/// Sizes and places of a page cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageOptions {
-    /// Bytes of a page: what is fetched, kept and evicted at once. Pages of another size in the folder are deleted at open. Default 256 KiB.
-    pub page_bytes: u32,
-    /// Memory for pages. Default 256 MiB.
-    pub ram_bytes: u64,
-    /// Where pages are kept on disk; `None`: nowhere. Default `None`.
-    pub folder: Option<PathBuf>,
-    /// Room on disk, whole file-system blocks counted. Default 10 GiB.
-    pub disk_bytes: u64,
-    /// Memory for pages that wait to be written; more are not written. Default 64 MiB.
-    pub waiting_bytes: u64,
-    /// Present bytes that are fetched again rather than cutting a request in two. Default 256 KiB.
-    pub coalesce_gap_bytes: u64,
-    /// Bytes of the largest request; longer runs are fetched by several at once. Default 8 MiB.
-    pub max_request_bytes: u64,
-}
-
-impl Default for PageOptions {
-    fn default() -> Self {
-        PageOptions {
-            page_bytes: 256 << 10,
-            ram_bytes: 256 << 20,
-            folder: None,
-            disk_bytes: 10 << 30,
-            waiting_bytes: 64 << 20,
-            coalesce_gap_bytes: 256 << 10,
-            max_request_bytes: 8 << 20,
-        }
-    }
-}
 
 /// Pages of objects in memory and on disk, shared by cloning. Which store they came from is part of their key.
 #[derive(Clone)]
@@ -80,36 +47,15 @@ struct Inner {
     runtime: Handle,
     flights: Mutex<HashMap<PageKey, (u64, WeakShared<Flight>)>>,
     next_flight: AtomicU64,
-    ram: Mutex<S3Fifo<PageKey, Bytes>>,
-    disk: Option<Arc<Disk>>,
+    ttl: Option<Ttl>,
+    /// Pages, and when they were fetched.
+    ram: Mutex<S3Fifo<PageKey, (Bytes, i64)>>,
+    disk: Option<Arc<Shelf<FiledPage>>>,
     objects: Mutex<Objects>,
 }
 
 /// What a fetch gives everybody who waits for it. A page is missing when its file on disk was no good.
 type Flight = BoxFuture<'static, Result<Arc<Pages>, Arc<object_store::Error>>>;
-
-#[derive(Default)]
-struct Objects {
-    by_id: HashMap<u128, Arc<Object>>,
-    /// Every known state of what lies or lay at a path, the youngest last.
-    by_path: HashMap<(Arc<str>, Path), Vec<u128>>,
-    /// The state that the store last said a path has, unless something was written there since.
-    current: HashMap<(Arc<str>, Path), u128>,
-    forget_at: usize,
-    /// Grows with each [`PageCache::forget`]: what the store said before one may be old after it.
-    writes: u64,
-}
-
-/// What [`PageCache::clear`] dropped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cleared {
-    /// States of objects that are no longer known.
-    pub objects: u64,
-    /// Pages that left memory.
-    pub ram_pages: u64,
-    /// Pages that left the disk.
-    pub disk_pages: u64,
-}
 
 impl fmt::Debug for PageCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,24 +69,43 @@ impl PageCache {
     /// Cost: lists the folder, and reads the first bytes of one file per object: call it from a thread that may block.
     /// Errors: [`crate::Error::Folder`] when the folder cannot be used, or another process uses it.
     pub fn open(options: PageOptions, runtime: Handle) -> Result<PageCache> {
-        let stats = Arc::<Mutex<PageStats>>::default();
+        Self::open_with_ttl(options, runtime, None)
+    }
+
+    /// The same; a page that was fetched longer ago than `ttl` is fetched again. Nothing needs this to be right: it is for who may not
+    /// keep bytes any longer.
+    pub fn open_with_ttl(options: PageOptions, runtime: Handle, ttl: Option<Ttl>) -> Result<PageCache> {
         let mut objects = Objects::default();
         let disk = match &options.folder {
             None => None,
             Some(folder) => {
-                let meter = Meter::new(Arc::clone(&stats), None);
-                let (bytes, waiting) = (options.disk_bytes, options.waiting_bytes);
-                let (disk, found) = Disk::open(folder, options.page_bytes, bytes, waiting, runtime.clone(), meter)?;
-                found.into_iter().for_each(|object| objects.insert(object));
-                Some(disk)
+                let shelf = ShelfOptions {
+                    folder: folder.clone(),
+                    max_bytes: options.disk_bytes,
+                    max_waiting_bytes: options.waiting_bytes,
+                    runtime: runtime.clone(),
+                    ttl: ttl.clone(),
+                };
+                Some(Shelf::open(shelf, |id, key| {
+                    let Some(key) = key() else { return Left::Foreign };
+                    let Some(name) = PageName::read(&key) else { return Left::Foreign };
+                    let Some(object) = name.object().filter(|object| object.id == id) else { return Left::Foreign };
+                    if name.page_bytes != options.page_bytes {
+                        return Left::Useless;
+                    }
+                    let end = object.n_pages(options.page_bytes.into()).into();
+                    objects.insert(Arc::new(object));
+                    Left::Values { end }
+                })?)
             }
         };
         Ok(PageCache(Arc::new(Inner {
             on: AtomicBool::new(true),
-            stats,
+            stats: Arc::default(),
             runtime,
             flights: Mutex::default(),
             next_flight: AtomicU64::new(0),
+            ttl,
             ram: Mutex::new(S3Fifo::new(options.ram_bytes)),
             disk,
             objects: Mutex::new(objects),
@@ -160,19 +125,30 @@ impl PageCache {
 
     /// Counters since it was opened.
     pub fn stats(&self) -> PageStats {
-        *self.0.stats.lock()
+        let mut stats = *self.0.stats.lock();
+        if let Some(disk) = self.0.disk.as_ref().map(|disk| disk.stats()) {
+            stats.disk_evicted = disk.evicted;
+            stats.disk_evicted_bytes = disk.evicted_bytes;
+            stats.written = disk.written;
+            stats.dropped = disk.dropped;
+            stats.damaged = disk.damaged;
+            stats.expired += disk.expired;
+            stats.write_failures = disk.write_failures;
+            stats.refused = disk.not_written;
+        }
+        stats
     }
 
     /// What it holds now.
     pub fn held(&self) -> PagesHeld {
-        let (disk_pages, disk_bytes, waiting_bytes, stopped) =
+        let Held { files, bytes, waiting_bytes, stopped } =
             self.0.disk.as_ref().map(|disk| disk.held()).unwrap_or_default();
         let ram = self.0.ram.lock();
         PagesHeld {
             ram_pages: ram.len() as u64,
             ram_bytes: ram.bytes(),
-            disk_pages,
-            disk_bytes,
+            disk_pages: files,
+            disk_bytes: bytes,
             waiting_bytes,
             stopped,
         }
@@ -221,7 +197,7 @@ impl PageCache {
         Cleared {
             objects: n_objects,
             ram_pages: pages.len() as u64,
-            disk_pages: self.0.disk.as_ref().map_or(0, |disk| disk.clear(&gone)),
+            disk_pages: self.0.disk.as_ref().map_or(0, |disk| disk.clear(|object| gone.contains(&object))),
         }
     }
 
@@ -235,13 +211,11 @@ impl PageCache {
         if let Some(known) = objects.by_id.get(&object.id).cloned() {
             return known.is_same(&object).then_some(known);
         }
-        if objects.by_id.len() >= objects.forget_at.max(MIN_OBJECTS) {
+        if objects.is_full() {
             drop(objects);
             let live = self.0.live_objects();
             objects = self.0.objects.lock();
-            let gone = objects.by_id.keys().filter(|id| !live.contains(id)).copied().collect();
-            objects.remove(&gone);
-            objects.forget_at = objects.by_id.len() * 2;
+            objects.retain(&live);
         }
         let object = Arc::new(object);
         objects.insert(Arc::clone(&object));
@@ -295,7 +269,7 @@ impl PageCache {
         object: &Arc<Object>,
         asked: &[u32],
         meter: &Meter,
-    ) -> object_store::Result<BTreeMap<u32, Bytes>> {
+    ) -> object_store::Result<BTreeMap<u32, PageBytes>> {
         let mut have = BTreeMap::new();
         for round in 0.. {
             let missing: Vec<u32> = asked.iter().filter(|page| !have.contains_key(*page)).copied().collect();
@@ -319,23 +293,30 @@ impl PageCache {
         object: &Arc<Object>,
         missing: &[u32],
         use_disk: bool,
-        have: &mut BTreeMap<u32, Bytes>,
+        have: &mut BTreeMap<u32, PageBytes>,
         meter: &Meter,
     ) -> Vec<Shared<Flight>> {
         let inner = &self.0;
         let mut counts = PageStats::default();
         let (mut joined, mut joined_ids) = (vec![], HashSet::new());
         let (mut on_disk, mut absent, mut hot) = (vec![], vec![], vec![]);
+        let oldest_ms = oldest_ms(&inner.ttl);
         let mut flights = inner.flights.lock();
         {
             let mut ram = inner.ram.lock();
             for &page in missing {
                 let key = PageKey { object: object.id, page };
-                if let Some(bytes) = ram.get(&key) {
+                let mut in_memory = ram.get(&key).cloned();
+                if in_memory.as_ref().is_some_and(|(_, fetched_ms)| *fetched_ms < oldest_ms) {
+                    counts.expired += 1;
+                    ram.remove(&key);
+                    in_memory = None;
+                }
+                if let Some((bytes, _)) = in_memory {
                     counts.ram_hits += 1;
                     counts.ram_bytes += bytes.len() as u64;
-                    have.insert(page, bytes.clone());
-                    hot.push(key);
+                    have.insert(page, bytes.into());
+                    hot.push(inner.filed(object, page).mark());
                     continue;
                 }
                 if let Some((id, flight)) = flights.get(&key) {
@@ -350,11 +331,11 @@ impl PageCache {
                         continue;
                     }
                 }
-                match inner.disk.as_ref().and_then(|disk| disk.lookup(&key)) {
+                match inner.disk.as_ref().and_then(|disk| disk.lookup(&inner.filed(object, page))) {
                     Some(Place::Waiting(bytes)) => {
                         counts.ram_hits += 1;
                         counts.ram_bytes += bytes.len() as u64;
-                        have.insert(page, bytes);
+                        have.insert(page, bytes.into());
                     }
                     Some(Place::File) if use_disk => on_disk.push(page),
                     _ => absent.push(page),
@@ -362,7 +343,7 @@ impl PageCache {
             }
         }
         if let Some(disk) = inner.disk.as_ref().filter(|_| !hot.is_empty()) {
-            disk.touch(&hot);
+            disk.touch(hot.into_iter());
         }
         counts.misses = absent.len() as u64;
         meter.add(counts);
@@ -376,10 +357,11 @@ impl PageCache {
             let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: run.clone().collect(), flight };
             started.push((flight, run.clone().collect::<Vec<_>>(), self.remote(store, object, run, guard, meter)));
         }
-        for batch in on_disk.chunks(DISK_BATCH_PAGES) {
+        for run in runs(&on_disk, 0, longest) {
             let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
-            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: batch.to_vec(), flight };
-            started.push((flight, batch.to_vec(), self.read_off_disk(object, batch.to_vec(), guard, meter)));
+            let pages: Vec<u32> = run.collect();
+            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: pages.clone(), flight };
+            started.push((flight, pages.clone(), self.read_off_disk(object, pages, guard, meter)));
         }
         for (id, pages, future) in started {
             let shared = future.shared();
@@ -410,9 +392,11 @@ impl PageCache {
         async move {
             let page_bytes = u64::from(inner.options.page_bytes);
             let pages = fetch(store.as_ref(), &object, run, page_bytes, &meter).await.map_err(Arc::new)?;
-            inner.keep(&object, &pages);
+            inner.keep(&object, &pages, now_ms(&inner.ttl));
             if let Some(disk) = &inner.disk {
-                disk.enqueue(&object, &pages);
+                for (page, bytes) in &pages {
+                    disk.enqueue(inner.filed(&object, *page), bytes.alone());
+                }
             }
             drop(guard);
             Ok(Arc::new(pages))
@@ -420,23 +404,19 @@ impl PageCache {
         .boxed()
     }
 
-    fn read_off_disk(&self, object: &Arc<Object>, pages: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
+    fn read_off_disk(&self, object: &Arc<Object>, run: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
         let (inner, object, meter) = (Arc::clone(&self.0), Arc::clone(object), meter.clone());
         async move {
-            let read = match inner.disk.clone() {
-                None => vec![],
-                Some(disk) => {
-                    let object = Arc::clone(&object);
-                    inner.runtime.spawn_blocking(move || disk.read(&object, &pages)).await.unwrap_or_default()
-                }
+            let task = {
+                let (inner, object) = (Arc::clone(&inner), Arc::clone(&object));
+                move || inner.read_run(&object, &run)
             };
-            let pages: Pages = read.into_iter().filter_map(|(page, bytes)| Some((page, bytes?))).collect();
+            let pages = inner.runtime.spawn_blocking(task).await.unwrap_or_default();
             meter.add(PageStats {
                 disk_hits: pages.len() as u64,
                 disk_bytes: pages.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
                 ..PageStats::default()
             });
-            inner.keep(&object, &pages);
             drop(guard);
             Ok(Arc::new(pages))
         }
@@ -445,20 +425,57 @@ impl PageCache {
 }
 
 impl Inner {
-    /// Puts pages into memory.
-    fn keep(&self, object: &Arc<Object>, pages: &Pages) {
+    fn filed(&self, object: &Arc<Object>, page: u32) -> FiledPage {
+        FiledPage { object: Arc::clone(object), page, page_bytes: self.options.page_bytes }
+    }
+
+    /// The pages of `run` that the folder has; memory may take them. Blocks on the disk.
+    fn read_run(&self, object: &Arc<Object>, run: &[u32]) -> Pages {
+        let Some(disk) = &self.disk else { return vec![] };
+        let keys: Vec<_> = run.iter().map(|&page| self.filed(object, page)).collect();
+        let read = disk.read_all(&keys);
+        let (mut pages, mut fetched_ms) = (vec![], i64::MAX);
+        for (page, found) in run.iter().zip(read.values) {
+            let Some((part, written_ms)) = found else { continue };
+            pages.push((*page, PageBytes::part_of(&read.buffer, part)));
+            fetched_ms = fetched_ms.min(written_ms);
+        }
+        self.keep(object, &pages, fetched_ms);
+        pages
+    }
+
+    /// Puts pages into memory that were fetched then, or later. Those beside their neighbours are copied: while there is room, or when they
+    /// are asked for a second time.
+    fn keep(&self, object: &Arc<Object>, pages: &Pages, fetched_ms: i64) {
         // It may have been cleared meanwhile: whoever has pages is known, so that the next call finds them.
         let mut objects = self.objects.lock();
         if !objects.by_id.contains_key(&object.id) {
             objects.insert(Arc::clone(object));
         }
         drop(objects);
+        let key = |page: u32| PageKey { object: object.id, page };
+        let mut ram = self.ram.lock();
+        let (mut wanted, mut wanted_bytes) = (vec![], 0);
+        for (page, bytes) in pages {
+            let (key, weight) = (key(*page), bytes.len() as u64);
+            if ram.contains(&key) || !ram.fits(weight) {
+                continue;
+            }
+            if bytes.is_alone() || ram.has_room(wanted_bytes + weight) || ram.is_ghost(&key) {
+                wanted.push((*page, bytes));
+                wanted_bytes += weight;
+            } else {
+                ram.remember(key, weight);
+            }
+        }
+        drop(ram);
+        let copies: Vec<(u32, Bytes)> = wanted.into_iter().map(|(page, bytes)| (page, bytes.alone())).collect();
         let mut evicted = vec![];
         let mut ram = self.ram.lock();
-        for (page, bytes) in pages {
-            let key = PageKey { object: object.id, page: *page };
-            if !ram.contains(&key) {
-                ram.insert(key, bytes.clone(), bytes.len() as u64, &mut evicted);
+        for (page, bytes) in copies {
+            let weight = bytes.len() as u64;
+            if !ram.contains(&key(page)) {
+                ram.insert(key(page), (bytes, fetched_ms), weight, &mut evicted);
             }
         }
         drop(ram);
@@ -469,32 +486,9 @@ impl Inner {
         let mut live: HashSet<u128> = self.flights.lock().keys().map(|key| key.object).collect();
         live.extend(self.ram.lock().keys().map(|key| key.object));
         if let Some(disk) = &self.disk {
-            disk.objects(&mut live);
+            disk.groups(&mut live);
         }
         live
-    }
-}
-
-impl Objects {
-    fn insert(&mut self, object: Arc<Object>) {
-        if self.by_id.insert(object.id, Arc::clone(&object)).is_none() {
-            self.by_path.entry((Arc::clone(&object.store), object.path.clone())).or_default().push(object.id);
-        }
-    }
-
-    fn remove(&mut self, gone: &HashSet<u128>) {
-        for object in gone.iter().filter_map(|id| self.by_id.remove(id)) {
-            let place = (Arc::clone(&object.store), object.path.clone());
-            if let Some(ids) = self.by_path.get_mut(&place) {
-                ids.retain(|id| *id != object.id);
-                if ids.is_empty() {
-                    self.by_path.remove(&place);
-                }
-            }
-            if self.current.get(&place) == Some(&object.id) {
-                self.current.remove(&place);
-            }
-        }
     }
 }
 

@@ -8,11 +8,12 @@ use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
+use super::bytes::PageBytes;
 use super::key::Object;
 use super::stats::{Meter, PageStats};
 
-/// Pages by number, each in memory of its own: one that stays does not keep its neighbours.
-pub(crate) type Pages = Vec<(u32, Bytes)>;
+/// Pages by number.
+pub(crate) type Pages = Vec<(u32, PageBytes)>;
 
 /// Reads pages `run` of `object` as it is named: a store that now has another state gives `Precondition`.
 pub(crate) async fn fetch(
@@ -44,7 +45,7 @@ pub(crate) async fn fetch(
     Ok(pages)
 }
 
-/// Copies what arrives into pages. More or fewer bytes than promised is an error.
+/// Copies what arrives into pages, each in memory of its own. More or fewer bytes than promised is an error.
 async fn cut(
     got: GetResult,
     object: &Object,
@@ -72,7 +73,8 @@ async fn cut(
             page.extend_from_slice(&piece.split_to(fits));
             if page.len() == page_len(number) {
                 let next = if number + 1 < run.end { page_len(number + 1) } else { 0 };
-                pages.push((number, Bytes::from(std::mem::replace(&mut page, Vec::with_capacity(next)))));
+                let whole = Bytes::from(std::mem::replace(&mut page, Vec::with_capacity(next)));
+                pages.push((number, whole.into()));
             }
         }
     }

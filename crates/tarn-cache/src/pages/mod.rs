@@ -1,19 +1,21 @@
 //! Pages of objects near by: memory in front of a local folder, original bytes.
 //!
-//! Reading order: [`key`] which state of which object; [`plan`] which pages and requests; [`cache`] the pages and who fetches them;
-//! [`store`] the object store around it; below them [`s3fifo`] what goes, [`disk`] the folder, [`format`] one file, [`stats`] counters.
+//! Reading order: [`key`] which state of which object, [`objects`] those that are known; [`plan`] which pages and requests; [`bytes`] where a page's lie; [`cache`] the pages and who fetches them;
+//! [`store`] the object store around it; [`format`] how a file names its page, [`stats`] counters.
 
+mod bytes;
 mod cache;
-mod disk;
 mod fetch;
 mod format;
 mod key;
+mod objects;
+mod options;
 mod plan;
-mod s3fifo;
 mod stats;
 mod store;
 
-pub use cache::{Cleared, PageCache, PageOptions};
+pub use cache::PageCache;
 pub use key::ObjectState;
-pub use stats::{NotUsed, PageStats, PageUsage, PagesHeld};
+pub use options::PageOptions;
+pub use stats::{Cleared, NotUsed, PageStats, PageUsage, PagesHeld};
 pub use store::{Ask, PageStore, Trust};

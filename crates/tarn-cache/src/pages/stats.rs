@@ -47,6 +47,8 @@ pub struct PageStats {
     pub dropped: u64,
     /// Files that were not what was written, or gone: each was a miss.
     pub damaged: u64,
+    /// Older than they may be: each was a miss.
+    pub expired: u64,
     /// Writes that failed. The first one stops writing.
     pub write_failures: u64,
     /// Not written to disk, because writing has stopped.
@@ -74,6 +76,7 @@ impl AddAssign for PageStats {
         self.written += more.written;
         self.dropped += more.dropped;
         self.damaged += more.damaged;
+        self.expired += more.expired;
         self.write_failures += more.write_failures;
         self.refused += more.refused;
     }
@@ -94,6 +97,17 @@ pub struct PagesHeld {
     pub waiting_bytes: u64,
     /// Why nothing is written to disk any more.
     pub stopped: Option<String>,
+}
+
+/// What [`PageCache::clear`](crate::PageCache::clear) dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// States of objects that are no longer known.
+    pub objects: u64,
+    /// Pages that left memory.
+    pub ram_pages: u64,
+    /// Pages that left the disk.
+    pub disk_pages: u64,
 }
 
 /// Why a read went past the cache.

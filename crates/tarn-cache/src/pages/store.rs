@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
@@ -24,11 +24,13 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
+use super::bytes::{joined, pieces};
 use super::cache::PageCache;
 use super::fetch::changed;
 use super::key::{Object, ObjectState, is_strong};
 use super::plan::pages_of;
 use super::stats::{Meter, NotUsed, PageStats, PageUsage};
+use crate::finally::Finally;
 
 /// How much of a long read is held in memory at once.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -231,30 +233,6 @@ fn within(location: &Path, ranges: &[Range<u64>], size: u64) -> Result<Vec<Range
     cut.collect()
 }
 
-/// What `pages` have of `range`, in order.
-fn pieces(pages: &std::collections::BTreeMap<u32, Bytes>, range: &Range<u64>, page_bytes: u64) -> Vec<Bytes> {
-    let touched = pages.range(pages_of(range, page_bytes));
-    touched
-        .map(|(&page, bytes)| {
-            let first = u64::from(page) * page_bytes;
-            let from = range.start.saturating_sub(first) as usize;
-            let to = ((range.end - first) as usize).min(bytes.len());
-            let piece = bytes.slice(from..to);
-            // A few bytes that live long would keep a whole page in memory.
-            if piece.len() * 2 < bytes.len() { Bytes::copy_from_slice(&piece) } else { piece }
-        })
-        .collect()
-}
-
-fn joined(mut pieces: Vec<Bytes>, range: &Range<u64>) -> Bytes {
-    if pieces.len() <= 1 {
-        return pieces.pop().unwrap_or_default();
-    }
-    let mut all = BytesMut::with_capacity((range.end - range.start) as usize);
-    pieces.iter().for_each(|piece| all.extend_from_slice(piece));
-    all.freeze()
-}
-
 fn is_replaced(error: &Error) -> bool {
     matches!(error, Error::Precondition { .. } | Error::NotFound { .. })
 }
@@ -273,9 +251,8 @@ impl fmt::Display for PageStore {
 #[deny(clippy::missing_trait_methods)]
 impl ObjectStore for PageStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let put = self.inner.put_opts(location, payload, opts).await;
-        self.cache.forget(&self.name, location); // also after an error: it may have happened
-        put
+        let _written = Finally(|| self.cache.forget(&self.name, location)); // also after an error: it may have happened
+        self.inner.put_opts(location, payload, opts).await
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -362,15 +339,12 @@ impl ObjectStore for PageStore {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let copied = self.inner.copy_opts(from, to, options).await;
-        self.cache.forget(&self.name, to);
-        copied
+        let _written = Finally(|| self.cache.forget(&self.name, to));
+        self.inner.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        let renamed = self.inner.rename_opts(from, to, options).await;
-        self.cache.forget(&self.name, from);
-        self.cache.forget(&self.name, to);
-        renamed
+        let _written = Finally(|| [from, to].iter().for_each(|path| self.cache.forget(&self.name, path)));
+        self.inner.rename_opts(from, to, options).await
     }
 }

@@ -1,9 +1,11 @@
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
 
 use object_store::path::Path;
 use object_store::*;
-use tarn_cache::{PageCache, PageOptions, Trust};
+use tarn_cache::{PageCache, PageOptions, PageStore, Trust, Ttl};
+use tarn_types::ManualClock;
 use tokio::runtime::Handle;
 
 use crate::stores::*;
@@ -93,6 +95,124 @@ async fn a_damaged_or_missing_file_is_a_miss_and_is_counted() {
             assert_eq!(stats.disk_hits, 10, "they were fetched and written again");
             assert_eq!(page_files(folder.path()).len(), 10);
         }
+    }
+}
+
+/// One damaged, one cut and one missing page among neighbours that are read into one buffer: the others are still the folder's.
+#[tokio::test]
+async fn damage_within_a_run_costs_only_its_pages() {
+    let inner = TestStore::new();
+    let content = bytes(1, 1_000);
+    inner.put_plain("a", content.clone()).await;
+    let path = Path::from("a");
+    let folder = tempfile::tempdir().unwrap();
+    for reopened in [false, true] {
+        let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+        store.get(&path).await.unwrap().bytes().await.unwrap();
+        store.cache().write_waiting();
+        let files = page_files(folder.path());
+        assert_eq!(files.len(), 16);
+        let mut third = fs::read(&files[3]).unwrap();
+        *third.last_mut().unwrap() ^= 1;
+        fs::write(&files[3], third).unwrap();
+        fs::File::options().write(true).open(&files[7]).unwrap().set_len(10).unwrap();
+        fs::remove_file(&files[11]).unwrap();
+        let store = if reopened {
+            drop(store);
+            cached(&inner, on_disk(folder.path()), Trust::WrittenOnce)
+        } else {
+            store
+        };
+        let before = store.cache().stats();
+        inner.take_seen();
+        let ranges = [10..900, 0..64, 100..101, 190..260, 960..1_000];
+        let got = store.get_ranges(&path, &ranges).await.unwrap();
+        assert!(got.iter().zip(&ranges).all(|(got, r)| *got == content[r.start as usize..r.end as usize]));
+        let seen = inner.take_seen();
+        assert_eq!(seen.n_gets(), 3);
+        assert_eq!(store.cache().stats().disk_hits - before.disk_hits, 13);
+        store.cache().write_waiting();
+    }
+}
+
+#[tokio::test]
+async fn pages_off_the_disk_go_to_memory_while_there_is_room_or_when_asked_for_again() {
+    let inner = TestStore::new();
+    let content = bytes(1, 32 * PAGE as usize);
+    inner.put_plain("a", content.clone()).await;
+    let path = Path::from("a");
+    let folder = tempfile::tempdir().unwrap();
+    let filled = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    filled.get(&path).await.unwrap().bytes().await.unwrap();
+    filled.cache().write_waiting();
+    drop(filled);
+    let options = PageOptions { ram_bytes: 10 * PAGE, ..on_disk(folder.path()) };
+    let store = cached(&inner, options, Trust::WrittenOnce);
+    assert_eq!(store.get_range(&path, 0..32 * PAGE).await.unwrap(), content);
+    assert_eq!((store.cache().held().ram_pages, store.cache().stats().ram_evicted), (10, 0), "nothing is displaced");
+    let last = 31 * PAGE..32 * PAGE;
+    for _ in 0..3 {
+        assert_eq!(store.get_range(&path, last.clone()).await.unwrap(), content[31 * PAGE as usize..]);
+    }
+    let stats = store.cache().stats();
+    assert_eq!((stats.disk_hits, stats.ram_hits, store.cache().held().ram_bytes), (32 + 1, 2, 10 * PAGE));
+}
+
+#[tokio::test]
+async fn pages_that_are_too_old_are_fetched_again() {
+    let inner = TestStore::new();
+    let content = bytes(1, 300);
+    inner.put_plain("a", content.clone()).await;
+    let path = Path::from("a");
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(1_000_000));
+    for (ram_bytes, hits) in [(0, 0), (1 << 20, 5)] {
+        let options = PageOptions { ram_bytes, ..on_disk(folder.path()) };
+        let ttl = Some(Ttl { ttl_ms: 1_000, clock: clock.clone() });
+        let cache = loop {
+            // The writer of the one before may be about to let the folder go.
+            match PageCache::open_with_ttl(options.clone(), Handle::current(), ttl.clone()) {
+                Ok(cache) => break cache,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let store =
+            PageStore::new(Arc::clone(&inner) as Arc<dyn ObjectStore>, cache, "test://store", Trust::WrittenOnce);
+        let read = async || assert_eq!(store.get_range(&path, 0..300).await.unwrap(), content);
+        read().await;
+        store.cache().write_waiting();
+        inner.take_seen();
+        clock.advance_ms(1_000);
+        read().await;
+        assert_eq!((inner.take_seen().n_gets(), store.cache().stats().ram_hits), (0, hits));
+        clock.advance_ms(1);
+        read().await;
+        store.cache().write_waiting();
+        assert_eq!((inner.take_seen().n_gets(), store.cache().stats().damaged), (1, 0));
+        assert_eq!(store.cache().stats().expired, if ram_bytes == 0 { 5 } else { 10 }, "in memory, and on disk");
+        read().await;
+        assert_eq!(inner.take_seen().n_gets(), 0);
+        store.cache().clear(None, None);
+    }
+    // Of what was written by a cache that does not care for age, nobody knows it.
+    let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    store.get_range(&path, 0..300).await.unwrap();
+    store.cache().write_waiting();
+    assert_eq!(store.cache().held().disk_pages, 5);
+}
+
+#[tokio::test]
+async fn pages_are_for_their_owner_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = TestStore::new();
+    inner.put_plain("a", bytes(1, 10)).await;
+    let store = cached(&inner, on_disk(&folder.path().join("new/cache")), Trust::WrittenOnce);
+    store.get_range(&Path::from("a"), 0..10).await.unwrap();
+    store.cache().write_waiting();
+    let mut at = page_files(&folder.path().join("new/cache"))[0].clone();
+    while at != folder.path() {
+        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o077, 0, "{}", at.display());
+        at = at.parent().unwrap().to_owned();
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::*;
 use rand::rngs::StdRng;
@@ -15,7 +15,10 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// The store's own times are the system's: the clock starts there, and is moved ahead to make what was written old.
 fn world(options: ListingOptions) -> (Arc<TestStore>, Arc<ManualClock>, ListedStore) {
-    let inner = TestStore::new();
+    world_of(TestStore::new(), options)
+}
+
+fn world_of(inner: Arc<TestStore>, options: ListingOptions) -> (Arc<TestStore>, Arc<ManualClock>, ListedStore) {
     let now_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
     let clock = Arc::new(ManualClock::new(now_ms));
     let store =
@@ -60,6 +63,17 @@ async fn sealed_directories_are_listed_once_and_open_ones_each_time() {
     assert_eq!(store.stats().expired, 3);
     assert_eq!(store.clear(Some(&Path::from("logs"))), 3);
     assert_eq!((store.stats().entries, store.stats().bytes), (0, 0));
+}
+
+#[tokio::test]
+async fn a_write_that_was_given_up_is_seen() {
+    let options = ListingOptions { ttl_ms: 100 * HOUR_MS, ..ListingOptions::default() };
+    let (inner, clock, store) = world_of(TestStore::gated(), options);
+    inner.put_plain("logs/dt=1/a", vec![1]).await;
+    clock.advance_ms(48 * HOUR_MS);
+    assert_eq!(list(&store, "logs").await, ["logs/dt=1/a"]);
+    assert!(store.put(&Path::from("logs/dt=1/b"), vec![2].into()).now_or_never().is_none());
+    assert_eq!(list(&store, "logs").await, ["logs/dt=1/a", "logs/dt=1/b"]);
 }
 
 #[tokio::test]

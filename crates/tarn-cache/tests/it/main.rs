@@ -6,6 +6,7 @@
 mod damage;
 mod differential;
 mod flights;
+mod fragments;
 mod listing;
 mod pages;
 mod stores;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::*;
 use tarn_cache::{Ask, NotUsed, ObjectState, PageOptions, PageStore, PageUsage, Trust};
@@ -264,6 +264,19 @@ async fn what_is_written_or_deleted_through_the_store_is_looked_at_anew() {
     store.rename(&b, &a).await.unwrap();
     assert!(matches!(store.get(&b).await, Err(Error::NotFound { .. })));
     assert_eq!(store.get(&a).await.unwrap().bytes().await.unwrap(), bytes(2, 90));
+}
+
+#[tokio::test]
+async fn a_write_that_was_given_up_may_have_happened() {
+    let inner = TestStore::gated();
+    inner.put_plain("a", bytes(1, 100)).await;
+    let store = cached(&inner, PageOptions { ram_bytes: 0, ..options() }, Trust::WrittenOnce);
+    let path = Path::from("a");
+    assert!(store.get_ranges(&path, &[]).await.unwrap().is_empty()); // what is there is known from here on
+    assert!(store.put(&path, bytes(2, 90).into()).now_or_never().is_none(), "it is done, and its answer is on its way");
+    inner.open();
+    assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), bytes(2, 90));
+    assert_eq!(store.cache().stats().replaced, 0, "it is looked at anew");
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ pub struct TestStore {
     pub faults_percent: AtomicU32,
     /// Whether the store gives ETags.
     pub etags: AtomicBool,
-    /// GETs wait for a permit; closed by [`TestStore::gated`].
+    /// GETs, and PUTs that are done already, wait for a permit; closed by [`TestStore::gated`].
     gate: Semaphore,
     dice: Mutex<StdRng>,
 }
@@ -63,7 +63,7 @@ impl TestStore {
         Self::with_gate(Semaphore::MAX_PERMITS, seed)
     }
 
-    /// No GET comes back before [`TestStore::open`].
+    /// No GET and no PUT comes back before [`TestStore::open`].
     pub fn gated() -> Arc<Self> {
         Self::with_gate(0, 0)
     }
@@ -117,6 +117,7 @@ impl fmt::Display for TestStore {
 impl ObjectStore for TestStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let put = self.plain.put_opts(location, payload, opts).await?;
+        self.gate.acquire().await.unwrap().forget();
         if self.fault() { Err(storm()) } else { Ok(put) } // timed out, but it happened
     }
 

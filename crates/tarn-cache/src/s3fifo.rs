@@ -81,6 +81,16 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
         bytes <= self.max_bytes
     }
 
+    /// Whether an entry of `bytes` displaces nothing.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.bytes() + bytes <= self.max_bytes
+    }
+
+    /// Whether `key` was here not long ago, or was [remembered](S3Fifo::remember): it would go to `main`.
+    pub(crate) fn is_ghost(&self, key: &K) -> bool {
+        self.ghosts.contains_key(key)
+    }
+
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.entries.contains_key(key)
     }
@@ -117,7 +127,7 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
 
     /// Puts `key` among what stays, as long as there is room: what was kept by an earlier process. `false`: there is none.
     pub(crate) fn insert_kept(&mut self, key: K, value: V, bytes: u64) -> bool {
-        let fits = self.bytes() + bytes <= self.max_bytes;
+        let fits = self.has_room(bytes);
         if fits {
             self.remove(&key);
             self.push(key, value, bytes, true);
@@ -190,7 +200,8 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
         self.entries.remove(&key).map(|entry| (key, entry.value))
     }
 
-    fn remember(&mut self, key: K, bytes: u64) {
+    /// Notes that `key` was asked for, as if it had been in and left.
+    pub(crate) fn remember(&mut self, key: K, bytes: u64) {
         let number = self.number();
         if let Some((_, old)) = self.ghosts.insert(key, (number, bytes)) {
             self.ghost.bytes -= old;
@@ -257,6 +268,21 @@ mod tests {
         put(&mut cache, 40); // its ghost is remembered
         (1_000..2_000).for_each(|key| drop(put(&mut cache, key)));
         assert!(cache.contains(&40));
+    }
+
+    #[test]
+    fn what_was_only_noted_is_as_if_it_had_been_in() {
+        let mut cache = S3Fifo::new(1_000);
+        (0..100).for_each(|key| drop(put(&mut cache, key)));
+        assert!(!cache.has_room(10) && !cache.is_ghost(&500));
+        cache.remember(500, 10);
+        assert!(cache.is_ghost(&500) && !cache.contains(&500) && cache.len() == 100);
+        put(&mut cache, 500);
+        assert!(!cache.is_ghost(&500));
+        (1_000..2_000).for_each(|key| drop(put(&mut cache, key)));
+        assert!(cache.contains(&500));
+        (0..100_000).for_each(|key| cache.remember(5_000 + key, 10));
+        assert!(cache.ghosts.len() <= 90);
     }
 
     #[test]
