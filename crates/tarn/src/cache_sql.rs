@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CACHE TABLE t [WHERE …]
-//! SYSTEM DROP CACHE [METADATA | FOOTERS | PAGES | LISTINGS] [FOR TABLE t]
+//! SYSTEM DROP CACHE [METADATA | FOOTERS | PAGES | FRAGMENTS | LISTINGS] [FOR TABLE t]
 //! ```
 
 use std::fmt;
@@ -22,17 +22,19 @@ pub enum Layer {
     Metadata,
     Footers,
     Pages,
+    Fragments,
     Listings,
 }
 
 impl Layer {
-    pub const ALL: [Layer; 4] = [Layer::Metadata, Layer::Footers, Layer::Pages, Layer::Listings];
+    pub const ALL: [Layer; 5] = [Layer::Metadata, Layer::Footers, Layer::Pages, Layer::Fragments, Layer::Listings];
 
     pub fn name(self) -> &'static str {
         match self {
             Layer::Metadata => "metadata",
             Layer::Footers => "footers",
             Layer::Pages => "pages",
+            Layer::Fragments => "fragments",
             Layer::Listings => "listings",
         }
     }

@@ -8,15 +8,15 @@
 //!
 //! A folder of this machine gets neither listings nor pages: the system keeps it near already (`cache_local` = on: it does all the same).
 
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
 use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use tarn_cache::{
-    CacheStats, CachedStore, FooterCache, ListedStore, ListingOptions, ListingStats, PageCache, PageOptions, PageStore,
-    ProjectedCache, StoreStats, Trust,
+    CacheStats, CachedStore, FooterCache, FragmentCache, FragmentOptions, ListedStore, ListingOptions, ListingStats,
+    PageCache, PageOptions, PageStore, ProjectedCache, StoreStats, Trust, Ttl,
 };
 use tarn_query::ReadStore;
 use tarn_types::{Clock, TableId};
@@ -25,12 +25,12 @@ use tokio::runtime::Handle;
 use crate::cache_sql::Layer;
 use crate::error::{Result, SqlError};
 use crate::settings::Settings;
-use crate::stores::Place;
+use crate::stores::{Place, chain};
 use crate::write::blocking;
 
 const LOCAL: &str = "the files are on a local disk";
 
-/// Writing of pages that a full disk stopped goes on when so much of its room is free again.
+/// Writing that a full disk stopped goes on when one part in so many of its room is free again.
 const RESUME_AT_FREE: u64 = 10;
 
 /// All layers of a node.
@@ -39,8 +39,10 @@ pub struct Caches {
     /// The query engine's; set when there is one.
     pub metadata: OnceLock<Arc<ProjectedCache>>,
     pages: PageCache,
-    /// Why pages are not kept on disk although they should be.
-    no_disk: Option<String>,
+    /// For the query engine, which knows what is in it.
+    pub fragments: FragmentCache,
+    /// Why pages, and why fragments, are not kept on disk although they should be.
+    no_disk: [Option<String>; 2],
     listing: ListingOptions,
     listings_on: bool,
     is_local_cached: bool,
@@ -117,23 +119,40 @@ impl Caches {
     ///
     /// Cost: lists the folder.
     pub async fn open(settings: &Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Result<Caches> {
-        let folder = settings.cache_location().join("pages");
-        let wants_disk = settings.cache_pages && settings.cache_pages_disk_bytes > 0;
-        let options = PageOptions {
+        let ttl_ms = settings.cache_ttl_ms;
+        let ttl = (ttl_ms > 0).then(|| Ttl { ttl_ms, clock: Arc::clone(&clock) });
+        let pages = PageOptions {
             page_bytes: u32::try_from(settings.cache_page_bytes).unwrap_or(u32::MAX),
             ram_bytes: settings.cache_pages_ram_bytes,
-            folder: wants_disk.then(|| folder.clone()),
+            folder: (settings.cache_pages && settings.cache_pages_disk_bytes > 0)
+                .then(|| settings.cache_location().join("pages")),
             disk_bytes: settings.cache_pages_disk_bytes,
             ..PageOptions::default()
         };
+        let fragments = FragmentOptions {
+            ram_bytes: settings.cache_fragments_ram_bytes,
+            folder: (settings.cache_fragments && settings.cache_fragments_disk_bytes > 0)
+                .then(|| settings.cache_location().join("fragments")),
+            disk_bytes: settings.cache_fragments_disk_bytes,
+            runtime: Some(runtime.clone()),
+            ttl: ttl.clone(),
+            ..FragmentOptions::default()
+        };
         let started_ms = clock.now_ms();
-        let (pages, no_disk) = blocking(move || Ok(open_pages(options, &folder, &runtime))).await?;
-        let pages = pages?;
+        let opened = blocking(move || {
+            let (folder, without) = (pages.folder.clone(), PageOptions { folder: None, ..pages.clone() });
+            let open = |options| PageCache::open_with_ttl(options, runtime.clone(), ttl.clone());
+            let (pages, no_pages) = on_disk(open, pages, folder, without)?;
+            let (folder, without) = (fragments.folder.clone(), FragmentOptions { folder: None, ..fragments.clone() });
+            let (fragments, no_fragments) = on_disk(FragmentCache::open, fragments, folder, without)?;
+            Ok((pages, fragments, [no_pages, no_fragments]))
+        });
+        let (pages, fragments, no_disk) = opened.await?;
         pages.set_on(settings.cache_pages);
-        let held = pages.held();
+        fragments.set_on(settings.cache_fragments);
         tracing::info!(
-            pages = held.disk_pages,
-            bytes = held.disk_bytes,
+            pages = pages.held().disk_pages,
+            fragments = fragments.held().disk_fragments,
             ms = clock.now_ms() - started_ms,
             "caches opened"
         );
@@ -141,6 +160,7 @@ impl Caches {
             footers: Arc::new(FooterCache::new(settings.footer_cache_bytes as usize)),
             metadata: OnceLock::new(),
             pages,
+            fragments,
             no_disk,
             listing: ListingOptions {
                 max_bytes: settings.cache_listings_bytes as usize,
@@ -221,6 +241,12 @@ impl Caches {
             let cleared = self.pages.clear(of.map(|of| of.store.as_str()), of.and_then(|of| of.prefix.as_ref()));
             dropped.push(Dropped { layer: Layer::Pages.name(), entries: cleared.ram_pages + cleared.disk_pages });
         }
+        if wants(Layer::Fragments) {
+            let scope = of.map(|of| of.table.0.to_string());
+            let cleared = self.fragments.clear(scope.as_deref());
+            let entries = cleared.ram_fragments + cleared.disk_fragments;
+            dropped.push(Dropped { layer: Layer::Fragments.name(), entries });
+        }
         if wants(Layer::Listings) {
             let listed = self.listed(of.map(|of| of.store.as_str()));
             let entries = listed.iter().map(|listed| listed.clear(None)).sum();
@@ -240,6 +266,7 @@ impl Caches {
         let metadata = self.metadata.get().map(|metadata| metadata.stats()).unwrap_or_default();
         let mut all = vec![in_memory("metadata", metadata), in_memory("footers", self.footers.stats())];
         all.extend(self.pages_standing());
+        all.extend(self.fragments_standing());
         all.push(self.listings_standing());
         all
     }
@@ -277,7 +304,45 @@ impl Caches {
             evicted: stats.disk_evicted,
             dropped: Some(stats.dropped + stats.refused),
             damaged: Some(stats.damaged),
-            reason: off.or(held.stopped).or_else(|| self.no_disk.clone()),
+            reason: off.or(held.stopped).or_else(|| self.no_disk[0].clone()),
+        };
+        [memory, disk]
+    }
+
+    fn fragments_standing(&self) -> [Standing; 2] {
+        let (stats, held, options) = (self.fragments.stats(), self.fragments.held(), self.fragments.options());
+        let is_on = self.fragments.is_on();
+        let off = (!is_on).then(|| "cache_fragments is off".to_owned());
+        let memory = Standing {
+            layer: "fragments",
+            place: "memory",
+            is_on: is_on && options.ram_bytes > 0,
+            entries: held.ram_fragments,
+            bytes: held.ram_bytes,
+            max_bytes: options.ram_bytes,
+            hits: stats.ram_hits,
+            misses: stats.disk_hits + stats.misses,
+            hit_bytes: Some(stats.ram_bytes),
+            evicted: stats.ram_evicted,
+            dropped: None,
+            damaged: None,
+            reason: off.clone(),
+        };
+        let has_disk = options.folder.is_some();
+        let disk = Standing {
+            layer: "fragments",
+            place: "disk",
+            is_on: is_on && has_disk,
+            entries: held.disk_fragments,
+            bytes: held.disk_bytes,
+            max_bytes: if has_disk { options.disk_bytes } else { 0 },
+            hits: stats.disk_hits,
+            misses: stats.misses,
+            hit_bytes: Some(stats.disk_bytes),
+            evicted: stats.disk_evicted,
+            dropped: Some(stats.dropped + stats.not_written),
+            damaged: Some(stats.damaged),
+            reason: off.or(held.stopped).or_else(|| self.no_disk[1].clone()),
         };
         [memory, disk]
     }
@@ -321,23 +386,30 @@ impl Caches {
         evicted + stats.dropped + stats.refused
     }
 
-    /// Writes pages to disk again if that had stopped and there is room now. Blocks on the disk.
+    /// Writes to disk again what had stopped being written, if there is room now. Blocks on the disk.
     pub fn upkeep(&self) {
-        let Some(folder) = self.pages.options().folder.as_deref() else { return };
-        if self.pages.held().stopped.is_none() {
-            return;
-        }
-        let wanted = self.pages.options().disk_bytes / RESUME_AT_FREE;
-        if rustix::fs::statvfs(folder).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= wanted) {
-            tracing::info!(folder = %folder.display(), "pages are written to disk again");
+        let pages = self.pages.options();
+        if self.pages.held().stopped.is_some() && has_room(pages.folder.as_deref(), pages.disk_bytes) {
+            tracing::info!("pages are written to disk again");
             self.pages.resume_writing();
+        }
+        let fragments = self.fragments.options();
+        if self.fragments.held().stopped.is_some() && has_room(fragments.folder.as_deref(), fragments.disk_bytes) {
+            tracing::info!("fragments are written to disk again");
+            self.fragments.resume_writing();
         }
     }
 
     /// Writes what waits to be written. Blocks on the disk.
     pub fn close(&self) {
         self.pages.write_waiting();
+        self.fragments.write_waiting();
     }
+}
+
+fn has_room(folder: Option<&FilePath>, max_bytes: u64) -> bool {
+    let free = folder.and_then(|folder| rustix::fs::statvfs(folder).ok());
+    free.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= max_bytes / RESUME_AT_FREE)
 }
 
 fn in_memory(layer: &'static str, stats: CacheStats) -> Standing {
@@ -359,17 +431,18 @@ fn in_memory(layer: &'static str, stats: CacheStats) -> Standing {
     }
 }
 
-/// The cache and, if it has no folder although one was wanted, why.
-fn open_pages(options: PageOptions, folder: &FilePath, runtime: &Handle) -> (Result<PageCache>, Option<String>) {
-    let failed = |error: tarn_cache::Error| SqlError::of_kind(error.kind(), crate::stores::chain(&error));
-    match PageCache::open(options.clone(), runtime.clone()) {
-        Ok(pages) => (Ok(pages), None),
-        Err(error) if options.folder.is_some() => {
-            let why = crate::stores::chain(&error);
-            tracing::warn!(folder = %folder.display(), "pages are kept in memory only: {why}");
-            let memory = PageOptions { folder: None, ..options };
-            (PageCache::open(memory, runtime.clone()).map_err(failed), Some(why))
-        }
-        Err(error) => (Err(failed(error)), None),
-    }
+/// The cache as it was asked for or, if its folder cannot be used, without one, and why.
+fn on_disk<O, C>(
+    open: impl Fn(O) -> tarn_cache::Result<C>,
+    options: O,
+    folder: Option<PathBuf>,
+    without: O,
+) -> Result<(C, Option<String>)> {
+    let failed = |error: tarn_cache::Error| SqlError::of_kind(error.kind(), chain(&error));
+    let error = match (open(options), folder) {
+        (Err(error), Some(_)) => chain(&error),
+        (opened, _) => return Ok((opened.map_err(failed)?, None)),
+    };
+    tracing::warn!("kept in memory only: {error}");
+    Ok((open(without).map_err(failed)?, Some(error)))
 }

@@ -1,5 +1,7 @@
 //! The files of an archive, and what is known of them.
 
+#![allow(dead_code)] // not all of it by every test binary
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -110,7 +110,10 @@ async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
     ensure!(rows(&client, SUM).await? == cold && world.buckets.take().is_empty(), "the other table's are there");
     let all = rows(&client, "SYSTEM DROP CACHE").await?;
     let layers: Vec<&str> = all.iter().map(|row| row[0].as_str()).collect();
-    ensure!(["metadata", "footers", "pages", "listings"].iter().all(|layer| layers.contains(layer)), "{all:?}");
+    ensure!(
+        ["metadata", "footers", "pages", "fragments", "listings"].iter().all(|layer| layers.contains(layer)),
+        "{all:?}"
+    );
     ensure!(figure(&client, "entries", "pages", "memory").await? == 0);
     ensure!(figure(&client, "entries", "pages", "disk").await? == 0);
 

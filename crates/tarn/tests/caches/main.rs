@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod archive;
 #[path = "../child/mod.rs"]
 mod child;
+#[path = "../archives/files.rs"]
+mod files;
 mod lake;
 mod random;
 #[path = "../s3/mod.rs"]
