@@ -13,7 +13,7 @@ use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
+use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::projection::ProjectionExprs;
@@ -46,6 +46,15 @@ struct Whose {
 impl NamedSource {
     pub(crate) fn new(inner: Arc<dyn FileSource>, readers: Arc<Readers>, table: &str) -> Self {
         NamedSource { inner, whose: Whose { readers, table: table.into() } }
+    }
+
+    pub(crate) fn inner(&self) -> &dyn FileSource {
+        self.inner.as_ref()
+    }
+
+    /// `source`, which is the one inside, with another predicate.
+    pub(crate) fn with_predicate(&self, source: &ParquetSource, predicate: Arc<dyn PhysicalExpr>) -> NamedSource {
+        NamedSource { inner: Arc::new(source.with_predicate(predicate)), whose: self.whose.clone() }
     }
 
     fn over(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {

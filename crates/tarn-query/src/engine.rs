@@ -22,13 +22,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
-use tarn_cache::{FooterCache, ProjectedCache};
+use tarn_cache::{FooterCache, FragmentCache, ProjectedCache};
 use tarn_metastore::Metastore;
 use tokio::runtime::Handle;
 
 use crate::Result;
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
@@ -62,10 +63,12 @@ pub struct Options {
     pub page_index_bytes: u64,
     /// Memory of the metadata of files that is put together from what the metastore says of their columns, for later scans.
     pub metadata_cache_bytes: usize,
+    /// What leaves of plans gave of files. `None`: nothing of it is kept.
+    pub fragments: Option<FragmentCache>,
 }
 
 impl Default for Options {
-    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads, page indexes from 1 MiB, 64 MiB of metadata.
+    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads, page indexes from 1 MiB, 64 MiB of metadata, no fragments.
     fn default() -> Self {
         Options {
             memory_bytes: 1 << 30,
@@ -75,6 +78,7 @@ impl Default for Options {
             threads: None,
             page_index_bytes: 1 << 20,
             metadata_cache_bytes: 64 << 20,
+            fragments: None,
         }
     }
 }
@@ -88,6 +92,7 @@ pub struct Engine {
     lake: Arc<Lake>,
     catalog: String,
     threads: Threads,
+    fragments: Option<Arc<UseFragments>>,
 }
 
 impl Engine {
@@ -116,6 +121,7 @@ impl Engine {
         let readers = Arc::new(Readers::of_lake(store, footers, options.page_index_bytes));
         let projected = Arc::new(ProjectedCache::new(options.metadata_cache_bytes));
         let lake = Arc::new(Lake { metastore, readers, projected, url, schemas: SqlSchemas::default() });
+        let fragments = options.fragments.clone().map(|cache| Arc::new(UseFragments(Arc::new(Fragments::new(cache)))));
         Ok(Engine {
             config: config(&options),
             runtime,
@@ -124,6 +130,7 @@ impl Engine {
             lake,
             catalog: options.catalog,
             threads: Threads { handle: options.threads },
+            fragments,
         })
     }
 
@@ -134,12 +141,15 @@ impl Engine {
             vec![Arc::new(CanonicalSpellings), Arc::new(Bytea::Written)];
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
-        let state = SessionStateBuilder::new()
+        let mut state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_default_features()
-            .with_analyzer_rules(analyzers)
-            .build();
+            .with_analyzer_rules(analyzers);
+        if let Some(fragments) = &self.fragments {
+            state = state.with_physical_optimizer_rule(Arc::clone(fragments) as _);
+        }
+        let state = state.build();
         let context = SessionContext::new_with_state(state);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
@@ -261,7 +271,7 @@ impl Session {
     }
 
     /// The session's state with fresh snapshots: one statement's.
-    fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
+    pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
         let mut state = self.context.state();
         state.config_mut().set_extension(Arc::new(Snapshots::default()));
         state.config_mut().set_extension(Arc::new(Shape::of(plan)?));

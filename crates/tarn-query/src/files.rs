@@ -11,7 +11,7 @@
 //! Invariants: a row is in exactly one piece, unless pruned or dead. A bound is called exact only if a live row has it: dead rows
 //! widen bounds, so a block with dead rows never makes a bound exact.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -90,6 +90,13 @@ pub(crate) struct Cut<'a> {
     pub loader: Option<&'a Arc<ChunkLoader>>,
 }
 
+impl Cut<'_> {
+    /// Of a piece.
+    fn bounds(&self) -> Option<Bounds<'_>> {
+        (self.bounded && self.table.columns.len() <= MAX_BOUNDED_COLUMNS).then(|| Bounds::new(self))
+    }
+}
+
 /// Cuts what is left of `version` into pieces. No IO.
 pub(crate) fn lake_files(
     cut: &Cut<'_>,
@@ -112,7 +119,7 @@ pub(crate) fn lake_files(
     let mut pieces = vec![];
     for kept in &survivors.files {
         let file = kept.file.as_ref();
-        let dead = dead_rows(version, hidden, file.id);
+        let dead = dead_rows(&version.deletion_vectors, hidden, file.id);
         let mut run: Vec<Kept<'_>> = vec![];
         let mut run_rows = 0;
         for row_group in &kept.row_groups {
@@ -129,13 +136,13 @@ pub(crate) fn lake_files(
             run.push(Kept { block, dead: n_dead });
             run_rows += block.n_rows;
             if run_rows >= piece_rows {
-                pieces.push(piece(cut, file, &dead, &run)?);
+                pieces.push(piece(cut.loader, cut.bounds(), file, &dead, &run)?);
                 run.clear();
                 run_rows = 0;
             }
         }
         if !run.is_empty() {
-            pieces.push(piece(cut, file, &dead, &run)?);
+            pieces.push(piece(cut.loader, cut.bounds(), file, &dead, &run)?);
         }
     }
     Ok(LakeFiles { groups: deal(pieces, cut.partitions), statistics: bounds.finish(), counts })
@@ -165,9 +172,9 @@ struct Dead<'a> {
     all: std::borrow::Cow<'a, RoaringBitmap>,
 }
 
-fn dead_rows<'a>(version: &'a TableVersion, hidden: &'a Hidden, file: FileId) -> Dead<'a> {
+fn dead_rows<'a>(vectors: &'a HashMap<FileId, Arc<RoaringBitmap>>, hidden: &'a Hidden, file: FileId) -> Dead<'a> {
     use std::borrow::Cow;
-    let vector = version.deletion_vectors.get(&file).map(Arc::as_ref);
+    let vector = vectors.get(&file).map(Arc::as_ref);
     let all = match (vector, hidden.get(&file)) {
         (Some(vector), Some(hidden)) => Cow::Owned(vector | hidden),
         (Some(one), None) | (None, Some(one)) => Cow::Borrowed(one),
@@ -182,10 +189,32 @@ impl Dead<'_> {
     }
 }
 
-fn piece(cut: &Cut<'_>, file: &File, dead: &Dead<'_>, run: &[Kept<'_>]) -> Result<PartitionedFile> {
+/// Some blocks of a file, without bounds. `None`: no row of theirs is left.
+pub(crate) fn blocks_of(
+    vectors: &HashMap<FileId, Arc<RoaringBitmap>>,
+    hidden: &Hidden,
+    file: &File,
+    row_groups: &[u32],
+    loader: Option<&Arc<ChunkLoader>>,
+) -> Result<Option<PartitionedFile>> {
+    let dead = dead_rows(vectors, hidden, file.id);
+    let blocks = row_groups.iter().filter_map(|row_group| file.blocks.get(*row_group as usize));
+    let run = blocks.map(|block| Kept { block, dead: dead.count(&rows_of(block)) });
+    let run: Vec<Kept<'_>> = run.filter(|kept| kept.dead < kept.block.n_rows).collect();
+    if run.is_empty() {
+        return Ok(None);
+    }
+    piece(loader, None, file, &dead, &run).map(Some)
+}
+
+fn piece(
+    loader: Option<&Arc<ChunkLoader>>,
+    mut bounds: Option<Bounds<'_>>,
+    file: &File,
+    dead: &Dead<'_>,
+    run: &[Kept<'_>],
+) -> Result<PartitionedFile> {
     let mut access = ParquetAccessPlan::new_none(file.blocks.len());
-    let bounded = cut.bounded && cut.table.columns.len() <= MAX_BOUNDED_COLUMNS;
-    let mut bounds = bounded.then(|| Bounds::new(cut));
     for Kept { block, dead: n_dead } in run {
         bounds.iter_mut().for_each(|bounds| bounds.add(block, *n_dead));
         let how = if *n_dead == 0 {
@@ -196,7 +225,7 @@ fn piece(cut: &Cut<'_>, file: &File, dead: &Dead<'_>, run: &[Kept<'_>]) -> Resul
         access.set(block.row_group as usize, how);
     }
     let mut piece = partitioned(file)?.with_extension(access);
-    if let Some(loader) = cut.loader {
+    if let Some(loader) = loader {
         piece = piece.with_extension(Detailed { loader: Arc::clone(loader), file: file.id });
     }
     if let Some(bounds) = bounds {

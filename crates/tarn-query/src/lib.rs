@@ -43,6 +43,8 @@ mod hot_exec;
 mod scan;
 mod survivors;
 
+mod fragments;
+
 mod snapshot;
 mod spellings;
 mod table;

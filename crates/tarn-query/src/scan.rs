@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
@@ -37,6 +37,7 @@ use tarn_cache::PageStats;
 
 use crate::chunks::ChunkLoader;
 use crate::files::Counts;
+use crate::fragments::LakeSide;
 use crate::reader::{FOOTERS, Readers};
 use crate::survivors::Pruning;
 
@@ -60,6 +61,10 @@ pub(crate) struct Access {
     pub loader: Option<Arc<ChunkLoader>>,
     /// Of the lake's files.
     pub readers: Option<Arc<Readers>>,
+    /// What is read of the lake, for fragments.
+    pub lake: Option<Arc<LakeSide>>,
+    /// Why no fragment is used, said when the plan is ready.
+    pub no_fragments: Arc<OnceLock<String>>,
 }
 
 impl fmt::Display for Access {
@@ -81,6 +86,9 @@ impl fmt::Display for Access {
                     (None, None) => write!(f, ", pages=on")?,
                 }
             }
+            if let Some(reason) = self.no_fragments.get() {
+                write!(f, ", fragments_not_used={reason:?}")?;
+            }
         }
         Ok(())
     }
@@ -99,7 +107,7 @@ impl TarnScan {
         TarnScan { input, access: Arc::new(access), metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    pub(crate) fn access(&self) -> &Access {
+    pub(crate) fn access(&self) -> &Arc<Access> {
         &self.access
     }
 

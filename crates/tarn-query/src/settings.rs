@@ -54,11 +54,13 @@ pub struct CacheSettings {
     pub footers: bool,
     /// Pages of files.
     pub pages: bool,
+    /// What leaves of plans gave of files.
+    pub fragments: bool,
 }
 
 impl Default for CacheSettings {
     fn default() -> Self {
-        CacheSettings { metadata: true, footers: true, pages: true }
+        CacheSettings { metadata: true, footers: true, pages: true, fragments: true }
     }
 }
 
@@ -81,7 +83,8 @@ impl ConfigExtension for Settings {
     const PREFIX: &'static str = "tarn";
 }
 
-const NAMES: &str = "access_path, as_of_version, as_of_time, pruning, cache.metadata, cache.footers, cache.pages";
+const NAMES: &str = "access_path, as_of_version, as_of_time, pruning, cache.metadata, cache.footers, cache.pages, \
+                     cache.fragments";
 
 /// `on` or `off`; `None`: something else.
 fn switch(value: &str) -> Option<bool> {
@@ -133,13 +136,14 @@ impl ExtensionOptions for Settings {
                 Ok(Value::Timestamp(micros)) => self.as_of = Some(AsOf::Time(micros.div_euclid(1000))),
                 _ => return bad("a timestamp, UTC unless it has a zone, or 'latest'"),
             },
-            "pruning" | "cache.metadata" | "cache.footers" | "cache.pages" => {
+            "pruning" | "cache.metadata" | "cache.footers" | "cache.pages" | "cache.fragments" => {
                 let Some(on) = switch(value) else { return bad("on or off") };
                 match key {
                     "pruning" => self.pruning = on,
                     "cache.metadata" => self.caches.metadata = on,
                     "cache.footers" => self.caches.footers = on,
-                    _ => self.caches.pages = on,
+                    "cache.pages" => self.caches.pages = on,
+                    _ => self.caches.fragments = on,
                 }
             }
             _ => return Err(DataFusionError::Configuration(format!("unknown setting tarn.{key}, known are: {NAMES}"))),
@@ -190,6 +194,11 @@ impl ExtensionOptions for Settings {
                 value: switched(self.caches.pages),
                 description: "whether pages of files that are near are used",
             },
+            ConfigEntry {
+                key: format!("{}.cache.fragments", Self::PREFIX),
+                value: switched(self.caches.fragments),
+                description: "whether what leaves of plans gave of files is used and kept",
+            },
         ]
     }
 }
@@ -213,6 +222,8 @@ mod tests {
         settings.set("cache.pages", "off").unwrap();
         assert_eq!(settings.caches, CacheSettings { pages: false, ..CacheSettings::default() });
         assert!(settings.set("cache.footers", "2").unwrap_err().to_string().contains("on or off"));
+        settings.set("cache.fragments", "off").unwrap();
+        assert!(!settings.caches.fragments && CacheSettings::default().fragments);
         assert!(settings.set("pruning", "2").unwrap_err().to_string().contains("on or off"));
         assert!(settings.set("access_path", "fast").unwrap_err().to_string().contains("auto, rows or lake"));
         assert!(settings.set("as_of_version", "-1").unwrap_err().to_string().contains("version number"));

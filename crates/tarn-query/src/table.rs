@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -39,6 +39,7 @@ use crate::chunks::{ChunkLoader, Columns};
 use crate::clauses::clauses;
 use crate::culprit::NamedSource;
 use crate::files::{Counts, Cut, Hidden, lake_files, single_row};
+use crate::fragments::LakeSide;
 use crate::hot::{FileStore, HotLookup, HotSource, HotView};
 use crate::hot_exec::{RecentExec, RowsExec};
 use crate::late::{self, Shape};
@@ -407,7 +408,16 @@ impl Scan<'_> {
         // What was asked of blooms is rare: in most blocks that are left there are few such rows, in some none.
         let late = asked_bloom
             || late::pays(self.shape.as_deref(), self.filters, self.projection.as_deref(), table, &files.statistics);
+        let lake_side = LakeSide {
+            table: Arc::clone(table),
+            vectors: Arc::clone(&lake.deletion_vectors),
+            hidden: Arc::clone(&hidden),
+            columns: columns.clone(),
+            loader: loader.clone(),
+            files: survivors.files,
+        };
         let access = Access {
+            lake: Some(Arc::new(lake_side)),
             counts: files.counts,
             recent_rows,
             sorted_by,
@@ -511,6 +521,8 @@ impl Scan<'_> {
             asked_bloom: false,
             loader: None,
             readers: None,
+            lake: None,
+            no_fragments: Arc::new(OnceLock::new()),
         }
     }
 }

@@ -15,6 +15,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use crate::engine::Session;
 use crate::reader::Readers;
 use crate::scan::TarnScan;
+use crate::settings::Settings;
 use crate::{Error, Result};
 
 /// Files that are read at once.
@@ -48,7 +49,12 @@ impl Session {
     /// Reads what `plan` would read of files: metadata, and all pages of its columns in the blocks that its filters leave. Nothing is
     /// read before the stream is polled.
     pub async fn warm(&self, plan: &LogicalPlan) -> Result<Warm> {
-        let (physical, _) = self.physical(plan).await?;
+        let mut state = self.statement_state(plan)?;
+        if let Some(settings) = state.config_mut().options_mut().extensions.get_mut::<Settings>() {
+            // What is kept of a file is no reason not to read the file.
+            settings.caches.fragments = false;
+        }
+        let physical = state.create_physical_plan(plan).await?;
         let mut pieces = vec![];
         gather(&physical, None, &mut pieces);
         let not_used = pieces.iter().find_map(|(readers, _)| readers.pages_not_used());

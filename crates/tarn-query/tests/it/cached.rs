@@ -1,4 +1,4 @@
-//! Law 4 for the cache of files' metadata: whatever becomes of files and columns between two queries, who has the cache answers as who
+//! Law 4 for the caches of files' metadata and of fragments: whatever becomes of files and columns between two queries, who has the cache answers as who
 //! has none; and what was put together once is not asked for again.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
-use tarn_cache::FooterCache;
+use tarn_cache::{FooterCache, FragmentCache, FragmentOptions};
 use tarn_metastore::{At, Commit, CommitKind, Definition, Expected, File, Memory, Metastore, MetastoreExt};
 use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, ReadStore, Result, Session};
 use tarn_types::{
@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::details::Keep;
 use crate::fixture::{Fixture, Row, column, row, to_text, write_file};
 use crate::nothing_hot::{NoSystemTables, NothingHot};
+use crate::pruning::number;
 use crate::recording::{RecordingMetastore, RecordingStore};
 
 /// A table without hot rows, whose columns and files change.
@@ -81,9 +82,11 @@ impl Table {
         Arc::new(Table { metastore, store, keep, now: Mutex::new(now) })
     }
 
+    /// With fragments only where there is a cache of metadata.
     fn session(self: &Arc<Self>, metadata_cache_bytes: usize, page_index_bytes: u64) -> (Engine, Session) {
+        let fragments = (metadata_cache_bytes > 0).then(|| FragmentCache::open(FragmentOptions::default()).unwrap());
         let engine = Engine::new(
-            Options { metadata_cache_bytes, page_index_bytes, ..Options::default() },
+            Options { metadata_cache_bytes, page_index_bytes, fragments, ..Options::default() },
             Arc::clone(&self.metastore) as _,
             ReadStore::plain(Arc::clone(&self.store) as _, "in memory"),
             Arc::new(FooterCache::new(16 << 20)),
@@ -300,6 +303,37 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(law_4(keep, cache_bytes, page_index_bytes, steps));
     }
+}
+
+/// What is said of the plan that was used.
+async fn analyzed(session: &Session, sql: &str) -> String {
+    to_text(&session.collect(&format!("EXPLAIN ANALYZE {sql}")).await.unwrap()).join("\n")
+}
+
+#[tokio::test]
+async fn a_new_column_does_not_matter_to_fragments_and_another_type_does() {
+    let table = Table::new(Keep::Details).await;
+    let (_engine, session) = table.session(1 << 20, 0);
+    for seed in [13, 27] {
+        table.run(Step::Add(seed)).await;
+    }
+    let question = "SELECT count(*), sum(n), max(body) FROM t WHERE body > 'body-3'";
+    assert_eq!(number(&analyzed(&session, question).await, "kept"), 2);
+    table.run(Step::AddColumn).await;
+    assert_eq!(number(&analyzed(&session, question).await, "hits"), 2);
+    // The new column is NULL in the rows of these files.
+    let of_new = "SELECT count(*) FROM t WHERE c3 IS NULL";
+    let expected = answer(&session, of_new).await;
+    assert_eq!((answer(&session, of_new).await, number(&analyzed(&session, of_new).await, "hits")), (expected, 2));
+    table.run(Step::Widen).await;
+    let text = analyzed(&session, question).await;
+    assert_eq!((number(&text, "hits"), number(&text, "misses")), (0, 2), "{text}");
+    // A column that comes between moves the positions of others.
+    let question = "SELECT min(id), body FROM t WHERE id > 3 GROUP BY body";
+    analyzed(&session, question).await;
+    table.alter(|to| to.columns.insert(1, column(98, "early", DataType::Int64))).await;
+    let text = analyzed(&session, question).await;
+    assert_eq!((number(&text, "hits"), number(&text, "misses")), (2, 0), "{text}");
 }
 
 async fn delivered(metadata_cache_bytes: usize) -> Fixture {

@@ -9,6 +9,7 @@ mod chunk;
 mod details;
 mod explain;
 mod fixture;
+mod fragments;
 mod keyed;
 mod nothing_hot;
 mod pruning;

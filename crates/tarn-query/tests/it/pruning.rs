@@ -18,7 +18,7 @@ const WORDS: [&str; 8] = ["error", "Refused", "connection", "GET", "x_1", "züri
 
 /// `logs (id BIGINT, body TEXT, trace TEXT, n BIGINT, price NUMERIC(15, 2), at TIMESTAMPTZ, ratio DOUBLE, flag BOOLEAN, note TEXT)`: the
 /// tokens of `body` and the values of `trace`, `n` and `price` are in the blooms.
-fn schema() -> TableSchema {
+pub fn schema() -> TableSchema {
     let mut columns = vec![
         column(1, "id", DataType::Int64),
         column(2, "body", DataType::Text),
@@ -48,7 +48,7 @@ fn schema() -> TableSchema {
 }
 
 /// A row that its key and a number determine: words, NULLs, NaN and all.
-fn row(id: i64, seed: u64) -> Row {
+pub fn row(id: i64, seed: u64) -> Row {
     let pick = |shift: u32, n: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) % n;
     let or_null = |shift: u32, value: Value| if pick(shift, 6) == 0 { Value::Null } else { value };
     let words: Vec<&str> = (0..pick(5, 4)).map(|at| WORDS[pick(8 + 3 * at as u32, 8) as usize]).collect();
@@ -67,14 +67,14 @@ fn row(id: i64, seed: u64) -> Row {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub enum Step {
     Put(i64, u64),
     Delete(i64),
     Deliver,
     Compact,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         14 => (0..60i64, any::<u64>()).prop_map(|(id, seed)| Step::Put(id, seed)),
         3 => (0..60i64).prop_map(Step::Delete),
@@ -110,7 +110,7 @@ fn term() -> impl Strategy<Value = String> {
     ]
 }
 
-fn condition() -> impl Strategy<Value = String> {
+pub fn condition() -> impl Strategy<Value = String> {
     term().prop_recursive(2, 8, 3, |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 2..4).prop_map(|terms| format!("({})", terms.join(" OR "))),
@@ -119,16 +119,22 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-async fn built(keep: Keep, page_index_bytes: u64, steps: &[Step]) -> Fixture {
-    let options = Options { page_index_bytes, ..Options::default() };
-    let fixture = Fixture::keeping(schema(), options, keep).await;
-    for step in steps {
-        match step {
+impl Step {
+    pub async fn run(&self, fixture: &Fixture) {
+        match self {
             Step::Put(id, seed) => fixture.table.put(row(*id, *seed)),
             Step::Delete(id) => fixture.table.delete(&row(*id, 0)),
             Step::Deliver => fixture.table.deliver().await,
             Step::Compact => fixture.table.compact().await,
         }
+    }
+}
+
+async fn built(keep: Keep, page_index_bytes: u64, steps: &[Step]) -> Fixture {
+    let options = Options { page_index_bytes, ..Options::default() };
+    let fixture = Fixture::keeping(schema(), options, keep).await;
+    for step in steps {
+        step.run(&fixture).await;
     }
     fixture.set("tarn.access_path", "lake").await;
     fixture
@@ -186,7 +192,7 @@ async fn logs(page_index_bytes: u64) -> Fixture {
     fixture
 }
 
-fn number(text: &str, name: &str) -> u64 {
+pub fn number(text: &str, name: &str) -> u64 {
     let rest = text.split(&format!("{name}=")).nth(1).unwrap_or_else(|| panic!("{name} in\n{text}"));
     rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }

@@ -1,0 +1,323 @@
+//! How do kept and computed fragments become one stream? Every partition first reads its share of what is no fragment, as without this node;
+//! then the partitions take fragments one by one until none is left.
+//!
+//! ```text
+//! partition ──> rest ──> next fragment ──> kept?  ──yes──> its batches
+//!                             ^               └──no──> the leaf over this part of a file ──> batches, and kept when it ended whole
+//!                             └───────────────────────────────┘
+//! ```
+//!
+//! Nothing is kept of a stream that failed, was dropped, or has more bytes than reading it again is worth. Two statements that miss the
+//! same fragment both compute it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::coop::make_cooperative;
+use datafusion::physical_plan::execution_plan::SchedulingType;
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+use tarn_cache::{FragmentCache, FragmentKey};
+
+use super::kept::{Layout, size};
+use super::leaf::Template;
+use super::units::{LakeSide, Unit};
+
+/// Larger values are not kept.
+const MAX_VALUE_BYTES: u64 = 16 << 20;
+
+/// Nor those with more than one byte for so many that are read of the file.
+const READ_PER_KEPT: u64 = 8;
+
+/// Smaller ones are always kept: opening a file costs more than finding them.
+const MIN_VALUE_BYTES: u64 = 16 << 10;
+
+/// Batches in memory are so much larger than their compressed bytes, at most.
+const MAX_COMPRESSION: u64 = 4;
+
+/// One part of a file that is asked of the cache.
+#[derive(Debug)]
+pub(crate) struct Fragment {
+    pub unit: Unit,
+    pub key: FragmentKey,
+}
+
+/// What all partitions share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub cache: FragmentCache,
+    pub lake: Arc<LakeSide>,
+    pub template: Template,
+    pub layout: Layout,
+    pub fragments: Vec<Fragment>,
+    /// What of the scan is no fragment, and why, for `EXPLAIN`.
+    pub left_out: String,
+}
+
+/// A leaf whose files are answered from the cache where they can be.
+pub(crate) struct FragmentExec {
+    shared: Arc<Shared>,
+    /// The same leaf over what is no fragment.
+    rest: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    round: Mutex<Round>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// One execution of all partitions.
+struct Round {
+    started: Vec<bool>,
+    next: Arc<AtomicUsize>,
+}
+
+impl Round {
+    fn new(n_partitions: usize) -> Self {
+        Round { started: vec![false; n_partitions], next: Arc::default() }
+    }
+}
+
+impl FragmentExec {
+    /// `rest` is the leaf without the fragments, in as many partitions as before.
+    /// `properties` are the leaf's, as it stood in the plan.
+    pub(crate) fn new(shared: Arc<Shared>, rest: Arc<dyn ExecutionPlan>, properties: Arc<PlanProperties>) -> Self {
+        let properties = match properties.scheduling_type {
+            SchedulingType::Cooperative => properties,
+            _ => Arc::new(properties.as_ref().clone().with_scheduling_type(SchedulingType::Cooperative)),
+        };
+        let n_partitions = rest.output_partitioning().partition_count();
+        FragmentExec {
+            shared,
+            rest,
+            properties,
+            round: Mutex::new(Round::new(n_partitions)),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The work list of the execution that this partition belongs to: a partition that starts again starts another one.
+    fn work(&self, partition: usize) -> Arc<AtomicUsize> {
+        let mut round = self.round.lock();
+        if round.started[partition] {
+            *round = Round::new(round.started.len());
+        }
+        round.started[partition] = true;
+        Arc::clone(&round.next)
+    }
+}
+
+impl fmt::Debug for FragmentExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FragmentExec({} fragments)", self.shared.fragments.len())
+    }
+}
+
+impl DisplayAs for FragmentExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FragmentExec: fragments={}", self.shared.fragments.len())?;
+        match self.shared.left_out.as_str() {
+            "" => Ok(()),
+            left_out => write!(f, ", left_out={left_out}"),
+        }
+    }
+}
+
+impl ExecutionPlan for FragmentExec {
+    fn name(&self) -> &str {
+        "FragmentExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.rest]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(rest), true) => {
+                Ok(Arc::new(FragmentExec::new(Arc::clone(&self.shared), rest, Arc::clone(&self.properties))))
+            }
+            _ => Err(DataFusionError::Internal("FragmentExec has one child".to_owned())),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let counts = Counts::new(&self.metrics, partition);
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let rest = self.rest.execute(partition, Arc::clone(&context))?;
+        let taker = Taker { shared: Arc::clone(&self.shared), next: self.work(partition), context, counts };
+        let fragments = stream::unfold(taker, |taker| async move {
+            let batches = taker.take().await?;
+            Some((batches, taker))
+        });
+        let batches = rest.chain(fragments.try_flatten()).inspect(move |batch| {
+            if let Ok(batch) = batch {
+                baseline.record_output(batch.num_rows());
+            }
+        });
+        let schema = Arc::clone(self.shared.layout.schema());
+        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, batches))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// Of one partition.
+#[derive(Clone)]
+struct Counts {
+    hits: Count,
+    misses: Count,
+    kept: Count,
+    refused: Count,
+    /// Of values that were used.
+    bytes: Count,
+    /// Values that could not be used: each was a miss.
+    damaged: Count,
+}
+
+impl Counts {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
+        Counts {
+            hits: counter("hits"),
+            misses: counter("misses"),
+            kept: counter("kept"),
+            refused: counter("refused"),
+            bytes: counter("bytes"),
+            damaged: counter("damaged"),
+        }
+    }
+}
+
+type Batches = BoxStream<'static, Result<RecordBatch>>;
+
+/// One partition that takes fragments.
+struct Taker {
+    shared: Arc<Shared>,
+    next: Arc<AtomicUsize>,
+    context: Arc<TaskContext>,
+    counts: Counts,
+}
+
+impl Taker {
+    /// The next fragment's batches; `None`: there is none left.
+    async fn take(&self) -> Option<Result<Batches>> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        let fragment = self.shared.fragments.get(at)?;
+        if let Some(value) = self.shared.cache.get(&fragment.key).await {
+            if let Some(batches) = self.shared.layout.decode(&value) {
+                self.counts.hits.add(1);
+                self.counts.bytes.add(value.len());
+                return Some(Ok(stream::iter(batches.into_iter().map(Ok)).boxed()));
+            }
+            self.counts.damaged.add(1);
+        }
+        self.counts.misses.add(1);
+        Some(self.compute(at))
+    }
+
+    fn compute(&self, at: usize) -> Result<Batches> {
+        let Shared { lake, template, .. } = self.shared.as_ref();
+        let unit = &self.shared.fragments[at].unit;
+        // Without a live row, there is nothing to read, and nothing to keep.
+        let Some(piece) = lake.piece(unit)? else { return Ok(stream::empty().boxed()) };
+        let batches = template.over(piece)?.execute(0, Arc::clone(&self.context))?;
+        let max_bytes = (lake.bytes(unit) / READ_PER_KEPT).clamp(MIN_VALUE_BYTES, MAX_VALUE_BYTES);
+        let keeper = Keeper {
+            shared: Arc::clone(&self.shared),
+            at,
+            counts: self.counts.clone(),
+            packed: vec![],
+            packed_bytes: 0,
+            max_bytes,
+        };
+        let passing = stream::try_unfold((batches, Some(keeper)), |(mut batches, mut keeper)| async move {
+            match batches.try_next().await? {
+                Some(batch) => {
+                    keeper = match keeper {
+                        Some(keeper) => keeper.see(&batch)?,
+                        None => None,
+                    };
+                    Ok::<_, DataFusionError>(Some((batch, (batches, keeper))))
+                }
+                None => {
+                    if let Some(keeper) = keeper {
+                        keeper.finish()?;
+                    }
+                    Ok(None)
+                }
+            }
+        });
+        Ok(passing.boxed())
+    }
+}
+
+/// What came by of one fragment.
+struct Keeper {
+    shared: Arc<Shared>,
+    at: usize,
+    counts: Counts,
+    packed: Vec<RecordBatch>,
+    packed_bytes: u64,
+    /// Of the value.
+    max_bytes: u64,
+}
+
+impl Keeper {
+    /// `None`: it is too large.
+    fn see(mut self, batch: &RecordBatch) -> Result<Option<Keeper>> {
+        let packed = self.shared.layout.pack(batch)?;
+        self.packed_bytes = self.packed_bytes.saturating_add(size(&packed) as u64);
+        if self.packed_bytes > (self.max_bytes * MAX_COMPRESSION).min(MAX_VALUE_BYTES) {
+            self.refuse();
+            return Ok(None);
+        }
+        self.packed.push(packed);
+        Ok(Some(self))
+    }
+
+    fn finish(self) -> Result<()> {
+        let value = self.shared.layout.encode(&self.packed)?;
+        if value.len() as u64 > self.max_bytes {
+            self.refuse();
+        } else {
+            self.counts.kept.add(1);
+            self.shared.cache.put(self.shared.fragments[self.at].key.clone(), value);
+        }
+        Ok(())
+    }
+
+    fn refuse(&self) {
+        self.counts.refused.add(1);
+        self.shared.cache.refuse(&self.shared.fragments[self.at].key);
+    }
+}
