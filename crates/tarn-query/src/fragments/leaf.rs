@@ -236,15 +236,10 @@ impl Leaf {
         }
         // Rows that a filter in the scan left are a leaf without any node.
         let is_filtered = !climb.conditions.is_empty();
-        let level = match (level, stopped) {
-            (Some(level), _) => level,
-            (None, Some(reason)) => return Err(reason),
-            (None, None) if is_filtered => climb.of_scan(chain),
-            (None, None) => return Err("nothing is left out".to_owned()),
+        let level = level.or_else(|| is_filtered.then(|| climb.of_scan(chain)));
+        let Some(level) = level.filter(|level| level.n_conditions > 0 || level.has_aggregate) else {
+            return Err(stopped.unwrap_or_else(|| "nothing is left out".to_owned()));
         };
-        if level.n_conditions == 0 && !level.has_aggregate {
-            return Err("nothing is left out".to_owned());
-        }
         climb.nodes.truncate(level.n_nodes);
         climb.conditions.truncate(level.n_conditions);
         let is_single = climb.take_apart()?;

@@ -328,12 +328,6 @@ async fn a_new_column_does_not_matter_to_fragments_and_another_type_does() {
     table.run(Step::Widen).await;
     let text = analyzed(&session, question).await;
     assert_eq!((number(&text, "hits"), number(&text, "misses")), (0, 2), "{text}");
-    // A column that comes between moves the positions of others.
-    let question = "SELECT min(id), body FROM t WHERE id > 3 GROUP BY body";
-    analyzed(&session, question).await;
-    table.alter(|to| to.columns.insert(1, column(98, "early", DataType::Int64))).await;
-    let text = analyzed(&session, question).await;
-    assert_eq!((number(&text, "hits"), number(&text, "misses")), (2, 0), "{text}");
 }
 
 async fn delivered(metadata_cache_bytes: usize) -> Fixture {
