@@ -620,6 +620,7 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
         catalog: crate::pg_catalog::DATABASE.to_owned(),
         threads: Some(threads),
         metadata_cache_bytes: parts.settings.metastore_cache_bytes as usize,
+        fragments: Some(parts.caches.fragments.clone()),
         ..tarn_query::Options::default()
     };
     let catalog = Arc::clone(&parts.catalog);
