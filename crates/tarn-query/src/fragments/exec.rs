@@ -2,9 +2,9 @@
 //! then the partitions take fragments one by one until none is left.
 //!
 //! ```text
-//! partition ──> rest ──> next fragment ──> kept?  ──yes──> its batches
-//!                             ^               └──no──> the leaf over this part of a file ──> batches, and kept when it ended whole
-//!                             └───────────────────────────────┘
+//! partition ──> rest ──> next fragments ──> kept?  ──yes──> its batches
+//!                             ^                └──no──> the leaf over this part of a file ──> batches, and kept when it ended whole
+//!                             └────────────────────────────────┘
 //! ```
 //!
 //! Nothing is kept of a stream that failed, was dropped, or has more bytes than reading it again is worth. Two statements that miss the
@@ -41,6 +41,9 @@ const READ_PER_KEPT: u64 = 8;
 
 /// Smaller ones are always kept: opening a file costs more than finding them.
 const MIN_VALUE_BYTES: u64 = 16 << 10;
+
+/// Fragments that a partition has begun at once: while one waits for the store, the other may go on.
+const AT_ONCE: usize = 2;
 
 /// Batches in memory are so much larger than their compressed bytes, at most.
 const MAX_COMPRESSION: u64 = 4;
@@ -172,11 +175,17 @@ impl ExecutionPlan for FragmentExec {
         let counts = Counts::new(&self.metrics, partition);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let rest = self.rest.execute(partition, Arc::clone(&context))?;
-        let taker = Taker { shared: Arc::clone(&self.shared), next: self.work(partition), context, counts };
-        let fragments = stream::unfold(taker, |taker| async move {
-            let batches = taker.take().await?;
-            Some((batches, taker))
+        let taker = Arc::new(Taker { shared: Arc::clone(&self.shared), context, counts });
+        let (next, n_fragments) = (self.work(partition), self.shared.fragments.len());
+        let taken = std::iter::from_fn(move || {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            (at < n_fragments).then_some(at)
         });
+        let started = move |at| {
+            let taker = Arc::clone(&taker);
+            async move { taker.start(at).await }
+        };
+        let fragments = stream::iter(taken).map(started).buffered(AT_ONCE);
         let batches = rest.chain(fragments.try_flatten()).inspect(move |batch| {
             if let Ok(batch) = batch {
                 baseline.record_output(batch.num_rows());
@@ -223,26 +232,28 @@ type Batches = BoxStream<'static, Result<RecordBatch>>;
 /// One partition that takes fragments.
 struct Taker {
     shared: Arc<Shared>,
-    next: Arc<AtomicUsize>,
     context: Arc<TaskContext>,
     counts: Counts,
 }
 
 impl Taker {
-    /// The next fragment's batches; `None`: there is none left.
-    async fn take(&self) -> Option<Result<Batches>> {
-        let at = self.next.fetch_add(1, Ordering::Relaxed);
-        let fragment = self.shared.fragments.get(at)?;
+    /// A fragment's batches; of one that must be computed, when the first of them is there.
+    async fn start(&self, at: usize) -> Result<Batches> {
+        let fragment = &self.shared.fragments[at];
         if let Some(value) = self.shared.cache.get(&fragment.key).await {
             if let Some(batches) = self.shared.layout.decode(&value) {
                 self.counts.hits.add(1);
                 self.counts.bytes.add(value.len());
-                return Some(Ok(stream::iter(batches.into_iter().map(Ok)).boxed()));
+                return Ok(stream::iter(batches.into_iter().map(Ok)).boxed());
             }
             self.counts.damaged.add(1);
         }
         self.counts.misses.add(1);
-        Some(self.compute(at))
+        let mut batches = self.compute(at)?;
+        match batches.next().await {
+            Some(first) => Ok(stream::once(async move { first }).chain(batches).boxed()),
+            None => Ok(batches),
+        }
     }
 
     fn compute(&self, at: usize) -> Result<Batches> {

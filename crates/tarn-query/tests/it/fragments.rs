@@ -384,31 +384,3 @@ async fn filters_that_the_scan_applies_are_conditions() {
     assert_eq!(cached.counts(&sql(5)).await, (3, 0, 0), "wherever the filter is");
     cached.agrees(&sql(5)).await;
 }
-
-#[tokio::test]
-async fn zz_timing() {
-    let cached = Cached::files(100).await;
-    let session = &cached.fixture.session;
-    for sql in [
-        "SELECT trace, sum(price), count(*), max(at) FROM t WHERE n > 0 AND id >= 0 GROUP BY trace",
-        "SELECT sum(n) FROM t",
-    ] {
-        for on in ["off", "on", "on", "on", "on"] {
-            cached.fixture.set("tarn.cache.fragments", on).await;
-            let start = std::time::Instant::now();
-            let plan = session.plan_parsed(session.parse(sql).unwrap()).await.unwrap();
-            let logical = start.elapsed();
-            let (physical, state) = session.physical(&plan).await.unwrap();
-            let planned = start.elapsed();
-            let rows = collect(physical.clone(), state.task_ctx()).await.unwrap();
-            let all = start.elapsed();
-            println!(
-                "{on}: logical {logical:?} physical {:?} run {:?} all {all:?} rows {}",
-                planned - logical,
-                all - planned,
-                rows.iter().map(|b| b.num_rows()).sum::<usize>()
-            );
-        }
-        println!("{}", cached.analyzed(sql).await);
-    }
-}
