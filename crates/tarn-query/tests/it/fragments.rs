@@ -363,7 +363,8 @@ async fn hits_read_no_file_and_ask_no_metastore() {
     let cached = Cached::files(4).await;
     let sql = "SELECT trace, sum(price), count(*) FROM t WHERE n > 0 GROUP BY trace";
     let expected = cached.fixture.sorted(sql).await;
-    (cached.fixture.store.take(), cached.fixture.metastore.take());
+    cached.fixture.store.take();
+    cached.fixture.metastore.take();
     assert_eq!(cached.fixture.sorted(sql).await, expected);
     assert!(cached.fixture.store.take().is_empty() && cached.fixture.metastore.take().is_empty());
     cached.cache.clear(Some(&cached.fixture.table.schema.id.0.to_string()));
