@@ -73,6 +73,7 @@ impl Layout {
         writer.finish()?;
         let mut value = writer.into_inner()?;
         value.extend_from_slice(&xxh3_64(&value).to_le_bytes());
+        value.shrink_to_fit();
         Ok(value.into())
     }
 

@@ -482,6 +482,10 @@ impl Fixture {
         let metastore = Arc::new(RecordingMetastore::new(Arc::new(metastore)));
         let store = Arc::new(RecordingStore::new(Arc::new(InMemory::new())));
         let table = Table::new(schema, Arc::clone(&metastore), Arc::clone(&store), keep).await;
+        Fixture::over(table, metastore, store, options)
+    }
+
+    fn over(table: Table, metastore: Arc<RecordingMetastore>, store: Arc<RecordingStore>, options: Options) -> Fixture {
         let engine = Engine::new(
             options,
             Arc::clone(&metastore) as _,
@@ -493,6 +497,12 @@ impl Fixture {
         .unwrap();
         let session = engine.session();
         Fixture { table, metastore, store, engine, session }
+    }
+
+    /// The same table under another engine.
+    pub fn restarted(self, options: Options) -> Fixture {
+        let Fixture { table, metastore, store, .. } = self;
+        Fixture::over(table, metastore, store, options)
     }
 
     /// Rows as text, one string a row, in the order they came.

@@ -2,6 +2,7 @@
 //! table and whatever was asked before. And what was given once is not read again.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -9,6 +10,7 @@ use tarn_cache::{FragmentCache, FragmentOptions};
 use tarn_query::Options;
 use tarn_query::datafusion::physical_plan::collect;
 use tarn_types::Value;
+use tokio::runtime::Handle;
 
 use crate::details::Keep;
 use crate::fixture::{Fixture, to_text};
@@ -384,4 +386,65 @@ async fn filters_that_the_scan_applies_are_conditions() {
     cached.fixture.set("datafusion.execution.parquet.pushdown_filters", "false").await;
     assert_eq!(cached.counts(&sql(5)).await, (3, 0, 0), "wherever the filter is");
     cached.agrees(&sql(5)).await;
+}
+
+/// On disk alone.
+fn in_folder(folder: &Path) -> FragmentCache {
+    let options = FragmentOptions {
+        ram_bytes: 0,
+        folder: Some(folder.to_owned()),
+        runtime: Some(Handle::current()),
+        ..FragmentOptions::default()
+    };
+    FragmentCache::open(options).unwrap()
+}
+
+impl Cached {
+    async fn restarted(self, folder: &Path) -> Cached {
+        let Cached { fixture, cache } = self;
+        drop(cache);
+        // The folder is free when nobody has the old cache.
+        let fixture = fixture.restarted(Options::default());
+        let cache = in_folder(folder);
+        let fixture = fixture.restarted(Options { fragments: Some(cache.clone()), ..Options::default() });
+        fixture.set("tarn.access_path", "lake").await;
+        Cached { fixture, cache }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fragments_outlive_the_process_and_damage_is_a_miss() {
+    let folder = tempfile::tempdir().unwrap();
+    let cached = Cached::files(4).await.restarted(folder.path()).await;
+    let sql = "SELECT trace, sum(price), max(note) FROM t WHERE n > 0 GROUP BY trace";
+    let expected = cached.fixture.sorted(sql).await;
+    cached.cache.write_waiting();
+    let cached = cached.restarted(folder.path()).await;
+    cached.fixture.store.take();
+    assert_eq!(cached.fixture.sorted(sql).await, expected);
+    assert_eq!((cached.files_read(), cached.cache.stats().disk_hits), (0, 4));
+    let mut damaged = 0;
+    let mut folders = vec![folder.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let mut bytes = std::fs::read(&path).unwrap();
+            // Far from the front, where the key is.
+            if let Some(at) = bytes.len().checked_sub(200) {
+                bytes[at] ^= 1;
+                std::fs::write(&path, bytes).unwrap();
+                damaged += 1;
+            }
+        }
+    }
+    assert_eq!(damaged, 4);
+    assert_eq!(cached.fixture.sorted(sql).await, expected);
+    assert_eq!(cached.files_read(), 4);
+    cached.cache.write_waiting();
+    assert_eq!(cached.counts(sql).await, (4, 0, 0), "written again");
+    assert_eq!(cached.fixture.sorted(sql).await, expected);
 }
