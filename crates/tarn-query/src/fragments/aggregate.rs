@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::InputOrderMode;
@@ -43,7 +44,18 @@ fn shown(expr: &AggregateFunctionExpr) -> &str {
 fn is_exact(expr: &AggregateFunctionExpr) -> bool {
     let states = expr.state_fields();
     EXACT.contains(&expr.fun().name())
-        && states.is_ok_and(|states| states.iter().all(|field| !field.data_type().is_floating()))
+        && states.is_ok_and(|states| states.iter().all(|field| !has_floats(field.data_type())))
+}
+
+/// Also inside the sets that a DISTINCT collects.
+fn has_floats(of: &DataType) -> bool {
+    match of {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            has_floats(item.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().any(|field| has_floats(field.data_type())),
+        of => of.is_floating(),
+    }
 }
 
 /// What a partial aggregate gives, group columns and states, over rows of `canonical`.

@@ -77,7 +77,7 @@ pub(crate) struct FragmentExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// One execution of all partitions.
+/// One execution of all partitions. Executions follow each other: two of one plan at the same time would share their lists.
 struct Round {
     started: Vec<bool>,
     next: Arc<AtomicUsize>,
@@ -274,16 +274,11 @@ impl Taker {
         let passing = stream::try_unfold((batches, Some(keeper)), |(mut batches, mut keeper)| async move {
             match batches.try_next().await? {
                 Some(batch) => {
-                    keeper = match keeper {
-                        Some(keeper) => keeper.see(&batch)?,
-                        None => None,
-                    };
+                    keeper = keeper.and_then(|keeper| keeper.see(&batch));
                     Ok::<_, DataFusionError>(Some((batch, (batches, keeper))))
                 }
                 None => {
-                    if let Some(keeper) = keeper {
-                        keeper.finish()?;
-                    }
+                    keeper.into_iter().for_each(Keeper::finish);
                     Ok(None)
                 }
             }
@@ -304,27 +299,30 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// `None`: it is too large.
-    fn see(mut self, batch: &RecordBatch) -> Result<Option<Keeper>> {
-        let packed = self.shared.layout.pack(batch)?;
-        self.packed_bytes = self.packed_bytes.saturating_add(size(&packed) as u64);
-        if self.packed_bytes > (self.max_bytes * MAX_COMPRESSION).min(MAX_VALUE_BYTES) {
-            self.refuse();
-            return Ok(None);
+    /// `None`: it is too large, or cannot be kept: the query goes on without.
+    fn see(mut self, batch: &RecordBatch) -> Option<Keeper> {
+        let packed = self.shared.layout.pack(batch).ok();
+        self.packed_bytes = self.packed_bytes.saturating_add(packed.as_ref().map_or(0, |packed| size(packed) as u64));
+        match packed {
+            Some(packed) if self.packed_bytes <= (self.max_bytes * MAX_COMPRESSION).min(MAX_VALUE_BYTES) => {
+                self.packed.push(packed);
+                Some(self)
+            }
+            _ => {
+                self.refuse();
+                None
+            }
         }
-        self.packed.push(packed);
-        Ok(Some(self))
     }
 
-    fn finish(self) -> Result<()> {
-        let value = self.shared.layout.encode(&self.packed)?;
-        if value.len() as u64 > self.max_bytes {
-            self.refuse();
-        } else {
-            self.counts.kept.add(1);
-            self.shared.cache.put(self.shared.fragments[self.at].key.clone(), value);
+    fn finish(self) {
+        match self.shared.layout.encode(&self.packed) {
+            Ok(value) if value.len() as u64 <= self.max_bytes => {
+                self.counts.kept.add(1);
+                self.shared.cache.put(self.shared.fragments[self.at].key.clone(), value);
+            }
+            _ => self.refuse(),
         }
-        Ok(())
     }
 
     fn refuse(&self) {

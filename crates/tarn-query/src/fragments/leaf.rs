@@ -188,6 +188,41 @@ impl Template {
     }
 }
 
+/// What the source filters by, without what changes.
+struct Predicate {
+    fixed: Vec<Arc<dyn PhysicalExpr>>,
+    /// Of each, when it only leaves out blocks: what it says, if that can be said.
+    prunes: Vec<Option<Term>>,
+    is_dynamic: bool,
+}
+
+impl Predicate {
+    /// The scan of a leaf with these conditions, without files. It leaves out blocks by these conditions only: a node above the leaf may have
+    /// pushed down what no row of the leaf has to meet.
+    fn config(self, files: &FileScanConfig, conditions: &[Condition]) -> FileScanConfig {
+        let n_fixed = self.fixed.len();
+        let is_met = |term: &Option<Term>| {
+            term.as_ref().is_some_and(|term| conditions.iter().any(|condition| condition.term.bytes == term.bytes))
+        };
+        let kept: Vec<Arc<dyn PhysicalExpr>> = match self.prunes.is_empty() {
+            true => self.fixed,
+            false => {
+                self.fixed.into_iter().zip(&self.prunes).filter(|(_, term)| is_met(term)).map(|(e, _)| e).collect()
+            }
+        };
+        let is_whole = kept.len() == n_fixed && !self.is_dynamic;
+        let mut builder = FileScanConfigBuilder::from(files.clone()).with_file_groups(vec![]);
+        if let Some(named) = files.file_source.downcast_ref::<NamedSource>() {
+            let stored = named.table_schema().table_schema();
+            builder = builder.with_statistics(Statistics::new_unknown(stored));
+            if let (false, Some(source)) = (is_whole, named.inner().downcast_ref::<ParquetSource>()) {
+                builder = builder.with_source(Arc::new(named.with_predicate(source, conjunction(kept))));
+            }
+        }
+        builder.build()
+    }
+}
+
 /// While a chain is walked from below.
 struct Climb<'a> {
     table: &'a TableSchema,
@@ -213,9 +248,11 @@ impl Leaf {
     /// Errors: the reason why there is none.
     pub(crate) fn of(chain: &Chain, table: &TableSchema) -> Result<Leaf, Reason> {
         let files = chain.config().ok_or("no files")?;
-        let (mut climb, config) = Climb::from_files(files, table)?;
+        let (mut climb, scan) = Climb::from_files(files, table)?;
+        let scan_at = chain.steps.iter().position(|step| step.node.is::<TarnScan>()).unwrap_or(0);
         let mut level = None;
         let mut stopped = None;
+        let mut stopped_at = 0;
         let mut schema = chain.files.schema();
         for (top, Step { node, .. }) in chain.steps.iter().enumerate().rev() {
             match climb.node(node, &schema) {
@@ -229,19 +266,21 @@ impl Leaf {
                 }
                 Err(reason) => {
                     stopped = Some(reason);
+                    stopped_at = top;
                     break;
                 }
             }
             schema = node.schema();
         }
-        // Rows that a filter in the scan left are a leaf without any node.
-        let is_filtered = !climb.conditions.is_empty();
-        let level = level.or_else(|| is_filtered.then(|| climb.of_scan(chain)));
+        // Rows that a filter in the scan left are a leaf without any node, unless a node below the scan's makes something else of them.
+        let is_filtered = !climb.conditions.is_empty() && (stopped.is_none() || stopped_at < scan_at);
+        let level = level.or_else(|| is_filtered.then(|| climb.of_scan(scan_at)));
         let Some(level) = level.filter(|level| level.n_conditions > 0 || level.has_aggregate) else {
             return Err(stopped.unwrap_or_else(|| "nothing is left out".to_owned()));
         };
         climb.nodes.truncate(level.n_nodes);
         climb.conditions.truncate(level.n_conditions);
+        let config = scan.config(files, &climb.conditions);
         let is_single = climb.take_apart()?;
         let chain = chain.below(level.top);
         let schema = match climb.nodes.last() {
@@ -264,7 +303,7 @@ impl Leaf {
 }
 
 impl<'a> Climb<'a> {
-    fn from_files(config: &FileScanConfig, table: &'a TableSchema) -> Result<(Climb<'a>, FileScanConfig), Reason> {
+    fn from_files(config: &FileScanConfig, table: &'a TableSchema) -> Result<(Climb<'a>, Predicate), Reason> {
         if config.limit.is_some() {
             return Err("a limit".to_owned());
         }
@@ -293,18 +332,12 @@ impl<'a> Climb<'a> {
         let condition = |expr: &Arc<dyn PhysicalExpr>| {
             Ok(Condition { term: canonical.term(expr)?, claim: Claim::of(expr.as_ref(), &of_table, table) })
         };
-        let conditions = match is_applied {
-            true => fixed.iter().map(condition).collect::<Result<Vec<_>, Reason>>()?,
-            false => vec![],
+        let (conditions, prunes) = match is_applied {
+            true => (fixed.iter().map(condition).collect::<Result<Vec<_>, Reason>>()?, vec![]),
+            false => (vec![], fixed.iter().map(|expr| canonical.term(expr).ok()).collect()),
         };
-        let mut builder = FileScanConfigBuilder::from(config.clone())
-            .with_file_groups(vec![])
-            .with_statistics(Statistics::new_unknown(stored));
-        if is_dynamic {
-            let fixed = named.with_predicate(source, conjunction(fixed));
-            builder = builder.with_source(Arc::new(fixed));
-        }
-        Ok((Climb { table, columns, conditions, is_dynamic, nodes: vec![] }, builder.build()))
+        let climb = Climb { table, columns, conditions, is_dynamic, nodes: vec![] };
+        Ok((climb, Predicate { fixed, prunes, is_dynamic }))
     }
 
     /// One node further up, over rows of `schema`. Answers what a leaf gives that ends here, when it is worth to end here.
@@ -352,15 +385,8 @@ impl<'a> Climb<'a> {
         self.columns.iter().map(|term| Output { bytes: Arc::clone(&term.bytes), n_columns: 1 }).collect()
     }
 
-    fn of_scan(&self, chain: &Chain) -> Level {
-        let scan = chain.steps.iter().position(|step| step.node.is::<TarnScan>());
-        Level {
-            n_nodes: 0,
-            n_conditions: self.conditions.len(),
-            outputs: self.rows(),
-            has_aggregate: false,
-            top: scan.unwrap_or(0),
-        }
+    fn of_scan(&self, top: usize) -> Level {
+        Level { n_nodes: 0, n_conditions: self.conditions.len(), outputs: self.rows(), has_aggregate: false, top }
     }
 
     /// An aggregate of one partition at the top becomes its partial part.

@@ -14,6 +14,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary};
 
 use super::Fragments;
@@ -67,6 +68,9 @@ impl Above {
         if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
             above.is_limited = aggregate.limit_options().is_some();
             above.reason = above.reason.or_else(|| order_matters(aggregate));
+        }
+        if node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>() {
+            above.reason = above.reason.or_else(|| Some("the order of rows matters to a window".to_owned()));
         }
         // The side that is collected is read whole.
         let collects = node.is::<HashJoinExec>() || node.is::<CrossJoinExec>() || node.is::<NestedLoopJoinExec>();

@@ -388,6 +388,49 @@ async fn filters_that_the_scan_applies_are_conditions() {
     cached.agrees(&sql(5)).await;
 }
 
+/// A filter that a node above pushed down to spare blocks is no condition of what the leaf gives.
+#[tokio::test]
+async fn a_filter_from_above_an_aggregate_does_not_narrow_what_is_kept() {
+    let cached = Cached::files(4).await;
+    let inner = "SELECT id, flag, count(*) AS c FROM t GROUP BY id, flag";
+    let outer =
+        format!("SELECT id, flag, sum(c) FROM ({inner}) q GROUP BY GROUPING SETS ((id, flag), (id)) HAVING id > 40");
+    let semi = "SELECT x.id FROM (SELECT id, flag FROM t WHERE n < 100) x WHERE x.id IN (SELECT id FROM t WHERE n < 100 AND id > 40)";
+    cached.agrees(&outer).await;
+    cached.agrees(semi).await;
+    for sql in [inner, "SELECT id, flag FROM t WHERE n < 100", "SELECT id FROM t WHERE n < 100"] {
+        cached.agrees(sql).await;
+    }
+}
+
+/// Recent rows make a union below the scan's node, into which projections move.
+#[tokio::test]
+async fn a_node_below_the_union_is_part_of_the_leaf_or_there_is_none() {
+    let cached = Cached::files(2).await;
+    cached.fixture.table.put(row(1_000, 3));
+    cached.fixture.set("datafusion.execution.parquet.pushdown_filters", "true").await;
+    for sql in [
+        "SELECT tarn_tokens(l), length(l) + id + n FROM (SELECT lower(note) l, id, n FROM t WHERE flag) q",
+        "SELECT length(l) + id + n, l || 'x' FROM (SELECT lower(note) l, id, n FROM t WHERE flag) q",
+        "SELECT upper(note), id % 3 FROM t WHERE n > 2 AND flag",
+    ] {
+        cached.agrees(sql).await;
+    }
+}
+
+#[tokio::test]
+async fn where_the_order_of_rows_matters_above_there_is_no_fragment() {
+    let cached = Cached::files(2).await;
+    for sql in [
+        "SELECT sum(ratio) OVER (PARTITION BY trace) FROM t WHERE n > 3",
+        "SELECT sum(DISTINCT ratio), sum(DISTINCT n) FROM t WHERE n > 3",
+    ] {
+        let plan = cached.fixture.explain(sql).await;
+        assert!(plan.contains("the order of rows matters") && !plan.contains("FragmentExec"), "{plan}");
+        cached.agrees(sql).await;
+    }
+}
+
 /// On disk alone.
 fn in_folder(folder: &Path) -> FragmentCache {
     let options = FragmentOptions {
