@@ -15,7 +15,7 @@ ARCHIVE_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench soak
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -113,6 +113,20 @@ test-metastore-bench: setup ## bench/metastore in short form, embedded alone: fo
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --all-targets --no-deps -- -D warnings
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo run --release $(METASTORE_CI) --no-default-features -- --quick --backend embedded
+
+bench-cache: build bench-cache-build ## the page cache alone: hits beside plain reads, cold reads by page size (JSON on stdout); 3 GB of disk
+	@$(RELEASE)/tarn-bench cache --json $(CACHE_ARGS)
+
+# The program behind `tarn-bench cache`; it also runs alone.
+bench-cache-build: setup
+	@cargo build --release --manifest-path bench/cache/Cargo.toml
+
+# CI asks whether the bench runs, not how fast.
+CACHE_CI := --manifest-path bench/cache/Cargo.toml
+test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one quick run
+	cargo fmt --manifest-path bench/cache/Cargo.toml --check
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo run --release $(CACHE_CI) -- --quick
 
 soak: setup ## kill -9 at random points and at every failpoint of delivery for SOAK_MINUTES=30
 	TARN_SOAK_SECONDS=$$(( $(SOAK_MINUTES) * 60 )) cargo test --workspace --test kill9 -- --nocapture

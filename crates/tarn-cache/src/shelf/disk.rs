@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Read, Seek, Write};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
@@ -23,9 +23,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::format;
 use super::key::{ShelfKey, Shelfmark};
 use super::recover::Judge;
+use super::{cached, format};
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
@@ -196,10 +196,45 @@ impl<K: ShelfKey> Shelf<K> {
 
     /// The values of `keys`, one behind the other in one buffer. Blocks on the disk.
     pub(crate) fn read_all(&self, keys: &[K]) -> ReadAll {
+        if keys.len() > 1 {
+            let paths: Vec<PathBuf> = keys.iter().map(|key| self.path(&key.mark())).collect();
+            cached::prefetch(paths.iter().map(PathBuf::as_path));
+        }
         let mut buffer = vec![];
         buffer.reserve_exact(keys.iter().filter_map(K::value_len).sum::<u64>() as usize);
         let values = keys.iter().map(|key| self.read_behind(key, &mut buffer)).collect();
         ReadAll { buffer: buffer.into(), values }
+    }
+
+    /// The same, if they are near enough to be read without waiting for a disk: all of them, and whole. `None`: ask [`Shelf::read_all`].
+    pub(crate) fn read_cached(&self, keys: &[K]) -> Option<ReadAll> {
+        let lens: Vec<u64> = keys.iter().map(K::value_len).collect::<Option<_>>()?;
+        let mut buffer = vec![0; usize::try_from(lens.iter().sum::<u64>()).ok()?];
+        let (mut rest, mut at) = (&mut buffer[..], 0);
+        let mut values = vec![];
+        for (key, len) in keys.iter().zip(lens) {
+            let (value, behind) = rest.split_at_mut(len as usize);
+            let mut head = vec![0; header_len(key)];
+            let file = cached::open(&self.path(&key.mark()))?;
+            if file.metadata().ok()?.len() != head.len() as u64 + len || !cached::read(&file, &mut head, value) {
+                return None;
+            }
+            let written_ms = self.checked(key, &head, value).ok()?;
+            values.push(Some((at..at + value.len(), written_ms)));
+            at += value.len();
+            rest = behind;
+        }
+        Some(ReadAll { buffer: buffer.into(), values })
+    }
+
+    /// When `value` was written, if it is what was written for `key`.
+    fn checked(&self, key: &K, head: &[u8], value: &[u8]) -> Result<i64, Failed> {
+        let header = format::read_header(K::MAGIC, head).filter(|header| key.matches(header.key));
+        let header = header.filter(|header| header.is_of(value)).ok_or(Failed::Damaged)?;
+        if header.written_ms < oldest_ms(&self.options.ttl) {
+            return Err(Failed::Expired);
+        }
+        Ok(header.written_ms)
     }
 
     /// Puts the value of `key` behind what `buffer` has.
@@ -235,7 +270,7 @@ impl<K: ShelfKey> Shelf<K> {
     /// The same, and nothing else is done about a failure. What it put into `buffer` is then to be taken away.
     fn read_file(&self, key: &K, buffer: &mut Vec<u8>) -> Result<i64, Failed> {
         let start = buffer.len();
-        let mut head = vec![0; format::FIXED_BYTES + key.encoded_len()];
+        let mut head = vec![0; header_len(key)];
         let mut read = || -> io::Result<()> {
             let mut file = fs::File::open(self.path(&key.mark()))?;
             let len = file.metadata()?.len();
@@ -244,18 +279,21 @@ impl<K: ShelfKey> Shelf<K> {
                 None => *len <= self.options.max_bytes,
             });
             let value_len = value_len.ok_or(io::ErrorKind::InvalidData)?;
-            file.read_exact(&mut head)?;
+            let from = buffer.len();
             buffer.reserve_exact(value_len as usize);
-            file.take(value_len).read_to_end(buffer)?;
+            buffer.resize(from + value_len as usize, 0);
+            let mut parts = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut buffer[from..])];
+            let n_read = file.read_vectored(&mut parts)?;
+            if (n_read as u64) < len {
+                // A signal, or a file that others write.
+                file.seek(io::SeekFrom::Start(0))?;
+                file.read_exact(&mut head)?;
+                file.read_exact(&mut buffer[from..])?;
+            }
             Ok(())
         };
         read().map_err(|_| Failed::Damaged)?;
-        let header = format::read_header(K::MAGIC, &head).filter(|header| key.matches(header.key));
-        let header = header.filter(|header| header.is_of(&buffer[start..])).ok_or(Failed::Damaged)?;
-        if header.written_ms < oldest_ms(&self.options.ttl) {
-            return Err(Failed::Expired);
-        }
-        Ok(header.written_ms)
+        self.checked(key, &head, &buffer[start..])
     }
 
     /// Has a value written, soon. What does not fit into the queue is dropped and counted.
@@ -435,8 +473,12 @@ fn make_file(path: &FsPath) -> io::Result<fs::File> {
     fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }
 
+fn header_len<K: ShelfKey>(key: &K) -> usize {
+    format::header_len(key.encoded_len())
+}
+
 fn weight_of<K: ShelfKey>(key: &K, value: &Bytes) -> u64 {
-    weight((format::FIXED_BYTES + key.encoded_len() + value.len()) as u64)
+    weight((header_len(key) + value.len()) as u64)
 }
 
 /// Bytes that a file of `len` takes.

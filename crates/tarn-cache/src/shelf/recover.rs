@@ -84,7 +84,7 @@ fn readable_key<K: ShelfKey>(path: &FsPath) -> Option<Vec<u8>> {
     let mut start = vec![];
     let mut file = fs::File::open(path).ok()?;
     (&mut file).take(FIRST_READ_BYTES).read_to_end(&mut start).ok()?;
-    let missing = format::header_len(&start)?.saturating_sub(start.len() as u64);
+    let missing = format::announced_len(&start)?.saturating_sub(start.len() as u64);
     file.take(missing).read_to_end(&mut start).ok()?;
     format::read_header(K::MAGIC, &start).map(|header| header.key.to_vec())
 }

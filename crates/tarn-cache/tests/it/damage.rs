@@ -135,6 +135,31 @@ async fn damage_within_a_run_costs_only_its_pages() {
     }
 }
 
+/// Long runs are read by a blocking thread, one buffer of several for each; short ones on the thread that asks.
+#[tokio::test]
+async fn a_long_run_off_the_disk_is_the_objects_bytes() {
+    let inner = TestStore::new();
+    let content = bytes(1, (9 << 20) + 12_345);
+    inner.put_plain("a", content.clone()).await;
+    let path = Path::from("a");
+    let folder = tempfile::tempdir().unwrap();
+    let options = PageOptions { page_bytes: 256 << 10, disk_bytes: 64 << 20, ..on_disk(folder.path()) };
+    let store = cached(&inner, options, Trust::WrittenOnce);
+    store.get_range(&path, 0..content.len() as u64).await.unwrap();
+    store.cache().write_waiting();
+    inner.take_seen();
+    for range in [0..content.len() as u64, 1..(5 << 20), (2 << 20) - 7..(2 << 20) + 7, (9 << 20)..(9 << 20) + 12_345] {
+        let got = store.get_range(&path, range.clone()).await.unwrap();
+        assert!(got == content[range.start as usize..range.end as usize], "{range:?}");
+    }
+    assert_eq!((inner.take_seen().n_gets(), store.cache().stats().damaged), (0, 0));
+    let mut file = fs::read(&page_files(folder.path())[17]).unwrap();
+    *file.last_mut().unwrap() ^= 1;
+    fs::write(&page_files(folder.path())[17], file).unwrap();
+    assert!(store.get_range(&path, 0..content.len() as u64).await.unwrap() == content);
+    assert_eq!((inner.take_seen().n_gets(), store.cache().stats().damaged), (1, 1));
+}
+
 #[tokio::test]
 async fn pages_off_the_disk_go_to_memory_while_there_is_room_or_when_asked_for_again() {
     let inner = TestStore::new();
