@@ -22,6 +22,9 @@ use crate::server::Server;
 /// The archive's folder, and its bucket in the store that is far away.
 pub const BUCKET: &str = "archive";
 
+/// What is asked of that store is counted, and the others keep nothing near: Tarn does not either.
+const UNCACHED: [(&str, &str); 2] = [("TARN_CACHE_PAGES", "off"), ("TARN_CACHE_FRAGMENTS", "off")];
+
 /// Of that store.
 const DELAY: Duration = Duration::from_millis(30);
 
@@ -123,7 +126,9 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
 /// The same in the store that is far away.
 async fn remote(options: &Options, scratch: &Path, archive: &Archive, report: &mut Report) -> Result<()> {
     let store = FarStore::serve(scratch, Line { latency: DELAY, bytes_per_s: 0 }).await?;
-    let server = Server::start_with(options.tarn.as_deref(), &scratch.join("far"), &store.variables()).await?;
+    let mut variables = store.variables().to_vec();
+    variables.extend(UNCACHED);
+    let server = Server::start_with(options.tarn.as_deref(), &scratch.join("far"), &variables).await?;
     attach(&server, &format!("s3://{BUCKET}/"), "archive_remote", archive, report).await?;
     let datafusion = DataFusion::start(&format!("s3://{BUCKET}/"), Some(&store.endpoint)).await?;
     let mut duckdb = match &options.python_httpfs {
