@@ -12,10 +12,13 @@ SOAK_MINUTES ?= 30
 RAFTLOG_ARGS ?=
 METASTORE_ARGS ?= --backend embedded,cassandra,postgres
 ARCHIVE_ARGS ?=
+TPCH_SF ?= $(if $(filter command line environment,$(origin SF)),$(SF),10)
+TPCH_ARGS ?=
+TPCH_CHECK_SF ?= 0.1
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench soak
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -55,6 +58,7 @@ test-raftlog-adapters: setup ## the log under raft-rs and openraft, with openraf
 test-clients: setup-tests
 	cargo test --workspace --no-run
 	@$(TARN_VENV)/bin/python tests/clients/run.py --tarn $(DEBUG)/tarn
+	@$(DEBUG)/tarn-bench tpch --check --sf $(TPCH_CHECK_SF) --python $(TARN_VENV)/bin/python
 
 lint: setup-tests ## formatting, clippy without warnings, rooms and files
 	cargo fmt --all --check
@@ -72,6 +76,15 @@ bench-adhoc: build setup-tests ## the five ad-hoc queries, load, union; Tarn and
 
 bench-load: build ## rows/s through the front door, peak memory (JSON on stdout)
 	@$(RELEASE)/tarn-bench load --sf $(SF) --json
+
+# ClickHouse in a Python of its own: it is large, and only this bench wants it.
+TARN_PYTHON_CHDB ?= $(TARN_VENV)-chdb/bin/python
+$(TARN_PYTHON_CHDB): tests/clients/requirements-chdb.txt
+	@python3 -m venv $(TARN_VENV)-chdb
+	@$@ -m pip install --quiet --disable-pip-version-check -r $<
+
+bench-tpch: build setup-tests $(TARN_PYTHON_CHDB) ## all TPC-H queries far away and near, by cache, beside DuckDB and ClickHouse; SF=10 unless set (JSON on stdout)
+	@$(RELEASE)/tarn-bench tpch --sf $(TPCH_SF) --json --python $(TARN_VENV)/bin/python --python-chdb $(TARN_PYTHON_CHDB) $(TPCH_ARGS)
 
 bench-raftlog: build bench-raftlog-build ## the log store beside raft-engine, RocksDB and Badger (JSON on stdout); RAFTLOG_ARGS=--quick for CI
 	@$(RELEASE)/tarn-bench raftlog --json $(RAFTLOG_ARGS)

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use crate::Common;
 use crate::data::{CREATE_TABLE, LineItem};
-use crate::duckdb::DuckDb;
 use crate::load::load;
+use crate::python::Engine;
 use crate::report::{Report, fdatasync_ms, median, ms_since};
 use crate::server::Server;
 
@@ -65,7 +65,7 @@ pub async fn run(common: &Common) -> Result<Report> {
     let files = lake_files(&server).await?;
     report.parameter("files", files.len());
     report.parameter("lake_bytes", files.iter().map(|file| file.metadata().map_or(0, |m| m.len())).sum::<u64>());
-    let mut duckdb = DuckDb::start(&common.python)?;
+    let mut duckdb = Engine::duckdb(&common.python)?;
     let list: Vec<String> =
         files.iter().map(|file| format!("'{}'", file.display().to_string().replace('\'', "''"))).collect();
     duckdb.time(&format!("CREATE VIEW lineitem AS SELECT * FROM read_parquet([{}])", list.join(", ")))?;
@@ -123,7 +123,7 @@ async fn lake_files(server: &Server) -> Result<Vec<PathBuf>> {
 
 async fn compare(
     server: &Server,
-    duckdb: &mut DuckDb,
+    duckdb: &mut Engine,
     name: &str,
     sql: &str,
     on_lake: bool,

@@ -12,14 +12,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::duckdb::DuckDb;
+use crate::far_store::{CREDENTIALS, FarStore, Line, REGION};
 use crate::logs::Archive;
 use crate::others::DataFusion;
+use crate::python::Engine;
 use crate::report::Report;
 use crate::server::Server;
-use crate::slow_store::{BUCKET, SlowStore};
 
-/// Of the store that is far away.
+/// The archive's folder, and its bucket in the store that is far away.
+pub const BUCKET: &str = "archive";
+
+/// What is asked of that store is counted, and the others keep nothing near: Tarn does not either.
+const UNCACHED: [(&str, &str); 2] = [("TARN_CACHE_PAGES", "off"), ("TARN_CACHE_FRAGMENTS", "off")];
+
+/// Of that store.
 const DELAY: Duration = Duration::from_millis(30);
 
 #[derive(Args, Debug, Clone)]
@@ -99,13 +105,13 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
     report.parameter("archive_runs", options.runs);
     report.parameter("archive_remote_runs", options.remote_runs);
     report.parameter("archive_remote_delay_ms", DELAY.as_millis() as u64);
-    let files = scratch.join("archive");
+    let files = scratch.join(BUCKET);
     eprintln!("writing {} files of {} lines …", archive.n_files, archive.rows_per_file);
     archive.write(&files, options.runs.max(options.remote_runs) as u64 + 1)?;
 
     let server = Server::start_with(options.tarn.as_deref(), &scratch.join("data"), &[]).await?;
     attach(&server, &files.display().to_string(), "archive", &archive, report).await?;
-    let mut duckdb = DuckDb::start(&options.python)?;
+    let mut duckdb = Engine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());
     duckdb.time(&format!("CREATE VIEW logs AS SELECT * FROM read_parquet('{}/**/*.parquet')", files.display()))?;
     let datafusion = DataFusion::start(&format!("{}/", files.display()), None).await?;
@@ -114,18 +120,14 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
         ask(&server, others, question, &archive, "archive", options.runs, report).await?;
     }
     drop((server, duckdb, datafusion));
-    remote(options, scratch, &files, &archive, report).await
+    remote(options, scratch, &archive, report).await
 }
 
 /// The same in the store that is far away.
-async fn remote(options: &Options, scratch: &Path, files: &Path, archive: &Archive, report: &mut Report) -> Result<()> {
-    let store = SlowStore::serve(files, DELAY).await?;
-    let variables = [
-        ("AWS_ENDPOINT_URL", store.endpoint.as_str()),
-        ("AWS_SKIP_SIGNATURE", "true"),
-        ("AWS_REGION", "us-east-1"),
-        ("AWS_ALLOW_HTTP", "true"),
-    ];
+async fn remote(options: &Options, scratch: &Path, archive: &Archive, report: &mut Report) -> Result<()> {
+    let store = FarStore::serve(scratch, Line { latency: DELAY, bytes_per_s: 0 }).await?;
+    let mut variables = store.variables().to_vec();
+    variables.extend(UNCACHED);
     let server = Server::start_with(options.tarn.as_deref(), &scratch.join("far"), &variables).await?;
     attach(&server, &format!("s3://{BUCKET}/"), "archive_remote", archive, report).await?;
     let datafusion = DataFusion::start(&format!("s3://{BUCKET}/"), Some(&store.endpoint)).await?;
@@ -135,7 +137,7 @@ async fn remote(options: &Options, scratch: &Path, files: &Path, archive: &Archi
             None
         }
         Some(python) => {
-            let mut duckdb = DuckDb::start(python)?;
+            let mut duckdb = Engine::duckdb(python)?;
             report.parameter("duckdb_remote", duckdb.version.clone());
             for statement in duckdb_over_http(&store.endpoint) {
                 duckdb.time(&statement)?;
@@ -149,7 +151,7 @@ async fn remote(options: &Options, scratch: &Path, files: &Path, archive: &Archi
         let asked = store.take_asked();
         let name = question.name;
         report.figure(&format!("archive_remote_{name}_files"), "files", vec![asked.objects.len() as f64]);
-        report.figure(&format!("archive_remote_{name}_requests"), "requests", vec![asked.requests as f64]);
+        report.figure(&format!("archive_remote_{name}_requests"), "requests", vec![asked.requests() as f64]);
         report.figure(&format!("archive_remote_{name}_bytes"), "bytes", vec![asked.bytes as f64]);
         let others = Others { duckdb: duckdb.as_mut(), datafusion: &datafusion };
         ask(&server, others, question, archive, "archive_remote", options.remote_runs, report).await?;
@@ -161,7 +163,8 @@ fn duckdb_over_http(endpoint: &str) -> [String; 2] {
     let host = endpoint.trim_start_matches("http://");
     [
         format!(
-            "CREATE SECRET (TYPE s3, PROVIDER config, KEY_ID 'reader', SECRET 'secret', REGION 'us-east-1', ENDPOINT '{host}', USE_SSL false, URL_STYLE 'path')"
+            "CREATE SECRET (TYPE s3, PROVIDER config, KEY_ID '{}', SECRET '{}', REGION '{REGION}', ENDPOINT '{host}', USE_SSL false, URL_STYLE 'path')",
+            CREDENTIALS.0, CREDENTIALS.1
         ),
         format!("CREATE VIEW logs AS SELECT * FROM read_parquet('s3://{BUCKET}/**/*.parquet')"),
     ]
@@ -179,7 +182,7 @@ async fn attach(server: &Server, url: &str, name: &str, archive: &Archive, repor
 }
 
 struct Others<'a> {
-    duckdb: Option<&'a mut DuckDb>,
+    duckdb: Option<&'a mut Engine>,
     datafusion: &'a DataFusion,
 }
 

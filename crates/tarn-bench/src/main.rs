@@ -5,16 +5,18 @@
 
 mod adhoc;
 mod archive;
+mod buckets;
 mod data;
-mod duckdb;
+mod far_store;
 mod load;
 mod logs;
 mod metastore;
 mod others;
 mod program;
+mod python;
 mod report;
 mod server;
-mod slow_store;
+mod tpch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,6 +41,8 @@ enum Bench {
     Metastore(metastore::Options),
     /// One line in millions, in Parquet files of others: Tarn, DuckDB and DataFusion on a local disk and in a store that is far away
     Archive(archive::Options),
+    /// All 22 TPC-H queries on a lake that is far away, with each cache and without, beside DuckDB and ClickHouse; and their answers
+    Tpch(tpch::Options),
     /// The Raft log store beside raft-engine, RocksDB and Badger; `raftlog --help` shows the arguments
     #[command(disable_help_flag = true)]
     Raftlog {
@@ -97,6 +101,7 @@ fn main() -> anyhow::Result<()> {
             Bench::Load(common) => (common.json, load::run(&common).await?),
             Bench::Archive(options) => (options.json, archive::run(&options).await?),
             Bench::Metastore(options) => return metastore::run(&options).await,
+            Bench::Tpch(options) => (options.json, tpch::run(&options).await?),
             Bench::Raftlog { arguments } => return program::run("raftlog", &arguments),
             Bench::Cache { arguments } => return program::run("cache", &arguments),
             Bench::Data(data) => return data::write_parquet(data.sf, &data.out),

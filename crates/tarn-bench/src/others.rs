@@ -7,8 +7,9 @@ use object_store::aws::AmazonS3Builder;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::archive::BUCKET;
+use crate::far_store::{CREDENTIALS, REGION};
 use crate::report::ms_since;
-use crate::slow_store::BUCKET;
 
 pub struct DataFusion {
     session: SessionContext,
@@ -27,9 +28,10 @@ impl DataFusion {
             let store = AmazonS3Builder::new()
                 .with_endpoint(endpoint)
                 .with_allow_http(true)
-                .with_region("us-east-1")
+                .with_region(REGION)
                 .with_bucket_name(BUCKET)
-                .with_skip_signature(true)
+                .with_access_key_id(CREDENTIALS.0)
+                .with_secret_access_key(CREDENTIALS.1)
                 .build()?;
             let base = format!("s3://{BUCKET}").parse().context("the bucket's URL")?;
             session.register_object_store(&base, Arc::new(store));

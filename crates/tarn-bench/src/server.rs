@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::StreamWriter;
 use arrow::record_batch::RecordBatch;
@@ -19,6 +19,12 @@ use crate::report::ms_since;
 
 /// Rows of one COPY statement.
 const STATEMENT_ROWS: usize = 1_000_000;
+
+/// Of /proc: the kernel's interface has this unit wherever Linux runs.
+const TICKS_PER_S: f64 = 100.0;
+
+const STOP: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(20);
 
 pub struct Server {
     child: Child,
@@ -118,6 +124,28 @@ impl Server {
             acknowledged += sink.as_mut().finish().await?;
         }
         Ok(acknowledged)
+    }
+
+    /// CPU time of the server so far, in seconds, to a hundredth: all its threads, user and system.
+    pub fn cpu_s(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // Behind the name in parentheses, which may have spaces, come the fields from the third on; 14 and 15 are ticks.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let ticks: Vec<f64> = fields.skip(11).take(2).filter_map(|ticks| ticks.parse().ok()).collect();
+        ensure!(ticks.len() == 2, "no CPU time in /proc");
+        Ok(ticks.iter().sum::<f64>() / TICKS_PER_S)
+    }
+
+    /// Asks it to stop and waits until it has: the next start has no log to replay.
+    pub async fn stop(mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        let mut waited = Duration::ZERO;
+        while self.child.try_wait()?.is_none() {
+            ensure!(waited < STOP, "the server has not stopped in {} s", STOP.as_secs());
+            tokio::time::sleep(POLL).await;
+            waited += POLL;
+        }
+        Ok(())
     }
 
     /// The most memory that the server has had resident since it started.

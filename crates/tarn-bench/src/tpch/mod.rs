@@ -1,0 +1,27 @@
+//! `tarn-bench tpch`: the 22 queries on TPC-H's eight tables, on a lake that is far away and on the local disk, with each cache and
+//! without; beside DuckDB and ClickHouse on the same files; and whether all answers are right.
+//!
+//! | file | answers |
+//! |---|---|
+//! | `options` | What can be asked for? |
+//! | `tables` | What are the tables, and where do their rows come from? |
+//! | `queries` | What is asked? |
+//! | `place` | Where do the tables lie, and which server reads them? |
+//! | `answers`, `check` | Are the answers right? |
+//! | `measure` | How long does each query take, where and with which caches? |
+//! | `rivals` | How long do DuckDB and ClickHouse take? |
+//! | `summary` | What does that say? Figures and a table |
+//! | `progress` | How far is it? |
+
+mod answers;
+mod check;
+mod measure;
+mod options;
+mod place;
+mod progress;
+mod queries;
+mod rivals;
+mod summary;
+mod tables;
+
+pub use options::{Options, run};
