@@ -47,8 +47,10 @@ struct Shared {
     /// Method and path with query of each request.
     seen: Mutex<Vec<(Method, String)>>,
     /// Asked for each request; takes its number.
-    fault: Mutex<Option<Box<dyn FnMut() -> Option<Fault> + Send>>>,
+    fault: Mutex<Option<Breaks>>,
 }
+
+type Breaks = Box<dyn FnMut() -> Option<Fault> + Send>;
 
 impl Buckets {
     /// Serves the folders in `root` as buckets.
