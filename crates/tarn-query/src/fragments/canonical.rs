@@ -433,7 +433,8 @@ mod tests {
 
     #[test]
     fn different_expressions_have_different_bytes() {
-        let all: Vec<Box<dyn Fn(&Schema) -> Arc<dyn PhysicalExpr>>> = vec![
+        type Make = Box<dyn Fn(&Schema) -> Arc<dyn PhysicalExpr>>;
+        let all: Vec<Make> = vec![
             Box::new(|schema| col("a", schema).unwrap()),
             Box::new(|schema| col("b", schema).unwrap()),
             Box::new(|schema| not(is_null(col("a", schema).unwrap()).unwrap()).unwrap()),
