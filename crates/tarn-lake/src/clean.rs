@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
@@ -21,6 +21,9 @@ use crate::error::store_error;
 use crate::lake::metastore_error;
 use crate::names::{file_id, table_prefix};
 use crate::{Lake, Result};
+
+/// Files of a dropped table that are deleted at the same time.
+const DELETED_AT_ONCE: usize = 16;
 
 /// What expiring deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,15 +106,13 @@ impl Lake {
             return Ok(Orphans::default());
         }
         let prefix = table_prefix(table);
-        let mut listed = self.store.list(Some(&prefix));
-        let mut removed = Orphans::default();
-        while let Some(object) = listed.next().await {
-            let object = object.map_err(store_error("list", &prefix))?;
-            self.delete(&object.location).await?;
-            removed.files += 1;
-            removed.bytes += object.size;
-        }
-        Ok(removed)
+        let listed = self.store.list(Some(&prefix)).map_err(store_error("list", &prefix));
+        let deleted = listed.and_then(|object| {
+            std::future::ready(Ok(async move { self.delete(&object.location).await.map(|()| object.size) }))
+        });
+        let count =
+            |sum: Orphans, bytes| async move { Ok(Orphans { files: sum.files + 1, bytes: sum.bytes + bytes, ..sum }) };
+        deleted.try_buffer_unordered(DELETED_AT_ONCE).try_fold(Orphans::default(), count).await
     }
 
     /// The paths of all files of all kept versions.

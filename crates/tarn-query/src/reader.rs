@@ -153,12 +153,10 @@ impl Reader {
 
     /// From pages, else from the store; of an archive's file only as it was when it was attached.
     async fn read(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        // Names in the lake are never used again: a bucket that was restored or copied, and has other ETags, is the same lake.
+        let etag = self.key.etag.clone().filter(|_| self.from.archive.is_some());
         let ask = || Ask {
-            state: Some(ObjectState {
-                size_bytes: self.key.size_bytes,
-                etag: self.key.etag.clone(),
-                modified_ns: None,
-            }),
+            state: Some(ObjectState { size_bytes: self.key.size_bytes, etag, modified_ns: None }),
             bypass: self.from.past_pages,
             usage: Some(self.from.usage.clone()),
         };
@@ -207,7 +205,9 @@ impl Reader {
         let path = self.key.path.to_string();
         match &self.from.archive {
             Some(table) => Error::Changed { table: table.to_string(), path },
-            None => Error::Corrupt { what: format!("lake file {path}: it is not the one that was committed") },
+            None => Error::Corrupt {
+                what: format!("lake file {path} has not the {} bytes that were committed", self.key.size_bytes),
+            },
         }
     }
 }

@@ -15,7 +15,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use crate::engine::Session;
 use crate::reader::Readers;
 use crate::scan::TarnScan;
-use crate::settings::Settings;
+use crate::settings::{AccessPath, Settings};
 use crate::{Error, Result};
 
 /// Files that are read at once.
@@ -53,6 +53,7 @@ impl Session {
         if let Some(settings) = state.config_mut().options_mut().extensions.get_mut::<Settings>() {
             // What is kept of a file is no reason not to read the file.
             settings.caches.fragments = false;
+            settings.access_path = AccessPath::Lake;
         }
         let physical = state.create_physical_plan(plan).await?;
         let mut pieces = vec![];

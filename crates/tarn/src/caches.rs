@@ -8,6 +8,7 @@
 //!
 //! A folder of this machine gets neither listings nor pages: the system keeps it near already (`cache_local` = on: it does all the same).
 
+use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -33,6 +34,9 @@ const LOCAL: &str = "the files are on a local disk";
 /// Writing that a full disk stopped goes on when one part in so many of its room is free again.
 const RESUME_AT_FREE: u64 = 10;
 
+/// How often it is tried.
+const RESUME_MS: i64 = 60_000;
+
 /// All layers of a node.
 pub struct Caches {
     pub footers: Arc<FooterCache>,
@@ -46,6 +50,8 @@ pub struct Caches {
     listing: ListingOptions,
     listings_on: bool,
     is_local_cached: bool,
+    /// When writing of pages, and of fragments, was last looked after.
+    resumed_ms: Mutex<[Option<i64>; 2]>,
     clock: Arc<dyn Clock>,
     /// By the place's name. Stores that nobody has any more are forgotten when the next one comes.
     stores: Mutex<Vec<(String, Wrapped)>>,
@@ -164,12 +170,13 @@ impl Caches {
             no_disk,
             listing: ListingOptions {
                 max_bytes: settings.cache_listings_bytes as usize,
-                ttl_ms: settings.cache_listings_ttl_ms as i64,
-                sealed_after_ms: settings.cache_sealed_after_ms as i64,
+                ttl_ms: settings.cache_listings_ttl_ms.try_into().unwrap_or(i64::MAX),
+                sealed_after_ms: settings.cache_sealed_after_ms.try_into().unwrap_or(i64::MAX),
                 open: settings.cache_open.split_whitespace().map(str::to_owned).collect(),
             },
             listings_on: settings.cache_listings,
             is_local_cached: settings.cache_local,
+            resumed_ms: Mutex::default(),
             clock,
             stores: Mutex::default(),
         })
@@ -202,9 +209,14 @@ impl Caches {
     }
 
     fn read(&self, place: &Place, store: Arc<dyn ObjectStore>, trust: Trust) -> ReadStore {
-        match self.is_cached(place) {
-            true => ReadStore::paged(Arc::new(PageStore::new(store, self.pages.clone(), &place.to_string(), trust))),
-            false => ReadStore::plain(store, LOCAL),
+        let options = self.pages.options();
+        match () {
+            () if !self.is_cached(place) => ReadStore::plain(store, LOCAL),
+            () if !self.pages.is_on() => ReadStore::plain(store, "cache_pages is off"),
+            () if options.ram_bytes == 0 && options.folder.is_none() => {
+                ReadStore::plain(store, "there is no room for pages")
+            }
+            () => ReadStore::paged(Arc::new(PageStore::new(store, self.pages.clone(), &place.to_string(), trust))),
         }
     }
 
@@ -216,11 +228,19 @@ impl Caches {
     }
 
     /// Calls and bytes that reached the stores, by the name of their place.
-    pub fn store_stats(&self) -> Vec<(String, StoreStats)> {
-        let stores = self.stores.lock();
-        let living =
-            stores.iter().filter_map(|(name, wrapped)| Some((name.clone(), wrapped.counted.upgrade()?.stats())));
-        living.collect()
+    pub fn store_stats(&self) -> BTreeMap<String, StoreStats> {
+        let mut by_name = BTreeMap::<String, StoreStats>::new();
+        for (name, wrapped) in self.stores.lock().iter() {
+            let Some(counted) = wrapped.counted.upgrade() else { continue };
+            let StoreStats { reads, read_bytes, writes, written_bytes, lists } = counted.stats();
+            let sum = by_name.entry(name.clone()).or_default();
+            sum.reads += reads;
+            sum.read_bytes += read_bytes;
+            sum.writes += writes;
+            sum.written_bytes += written_bytes;
+            sum.lists += lists;
+        }
+        by_name
     }
 
     /// Empties one layer, or all of them, of everything or of what belongs to one table. Blocks on the disk.
@@ -386,17 +406,30 @@ impl Caches {
         evicted + stats.dropped + stats.refused
     }
 
-    /// Writes to disk again what had stopped being written, if there is room now. Blocks on the disk.
+    /// Tries again, once a minute, to write to disk what had stopped being written, if there is room. Blocks on the disk.
     pub fn upkeep(&self) {
-        let pages = self.pages.options();
-        if self.pages.held().stopped.is_some() && has_room(pages.folder.as_deref(), pages.disk_bytes) {
-            tracing::info!("pages are written to disk again");
-            self.pages.resume_writing();
-        }
-        let fragments = self.fragments.options();
-        if self.fragments.held().stopped.is_some() && has_room(fragments.folder.as_deref(), fragments.disk_bytes) {
-            tracing::info!("fragments are written to disk again");
-            self.fragments.resume_writing();
+        let (pages, fragments) = (self.pages.options(), self.fragments.options());
+        let stopped = [
+            (self.pages.held().stopped, pages.folder.as_deref(), pages.disk_bytes),
+            (self.fragments.held().stopped, fragments.folder.as_deref(), fragments.disk_bytes),
+        ];
+        let now_ms = self.clock.now_ms();
+        let mut resumed = self.resumed_ms.lock();
+        for (at, (reason, folder, max_bytes)) in stopped.into_iter().enumerate() {
+            let Some(reason) = reason else { continue };
+            if resumed[at].is_some_and(|ms| now_ms.saturating_sub(ms) < RESUME_MS) {
+                continue;
+            }
+            resumed[at] = Some(now_ms);
+            if !has_room(folder, max_bytes) {
+                tracing::warn!("not written to disk any more, until there is room: {reason}");
+                continue;
+            }
+            tracing::warn!("writing to disk had stopped, and is tried again: {reason}");
+            match at {
+                0 => self.pages.resume_writing(),
+                _ => self.fragments.resume_writing(),
+            }
         }
     }
 

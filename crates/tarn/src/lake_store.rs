@@ -21,13 +21,17 @@ use crate::write::blocking;
 /// In the lake: who writes there.
 const OWNER: &str = "_tarn/owner";
 
-/// In the data folder: as whom it writes.
+/// In the data folder: as whom it writes, and where.
 const MARK: &str = "LAKE";
+
+/// In the mark: the lake is in the data folder, wherever that is.
+const OWN_FOLDER: &str = "data folder";
 
 /// Opens the place that the settings name, and makes sure that nobody else writes there.
 ///
-/// Errors: `58030` when it cannot be reached or written, `55006` when it is another data folder's.
-pub async fn open(settings: &Settings) -> Result<(Place, Arc<dyn ObjectStore>)> {
+/// Errors: `58030` when it cannot be reached or written, `55006` when it is another data folder's, `55000` when there are tables whose
+/// files are elsewhere.
+pub async fn open(settings: &Settings, has_tables: bool) -> Result<(Place, Arc<dyn ObjectStore>)> {
     let place = Place::parse_for("have the lake in", &settings.lake_location())?;
     let store: Arc<dyn ObjectStore> = match (&place, place.open_bucket()?) {
         (_, Some(bucket)) => {
@@ -40,15 +44,16 @@ pub async fn open(settings: &Settings) -> Result<(Place, Arc<dyn ObjectStore>)> 
         })?),
         (Place::S3 { .. }, None) => return Err(place.unavailable("it is no bucket")),
     };
-    if settings.lake.is_some() {
-        own(&place, store.as_ref(), &settings.data_dir).await?;
+    let named = settings.lake.is_some().then(|| place.to_string());
+    let (mark, is_named) = (settings.data_dir.join(MARK), named.is_some());
+    let own_id = blocking(move || mine(&mark, named.as_deref().unwrap_or(OWN_FOLDER), has_tables)).await?;
+    if is_named {
+        own(&place, store.as_ref(), own_id, &settings.data_dir).await?;
     }
     Ok((place, store))
 }
 
-async fn own(place: &Place, store: &dyn ObjectStore, data_dir: &FilePath) -> Result<()> {
-    let mark = data_dir.join(MARK);
-    let own = blocking(move || mine(&mark)).await?;
+async fn own(place: &Place, store: &dyn ObjectStore, own: Uuid, data_dir: &FilePath) -> Result<()> {
     let path = Path::from(OWNER);
     let failed = |error: StoreError| place.unavailable(&chain(&error)).with_hint(place.remedy());
     let owner = match store.get(&path).await {
@@ -56,8 +61,13 @@ async fn own(place: &Place, store: &dyn ObjectStore, data_dir: &FilePath) -> Res
         Err(StoreError::NotFound { .. }) => {
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
             match store.put_opts(&path, own.to_string().into_bytes().into(), options).await {
-                // Read again: a store may not know the condition, and the last one who wrote is the owner.
+                // Read again: a store may ignore the condition. Two that start in the same moment on such a store are not told apart.
                 Ok(_) | Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
+                Err(error @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
+                    return Err(place.unavailable(&chain(&error)).with_hint(
+                        "the store must be able to create an object only if there is none (If-None-Match); is AWS_CONDITIONAL_PUT set?",
+                    ));
+                }
                 Err(error) => return Err(failed(error)),
             }
             store.get(&path).await.map_err(failed)?.bytes().await.map_err(failed)?
@@ -74,28 +84,47 @@ async fn own(place: &Place, store: &dyn ObjectStore, data_dir: &FilePath) -> Res
     )))
 }
 
-/// The id of this data folder as the owner of a lake; made when there is none.
-fn mine(mark: &FilePath) -> Result<Uuid> {
+/// The id of this data folder as the owner of a lake; made when there is none. The mark also says which place it was: files of tables are
+/// there and nowhere else.
+///
+/// Errors: `55000`, if there are tables and it is another place now.
+fn mine(mark: &FilePath, place: &str, has_tables: bool) -> Result<Uuid> {
     let failed = |error: std::io::Error| SqlError::new(state::IO_ERROR, format!("{}: {error}", mark.display()));
-    match fs::read_to_string(mark) {
-        Ok(text) => text.trim().parse().map_err(|_| {
-            SqlError::new(state::DATA_CORRUPTED, format!("{} holds no id: {text:?}", mark.display()))
-                .with_hint("put the id of the lake's object _tarn/owner into it")
-        }),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let made = Uuid::new_v4();
-            let written = mark.with_extension("new");
-            let write = || {
-                fs::write(&written, format!("{made}\n"))?;
-                fs::File::open(&written)?.sync_all()?;
-                fs::rename(&written, mark)?;
-                mark.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
-            };
-            write().map_err(failed)?;
-            Ok(made)
+    let known = match fs::read_to_string(mark) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    let mut id = Uuid::new_v4();
+    if let Some(text) = known {
+        let mut lines = text.lines().map(str::trim);
+        id = lines.next().unwrap_or_default().parse().map_err(|_| {
+            SqlError::new(state::DATA_CORRUPTED, format!("{} holds no id: {text:?}", mark.display())).with_hint(
+                "its first line is the id that the lake's object _tarn/owner holds, its second the place of the lake",
+            )
+        })?;
+        let before = lines.next().unwrap_or_default();
+        if before == place {
+            return Ok(id);
         }
-        Err(error) => Err(failed(error)),
+        if has_tables {
+            let message =
+                format!("the tables of this data folder have their files in {before}, and `lake` says {place}");
+            return Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message).with_hint(format!(
+                "set `lake` back; or copy all files there while no server runs, and write the new place into the second line of {}",
+                mark.display()
+            )));
+        }
     }
+    let written = mark.with_extension("new");
+    let write = || {
+        fs::write(&written, format!("{id}\n{place}\n"))?;
+        fs::File::open(&written)?.sync_all()?;
+        fs::rename(&written, mark)?;
+        mark.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
+    };
+    write().map_err(failed)?;
+    Ok(id)
 }
 
 #[cfg(test)]
@@ -106,18 +135,31 @@ mod tests {
 
     #[tokio::test]
     async fn a_lake_has_one_owner() {
-        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (Uuid::new_v4(), Uuid::new_v4());
         let (store, place) = (InMemory::new(), Place::parse("s3://bucket/lake").unwrap());
-        own(&place, &store, one.path()).await.unwrap();
-        own(&place, &store, one.path()).await.unwrap();
-        let refused = own(&place, &store, two.path()).await.unwrap_err();
+        own(&place, &store, one, dir.path()).await.unwrap();
+        own(&place, &store, one, dir.path()).await.unwrap();
+        let refused = own(&place, &store, two, dir.path()).await.unwrap_err();
         assert_eq!(refused.state(), state::OBJECT_IN_USE);
         assert!(refused.message().contains("s3://bucket/lake") && refused.hint().unwrap().contains(OWNER), "{refused}");
         store.delete(&Path::from(OWNER)).await.unwrap();
-        own(&place, &store, two.path()).await.unwrap();
-        assert!(own(&place, &store, one.path()).await.is_err());
+        own(&place, &store, two, dir.path()).await.unwrap();
+        assert!(own(&place, &store, one, dir.path()).await.is_err());
+    }
 
-        fs::write(one.path().join(MARK), "nobody").unwrap();
-        assert_eq!(own(&place, &store, one.path()).await.unwrap_err().state(), state::DATA_CORRUPTED);
+    #[test]
+    fn a_data_folder_knows_its_lake() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join(MARK);
+        let id = mine(&mark, OWN_FOLDER, false).unwrap();
+        assert_eq!(mine(&mark, OWN_FOLDER, true).unwrap(), id);
+        let refused = mine(&mark, "s3://bucket/lake", true).unwrap_err();
+        assert_eq!(refused.state(), state::NOT_IN_PREREQUISITE_STATE);
+        assert!(refused.message().contains("s3://bucket/lake") && refused.hint().unwrap().contains(MARK), "{refused}");
+        assert_eq!(mine(&mark, "s3://bucket/lake", false).unwrap(), id, "nothing is anywhere yet");
+        assert_eq!(mine(&mark, "s3://bucket/lake", true).unwrap(), id);
+        fs::write(&mark, "nobody").unwrap();
+        assert_eq!(mine(&mark, OWN_FOLDER, true).unwrap_err().state(), state::DATA_CORRUPTED);
     }
 }

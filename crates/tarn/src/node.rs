@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::caches::{Caches, Near};
+use crate::caches::{Caches, FilesOf, Near};
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
 use crate::error::{Result, SqlError, state};
@@ -261,8 +261,8 @@ impl Node {
         for tablet in schema.tablets() {
             self.parts.destroy_log(tablet)?;
         }
-        self.parts.remove_files(&schema).await?;
         self.parts.metrics.tables.dec();
+        self.parts.remove_files(&schema).await;
         Ok(true)
     }
 
@@ -274,7 +274,7 @@ impl Node {
         let schema = self.parts.metastore.drop_table(name).await?;
         let (parts, dropped) = (Arc::clone(&self.parts), Arc::clone(&schema));
         blocking(move || dropped.tablets().try_for_each(|tablet| parts.forget_tablet(tablet))).await?;
-        self.parts.remove_files(&schema).await?;
+        self.parts.remove_files(&schema).await;
         Ok(true)
     }
 
@@ -518,18 +518,28 @@ impl Parts {
             parts.log.collect_garbage(GARBAGE_BUDGET_BYTES)?;
             // Here rather than by the next writer that ends a segment.
             parts.log.prepare()?;
-            parts.caches.upkeep();
             Ok(())
         })
         .await?;
+        let caches = Arc::clone(&self.caches);
+        blocking(move || Ok(caches.upkeep())).await?;
         self.metastore.upkeep(METASTORE_BUDGET_BYTES).await?;
         Ok(())
     }
 
-    /// Removes the lake files of a dropped table.
-    pub async fn remove_files(&self, schema: &TableSchema) -> Result<()> {
-        self.lake.remove_table(schema).await?;
-        Ok(())
+    /// Removes the lake files of a dropped table, and what is kept near of them. The table is gone: files that cannot be deleted stay, which
+    /// is said in the server's log.
+    async fn remove_files(&self, schema: &TableSchema) {
+        let prefix = tarn_lake::table_prefix(schema);
+        if let Err(error) = self.lake.remove_table(schema).await {
+            tracing::warn!(table = %schema.name, lake = %self.lake_place, %prefix, "files of the dropped table stay: {error}");
+        }
+        let of = FilesOf { table: schema.id, store_id: 0, store: self.lake_place.to_string(), prefix: Some(prefix) };
+        let caches = Arc::clone(&self.caches);
+        let dropped = blocking(move || Ok(caches.drop_layer(None, Some(&of)))).await;
+        if let Err(error) = dropped {
+            tracing::warn!(table = %schema.name, "what is near of the dropped table stays: {error}");
+        }
     }
 }
 
@@ -554,7 +564,8 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
     let metastore = metastores::open(&Place::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;
 
-    let (lake_place, store) = lake_store::open(&settings).await?;
+    let has_tables = !metastore.tables().await?.is_empty();
+    let (lake_place, store) = lake_store::open(&settings, has_tables).await?;
     let caches = Arc::new(Caches::open(&settings, Arc::clone(&clock), Handle::current()).await?);
     let lake_near = caches.around_lake(&lake_place, store);
     let lake_options = tarn_lake::Options {

@@ -167,6 +167,9 @@ impl PageStore {
         let options = GetOptions { head: true, if_match: if_match.map(str::to_owned), ..GetOptions::default() };
         let head = self.inner.get_opts(location, options).await;
         let head = head.inspect_err(|_| meter.add(PageStats { failures: 1, ..PageStats::default() }))?;
+        if ask.state.as_ref().is_some_and(|state| !state.agrees(&head.meta)) {
+            return Err(changed(location));
+        }
         let object = Object::new(&self.name, location, ObjectState::of(&head.meta));
         Ok(match (self.cache.found(object, writes), if_match) {
             (None, _) => Meant::Bypass(NotUsed::Hash),

@@ -30,6 +30,10 @@ use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
 
+/// One part in so many of a disk is left to others, but no more than [`MAX_RESERVED_BYTES`].
+const RESERVED_PART: u64 = 20;
+const MAX_RESERVED_BYTES: u64 = 1 << 30;
+
 /// What a file takes is a multiple of this.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -387,6 +391,7 @@ impl<K: ShelfKey> Shelf<K> {
     }
 
     fn write_file(&self, mark: &Shelfmark, header: &[u8], value: &[u8]) -> io::Result<()> {
+        leave_room(&self.options.folder)?;
         let path = self.path(mark);
         let temporary = path.with_extension("tmp");
         let attempt = || -> io::Result<()> {
@@ -484,4 +489,14 @@ fn weight_of<K: ShelfKey>(key: &K, value: &Bytes) -> u64 {
 /// Bytes that a file of `len` takes.
 pub(super) fn weight(len: u64) -> u64 {
     len.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+}
+
+/// Errors: too little of the disk is free. It is left to those who cannot do without, such as a log beside the cache.
+fn leave_room(folder: &FsPath) -> io::Result<()> {
+    let disk = rustix::fs::statvfs(folder)?;
+    let reserve = (disk.f_blocks / RESERVED_PART).saturating_mul(disk.f_frsize).min(MAX_RESERVED_BYTES);
+    match disk.f_bavail.saturating_mul(disk.f_frsize) >= reserve {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::StorageFull, "the rest of the disk is left to others")),
+    }
 }

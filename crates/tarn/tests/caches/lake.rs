@@ -11,6 +11,8 @@ use crate::{figure, reads_and_lists, rows};
 
 const LAKE: [&str; 2] = ["--lake", "s3://bucket/tables"];
 const MANUAL: [&str; 2] = ["--background", "false"];
+/// Fragments would answer before pages are asked.
+const SESSION: &str = "SET tarn.access_path = 'lake'; SET tarn.cache.fragments = off";
 const SUM: &str = "SELECT g, count(*), sum(v), min(s), max(s) FROM t GROUP BY g ORDER BY g";
 
 struct World {
@@ -31,7 +33,7 @@ impl World {
         let arguments: Vec<&str> = LAKE.iter().chain(&MANUAL).chain(more).copied().collect();
         let server = Server::start(self.folder.path(), &arguments, &self.buckets.variables()).await?;
         let client = server.connect().await?;
-        client.batch_execute("SET tarn.access_path = 'lake'").await?;
+        client.batch_execute(SESSION).await?;
         Ok((server, client))
     }
 
@@ -98,8 +100,19 @@ async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
     world.buckets.take();
     ensure!(rows(&client, SUM).await? == cold);
     ensure!(reads_and_lists(&world.buckets.take()).0 >= 3, "it went past the pages");
-    client.batch_execute("RESET ALL; SET tarn.access_path = 'lake'").await?;
+    client.batch_execute("RESET ALL").await?;
+    client.batch_execute(SESSION).await?;
     ensure!(rows(&client, SUM).await? == cold && world.buckets.take().is_empty());
+
+    // What leaves of the plan gave is kept as well.
+    client.batch_execute("SET tarn.cache.fragments = on").await?;
+    ensure!(rows(&client, SUM).await? == cold);
+    ensure!(figure(&client, "entries", "fragments", "memory").await? > 0);
+    let hits = figure(&client, "hits", "fragments", "memory").await?;
+    ensure!(rows(&client, SUM).await? == cold);
+    ensure!(figure(&client, "hits", "fragments", "memory").await? > hits);
+    client.batch_execute(SESSION).await?;
+    world.buckets.take();
 
     // One layer, one table.
     client.batch_execute("CREATE TABLE u (k int PRIMARY KEY); INSERT INTO u VALUES (1), (2); DELIVER TABLE u").await?;
@@ -117,6 +130,13 @@ async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
     ensure!(figure(&client, "entries", "pages", "memory").await? == 0);
     ensure!(figure(&client, "entries", "pages", "disk").await? == 0);
 
+    // A bucket that was restored has other ETags: it is the same lake.
+    for file in files(&world.root.path().join("bucket/tables")) {
+        std::fs::File::options().write(true).open(file)?.set_modified(std::time::SystemTime::now())?;
+    }
+    ensure!(rows(&client, SUM).await? == cold);
+    client.batch_execute("SYSTEM DROP CACHE").await?;
+
     // Pages by hand, all of them or some.
     let warmed = rows(&client, "CACHE TABLE t").await?;
     let last = warmed.last().unwrap();
@@ -127,7 +147,29 @@ async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
     ensure!(again.last().unwrap()[2] == "1" && world.buckets.take().is_empty(), "{again:?}");
     let error = client.batch_execute("CACHE TABLE nothing").await.unwrap_err();
     ensure!(error.as_db_error().unwrap().code().code() == "42P01", "{error:?}");
-    drop(server);
+    // A table that goes leaves nothing behind, or what it leaves is said and no error.
+    client.batch_execute("DROP TABLE u").await?;
+    ensure!(files(&world.root.path().join("bucket/tables")).len() == 4, "three files and the owner");
+    world.buckets.break_by(|| Some(Fault::Busy));
+    client.batch_execute("DROP TABLE t").await?;
+    world.buckets.heal();
+    ensure!(rows(&client, "SELECT count(*) FROM tarn.tables").await? == [["0"]]);
+    ensure!(figure(&client, "entries", "pages", "memory").await? == 0);
+
+    // The files of tables are where they were.
+    client.batch_execute("CREATE TABLE v (k int PRIMARY KEY)").await?;
+    drop(client);
+    server.stop()?;
+    let moved =
+        Server::start(world.folder.path(), &["--lake", "s3://bucket/elsewhere"], &world.buckets.variables()).await;
+    let refused = moved.err().unwrap().to_string();
+    ensure!(refused.contains("s3://bucket/tables") && refused.contains("s3://bucket/elsewhere"), "{refused}");
+    let (_server, client) = world.start(&["--cache-pages", "false"]).await?;
+    client.batch_execute("INSERT INTO v VALUES (1), (2); DELIVER TABLE v").await?;
+    let said = explained(rows(&client, "EXPLAIN SELECT sum(k) FROM v").await?);
+    ensure!(said.contains("pages=not_used: cache_pages is off"), "{said}");
+    let warmed = rows(&client, "CACHE TABLE v WHERE k = 1").await?;
+    ensure!(warmed.last().unwrap()[5].contains("cache_pages is off"), "{warmed:?}");
     Ok(())
 }
 
@@ -225,7 +267,7 @@ async fn many_readers_fetch_a_page_once() -> Result<()> {
     for _ in 0..64 {
         let reader = _server.connect().await?;
         running.spawn(async move {
-            reader.batch_execute("SET tarn.access_path = 'lake'").await?;
+            reader.batch_execute(SESSION).await?;
             rows(&reader, SUM).await
         });
     }
