@@ -11,8 +11,8 @@
 use std::collections::HashSet;
 
 use futures::TryStreamExt;
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt};
 
 use tarn_metastore::At;
 use tarn_types::{TableId, TableSchema, Version};
@@ -106,10 +106,9 @@ impl Lake {
             return Ok(Orphans::default());
         }
         let prefix = table_prefix(table);
-        let listed = self.store.list(Some(&prefix)).map_err(store_error("list", &prefix));
-        let deleted = listed.and_then(|object| {
-            std::future::ready(Ok(async move { self.delete(&object.location).await.map(|()| object.size) }))
-        });
+        let listed = self.store.list(Some(&prefix)).map_err(|error| store_error("list", &prefix)(error));
+        let delete = |object: ObjectMeta| async move { self.delete(&object.location).await.map(|()| object.size) };
+        let deleted = listed.map_ok(delete);
         let count =
             |sum: Orphans, bytes| async move { Ok(Orphans { files: sum.files + 1, bytes: sum.bytes + bytes, ..sum }) };
         deleted.try_buffer_unordered(DELETED_AT_ONCE).try_fold(Orphans::default(), count).await
