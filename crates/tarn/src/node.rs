@@ -522,7 +522,11 @@ impl Parts {
         })
         .await?;
         let caches = Arc::clone(&self.caches);
-        blocking(move || Ok(caches.upkeep())).await?;
+        blocking(move || {
+            caches.upkeep();
+            Ok(())
+        })
+        .await?;
         self.metastore.upkeep(METASTORE_BUDGET_BYTES).await?;
         Ok(())
     }
