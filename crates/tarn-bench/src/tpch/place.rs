@@ -153,14 +153,27 @@ impl Place {
             vec![("TARN_CACHE_FOLDER", cache.as_str()), ("TARN_QUERY_MEMORY_BYTES", &options.query_memory)];
         variables.push(purpose);
         variables.extend_from_slice(caches.variables());
-        match lake {
-            Lake::Near => variables.push(("TARN_LAKE", &near)),
+        let place = match lake {
+            Lake::Near => near.as_str(),
             Lake::Far(store) => {
-                variables.push(("TARN_LAKE", &far));
                 variables.extend(store.variables());
+                far.as_str()
             }
-        }
+        };
+        variables.push(("TARN_LAKE", place));
+        self.moved_to(place)?;
         Server::start_with(options.tarn.as_deref(), &self.folder.join("data"), &variables).await
+    }
+
+    /// The same files, by another way: the data folder remembers the one before.
+    fn moved_to(&self, place: &str) -> Result<()> {
+        let mark = self.folder.join("data").join("LAKE");
+        if !mark.exists() {
+            return Ok(());
+        }
+        let text = std::fs::read_to_string(&mark)?;
+        let id = text.lines().next().unwrap_or_default();
+        Ok(std::fs::write(&mark, format!("{id}\n{place}\n"))?)
     }
 
     fn lake_folder(&self) -> PathBuf {
