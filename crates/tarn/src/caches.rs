@@ -293,78 +293,42 @@ impl Caches {
 
     fn pages_standing(&self) -> [Standing; 2] {
         let (stats, held, options) = (self.pages.stats(), self.pages.held(), self.pages.options());
-        let is_on = self.pages.is_on();
-        let off = (!is_on).then(|| "cache_pages is off".to_owned());
-        let memory = Standing {
-            layer: "pages",
-            place: "memory",
-            is_on: is_on && options.ram_bytes > 0,
-            entries: held.ram_pages,
-            bytes: held.ram_bytes,
-            max_bytes: options.ram_bytes,
-            hits: stats.ram_hits,
-            misses: stats.disk_hits + stats.misses,
-            hit_bytes: Some(stats.ram_bytes),
-            evicted: stats.ram_evicted,
-            dropped: None,
-            damaged: None,
-            reason: off.clone(),
-        };
-        let has_disk = options.folder.is_some();
-        let disk = Standing {
-            layer: "pages",
-            place: "disk",
-            is_on: is_on && has_disk,
-            entries: held.disk_pages,
-            bytes: held.disk_bytes,
-            max_bytes: if has_disk { options.disk_bytes } else { 0 },
-            hits: stats.disk_hits,
+        let tiers = Tiers {
+            layer: Layer::Pages,
+            is_on: self.pages.is_on(),
+            entries: [held.ram_pages, held.disk_pages],
+            bytes: [held.ram_bytes, held.disk_bytes],
+            max_bytes: [options.ram_bytes, options.folder.as_ref().map_or(0, |_| options.disk_bytes)],
+            has_disk: options.folder.is_some(),
+            hits: [stats.ram_hits, stats.disk_hits],
             misses: stats.misses,
-            hit_bytes: Some(stats.disk_bytes),
-            evicted: stats.disk_evicted,
-            dropped: Some(stats.dropped + stats.refused),
-            damaged: Some(stats.damaged),
-            reason: off.or(held.stopped).or_else(|| self.no_disk[0].clone()),
+            hit_bytes: [stats.ram_bytes, stats.disk_bytes],
+            evicted: [stats.ram_evicted, stats.disk_evicted],
+            dropped: stats.dropped + stats.refused,
+            damaged: stats.damaged,
+            stopped: held.stopped.or_else(|| self.no_disk[0].clone()),
         };
-        [memory, disk]
+        tiers.standings()
     }
 
     fn fragments_standing(&self) -> [Standing; 2] {
         let (stats, held, options) = (self.fragments.stats(), self.fragments.held(), self.fragments.options());
-        let is_on = self.fragments.is_on();
-        let off = (!is_on).then(|| "cache_fragments is off".to_owned());
-        let memory = Standing {
-            layer: "fragments",
-            place: "memory",
-            is_on: is_on && options.ram_bytes > 0,
-            entries: held.ram_fragments,
-            bytes: held.ram_bytes,
-            max_bytes: options.ram_bytes,
-            hits: stats.ram_hits,
-            misses: stats.disk_hits + stats.misses,
-            hit_bytes: Some(stats.ram_bytes),
-            evicted: stats.ram_evicted,
-            dropped: None,
-            damaged: None,
-            reason: off.clone(),
-        };
-        let has_disk = options.folder.is_some();
-        let disk = Standing {
-            layer: "fragments",
-            place: "disk",
-            is_on: is_on && has_disk,
-            entries: held.disk_fragments,
-            bytes: held.disk_bytes,
-            max_bytes: if has_disk { options.disk_bytes } else { 0 },
-            hits: stats.disk_hits,
+        let tiers = Tiers {
+            layer: Layer::Fragments,
+            is_on: self.fragments.is_on(),
+            entries: [held.ram_fragments, held.disk_fragments],
+            bytes: [held.ram_bytes, held.disk_bytes],
+            max_bytes: [options.ram_bytes, options.folder.as_ref().map_or(0, |_| options.disk_bytes)],
+            has_disk: options.folder.is_some(),
+            hits: [stats.ram_hits, stats.disk_hits],
             misses: stats.misses,
-            hit_bytes: Some(stats.disk_bytes),
-            evicted: stats.disk_evicted,
-            dropped: Some(stats.dropped + stats.not_written),
-            damaged: Some(stats.damaged),
-            reason: off.or(held.stopped).or_else(|| self.no_disk[1].clone()),
+            hit_bytes: [stats.ram_bytes, stats.disk_bytes],
+            evicted: [stats.ram_evicted, stats.disk_evicted],
+            dropped: stats.dropped + stats.not_written,
+            damaged: stats.damaged,
+            stopped: held.stopped.or_else(|| self.no_disk[1].clone()),
         };
-        [memory, disk]
+        tiers.standings()
     }
 
     fn listings_standing(&self) -> Standing {
@@ -443,6 +407,61 @@ impl Caches {
 fn has_room(folder: Option<&FilePath>, max_bytes: u64) -> bool {
     let free = folder.and_then(|folder| rustix::fs::statvfs(folder).ok());
     free.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= max_bytes / RESUME_AT_FREE)
+}
+
+/// A layer in memory in front of a folder: figures of both, memory first.
+struct Tiers {
+    layer: Layer,
+    is_on: bool,
+    has_disk: bool,
+    entries: [u64; 2],
+    bytes: [u64; 2],
+    max_bytes: [u64; 2],
+    hits: [u64; 2],
+    /// Of both.
+    misses: u64,
+    hit_bytes: [u64; 2],
+    evicted: [u64; 2],
+    dropped: u64,
+    damaged: u64,
+    /// Why nothing is written to disk.
+    stopped: Option<String>,
+}
+
+impl Tiers {
+    fn standings(self) -> [Standing; 2] {
+        let layer = self.layer.name();
+        let off = (!self.is_on).then(|| format!("cache_{layer} is off"));
+        let of = |at: usize, place| Standing {
+            layer,
+            place,
+            is_on: self.is_on,
+            entries: self.entries[at],
+            bytes: self.bytes[at],
+            max_bytes: self.max_bytes[at],
+            hits: self.hits[at],
+            misses: self.misses,
+            hit_bytes: Some(self.hit_bytes[at]),
+            evicted: self.evicted[at],
+            dropped: None,
+            damaged: None,
+            reason: off.clone(),
+        };
+        let memory = Standing {
+            is_on: self.is_on && self.max_bytes[0] > 0,
+            // What memory does not have, the disk may.
+            misses: self.hits[1] + self.misses,
+            ..of(0, "memory")
+        };
+        let disk = Standing {
+            is_on: self.is_on && self.has_disk,
+            dropped: Some(self.dropped),
+            damaged: Some(self.damaged),
+            reason: off.clone().or_else(|| self.stopped.clone()),
+            ..of(1, "disk")
+        };
+        [memory, disk]
+    }
 }
 
 fn in_memory(layer: &'static str, stats: CacheStats) -> Standing {

@@ -117,12 +117,21 @@ pub(crate) struct Keys<'a> {
     in_order: bool,
     /// By which conditions are left.
     residues: HashMap<Vec<bool>, Arc<[u8]>>,
+    /// Of the dead rows, by file: its units share them.
+    digests: HashMap<FileId, u128>,
 }
 
 impl<'a> Keys<'a> {
     pub(crate) fn new(leaf: &'a Leaf, lake: &'a LakeSide) -> Self {
         let in_order = leaf.conditions.iter().any(|condition| condition.term.fallible);
-        Keys { leaf, lake, scope: lake.table.id.0.to_string().into(), in_order, residues: HashMap::new() }
+        Keys {
+            leaf,
+            lake,
+            scope: lake.table.id.0.to_string().into(),
+            in_order,
+            residues: HashMap::new(),
+            digests: HashMap::new(),
+        }
     }
 
     pub(crate) fn of(&mut self, unit: &Unit) -> FragmentKey {
@@ -150,13 +159,16 @@ impl<'a> Keys<'a> {
         FragmentKey { scope: Arc::clone(&self.scope), bytes: encoder.into_bytes().into() }
     }
 
-    fn file(&self, encoder: &mut Encoder, unit: &Unit) {
+    fn file(&mut self, encoder: &mut Encoder, unit: &Unit) {
         let Unit { file, row_groups, is_whole } = unit;
         encoder.number(file.id.0).put(file.path.as_bytes()).number(file.size_bytes);
         encoder.flag(file.etag.is_some()).put(file.etag.as_deref().unwrap_or("").as_bytes());
         match self.lake.vectors.get(&file.id).filter(|dead| !dead.is_empty()) {
             None => encoder.number(0).put(&[]),
-            Some(dead) => encoder.number(dead.len()).put(&digest(dead).to_le_bytes()),
+            Some(dead) => {
+                let digest = self.digests.entry(file.id).or_insert_with(|| digest(dead));
+                encoder.number(dead.len()).put(&digest.to_le_bytes())
+            }
         };
         encoder.number(u64::from(row_groups.first().copied().unwrap_or(0)));
         encoder.flag(*is_whole).number(row_groups.len() as u64);
