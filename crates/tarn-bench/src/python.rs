@@ -13,8 +13,9 @@ use serde_json::json;
 const DUCKDB: &str = "
 import duckdb
 connection = duckdb.connect(config={'allow_unsigned_extensions': 'true'})
+connection.execute('SET enable_progress_bar = false')
 try:
-    import duckdb_extension_httpfs, glob, os
+    import duckdb_extension_httpfs, glob
     found = glob.glob(os.path.join(os.path.dirname(duckdb_extension_httpfs.__file__), 'extensions', '*', 'httpfs.duckdb_extension'))
     connection.execute('LOAD ' + repr(found[0]))
 except ImportError:
@@ -34,8 +35,15 @@ def fetch(sql):
     return [json.loads(line) for line in (answer.bytes() or b'').splitlines()] if answer else []
 ";
 
+/// Answers have standard output to themselves: what a library prints (a progress bar) goes to stderr.
+const ANSWERS: &str = "
+import sys, json, time, os
+answers = os.fdopen(os.dup(1), 'w')
+os.dup2(2, 1)
+";
+
 const LOOP: &str = "
-print(json.dumps({'version': version}), flush=True)
+print(json.dumps({'version': version}), file=answers, flush=True)
 def cell(value):
     return value if value is None or isinstance(value, float) else str(value)
 for line in sys.stdin:
@@ -45,9 +53,9 @@ for line in sys.stdin:
         rows = fetch(asked['sql'])
         ms = (time.perf_counter() - started) * 1e3
         cells = [[cell(value) for value in row] for row in rows] if asked['cells'] else []
-        print(json.dumps({'ms': ms, 'rows': len(rows), 'cells': cells}), flush=True)
+        print(json.dumps({'ms': ms, 'rows': len(rows), 'cells': cells}), file=answers, flush=True)
     except Exception as error:
-        print(json.dumps({'error': str(error)}), flush=True)
+        print(json.dumps({'error': str(error)}), file=answers, flush=True)
 ";
 
 pub struct Engine {
@@ -82,7 +90,7 @@ impl Engine {
 
     fn start(name: &'static str, python: &Path, driver: &str, remedy: &'static str) -> Result<Engine> {
         let mut command = Command::new(python);
-        let program = format!("import sys, json, time\n{driver}\n{LOOP}");
+        let program = format!("{ANSWERS}\n{driver}\n{LOOP}");
         command.args(["-u", "-c", &program]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("start {}", python.display()))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { bail!("no pipe to Python") };

@@ -5,6 +5,7 @@
 //! - [`PageStore`] wraps an [`object_store::ObjectStore`]: reads go through a [`PageCache`], original bytes in memory and in a folder.
 //! - [`FragmentCache`] keeps what leaves of plans gave, under keys of the query room's own making, by bytes.
 //! - [`ListedStore`] wraps one too: listings of directories into which nothing comes any more are kept for a while.
+//! - [`choices`] and [`place`] say which of several workers should have a part of a file near (nobody asks yet: there is one worker).
 //! - [`CachedStore`] wraps one too: it passes every call through and counts what was asked of the store.
 //!
 //! Invariant: no answer depends on a cache. A key holds everything that could make a value stale (store, path, ETag or size and time), so
@@ -22,6 +23,7 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod affinity;
 mod error;
 mod finally;
 mod footer;
@@ -36,6 +38,7 @@ mod stats;
 mod store;
 mod ttl;
 
+pub use affinity::{Part, Placed, choices, place};
 pub use error::{Error, Result};
 pub use footer::{FooterCache, FooterKey};
 pub use fragments::{FragmentCache, FragmentKey, FragmentOptions, FragmentStats, FragmentsCleared, FragmentsHeld};
@@ -44,6 +47,7 @@ pub use pages::{
     Ask, Cleared, NotUsed, ObjectState, PageCache, PageOptions, PageStats, PageStore, PageUsage, PagesHeld, Trust,
 };
 pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
+pub use shelf::shortage;
 pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};
 pub use ttl::Ttl;

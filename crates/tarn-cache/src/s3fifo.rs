@@ -137,7 +137,12 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
 
     /// Takes entries out until `bytes` more fit, or none is left.
     pub(crate) fn make_room(&mut self, bytes: u64, evicted: &mut Vec<(K, V)>) {
-        while self.bytes() + bytes > self.max_bytes && !self.entries.is_empty() {
+        self.shrink_to(self.max_bytes.saturating_sub(bytes), evicted);
+    }
+
+    /// Takes entries out until there are `most` bytes, or none is left.
+    pub(crate) fn shrink_to(&mut self, most: u64, evicted: &mut Vec<(K, V)>) {
+        while self.bytes() > most && !self.entries.is_empty() {
             let from_small = self.small.bytes > self.max_bytes / SMALL_PART || self.main.bytes == 0;
             let gone = if from_small { self.evict_small() } else { self.evict_main() };
             evicted.extend(gone);

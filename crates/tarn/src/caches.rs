@@ -370,9 +370,18 @@ impl Caches {
         evicted + stats.dropped + stats.refused
     }
 
-    /// Tries again, once a minute, to write to disk what had stopped being written, if there is room. Blocks on the disk.
+    /// Gives back what others need of the disk. Tries again, once a minute, to write to disk what had stopped being written, if there is
+    /// room. Blocks on the disk.
     pub fn upkeep(&self) {
         let (pages, fragments) = (self.pages.options(), self.fragments.options());
+        if let Some(folder) = pages.folder.as_ref().or(fragments.folder.as_ref()) {
+            let short = tarn_cache::shortage(folder).unwrap_or(0);
+            let given = if short > 0 { self.pages.give_back(short) } else { 0 };
+            let given = given + if short > given { self.fragments.give_back(short - given) } else { 0 };
+            if given > 0 {
+                tracing::warn!("the disk of {} is nearly full: {given} bytes of caches given back", folder.display());
+            }
+        }
         let stopped = [
             (self.pages.held().stopped, pages.folder.as_deref(), pages.disk_bytes),
             (self.fragments.held().stopped, fragments.folder.as_deref(), fragments.disk_bytes),

@@ -42,7 +42,7 @@ pub async fn open(settings: &Settings, has_tables: bool) -> Result<(Place, Arc<d
             SqlError::new(state::IO_ERROR, format!("open the lake in {}: {e}", folder.display()))
                 .with_hint("set `lake` to a folder that can be written")
         })?),
-        (Place::S3 { .. }, None) => return Err(place.unavailable("it is no bucket")),
+        (Place::Bucket { .. }, None) => return Err(place.unavailable("it is no bucket")),
     };
     let named = settings.lake.is_some().then(|| place.to_string());
     let (mark, is_named) = (settings.data_dir.join(MARK), named.is_some());
@@ -65,7 +65,7 @@ async fn own(place: &Place, store: &dyn ObjectStore, own: Uuid, data_dir: &FileP
                 Ok(_) | Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
                 Err(error @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
                     return Err(place.unavailable(&chain(&error)).with_hint(
-                        "the store must be able to create an object only if there is none (If-None-Match); is AWS_CONDITIONAL_PUT set?",
+                        "the store must be able to create an object only if there is none (If-None-Match); is AWS_CONDITIONAL_PUT=disabled set?",
                     ));
                 }
                 Err(error) => return Err(failed(error)),

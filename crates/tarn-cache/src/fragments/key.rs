@@ -27,6 +27,8 @@ pub(super) fn group(scope: &str) -> u128 {
 /// Layout: docs/formats/fragment.md.
 impl ShelfKey for FragmentKey {
     const MAGIC: [u8; 4] = *b"TFR\x01";
+    /// Most are small.
+    const ALIGN: usize = 64;
     const ITEM_DIGITS: usize = 32;
 
     fn mark(&self) -> Shelfmark {

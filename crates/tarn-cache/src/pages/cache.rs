@@ -170,6 +170,12 @@ impl PageCache {
         }
     }
 
+    /// Deletes pages on disk, of at least `bytes` or all, and returns how many bytes they took: for when others need the disk
+    /// ([`crate::shortage`]). Blocks on the disk.
+    pub fn give_back(&self, bytes: u64) -> u64 {
+        self.0.disk.as_ref().map_or(0, |disk| disk.give_back(bytes))
+    }
+
     /// Writes to disk again after a failed write stopped it (see [`PagesHeld::stopped`]), until the next failure.
     pub fn resume_writing(&self) {
         if let Some(disk) = &self.0.disk {

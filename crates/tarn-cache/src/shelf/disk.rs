@@ -13,8 +13,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
-use std::io::{self, IoSliceMut, Read, Seek, Write};
-use std::ops::Range;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
@@ -23,9 +22,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use super::buffers::Buffers;
+use super::format;
 use super::key::{ShelfKey, Shelfmark};
 use super::recover::Judge;
-use super::{cached, format};
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
@@ -77,10 +77,11 @@ pub(crate) struct Held {
 
 #[derive(Debug)]
 pub(crate) struct Shelf<K> {
-    options: ShelfOptions,
+    pub(super) options: ShelfOptions,
     pub(super) root: PathBuf,
-    writing: Mutex<()>,
+    pub(super) writing: Mutex<()>,
     pub(super) state: Mutex<State<K>>,
+    pub(super) buffers: Arc<Buffers>,
     _lock: fs::File,
 }
 
@@ -122,14 +123,6 @@ pub(crate) enum Place {
     File,
 }
 
-/// Values that were read together.
-#[derive(Debug, Default)]
-pub(crate) struct ReadAll {
-    pub buffer: Bytes,
-    /// Of each key, where its value is and when it was written; `None` as [`Shelf::read`] has it.
-    pub values: Vec<Option<(Range<usize>, i64)>>,
-}
-
 /// What became of a value that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enqueued {
@@ -137,12 +130,6 @@ pub(crate) enum Enqueued {
     Near,
     Waiting,
     Not,
-}
-
-/// Why a file gave nothing.
-enum Failed {
-    Expired,
-    Damaged,
 }
 
 impl<K: ShelfKey> Shelf<K> {
@@ -167,7 +154,8 @@ impl<K: ShelfKey> Shelf<K> {
             stats: ShelfStats::default(),
         };
         let folder = options.folder.clone();
-        let shelf = Shelf { options, root, writing: Mutex::new(()), state: Mutex::new(state), _lock: lock };
+        let (writing, state, buffers) = (Mutex::new(()), Mutex::new(state), Arc::default());
+        let shelf = Shelf { options, root, writing, state, buffers, _lock: lock };
         shelf.recover(&mut judge).map_err(|source| Error::Folder { folder, source })?;
         Ok(Arc::new(shelf))
     }
@@ -189,115 +177,6 @@ impl<K: ShelfKey> Shelf<K> {
         for mark in marks {
             state.kept.get(&mark);
         }
-    }
-
-    /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old or another's. Blocks on the disk.
-    pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
-        let mut buffer = vec![];
-        let (_, written_ms) = self.read_behind(key, &mut buffer)?;
-        Some((buffer.into(), written_ms))
-    }
-
-    /// The values of `keys`, one behind the other in one buffer. Blocks on the disk.
-    pub(crate) fn read_all(&self, keys: &[K]) -> ReadAll {
-        if keys.len() > 1 {
-            let paths: Vec<PathBuf> = keys.iter().map(|key| self.path(&key.mark())).collect();
-            cached::prefetch(paths.iter().map(PathBuf::as_path));
-        }
-        let mut buffer = vec![];
-        buffer.reserve_exact(keys.iter().filter_map(K::value_len).sum::<u64>() as usize);
-        let values = keys.iter().map(|key| self.read_behind(key, &mut buffer)).collect();
-        ReadAll { buffer: buffer.into(), values }
-    }
-
-    /// The same, if they are near enough to be read without waiting for a disk: all of them, and whole. `None`: ask [`Shelf::read_all`].
-    pub(crate) fn read_cached(&self, keys: &[K]) -> Option<ReadAll> {
-        let lens: Vec<u64> = keys.iter().map(K::value_len).collect::<Option<_>>()?;
-        let mut buffer = vec![0; usize::try_from(lens.iter().sum::<u64>()).ok()?];
-        let (mut rest, mut at) = (&mut buffer[..], 0);
-        let mut values = vec![];
-        for (key, len) in keys.iter().zip(lens) {
-            let (value, behind) = rest.split_at_mut(len as usize);
-            let mut head = vec![0; header_len(key)];
-            let file = cached::open(&self.path(&key.mark()))?;
-            if file.metadata().ok()?.len() != head.len() as u64 + len || !cached::read(&file, &mut head, value) {
-                return None;
-            }
-            let written_ms = self.checked(key, &head, value).ok()?;
-            values.push(Some((at..at + value.len(), written_ms)));
-            at += value.len();
-            rest = behind;
-        }
-        Some(ReadAll { buffer: buffer.into(), values })
-    }
-
-    /// When `value` was written, if it is what was written for `key`.
-    fn checked(&self, key: &K, head: &[u8], value: &[u8]) -> Result<i64, Failed> {
-        let header = format::read_header(K::MAGIC, head).filter(|header| key.matches(header.key));
-        let header = header.filter(|header| header.is_of(value)).ok_or(Failed::Damaged)?;
-        if header.written_ms < oldest_ms(&self.options.ttl) {
-            return Err(Failed::Expired);
-        }
-        Ok(header.written_ms)
-    }
-
-    /// Puts the value of `key` behind what `buffer` has.
-    fn read_behind(&self, key: &K, buffer: &mut Vec<u8>) -> Option<(Range<usize>, i64)> {
-        let start = buffer.len();
-        let mut attempt = || {
-            let read = self.read_file(key, buffer).inspect_err(|_| buffer.truncate(start));
-            read.map(|written_ms| (start..buffer.len(), written_ms))
-        };
-        if let Ok(value) = attempt() {
-            return Some(value);
-        }
-        // Meanwhile it may have been evicted, and written again.
-        let _writing = self.writing.lock();
-        if !self.state.lock().kept.contains(&key.mark()) {
-            return None;
-        }
-        let failed = match attempt() {
-            Ok(value) => return Some(value),
-            Err(failed) => failed,
-        };
-        let mut state = self.state.lock();
-        state.kept.remove(&key.mark());
-        match failed {
-            Failed::Expired => state.stats.expired += 1,
-            Failed::Damaged => state.stats.damaged += 1,
-        }
-        drop(state);
-        self.forget_files([key.mark()].into_iter());
-        None
-    }
-
-    /// The same, and nothing else is done about a failure. What it put into `buffer` is then to be taken away.
-    fn read_file(&self, key: &K, buffer: &mut Vec<u8>) -> Result<i64, Failed> {
-        let start = buffer.len();
-        let mut head = vec![0; header_len(key)];
-        let mut read = || -> io::Result<()> {
-            let mut file = fs::File::open(self.path(&key.mark()))?;
-            let len = file.metadata()?.len();
-            let value_len = len.checked_sub(head.len() as u64).filter(|len| match key.value_len() {
-                Some(value_len) => *len == value_len,
-                None => *len <= self.options.max_bytes,
-            });
-            let value_len = value_len.ok_or(io::ErrorKind::InvalidData)?;
-            let from = buffer.len();
-            buffer.reserve_exact(value_len as usize);
-            buffer.resize(from + value_len as usize, 0);
-            let mut parts = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut buffer[from..])];
-            let n_read = file.read_vectored(&mut parts)?;
-            if (n_read as u64) < len {
-                // A signal, or a file that others write.
-                file.seek(io::SeekFrom::Start(0))?;
-                file.read_exact(&mut head)?;
-                file.read_exact(&mut buffer[from..])?;
-            }
-            Ok(())
-        };
-        read().map_err(|_| Failed::Damaged)?;
-        self.checked(key, &head, &buffer[start..])
     }
 
     /// Has a value written, soon. What does not fit into the queue is dropped and counted.
@@ -366,7 +245,8 @@ impl<K: ShelfKey> Shelf<K> {
         self.forget_files(evicted.iter().map(|(mark, _)| *mark));
 
         let encoded = waiting.key.encode();
-        let header = encoded.and_then(|key| format::header(K::MAGIC, &key, waiting.written_ms, &waiting.value));
+        let header =
+            encoded.and_then(|key| format::header(K::MAGIC, K::ALIGN, &key, waiting.written_ms, &waiting.value));
         let written = header.map_or(Ok(false), |header| self.write_file(&mark, &header, &waiting.value).map(|()| true));
         let mut state = self.state.lock();
         if let Some(done) = state.waiting.remove(&mark) {
@@ -410,7 +290,7 @@ impl<K: ShelfKey> Shelf<K> {
     }
 
     /// Deletes files that are listed no more, and folders that are empty then.
-    fn forget_files(&self, marks: impl Iterator<Item = Shelfmark>) {
+    pub(super) fn forget_files(&self, marks: impl Iterator<Item = Shelfmark>) {
         for mark in marks {
             let _ = fs::remove_file(self.path(&mark));
             let _ = fs::remove_dir(self.folder(mark.group)); // fails while it has files
@@ -431,6 +311,21 @@ impl<K: ShelfKey> Shelf<K> {
         let n = gone.len() as u64;
         self.forget_files(gone.into_iter());
         n
+    }
+
+    /// Deletes files of at least `bytes`, or all, those first that would go first anyway. Returns how many bytes they took. Blocks on the disk.
+    pub(crate) fn give_back(&self, bytes: u64) -> u64 {
+        let _writing = self.writing.lock();
+        let mut evicted = vec![];
+        let mut state = self.state.lock();
+        let most = state.kept.bytes().saturating_sub(bytes);
+        state.kept.shrink_to(most, &mut evicted);
+        let given = evicted.iter().map(|(_, bytes)| bytes).sum();
+        state.stats.evicted += evicted.len() as u64;
+        state.stats.evicted_bytes += given;
+        drop(state);
+        self.forget_files(evicted.into_iter().map(|(mark, _)| mark));
+        given
     }
 
     /// Writes again after a failure, until the next one.
@@ -464,7 +359,7 @@ impl<K: ShelfKey> Shelf<K> {
         self.root.join(&name[..2]).join(name)
     }
 
-    fn path(&self, mark: &Shelfmark) -> PathBuf {
+    pub(super) fn path(&self, mark: &Shelfmark) -> PathBuf {
         self.folder(mark.group).join(format!("{:0width$x}", mark.item, width = K::ITEM_DIGITS))
     }
 }
@@ -478,8 +373,8 @@ fn make_file(path: &FsPath) -> io::Result<fs::File> {
     fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }
 
-fn header_len<K: ShelfKey>(key: &K) -> usize {
-    format::header_len(key.encoded_len())
+pub(super) fn header_len<K: ShelfKey>(key: &K) -> usize {
+    format::header_len(key.encoded_len(), K::ALIGN)
 }
 
 fn weight_of<K: ShelfKey>(key: &K, value: &Bytes) -> u64 {
@@ -493,10 +388,21 @@ pub(super) fn weight(len: u64) -> u64 {
 
 /// Errors: too little of the disk is free. It is left to those who cannot do without, such as a log beside the cache.
 fn leave_room(folder: &FsPath) -> io::Result<()> {
-    let disk = rustix::fs::statvfs(folder)?;
-    let reserve = (disk.f_blocks / RESERVED_PART).saturating_mul(disk.f_frsize).min(MAX_RESERVED_BYTES);
-    match disk.f_bavail.saturating_mul(disk.f_frsize) >= reserve {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::StorageFull, "the rest of the disk is left to others")),
+    match shortage(folder)? {
+        0 => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::StorageFull, "the rest of the disk is left to others")),
     }
+}
+
+/// How many bytes of the disk below `folder` a cache should give back: others have filled it but for what is left to them (a twentieth, at
+/// most 1 GiB).
+pub fn shortage(folder: &FsPath) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    Ok(reserve(bytes(disk.f_blocks)).saturating_sub(bytes(disk.f_bavail)))
+}
+
+/// What is left to others of a disk of `disk_bytes`.
+fn reserve(disk_bytes: u64) -> u64 {
+    (disk_bytes / RESERVED_PART).min(MAX_RESERVED_BYTES)
 }

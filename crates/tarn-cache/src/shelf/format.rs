@@ -5,17 +5,14 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes before the key.
 const FIXED_BYTES: usize = 48;
 
-/// Values begin at a multiple of this: copies out of the system's page cache are faster from where memory is aligned.
-const ALIGN: usize = 64;
-
 /// Where the value begins behind a key of `key_len`.
-pub(crate) fn header_len(key_len: usize) -> usize {
-    (FIXED_BYTES + key_len).next_multiple_of(ALIGN)
+pub(crate) fn header_len(key_len: usize, align: usize) -> usize {
+    (FIXED_BYTES + key_len).next_multiple_of(align)
 }
 
 /// What stands before the value: the fixed part, the key, and zeros up to where the value begins. `None`: one of them is 4 GiB or longer.
-pub(crate) fn header(magic: [u8; 4], key: &[u8], written_ms: i64, value: &[u8]) -> Option<Vec<u8>> {
-    let len = header_len(key.len());
+pub(crate) fn header(magic: [u8; 4], align: usize, key: &[u8], written_ms: i64, value: &[u8]) -> Option<Vec<u8>> {
+    let len = header_len(key.len(), align);
     let mut out = Vec::with_capacity(len);
     out.extend(magic);
     out.extend(u32::try_from(len).ok()?.to_le_bytes());
@@ -78,13 +75,13 @@ mod tests {
     const MAGIC: [u8; 4] = *b"TST\x01";
 
     fn file(key: &[u8], value: &[u8]) -> Vec<u8> {
-        [header(MAGIC, key, -5, value).unwrap(), value.to_vec()].concat()
+        [header(MAGIC, 64, key, -5, value).unwrap(), value.to_vec()].concat()
     }
 
     /// Key and value of a file, as a reader of `key` takes them.
     fn read<'a>(key: &[u8], file: &'a [u8]) -> Option<&'a [u8]> {
         let header = read_header(MAGIC, file).filter(|header| header.key == key)?;
-        let value = &file[header_len(header.key.len())..];
+        let value = &file[header_len(header.key.len(), 64)..];
         header.is_of(value).then_some(value)
     }
 
@@ -94,7 +91,7 @@ mod tests {
             let whole = file(key, value);
             assert_eq!(read(key, &whole), Some(value));
             assert_eq!(announced_len(&whole), Some(64));
-            assert_eq!(header_len(key.len()), 64);
+            assert_eq!(header_len(key.len(), 64), 64);
             assert_eq!(read_header(MAGIC, &whole).unwrap().written_ms, -5);
         }
     }
@@ -115,7 +112,7 @@ mod tests {
 
     #[test]
     fn another_kind_of_file_is_none() {
-        assert_eq!(header_len(17), 128);
+        assert_eq!((header_len(17, 64), header_len(17, 4096)), (128, 4096));
         assert_eq!(read_header(*b"TST\x02", &file(b"k", b"v")), None);
         assert_eq!(read(b"another", &file(b"k", b"v")), None);
     }

@@ -11,6 +11,8 @@ pub(crate) struct Shelfmark {
 pub(crate) trait ShelfKey: Clone + PartialEq + Send + Sync + 'static {
     /// The first bytes of each file, the last of them the version of the key's layout.
     const MAGIC: [u8; 4];
+    /// Values begin at a multiple of this.
+    const ALIGN: usize;
     /// Hex digits of a file's name.
     const ITEM_DIGITS: usize;
 

@@ -30,13 +30,36 @@ async fn pages_survive_a_restart() {
     assert_eq!(store.cache().stats().disk_hits, 16);
     drop(store);
     // With less room a part of it stays, with another page size nothing.
-    let less = PageOptions { disk_bytes: 5 * 4096, ..on_disk(folder.path()) };
+    let less = PageOptions { disk_bytes: 5 * 8192, ..on_disk(folder.path()) };
     assert_eq!(cached(&inner, less, Trust::WrittenOnce).cache().held().disk_pages, 5);
     assert_eq!(page_files(folder.path()).len(), 5);
     let larger = PageOptions { page_bytes: 128, ..on_disk(folder.path()) };
     let store = cached(&inner, larger, Trust::WrittenOnce);
     assert_eq!((store.cache().held().disk_pages, store.cache().stats().damaged), (0, 0));
     assert_eq!(page_files(folder.path()).len(), 0);
+}
+
+#[tokio::test]
+async fn what_others_need_of_the_disk_is_given_back() {
+    let inner = TestStore::new();
+    let content = bytes(1, 1_000);
+    inner.put_plain("a", content.clone()).await;
+    let (path, folder) = (Path::from("a"), tempfile::tempdir().unwrap());
+    let store = cached(&inner, on_disk(folder.path()), Trust::WrittenOnce);
+    store.get(&path).await.unwrap().bytes().await.unwrap();
+    store.cache().write_waiting();
+    let before = store.cache().held();
+    let given = store.cache().give_back(3 * 4096 + 1);
+    let after = store.cache().held();
+    assert!(given > 3 * 4096 && given < before.disk_bytes, "{given} of {}", before.disk_bytes);
+    assert_eq!(after.disk_bytes, before.disk_bytes - given);
+    assert_eq!(page_files(folder.path()).len() as u64, after.disk_pages);
+    assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), content);
+    store.cache().write_waiting();
+    store.cache().give_back(u64::MAX);
+    assert_eq!((store.cache().held().disk_bytes, page_files(folder.path()).len()), (0, 0));
+    assert_eq!(store.cache().stats().damaged, 0);
+    assert!(tarn_cache::shortage(folder.path()).is_ok());
 }
 
 #[tokio::test]

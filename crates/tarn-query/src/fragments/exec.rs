@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
@@ -270,6 +271,7 @@ impl Taker {
             packed: vec![],
             packed_bytes: 0,
             max_bytes,
+            memory: MemoryConsumer::new("fragment").register(self.context.memory_pool()),
         };
         let passing = stream::try_unfold((batches, Some(keeper)), |(mut batches, mut keeper)| async move {
             match batches.try_next().await? {
@@ -296,13 +298,16 @@ struct Keeper {
     packed_bytes: u64,
     /// Of the value.
     max_bytes: u64,
+    memory: MemoryReservation,
 }
 
 impl Keeper {
-    /// `None`: it is too large, or cannot be kept: the query goes on without.
+    /// `None`: it is too large, or cannot be kept, or the query has no memory left for it: it goes on without.
     fn see(mut self, batch: &RecordBatch) -> Option<Keeper> {
         let packed = self.shared.layout.pack(batch).ok();
-        self.packed_bytes = self.packed_bytes.saturating_add(packed.as_ref().map_or(0, |packed| size(packed) as u64));
+        let n_bytes = packed.as_ref().map_or(0, size);
+        self.packed_bytes = self.packed_bytes.saturating_add(n_bytes as u64);
+        self.memory.try_grow(n_bytes).ok()?;
         match packed {
             Some(packed) if self.packed_bytes <= (self.max_bytes * MAX_COMPRESSION).min(MAX_VALUE_BYTES) => {
                 self.packed.push(packed);

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tarn::settings::parse_duration_ms;
+use tarn::stores::Place;
 use tokio_postgres::error::SqlState;
 
 use super::Interrupted;
@@ -19,7 +20,7 @@ use super::output::grouped;
 /// How often the bar moves.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Make a table of Parquet files that others write, in a folder of the server or in S3
+/// Make a table of Parquet files that others write, in a folder of the server or in a bucket
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,12 +30,12 @@ Examples:
 
 The files stay where they are, and are only ever read. Their footers are read once, and the columns of --tokens and
 --bloom; queries then read the blocks that can hold the answer. What was read is in the table at once. Ctrl-C
-cancels; the same command goes on where it stopped. S3 is set by the server's environment: AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, … (docs/archives.md).")]
+cancels; the same command goes on where it stopped. Who we are to a bucket is set by the server's environment:
+AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, … (docs/archives.md).")]
 pub struct Attach {
     #[command(flatten)]
     target: Target,
-    /// Folder (of the server's machine), file:///folder or s3://bucket/prefix; all files below it that end in .parquet
+    /// Folder (of the server's machine), file:///folder, s3://bucket/prefix, gs://… or az://…; all files below it that end in .parquet
     url: String,
     /// Name of the table
     #[arg(long, short)]
@@ -280,11 +281,10 @@ fn is_cancelled(error: &anyhow::Error) -> bool {
 }
 
 fn same_place(one: &str, other: &str) -> bool {
-    let plain = |url: &str| {
-        let url = url.trim_end_matches('/');
-        url.strip_prefix("file://").unwrap_or(url).replacen("s3a://", "s3://", 1)
-    };
-    plain(one) == plain(other)
+    match (Place::parse(one), Place::parse(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
 }
 
 /// A text literal of SQL.
@@ -319,7 +319,9 @@ mod tests {
 
     #[test]
     fn the_same_place_is_recognised() {
-        for (one, other) in [("/data", "/data/"), ("file:///data", "/data"), ("s3a://b/x", "s3://b/x/")] {
+        for (one, other) in
+            [("/data", "/data/"), ("file:///data", "/data"), ("s3a://b/x", "s3://b/x/"), ("azure://b", "az://b")]
+        {
             assert!(same_place(one, other), "{one} {other}");
         }
         assert!(!same_place("s3://b/x", "s3://b/y"));

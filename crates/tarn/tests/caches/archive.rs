@@ -86,3 +86,37 @@ async fn a_file_that_was_written_over_is_the_old_one_or_an_error_and_then_the_ne
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_query_took_of_a_file_is_kept_until_that_file_is_another() -> Result<()> {
+    let (folder, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let mut archive = Archive::new(&root.path().join("bucket/logs"));
+    (0..4).try_for_each(|n| archive.put(&format!("{n}.parquet"), n))?;
+    let buckets = Buckets::serve(root.path()).await?;
+    let server = Server::start(folder.path(), &["--background", "false"], &buckets.variables()).await?;
+    let client = server.connect().await?;
+    client.batch_execute("ATTACH 's3://bucket/logs' AS logs WITH (tokens = 'body')").await?;
+    client.batch_execute("SET tarn.cache.pages = off; SET tarn.cache.footers = off").await?;
+    let sums = "SELECT n, count(*), min(body) FROM logs WHERE n >= 0 GROUP BY n ORDER BY n";
+    let word = "SELECT n, body FROM logs WHERE matches(body, 'r7') AND n < 100 ORDER BY n";
+    let taken = [rows(&client, sums).await?, rows(&client, word).await?];
+    ensure!(taken[0].len() == 4 && taken[1].len() == 4, "{taken:?}");
+    buckets.take();
+    ensure!([rows(&client, sums).await?, rows(&client, word).await?] == taken);
+    ensure!(reads_and_lists(&buckets.take()) == (0, 0), "nothing else is near");
+
+    // One file is written over, one comes, one goes.
+    archive.put("1.parquet", 50)?;
+    archive.put("7.parquet", 7)?;
+    archive.remove("3.parquet")?;
+    client.batch_execute("CALL tarn.attach('logs')").await?;
+    archive.check(&client, "logs").await?;
+    buckets.take();
+    let now = [rows(&client, sums).await?, rows(&client, word).await?];
+    ensure!(reads_and_lists(&buckets.take()).0 > 0, "the new files are read");
+    client.batch_execute("SET tarn.cache.fragments = off").await?;
+    ensure!([rows(&client, sums).await?, rows(&client, word).await?] == now);
+    ensure!(now[0].iter().map(|row| row[0].as_str()).eq(["0", "2", "7", "50"]), "{now:?}");
+    ensure!(now[1].len() == 4 && now != taken, "{now:?}");
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! What do these files hold? Values are read whole and tested; what is no good is forgotten, and is a miss.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Seek};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+
+use super::cached;
+use super::disk::{Shelf, header_len};
+use super::format;
+use super::key::ShelfKey;
+use crate::ttl::oldest_ms;
+
+/// Values that were read together.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAll {
+    pub buffer: Bytes,
+    /// Of each key, where its value is and when it was written; `None` as [`Shelf::read`] has it.
+    pub values: Vec<Option<(Range<usize>, i64)>>,
+}
+
+/// Why a file gave nothing.
+enum Failed {
+    Expired,
+    Damaged,
+    /// The file may be good: this process has too many open, or too little memory.
+    Short,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Failed::Short,
+            _ => Failed::Damaged,
+        }
+    }
+}
+
+impl<K: ShelfKey> Shelf<K> {
+    /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old, another's, or files cannot be opened
+    /// now. Blocks on the disk.
+    pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
+        self.twice(key, || {
+            let (file, len) = self.open_file(key)?;
+            let mut value = vec![0; usize::try_from(len).map_err(|_| Failed::Damaged)?];
+            let written_ms = self.fill(key, file, &mut value)?;
+            Ok((value.into(), written_ms))
+        })
+    }
+
+    /// The values of `keys`, whose lengths they know, one behind the other in one buffer. Blocks on the disk.
+    pub(crate) fn read_all(&self, keys: &[K]) -> ReadAll {
+        if keys.len() > 1 {
+            let paths: Vec<PathBuf> = keys.iter().map(|key| self.path(&key.mark())).collect();
+            cached::prefetch(paths.iter().map(PathBuf::as_path));
+        }
+        let Some((places, len)) = places(keys) else { return ReadAll::default() };
+        let mut buffer = self.buffers.take(len);
+        let mut read = |(key, place): (&K, Range<usize>)| {
+            let value = &mut buffer[place.clone()];
+            let written_ms = self.twice(key, || {
+                let (file, len) = self.open_file(key)?;
+                if len != value.len() as u64 {
+                    return Err(Failed::Damaged);
+                }
+                self.fill(key, file, value)
+            })?;
+            Some((place, written_ms))
+        };
+        let values = keys.iter().zip(places).map(&mut read).collect();
+        ReadAll { buffer: buffer.into(), values }
+    }
+
+    /// The same, if they are near enough to be read without waiting for a disk: all of them, and whole. `None`: ask [`Shelf::read_all`].
+    pub(crate) fn read_cached(&self, keys: &[K]) -> Option<ReadAll> {
+        let (places, len) = places(keys)?;
+        let mut buffer = self.buffers.take(len);
+        let mut values = vec![];
+        for (key, place) in keys.iter().zip(places) {
+            let value = &mut buffer[place.clone()];
+            let mut head = vec![0; header_len(key)];
+            let file = cached::open(&self.path(&key.mark()))?;
+            if file.metadata().ok()?.len() != (head.len() + value.len()) as u64
+                || !cached::read(&file, &mut head, value)
+            {
+                return None;
+            }
+            values.push(Some((place, self.checked(key, &head, value).ok()?)));
+        }
+        Some(ReadAll { buffer: buffer.into(), values })
+    }
+
+    /// What `attempt` reads of the file of `key`. When it fails although nobody has the file in hand, the file is forgotten.
+    fn twice<T>(&self, key: &K, mut attempt: impl FnMut() -> Result<T, Failed>) -> Option<T> {
+        if let Ok(value) = attempt() {
+            return Some(value);
+        }
+        // Meanwhile it may have been evicted, and written again.
+        let _writing = self.writing.lock();
+        if !self.state.lock().kept.contains(&key.mark()) {
+            return None;
+        }
+        let failed = match attempt() {
+            Ok(value) => return Some(value),
+            Err(failed) => failed,
+        };
+        let mut state = self.state.lock();
+        match failed {
+            Failed::Short => return None,
+            Failed::Expired => state.stats.expired += 1,
+            Failed::Damaged => state.stats.damaged += 1,
+        }
+        state.kept.remove(&key.mark());
+        drop(state);
+        self.forget_files([key.mark()].into_iter());
+        None
+    }
+
+    /// The file of `key`, and how long its value is.
+    fn open_file(&self, key: &K) -> Result<(File, u64), Failed> {
+        let file = File::open(self.path(&key.mark()))?;
+        let len = file.metadata()?.len().checked_sub(header_len(key) as u64);
+        let len = len.filter(|len| key.value_len().map_or(*len <= self.options.max_bytes, |want| *len == want));
+        Ok((file, len.ok_or(Failed::Damaged)?))
+    }
+
+    /// Reads and tests the value of `key`, as long as its file has it. Returns when it was written.
+    fn fill(&self, key: &K, mut file: File, value: &mut [u8]) -> Result<i64, Failed> {
+        let mut head = vec![0; header_len(key)];
+        let len = head.len() + value.len();
+        if file.read_vectored(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(value)])? < len {
+            // A signal, or a file that others write.
+            file.rewind()?;
+            file.read_exact(&mut head)?;
+            file.read_exact(value)?;
+        }
+        self.checked(key, &head, value)
+    }
+
+    /// When `value` was written, if it is what was written for `key`.
+    fn checked(&self, key: &K, head: &[u8], value: &[u8]) -> Result<i64, Failed> {
+        let header = format::read_header(K::MAGIC, head).filter(|header| key.matches(header.key));
+        let header = header.filter(|header| header.is_of(value)).ok_or(Failed::Damaged)?;
+        match header.written_ms < oldest_ms(&self.options.ttl) {
+            true => Err(Failed::Expired),
+            false => Ok(header.written_ms),
+        }
+    }
+}
+
+/// Where the values of `keys` go in one buffer, and how long it is. `None`: a key does not know its value's length.
+fn places<K: ShelfKey>(keys: &[K]) -> Option<(Vec<Range<usize>>, usize)> {
+    let mut at = 0;
+    let place = |key: &K| {
+        let start = at;
+        at += usize::try_from(key.value_len()?).ok()?;
+        Some(start..at)
+    };
+    let places = keys.iter().map(place).collect::<Option<_>>()?;
+    Some((places, at))
+}
