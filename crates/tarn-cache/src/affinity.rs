@@ -5,7 +5,7 @@
 //! everybody's work.
 //!
 //! A choice is a wish. A worker that has its share already is passed over for the second choice, and if both have theirs, whoever has the least
-//! reads past its cache ([`Ask::bypass`](crate::Ask)): nobody waits for a cache, and no cache is filled with what will be asked of another.
+//! reads past its cache ([`Ask::bypass`](crate::Ask)): nobody waits for a cache, and no third worker's is filled with it.
 //!
 //! Sources: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (1996); the share that bounds a worker's load: Mirrokni and others,
 //! "Consistent hashing with bounded loads" (2016).
@@ -60,7 +60,7 @@ pub fn choices<W: AsRef<str>>(workers: &[W], part: &Part<'_>) -> [Option<usize>;
     best.map(|scored| scored.map(|(.., idx)| idx))
 }
 
-/// Who reads each of `parts`, in their order; `None` without workers. `loads` is what each worker has to read already, in bytes.
+/// Who reads each of `parts`, in their order; `None` without workers. Of workers with equal loads the earlier one is taken. `loads` is what each worker has to read already, in bytes.
 ///
 /// No worker is given more than 125 % of the mean, by more than the last part that it takes. Cost: a hash for each worker and part.
 pub fn place<W: AsRef<str>>(workers: &[W], mut loads: Vec<u64>, parts: &[Part<'_>]) -> Option<Vec<Placed>> {

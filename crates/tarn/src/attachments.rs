@@ -110,7 +110,7 @@ impl Attachment {
     /// The table as the metastore has it. Looks at no file.
     pub async fn open(parts: &Parts, schema: Arc<TableSchema>, stop: CancellationToken) -> Result<Arc<Attachment>> {
         let archive = archive_of(&schema)?;
-        let place = Place::parse(&archive.url)?;
+        let place = Place::parse_for("open", &archive.url)?;
         let version = parts.metastore.version(schema.id).await?;
         Ok(Arc::new(Attachment {
             id: schema.id,

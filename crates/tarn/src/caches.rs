@@ -31,10 +31,7 @@ use crate::write::blocking;
 
 const LOCAL: &str = "the files are on a local disk";
 
-/// Writing that a full disk stopped goes on when one part in so many of its room is free again.
-const RESUME_AT_FREE: u64 = 10;
-
-/// How often it is tried.
+/// How often it is tried again to write what could not be written, and room is given back.
 const RESUME_MS: i64 = 60_000;
 
 /// All layers of a node.
@@ -52,6 +49,7 @@ pub struct Caches {
     is_local_cached: bool,
     /// When writing of pages, and of fragments, was last looked after.
     resumed_ms: Mutex<[Option<i64>; 2]>,
+    given_back_ms: Mutex<Option<i64>>,
     clock: Arc<dyn Clock>,
     /// By the place's name. Stores that nobody has any more are forgotten when the next one comes.
     stores: Mutex<Vec<(String, Wrapped)>>,
@@ -177,6 +175,7 @@ impl Caches {
             listings_on: settings.cache_listings,
             is_local_cached: settings.cache_local,
             resumed_ms: Mutex::default(),
+            given_back_ms: Mutex::default(),
             clock,
             stores: Mutex::default(),
         })
@@ -374,27 +373,22 @@ impl Caches {
     /// room. Blocks on the disk.
     pub fn upkeep(&self) {
         let (pages, fragments) = (self.pages.options(), self.fragments.options());
-        if let Some(folder) = pages.folder.as_ref().or(fragments.folder.as_ref()) {
-            let short = tarn_cache::shortage(folder).unwrap_or(0);
-            let given = if short > 0 { self.pages.give_back(short) } else { 0 };
-            let given = given + if short > given { self.fragments.give_back(short - given) } else { 0 };
-            if given > 0 {
-                tracing::warn!("the disk of {} is nearly full: {given} bytes of caches given back", folder.display());
-            }
-        }
         let stopped = [
-            (self.pages.held().stopped, pages.folder.as_deref(), pages.disk_bytes),
-            (self.fragments.held().stopped, fragments.folder.as_deref(), fragments.disk_bytes),
+            (self.pages.held().stopped, pages.folder.as_deref()),
+            (self.fragments.held().stopped, fragments.folder.as_deref()),
         ];
         let now_ms = self.clock.now_ms();
+        if let Some(folder) = pages.folder.as_deref().or(fragments.folder.as_deref()) {
+            self.give_back(folder, now_ms);
+        }
         let mut resumed = self.resumed_ms.lock();
-        for (at, (reason, folder, max_bytes)) in stopped.into_iter().enumerate() {
+        for (at, (reason, folder)) in stopped.into_iter().enumerate() {
             let Some(reason) = reason else { continue };
             if resumed[at].is_some_and(|ms| now_ms.saturating_sub(ms) < RESUME_MS) {
                 continue;
             }
             resumed[at] = Some(now_ms);
-            if !has_room(folder, max_bytes) {
+            if folder.is_none_or(|folder| shortage(folder) > 0) {
                 tracing::warn!("not written to disk any more, until there is room: {reason}");
                 continue;
             }
@@ -406,6 +400,19 @@ impl Caches {
         }
     }
 
+    /// What was deleted may take a while to be free: once in [`RESUME_MS`] is enough.
+    fn give_back(&self, folder: &FilePath, now_ms: i64) {
+        let short = tarn_cache::shortage(folder).unwrap_or(0);
+        let mut given_ms = self.given_back_ms.lock();
+        if short == 0 || given_ms.is_some_and(|ms| now_ms.saturating_sub(ms) < RESUME_MS) {
+            return;
+        }
+        *given_ms = Some(now_ms);
+        let pages = self.pages.give_back(short);
+        let given = pages + if short > pages { self.fragments.give_back(short - pages) } else { 0 };
+        tracing::warn!("the disk of {} is nearly full: {given} bytes of caches were given back", folder.display());
+    }
+
     /// Writes what waits to be written. Blocks on the disk.
     pub fn close(&self) {
         self.pages.write_waiting();
@@ -413,9 +420,9 @@ impl Caches {
     }
 }
 
-fn has_room(folder: Option<&FilePath>, max_bytes: u64) -> bool {
-    let free = folder.and_then(|folder| rustix::fs::statvfs(folder).ok());
-    free.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= max_bytes / RESUME_AT_FREE)
+/// What is missing of the disk's part that is left to others; as much as can be, when it does not say.
+fn shortage(folder: &FilePath) -> u64 {
+    tarn_cache::shortage(folder).unwrap_or(u64::MAX)
 }
 
 /// A layer in memory in front of a folder: figures of both, memory first.

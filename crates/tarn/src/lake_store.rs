@@ -104,7 +104,8 @@ fn mine(mark: &FilePath, place: &str, has_tables: bool) -> Result<Uuid> {
             )
         })?;
         let before = lines.next().unwrap_or_default();
-        if before == place {
+        let parsed = |text: &str| Place::parse_for("open", text).ok().filter(|_| text != OWN_FOLDER);
+        if before == place || (parsed(before).is_some() && parsed(before) == parsed(place)) {
             return Ok(id);
         }
         if has_tables {
@@ -159,6 +160,7 @@ mod tests {
         assert!(refused.message().contains("s3://bucket/lake") && refused.hint().unwrap().contains(MARK), "{refused}");
         assert_eq!(mine(&mark, "s3://bucket/lake", false).unwrap(), id, "nothing is anywhere yet");
         assert_eq!(mine(&mark, "s3://bucket/lake", true).unwrap(), id);
+        assert_eq!(mine(&mark, "s3a://bucket/lake/", true).unwrap(), id, "the same place");
         fs::write(&mark, "nobody").unwrap();
         assert_eq!(mine(&mark, OWN_FOLDER, true).unwrap_err().state(), state::DATA_CORRUPTED);
     }

@@ -512,18 +512,14 @@ impl Parts {
             *flushed_ms = now_ms;
         }
         blocking(move || {
+            // First: what follows may need the room.
+            parts.caches.upkeep();
             if flush {
                 parts.flush()?;
             }
             parts.log.collect_garbage(GARBAGE_BUDGET_BYTES)?;
             // Here rather than by the next writer that ends a segment.
             parts.log.prepare()?;
-            Ok(())
-        })
-        .await?;
-        let caches = Arc::clone(&self.caches);
-        blocking(move || {
-            caches.upkeep();
             Ok(())
         })
         .await?;

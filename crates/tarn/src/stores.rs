@@ -3,6 +3,7 @@
 //! Invariant: an archive ([`Place::open`]) can be listed and read, and no more.
 
 mod cloud;
+mod etags;
 
 use std::fmt;
 use std::ops::Range;
@@ -43,12 +44,13 @@ pub enum Place {
 }
 
 impl fmt::Display for Place {
-    /// The same place however it was written; [`Place::parse`] gives it again.
+    /// The same place however it was written; [`Place::parse_for`] gives it again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Folder(folder) => write!(f, "{}", folder.display()),
             Place::Bucket { cloud, bucket, prefix } => {
-                let prefix = prefix.as_ref().replace('%', "%25").replace('#', "%23").replace('?', "%3F");
+                let prefix =
+                    prefix.as_ref().replace('%', "%25").replace('#', "%23").replace('?', "%3F").replace(' ', "%20");
                 write!(f, "{}://{bucket}{}{prefix}", cloud.scheme(), if prefix.is_empty() { "" } else { "/" })
             }
         }
@@ -56,7 +58,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Reads a URL; what has no scheme is a folder, from the server's working folder on.
+    /// Reads a URL that somebody typed; what has no scheme is a folder, from the server's working folder on.
     ///
     /// Errors: `22023`, naming the schemes there are.
     pub fn parse(text: &str) -> Result<Place> {
@@ -68,7 +70,7 @@ impl Place {
         Place::parse_for("attach", text)
     }
 
-    /// As [`Place::parse`], of a place that an error says somebody wanted to `use_it` for.
+    /// As [`Place::parse`], of a place that an error says somebody wanted to `use_it` for; stars are stars.
     pub fn parse_for(use_it: &str, text: &str) -> Result<Place> {
         let bad = |why: &str| {
             SqlError::new(state::INVALID_PARAMETER_VALUE, format!("cannot {use_it} '{text}': {why}")).with_hint(PLACES)
@@ -87,9 +89,11 @@ impl Place {
             }
             scheme => {
                 let cloud = Cloud::of(scheme).ok_or_else(|| bad(&format!("there is no store for {scheme}://")))?;
-                if !parsed.username().is_empty() {
+                let extra = [parsed.query(), parsed.fragment(), parsed.password()].iter().any(Option::is_some);
+                if extra || parsed.port().is_some() || !parsed.username().is_empty() {
                     return Err(bad(
-                        "what stands before @ is not known; the account is set by the server's environment",
+                        "it may have nothing but a bucket and a prefix, in which `#` is %23 and `?` is %3F; \
+                                    accounts, keys and hosts are set by the server's environment",
                     ));
                 }
                 let bucket = parsed.host_str().filter(|bucket| !bucket.is_empty());
@@ -304,7 +308,8 @@ mod tests {
             ("s3://bucket", "s3://bucket"),
             ("s3://bucket/", "s3://bucket"),
             ("s3a://bucket/a/b/", "s3://bucket/a/b"),
-            ("s3://bucket/dt=2026-01-01/x%20y", "s3://bucket/dt=2026-01-01/x y"),
+            ("s3://bucket/dt=2026-01-01/x%20y", "s3://bucket/dt=2026-01-01/x%20y"),
+            ("s3://bucket/x%20", "s3://bucket/x%20"),
             ("s3://bucket/100%25/%23a%3F", "s3://bucket/100%25/%23a%3F"),
             ("gs://bucket/a/", "gs://bucket/a"),
             ("az://container/a/b", "az://container/a/b"),
@@ -312,7 +317,7 @@ mod tests {
         ] {
             let place = Place::parse(text).unwrap();
             assert_eq!(place.to_string(), want, "{text}");
-            assert_eq!(Place::parse(want).unwrap(), place, "{text}");
+            assert_eq!(Place::parse_for("open", want).unwrap(), place, "{text}");
         }
         assert!(Place::parse("logs").unwrap().to_string().starts_with('/'));
     }
@@ -321,7 +326,11 @@ mod tests {
     fn what_is_no_place_is_told_what_is() {
         for (text, want) in [
             ("abfss://container@account.dfs.core.windows.net/a", "there is no store for abfss://"),
-            ("az://account@container/a", "before @"),
+            ("az://account@container/a", "nothing but a bucket and a prefix"),
+            ("s3://:pw@bucket/a", "nothing but a bucket and a prefix"),
+            ("s3://host:9000/bucket", "nothing but a bucket and a prefix"),
+            ("az://container/a?sv=1&sig=x", "nothing but a bucket and a prefix"),
+            ("s3://bucket/logs/#1", "nothing but a bucket and a prefix"),
             ("hdfs://host/logs", "there is no store for hdfs://"),
             ("s3:///logs", "it names no bucket"),
             ("file://host/logs", "file:///"),

@@ -35,7 +35,7 @@ impl FiledPage {
 
 impl ShelfKey for FiledPage {
     const MAGIC: [u8; 4] = *b"TPG\x02";
-    /// Copies out of the system's page cache are faster where its own pages begin; a file takes no more blocks for it.
+    /// Copies out of the system's page cache are faster where its own pages begin. It costs a file one block at most.
     const ALIGN: usize = 4096;
     const ITEM_DIGITS: usize = 8;
 

@@ -31,22 +31,36 @@ pub(super) struct Lent {
 impl Buffers {
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Lent {
         let mut free = self.0.lock();
-        let found = free.by_len.get_mut(&len).and_then(Vec::pop);
-        if found.is_some() {
-            free.bytes -= len;
-        }
+        let found = free.pop(len);
         drop(free);
         Lent { bytes: found.unwrap_or_else(|| vec![0; len]), home: Arc::clone(self) }
     }
 }
 
+impl Free {
+    fn pop(&mut self, len: usize) -> Option<Vec<u8>> {
+        let found = self.by_len.get_mut(&len)?.pop()?;
+        self.bytes -= len;
+        Some(found)
+    }
+
+    /// Keeps `bytes`; when there is no room, those of other lengths go, which nobody may ask for again.
+    fn push(&mut self, bytes: Vec<u8>) {
+        let len = bytes.len();
+        if self.bytes + len > MAX_FREE_BYTES {
+            self.by_len.retain(|other, _| *other == len);
+            self.bytes = self.by_len.values().flatten().map(Vec::len).sum();
+        }
+        if self.bytes + len <= MAX_FREE_BYTES {
+            self.bytes += len;
+            self.by_len.entry(len).or_default().push(bytes);
+        }
+    }
+}
+
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut free = self.home.0.lock();
-        if free.bytes + self.bytes.len() <= MAX_FREE_BYTES {
-            free.bytes += self.bytes.len();
-            free.by_len.entry(self.bytes.len()).or_default().push(std::mem::take(&mut self.bytes));
-        }
+        self.home.0.lock().push(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -100,9 +114,15 @@ mod tests {
     #[test]
     fn what_waits_is_bounded() {
         let buffers = Arc::new(Buffers::default());
-        drop((0..100).map(|_| buffers.take(1 << 20)).collect::<Vec<_>>());
-        assert_eq!(buffers.0.lock().bytes, MAX_FREE_BYTES);
-        drop((0..100).map(|_| buffers.take(1 << 20)).collect::<Vec<_>>());
-        assert_eq!(buffers.0.lock().bytes, MAX_FREE_BYTES);
+        for _ in 0..2 {
+            drop((0..100).map(|_| buffers.take(1 << 20)).collect::<Vec<_>>());
+            assert_eq!(buffers.0.lock().bytes, MAX_FREE_BYTES);
+        }
+        drop(buffers.take(1000));
+        let free = buffers.0.lock();
+        assert_eq!((free.bytes, free.by_len.len()), (1000, 1), "other lengths made room");
+        drop(free);
+        drop(buffers.take(MAX_FREE_BYTES + 1));
+        assert_eq!(buffers.0.lock().bytes, 0);
     }
 }

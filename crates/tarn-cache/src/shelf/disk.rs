@@ -394,12 +394,13 @@ fn leave_room(folder: &FsPath) -> io::Result<()> {
     }
 }
 
-/// How many bytes of the disk below `folder` a cache should give back: others have filled it but for what is left to them (a twentieth, at
-/// most 1 GiB).
+/// How many bytes of the disk that has `folder` a cache should give back: 0, as long as there is free what is left to others (a twentieth, at
+/// most 1 GiB); else what is missing of that and an eighth more, so that what comes next finds room.
 pub fn shortage(folder: &FsPath) -> io::Result<u64> {
     let disk = rustix::fs::statvfs(folder)?;
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
-    Ok(reserve(bytes(disk.f_blocks)).saturating_sub(bytes(disk.f_bavail)))
+    let (reserve, free) = (reserve(bytes(disk.f_blocks)), bytes(disk.f_bavail));
+    Ok(if free >= reserve { 0 } else { reserve + reserve / 8 - free })
 }
 
 /// What is left to others of a disk of `disk_bytes`.

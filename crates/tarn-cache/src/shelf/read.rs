@@ -27,13 +27,13 @@ enum Failed {
     Expired,
     Damaged,
     /// The file may be good: this process has too many open, or too little memory.
-    Short,
+    NoMeans,
 }
 
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Failed::Short,
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Failed::NoMeans,
             _ => Failed::Damaged,
         }
     }
@@ -43,7 +43,7 @@ impl<K: ShelfKey> Shelf<K> {
     /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old, another's, or files cannot be opened
     /// now. Blocks on the disk.
     pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
-        self.twice(key, || {
+        self.read_or_forget(key, || {
             let (file, len) = self.open_file(key)?;
             let mut value = vec![0; usize::try_from(len).map_err(|_| Failed::Damaged)?];
             let written_ms = self.fill(key, file, &mut value)?;
@@ -57,11 +57,11 @@ impl<K: ShelfKey> Shelf<K> {
             let paths: Vec<PathBuf> = keys.iter().map(|key| self.path(&key.mark())).collect();
             cached::prefetch(paths.iter().map(PathBuf::as_path));
         }
-        let Some((places, len)) = places(keys) else { return ReadAll::default() };
+        let Some((slots, len)) = slots(keys) else { return ReadAll::default() };
         let mut buffer = self.buffers.take(len);
         let mut read = |(key, place): (&K, Range<usize>)| {
             let value = &mut buffer[place.clone()];
-            let written_ms = self.twice(key, || {
+            let written_ms = self.read_or_forget(key, || {
                 let (file, len) = self.open_file(key)?;
                 if len != value.len() as u64 {
                     return Err(Failed::Damaged);
@@ -70,16 +70,16 @@ impl<K: ShelfKey> Shelf<K> {
             })?;
             Some((place, written_ms))
         };
-        let values = keys.iter().zip(places).map(&mut read).collect();
+        let values = keys.iter().zip(slots).map(&mut read).collect();
         ReadAll { buffer: buffer.into(), values }
     }
 
     /// The same, if they are near enough to be read without waiting for a disk: all of them, and whole. `None`: ask [`Shelf::read_all`].
     pub(crate) fn read_cached(&self, keys: &[K]) -> Option<ReadAll> {
-        let (places, len) = places(keys)?;
+        let (slots, len) = slots(keys)?;
         let mut buffer = self.buffers.take(len);
         let mut values = vec![];
-        for (key, place) in keys.iter().zip(places) {
+        for (key, place) in keys.iter().zip(slots) {
             let value = &mut buffer[place.clone()];
             let mut head = vec![0; header_len(key)];
             let file = cached::open(&self.path(&key.mark()))?;
@@ -94,7 +94,7 @@ impl<K: ShelfKey> Shelf<K> {
     }
 
     /// What `attempt` reads of the file of `key`. When it fails although nobody has the file in hand, the file is forgotten.
-    fn twice<T>(&self, key: &K, mut attempt: impl FnMut() -> Result<T, Failed>) -> Option<T> {
+    fn read_or_forget<T>(&self, key: &K, mut attempt: impl FnMut() -> Result<T, Failed>) -> Option<T> {
         if let Ok(value) = attempt() {
             return Some(value);
         }
@@ -109,7 +109,7 @@ impl<K: ShelfKey> Shelf<K> {
         };
         let mut state = self.state.lock();
         match failed {
-            Failed::Short => return None,
+            Failed::NoMeans => return None,
             Failed::Expired => state.stats.expired += 1,
             Failed::Damaged => state.stats.damaged += 1,
         }
@@ -152,13 +152,28 @@ impl<K: ShelfKey> Shelf<K> {
 }
 
 /// Where the values of `keys` go in one buffer, and how long it is. `None`: a key does not know its value's length.
-fn places<K: ShelfKey>(keys: &[K]) -> Option<(Vec<Range<usize>>, usize)> {
+fn slots<K: ShelfKey>(keys: &[K]) -> Option<(Vec<Range<usize>>, usize)> {
     let mut at = 0;
     let place = |key: &K| {
         let start = at;
         at += usize::try_from(key.value_len()?).ok()?;
         Some(start..at)
     };
-    let places = keys.iter().map(place).collect::<Option<_>>()?;
-    Some((places, at))
+    let slots = keys.iter().map(place).collect::<Option<_>>()?;
+    Some((slots, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_process_lacks_is_not_the_files_fault() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert!(matches!(Failed::from(io::Error::from(errno)), Failed::NoMeans), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::IO] {
+            assert!(matches!(Failed::from(io::Error::from(errno)), Failed::Damaged), "{errno}");
+        }
+    }
 }

@@ -58,6 +58,9 @@ impl<K: ShelfKey> Shelf<K> {
                 _ => self.delete_foreign(&path),
             }
         }
+        if found.first().is_some_and(|(_, _, path)| is_of_another_version::<K>(path)) {
+            return Left::Useless;
+        }
         let read_key = || found.iter().find_map(|(_, _, path)| readable_key::<K>(path));
         let left = judge(group, &read_key);
         if let Left::Values { end } = left {
@@ -78,6 +81,13 @@ impl<K: ShelfKey> Shelf<K> {
         }
         let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
     }
+}
+
+/// Whether an older or newer program wrote it, which wrote the others beside it, too.
+fn is_of_another_version<K: ShelfKey>(path: &FsPath) -> bool {
+    let mut magic = [0; 4];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic[..3] == K::MAGIC[..3] && magic[3] != K::MAGIC[3]
 }
 
 fn readable_key<K: ShelfKey>(path: &FsPath) -> Option<Vec<u8>> {

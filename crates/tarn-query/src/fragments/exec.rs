@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
@@ -272,6 +272,7 @@ impl Taker {
             packed_bytes: 0,
             max_bytes,
             memory: MemoryConsumer::new("fragment").register(self.context.memory_pool()),
+            context: Arc::clone(&self.context),
         };
         let passing = stream::try_unfold((batches, Some(keeper)), |(mut batches, mut keeper)| async move {
             match batches.try_next().await? {
@@ -299,6 +300,15 @@ struct Keeper {
     /// Of the value.
     max_bytes: u64,
     memory: MemoryReservation,
+    context: Arc<TaskContext>,
+}
+
+/// Whether `n_bytes` may be kept aside: queries come first, so only as long as half of their memory is free.
+fn has_room(pool: &dyn MemoryPool, n_bytes: usize) -> bool {
+    match pool.memory_limit() {
+        MemoryLimit::Finite(limit) => pool.reserved().saturating_add(n_bytes) <= limit / 2,
+        _ => true,
+    }
 }
 
 impl Keeper {
@@ -307,9 +317,12 @@ impl Keeper {
         let packed = self.shared.layout.pack(batch).ok();
         let n_bytes = packed.as_ref().map_or(0, size);
         self.packed_bytes = self.packed_bytes.saturating_add(n_bytes as u64);
-        self.memory.try_grow(n_bytes).ok()?;
         match packed {
             Some(packed) if self.packed_bytes <= (self.max_bytes * MAX_COMPRESSION).min(MAX_VALUE_BYTES) => {
+                if !has_room(self.context.memory_pool().as_ref(), n_bytes) {
+                    return None;
+                }
+                self.memory.try_grow(n_bytes).ok()?;
                 self.packed.push(packed);
                 Some(self)
             }

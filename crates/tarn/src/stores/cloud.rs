@@ -9,13 +9,16 @@
 //! | `az://` | `AZURE_STORAGE_ACCOUNT_NAME` with `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN`, or `AZURE_CLIENT_ID` with its secret and tenant; `AZURE_SKIP_SIGNATURE` | `AZURE_STORAGE_ENDPOINT`, `AZURE_STORAGE_USE_EMULATOR` |
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+
+use super::etags::QuotedEtags;
 
 /// Who gives credentials to machines in a cloud: one address in all of them.
 const METADATA_SERVICE: &str = "169.254.169.254:80";
@@ -131,6 +134,9 @@ impl Cloud {
                 "SERVICE_ACCOUNT",
                 "GOOGLE_APPLICATION_CREDENTIALS",
                 "GOOGLE_SKIP_SIGNATURE",
+                "GCE_METADATA_HOST",
+                "GCE_METADATA_ROOT",
+                "GCE_METADATA_IP",
             ],
             Cloud::Azure => &[
                 "AZURE_STORAGE_ACCOUNT_KEY",
@@ -146,9 +152,11 @@ impl Cloud {
                 "AZURE_STORAGE_USE_EMULATOR",
                 "AZURE_USE_AZURE_CLI",
                 "IDENTITY_ENDPOINT",
+                "AZURE_IDENTITY_ENDPOINT",
+                "AZURE_MSI_ENDPOINT",
             ],
         };
-        let has_login = || std::env::home_dir().is_some_and(|home| home.join(GOOGLE_LOGIN).is_file());
+        let has_login = || std::env::var_os("HOME").is_some_and(|home| Path::new(&home).join(GOOGLE_LOGIN).is_file());
         variables.iter().any(|variable| std::env::var_os(variable).is_some()) || (self == Cloud::Google && has_login())
     }
 
@@ -166,18 +174,14 @@ impl Cloud {
                 Arc::new(builder.build()?)
             }
             Cloud::Google => {
-                let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry);
-                if is_plain(builder.get_config_value(&GoogleConfigKey::BaseUrl)) {
-                    builder = builder.with_config(GoogleConfigKey::Client(allow_http), "true");
-                }
-                Arc::new(builder.build()?)
+                Arc::new(GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry).build()?)
             }
             Cloud::Azure => {
                 let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(bucket).with_retry(retry);
                 if is_plain(builder.get_config_value(&AzureConfigKey::Endpoint)) {
                     builder = builder.with_config(AzureConfigKey::Client(allow_http), "true");
                 }
-                Arc::new(builder.build()?)
+                Arc::new(QuotedEtags(builder.build()?))
             }
         })
     }

@@ -51,9 +51,9 @@ async fn an_archive_is_attached_and_detached_from_the_command_line() -> Result<(
         ensure!(told.contains(line), "{line}: {told}");
     }
 
-    let (output, told) = tarn(&server, from, &["attach", "gs://bucket/x", "--table", "other"]).await?;
+    let (output, told) = tarn(&server, from, &["attach", "hdfs://bucket/x", "--table", "other"]).await?;
     ensure!(
-        output.status.code() == Some(1) && told.contains("there is no store for gs://") && told.contains("HINT"),
+        output.status.code() == Some(1) && told.contains("there is no store for hdfs://") && told.contains("HINT"),
         "{told}"
     );
     for stray in [["attach", "./my logs/", "--follow", "60s"], ["attach", "--follow", "60s", "./my logs/"]] {

@@ -381,7 +381,7 @@ async fn nobody_writes_to_an_archive() {
         (format!("ATTACH '{}' AS x", dir.path().join("nothing").display()), "58030"),
         (format!("ATTACH '{}' AS x", dir.path().join(file(0)).display()), "58030"),
         (format!("ATTACH '{}' AS x", server.dir.path().display()), "22023"),
-        ("ATTACH 'gs://bucket/x' AS x".to_owned(), "22023"),
+        ("ATTACH 'hdfs://bucket/x' AS x".to_owned(), "22023"),
         ("CREATE TABLE logs (k int PRIMARY KEY)".to_owned(), "42P07"),
         ("DETACH TABLE own".to_owned(), "42809"),
         ("DETACH TABLE nothing".to_owned(), "42P01"),
