@@ -333,7 +333,7 @@ async fn a_page_larger_than_the_room_displaces_nothing() {
     inner.put_plain("a", bytes(1, 300)).await;
     inner.put_plain("large", bytes(2, 9_000)).await;
     let folder = tempfile::tempdir().unwrap();
-    let tight = PageOptions { page_bytes: 8192, disk_bytes: 4096, ..on_disk(folder.path()) };
+    let tight = PageOptions { page_bytes: 8192, disk_bytes: 8192, ..on_disk(folder.path()) };
     let store = cached(&inner, tight, Trust::WrittenOnce);
     store.get_range(&Path::from("a"), 0..300).await.unwrap();
     store.cache().write_waiting();

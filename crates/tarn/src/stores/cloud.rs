@@ -171,10 +171,11 @@ impl Cloud {
                 if is_plain(builder.get_config_value(&AmazonS3ConfigKey::Endpoint)) {
                     builder = builder.with_config(AmazonS3ConfigKey::Client(allow_http), "true");
                 }
-                Arc::new(builder.build()?)
+                Arc::new(QuotedEtags(builder.build()?))
             }
             Cloud::Google => {
-                Arc::new(GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry).build()?)
+                let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry);
+                Arc::new(QuotedEtags(builder.build()?))
             }
             Cloud::Azure => {
                 let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(bucket).with_retry(retry);
