@@ -29,8 +29,12 @@ impl Cached {
     }
 
     async fn with(keep: Keep, target_partitions: usize) -> Cached {
+        Cached::with_options(keep, Options { target_partitions, ..Options::default() }).await
+    }
+
+    async fn with_options(keep: Keep, options: Options) -> Cached {
         let cache = FragmentCache::open(FragmentOptions::default()).unwrap();
-        let options = Options { fragments: Some(cache.clone()), target_partitions, ..Options::default() };
+        let options = Options { fragments: Some(cache.clone()), ..options };
         let fixture = Fixture::keeping(schema(), options, keep).await;
         fixture.set("tarn.access_path", "lake").await;
         Cached { fixture, cache }
@@ -38,7 +42,11 @@ impl Cached {
 
     /// Files of 16 rows each, in blocks of four: a row each hour.
     async fn files(n_files: i64) -> Cached {
-        let cached = Cached::new(Keep::Bounds).await;
+        Cached::new(Keep::Bounds).await.filled(n_files).await
+    }
+
+    async fn filled(self, n_files: i64) -> Cached {
+        let cached = self;
         for id in 0..16 * n_files {
             let mut row = row(id, id as u64 * 77 + 5);
             row[5] = Value::Timestamp(1_700_000_000_000_000 + id * 3_600_000_000);
@@ -76,6 +84,17 @@ impl Cached {
 
     fn files_read(&self) -> usize {
         self.fixture.store.take().into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>().len()
+    }
+}
+
+#[tokio::test]
+async fn a_statement_comes_before_what_may_be_kept_of_it() {
+    let sql = "SELECT id, note FROM t WHERE n % 2 = 0";
+    for (memory_bytes, is_kept) in [(1 << 20, true), (64, false)] {
+        let options = Options { memory_bytes, target_partitions: 2, ..Options::default() };
+        let cached = Cached::with_options(Keep::Bounds, options).await.filled(3).await;
+        cached.agrees(sql).await;
+        assert_eq!(cached.counts(sql).await, if is_kept { (3, 0, 0) } else { (0, 3, 0) }, "{memory_bytes}");
     }
 }
 
