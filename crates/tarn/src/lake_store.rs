@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::error::{Result, SqlError, state};
 use crate::settings::Settings;
-use crate::stores::{Place, chain};
+use crate::stores::{Place, chain, same_place};
 use crate::write::blocking;
 
 /// In the lake: who writes there.
@@ -104,8 +104,8 @@ fn mine(mark: &FilePath, place: &str, has_tables: bool) -> Result<Uuid> {
             )
         })?;
         let before = lines.next().unwrap_or_default();
-        let parsed = |text: &str| Place::parse_for("open", text).ok().filter(|_| text != OWN_FOLDER);
-        if before == place || (parsed(before).is_some() && parsed(before) == parsed(place)) {
+        let is_own = [before, place].contains(&OWN_FOLDER);
+        if before == place || (!is_own && same_place(before, place)) {
             return Ok(id);
         }
         if has_tables {

@@ -167,6 +167,12 @@ impl Place {
     }
 }
 
+/// Whether two texts name one place, however they are written.
+pub fn same_place(one: &str, other: &str) -> bool {
+    let parsed = |text| Place::parse_for("open", text).ok();
+    one == other || parsed(one).is_some_and(|one| Some(one) == parsed(other))
+}
+
 /// Without `.`, and without a slash at the end.
 fn clean(folder: PathBuf) -> PathBuf {
     folder.components().collect()

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tarn::settings::parse_duration_ms;
-use tarn::stores::Place;
+use tarn::stores::same_place;
 use tokio_postgres::error::SqlState;
 
 use super::Interrupted;
@@ -278,13 +278,6 @@ fn bar() -> ProgressBar {
 fn is_cancelled(error: &anyhow::Error) -> bool {
     let server = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()?.code());
     server == Some(&SqlState::QUERY_CANCELED)
-}
-
-fn same_place(one: &str, other: &str) -> bool {
-    match (Place::parse(one), Place::parse(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => one == other,
-    }
 }
 
 /// A text literal of SQL.
