@@ -105,8 +105,12 @@ impl Lake {
         if table.options.archive.is_some() {
             return Ok(Orphans::default());
         }
-        let prefix = table_prefix(table);
-        let listed = self.store.list(Some(&prefix)).map_err(|error| store_error("list", &prefix)(error));
+        self.remove_folder(&table_prefix(table)).await
+    }
+
+    /// The same, by the folder that [`crate::table_folder`] names.
+    pub async fn remove_folder(&self, prefix: &Path) -> Result<Orphans> {
+        let listed = self.store.list(Some(prefix)).map_err(|error| store_error("list", prefix)(error));
         let delete = |object: ObjectMeta| async move { self.delete(&object.location).await.map(|()| object.size) };
         let deleted = listed.map_ok(delete);
         let count =

@@ -59,6 +59,6 @@ pub use deliver::Delivered;
 pub use error::{Error, Result};
 pub use lake::Lake;
 pub use local::LocalStore;
-pub use names::table_prefix;
+pub use names::{table_folder, table_prefix};
 pub use options::{Compression, Options};
 pub use repair::Repaired;

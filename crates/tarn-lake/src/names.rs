@@ -6,14 +6,23 @@
 use object_store::path::Path;
 use uuid::Uuid;
 
-use tarn_types::{FileId, TableSchema};
+use tarn_types::{FileId, TableId, TableSchema};
 
 pub(crate) const MS_PER_HOUR: i64 = 3_600_000;
 
+/// Of a name, so much is in the folder's: with the id behind it, no file system finds it too long.
+const MAX_NAME_BYTES: usize = 240;
+
 /// All files of a table are below, in the lake. Another table never has it.
 pub fn table_prefix(table: &TableSchema) -> Path {
+    table_folder(&table.name, table.id)
+}
+
+/// The same, of a table of which only name and id are left. The id makes it one of its own, also where `A` and `a`, or two names with
+/// one beginning, are one file.
+pub fn table_folder(name: &str, id: TableId) -> Path {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
-    Path::from(format!("{}-{}", table.name.chars().map(plain).collect::<String>(), table.id))
+    Path::from(format!("{}-{id}", name.chars().map(plain).take(MAX_NAME_BYTES).collect::<String>()))
 }
 
 /// `hour` counts from the Unix epoch.
@@ -47,5 +56,15 @@ mod tests {
         for other in ["a/x.parquet", "a/1-2.parquet", "a/_SUCCESS", "a/1-00000000-0000-0000-0000-000000000007.tmp"] {
             assert_eq!(file_id(&Path::from(other)), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_folder_of_a_long_name_is_none_that_a_file_system_refuses() {
+        for name in ["c".repeat(300), "é/%.".repeat(100), "\u{1F600}".repeat(300)] {
+            let folder = table_folder(&name, TableId(u32::MAX));
+            assert!(folder.as_ref().len() <= 255, "{folder}");
+            assert!(folder.as_ref().ends_with("-4294967295") && folder.parts().count() == 1, "{folder}");
+        }
+        assert_eq!(table_folder("..", TableId(7)).as_ref(), "__-7");
     }
 }

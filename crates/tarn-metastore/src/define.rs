@@ -74,6 +74,8 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
 
     let mut may_differ = TableSchema { columns: to.columns.clone(), ..current.clone() };
     may_differ.options.indexing = to.options.indexing.clone();
+    // A table of a build that did not say where its rows are gets a home once, and keeps it.
+    may_differ.options.home = current.options.home.or(to.options.home);
     if let (Some(archive), Some(after)) = (&mut may_differ.options.archive, &to.options.archive) {
         (archive.follow_ms, archive.attached) = (after.follow_ms, after.attached);
     }

@@ -23,7 +23,7 @@ use parquet::file::metadata::ParquetMetaData;
 use tarn_cache::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
 use tarn_metastore::prune::PrunedFile;
 use tarn_metastore::{BlockRef, ColumnChunk, HourBlocks, Metastore, Wanted};
-use tarn_types::{FileId, SEQNO_ID, TableSchema};
+use tarn_types::{FileId, Kind, SEQNO_ID, TableSchema};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::pages::Places;
@@ -208,7 +208,11 @@ impl ChunkLoader {
         let wanted = Wanted { hours, columns, stats: false, chunks: true, blooms: false };
         // It is never closed; and were it, nothing would go wrong.
         let _turn = self.gate.acquire().await;
-        let details = self.metastore.details(self.table.id, wanted).await.map_err(failed)?;
+        let details = match self.metastore.details(self.table.id, wanted).await {
+            // The table was dropped since the statement began. Its files are there until it ends, and footers say the same.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(loaded),
+            details => details.map_err(failed)?,
+        };
         self.bytes_read.fetch_add(details.bytes_read, Ordering::Relaxed);
         for (column, known) in details.columns.into_iter().enumerate().take(n_columns) {
             for (block, chunk) in known.blocks.into_iter().zip(known.chunks) {

@@ -188,6 +188,8 @@ impl Scan<'_> {
                 AsOf::Version(version) => (At::Version(version), "forced by tarn.as_of_version"),
                 AsOf::Time(ms) => (At::Time(ms), "forced by tarn.as_of_time"),
             };
+            // Nothing is read there, but the files stay for as long as it lives.
+            self.table.view(state)?;
             return self.lake(&*self.table.lake(at).await?, None, why.to_owned()).await;
         }
         let view = self.table.view(state)?;

@@ -54,6 +54,8 @@ impl Threads {
 }
 
 async fn execute(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>, sender: Sender) {
+    // Until the last batch: it holds the views that the statement reads at, and what views stand on is not deleted.
+    let _views = Arc::clone(&context);
     let mut batches = match execute_stream(plan, context) {
         Ok(batches) => batches,
         Err(error) => {

@@ -6,6 +6,7 @@
 //!            0 u32 | table u32 BE              -> marker: 1 u8 | version u64 LE | n u32 LE | n × (tablet u32 LE, seqno u64 LE)
 //! meta       'a' | tablet u32 BE               -> applied: 1 u8 | seqno u64 LE
 //!            'e' | table u32 BE                -> 1 u8, there once a live row was evicted
+//!            'o'                               -> owner: 1 u8 | id of the data folder, 16 bytes
 //! ```
 //!
 //! Engine keys begin with their tablet, big-endian; tablets begin at 1, so markers share the space with nobody. The layout is
@@ -84,10 +85,43 @@ pub(crate) fn evicted_key(table: TableId) -> [u8; 5] {
 
 pub(crate) const EVICTED: [u8; 1] = [FORMAT];
 
+/// Where the engine remembers, in the meta space, whose it is.
+pub(crate) const OWNER_KEY: [u8; 1] = [b'o'];
+
+pub(crate) fn encode_owner(id: [u8; 16]) -> [u8; 17] {
+    let mut bytes = [FORMAT; 17];
+    bytes[1..].copy_from_slice(&id);
+    bytes
+}
+
+pub(crate) fn decode_owner(key: &[u8], bytes: &[u8]) -> Result<[u8; 16]> {
+    let mut rest = bytes;
+    match (take(&mut rest), take(&mut rest), rest.is_empty()) {
+        (Some([FORMAT]), Some(id), true) => Ok(id),
+        _ => Err(Error::corrupt("owner", key, format!("{} bytes of format {:?}", bytes.len(), bytes.first()))),
+    }
+}
+
+/// The keys of all applied seqnos.
+pub(crate) fn applied_keys() -> Range<Vec<u8>> {
+    vec![b'a']..vec![b'a' + 1]
+}
+
+/// The tablet of such a key.
+pub(crate) fn tablet_of_applied(key: &[u8]) -> Option<TabletId> {
+    let tablet = key.strip_prefix(b"a")?;
+    Some(TabletId(u32::from_be_bytes(tablet.try_into().ok()?)))
+}
+
 /// All engine keys of a table: its tablets are a run.
 pub(crate) fn table_range(schema: &TableSchema) -> Range<Vec<u8>> {
     let first = schema.first_tablet.0;
-    first.to_be_bytes().to_vec()..(first + schema.options.tablets).to_be_bytes().to_vec()
+    tablet_range(schema.first_tablet..TabletId(first + schema.options.tablets))
+}
+
+/// All engine keys of a run of tablets.
+pub(crate) fn tablet_range(tablets: Range<TabletId>) -> Range<Vec<u8>> {
+    tablets.start.0.to_be_bytes().to_vec()..tablets.end.0.to_be_bytes().to_vec()
 }
 
 /// The end of all keys that begin with `prefix`, or `end` if that comes first.

@@ -29,6 +29,7 @@ use crate::recent::{Changes, Generation, RowsView};
 use crate::replay::Replay;
 use crate::resolve::{Effect, Resolved, resolve};
 use crate::snapshot::{HotSnapshot, Lookup, keyed, lookup};
+use crate::whose::{self, Standing, standing};
 
 /// Sizes of the pieces that recent rows are kept in. The defaults are right; tests take small ones.
 #[derive(Clone, Copy, Debug)]
@@ -129,17 +130,7 @@ impl Table {
         clock: Arc<dyn Clock>,
         tuning: Tuning,
     ) -> Result<Self> {
-        let marker_key = layout::marker_key(schema.id);
-        let (version, installed) = match engine.get(Space::Addresses, &marker_key)? {
-            Some(bytes) => layout::decode_marker(&marker_key, &bytes)?,
-            None => (Version(0), Cursor::new()),
-        };
-        let mut applied = Cursor::new();
-        for tablet in schema.tablets() {
-            let key = layout::applied_key(tablet);
-            let seqno = engine.get(Space::Meta, &key)?.map(|bytes| layout::decode_applied(&key, &bytes)).transpose()?;
-            applied.set(tablet, seqno.unwrap_or(SeqNo::ZERO));
-        }
+        let Standing { installed: (version, installed), applied } = standing(&*engine, &schema)?;
         let evicted = engine.get(Space::Meta, &layout::evicted_key(schema.id))?.is_some();
         let has_addresses = {
             let snapshot = engine.snapshot();
@@ -409,17 +400,15 @@ impl Table {
         let mut writer = self.writer.lock();
         self.shared.write().serving = false;
         writer.replay = Some(Replay::new(&writer.active));
-        let range = layout::table_range(&self.schema);
-        self.engine.delete_range(Space::Rows, &range.start[..]..&range.end[..])?;
-        self.engine.delete_range(Space::Addresses, &range.start[..]..&range.end[..])?;
-        let mut writes = WriteBatch::default();
-        writes.delete(Space::Addresses, &layout::marker_key(self.schema.id));
-        writes.delete(Space::Meta, &layout::evicted_key(self.schema.id));
-        for tablet in self.schema.tablets() {
-            writes.delete(Space::Meta, &layout::applied_key(tablet));
-        }
-        self.engine.write(&writes)?;
-        self.engine.flush()
+        let first = self.schema.first_tablet;
+        whose::remove(&*self.engine, self.schema.id, first..TabletId(first.0 + self.schema.options.tablets))
+    }
+
+    /// Does anybody still hold a snapshot of it? What those stand on must stay, also when the table was dropped.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        let shared = self.shared.read();
+        Arc::strong_count(&shared.reign) > 1 || shared.ended_reigns.iter().any(|reign| reign.strong_count() > 0)
     }
 }
 

@@ -5,6 +5,7 @@
 //! through [`crate::TableSchema::set_option`], which knows them.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::error::{Error, Result, shorten};
 use crate::ids::ColumnId;
@@ -58,6 +59,9 @@ pub struct TableOptions {
     pub indexing: Indexing,
     /// Set for a table whose files Tarn did not write: it has no key and no tablets, and is only read.
     pub archive: Option<Archive>,
+    /// The data folder that has the table's log and rows. None: an archive, or a table of a build that did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home: Option<Uuid>,
 }
 
 /// What the bloom filters of a table's blocks hold, and how large they are.
@@ -132,6 +136,7 @@ impl Default for TableOptions {
             feed_retention_ms: HOUR_MS,
             indexing: Indexing::default(),
             archive: None,
+            home: None,
         }
     }
 }

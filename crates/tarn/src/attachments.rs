@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attach_sql::AttachRequest;
 use crate::caches::Near;
+use crate::drops::half_made;
 use crate::error::{Result, SqlError, state};
 use crate::node::{Node, Parts};
 use crate::stores::{Place, chain};
@@ -431,8 +432,11 @@ impl Node {
         let _one = self.lock_catalog().await;
         self.check_open()?;
         self.check_free(&schema.name)?;
-        let schema = self.parts().metastore.create_table(schema).await?;
-        let attachment = Attachment::open(self.parts(), schema, self.stop_token()).await?;
+        let schema = self.parts().metastore.create_table(schema).await.map_err(|e| half_made(e.into()))?;
+        let attachment = match Attachment::open(self.parts(), Arc::clone(&schema), self.stop_token()).await {
+            Ok(attachment) => attachment,
+            Err(error) => return Err(self.undo_create(&schema, error).await),
+        };
         self.parts().catalog.insert_archive(Arc::clone(&attachment));
         self.parts().metrics.tables.inc();
         // The statement runs the first pass, and whoever cancels that means it.
@@ -496,9 +500,14 @@ impl Node {
 
     /// The caller holds the catalog.
     pub(crate) async fn forget_archive(&self, attachment: &Attachment) -> Result<bool> {
-        attachment.end().await;
-        self.parts().metastore.drop_table(attachment.name()).await?;
+        // First: an archive that could not be detached is followed as before.
+        match self.parts().metastore.drop_table(attachment.name()).await {
+            // By an earlier DETACH whose answer was lost, or by another server.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            dropped => drop(dropped?),
+        }
         self.parts().catalog.remove(attachment.name());
+        attachment.end().await;
         self.parts().metrics.tables.dec();
         Ok(true)
     }

@@ -14,6 +14,7 @@ use tarn_lake::LocalStore;
 use uuid::Uuid;
 
 use crate::error::{Result, SqlError, state};
+use crate::ledger::replace;
 use crate::settings::Settings;
 use crate::stores::{Place, chain, same_place};
 use crate::write::blocking;
@@ -29,9 +30,11 @@ const OWN_FOLDER: &str = "data folder";
 
 /// Opens the place that the settings name, and makes sure that nobody else writes there.
 ///
+/// `folder` is the data folder's id: as that it owns the lake, unless it has another name there already.
+///
 /// Errors: `58030` when it cannot be reached or written, `55006` when it is another data folder's, `55000` when there are tables whose
 /// files are elsewhere.
-pub async fn open(settings: &Settings, has_tables: bool) -> Result<(Place, Arc<dyn ObjectStore>)> {
+pub async fn open(settings: &Settings, has_tables: bool, folder: Uuid) -> Result<(Place, Arc<dyn ObjectStore>)> {
     let place = Place::parse_for("have the lake in", &settings.lake_location())?;
     let store: Arc<dyn ObjectStore> = match (&place, place.open_bucket()?) {
         (_, Some(bucket)) => {
@@ -46,7 +49,7 @@ pub async fn open(settings: &Settings, has_tables: bool) -> Result<(Place, Arc<d
     };
     let named = settings.lake.is_some().then(|| place.to_string());
     let (mark, is_named) = (settings.data_dir.join(MARK), named.is_some());
-    let own_id = blocking(move || mine(&mark, named.as_deref().unwrap_or(OWN_FOLDER), has_tables)).await?;
+    let own_id = blocking(move || mine(&mark, named.as_deref().unwrap_or(OWN_FOLDER), has_tables, folder)).await?;
     if is_named {
         own(&place, store.as_ref(), own_id, &settings.data_dir).await?;
     }
@@ -88,22 +91,12 @@ async fn own(place: &Place, store: &dyn ObjectStore, own: Uuid, data_dir: &FileP
 /// there and nowhere else.
 ///
 /// Errors: `55000`, if there are tables and it is another place now.
-fn mine(mark: &FilePath, place: &str, has_tables: bool) -> Result<Uuid> {
+fn mine(mark: &FilePath, place: &str, has_tables: bool, folder: Uuid) -> Result<Uuid> {
     let failed = |error: std::io::Error| SqlError::new(state::IO_ERROR, format!("{}: {error}", mark.display()));
-    let known = match fs::read_to_string(mark) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
-    };
-    let mut id = Uuid::new_v4();
-    if let Some(text) = known {
-        let mut lines = text.lines().map(str::trim);
-        id = lines.next().unwrap_or_default().parse().map_err(|_| {
-            SqlError::new(state::DATA_CORRUPTED, format!("{} holds no id: {text:?}", mark.display())).with_hint(
-                "its first line is the id that the lake's object _tarn/owner holds, its second the place of the lake",
-            )
-        })?;
-        let before = lines.next().unwrap_or_default();
+    let mut id = folder;
+    if let Some((known, text)) = marked(mark)? {
+        id = known;
+        let before = text.lines().nth(1).unwrap_or_default().trim();
         let is_own = [before, place].contains(&OWN_FOLDER);
         if before == place || (!is_own && same_place(before, place)) {
             return Ok(id);
@@ -117,15 +110,30 @@ fn mine(mark: &FilePath, place: &str, has_tables: bool) -> Result<Uuid> {
             )));
         }
     }
-    let written = mark.with_extension("new");
-    let write = || {
-        fs::write(&written, format!("{id}\n{place}\n"))?;
-        fs::File::open(&written)?.sync_all()?;
-        fs::rename(&written, mark)?;
-        mark.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
-    };
-    write().map_err(failed)?;
+    replace(mark, format!("{id}\n{place}\n").as_bytes()).map_err(failed)?;
     Ok(id)
+}
+
+/// The id that the data folder has for its lake, if it has one.
+///
+/// Errors: as those of a mark that cannot be read.
+pub fn known_id(data_dir: &FilePath) -> Result<Option<Uuid>> {
+    Ok(marked(&data_dir.join(MARK))?.map(|(id, _)| id))
+}
+
+/// The id, and the whole text.
+fn marked(mark: &FilePath) -> Result<Option<(Uuid, String)>> {
+    let text = match fs::read_to_string(mark) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(SqlError::new(state::IO_ERROR, format!("{}: {error}", mark.display()))),
+    };
+    let id = text.lines().next().unwrap_or_default().trim().parse().map_err(|_| {
+        SqlError::new(state::DATA_CORRUPTED, format!("{} holds no id: {text:?}", mark.display())).with_hint(
+            "its first line is the id that the lake's object _tarn/owner holds, its second the place of the lake",
+        )
+    })?;
+    Ok(Some((id, text)))
 }
 
 #[cfg(test)]
@@ -152,16 +160,18 @@ mod tests {
     #[test]
     fn a_data_folder_knows_its_lake() {
         let dir = tempfile::tempdir().unwrap();
-        let mark = dir.path().join(MARK);
-        let id = mine(&mark, OWN_FOLDER, false).unwrap();
-        assert_eq!(mine(&mark, OWN_FOLDER, true).unwrap(), id);
-        let refused = mine(&mark, "s3://bucket/lake", true).unwrap_err();
+        let (mark, folder) = (dir.path().join(MARK), Uuid::new_v4());
+        let id = mine(&mark, OWN_FOLDER, false, folder).unwrap();
+        assert_eq!((id, known_id(dir.path()).unwrap()), (folder, Some(folder)));
+        let folder = Uuid::new_v4();
+        assert_eq!(mine(&mark, OWN_FOLDER, true, folder).unwrap(), id, "whatever the folder is called by now");
+        let refused = mine(&mark, "s3://bucket/lake", true, folder).unwrap_err();
         assert_eq!(refused.state(), state::NOT_IN_PREREQUISITE_STATE);
         assert!(refused.message().contains("s3://bucket/lake") && refused.hint().unwrap().contains(MARK), "{refused}");
-        assert_eq!(mine(&mark, "s3://bucket/lake", false).unwrap(), id, "nothing is anywhere yet");
-        assert_eq!(mine(&mark, "s3://bucket/lake", true).unwrap(), id);
-        assert_eq!(mine(&mark, "s3a://bucket/lake/", true).unwrap(), id, "the same place");
+        assert_eq!(mine(&mark, "s3://bucket/lake", false, folder).unwrap(), id, "nothing is anywhere yet");
+        assert_eq!(mine(&mark, "s3://bucket/lake", true, folder).unwrap(), id);
+        assert_eq!(mine(&mark, "s3a://bucket/lake/", true, folder).unwrap(), id, "the same place");
         fs::write(&mark, "nobody").unwrap();
-        assert_eq!(mine(&mark, OWN_FOLDER, true).unwrap_err().state(), state::DATA_CORRUPTED);
+        assert_eq!(mine(&mark, OWN_FOLDER, true, folder).unwrap_err().state(), state::DATA_CORRUPTED);
     }
 }

@@ -3,10 +3,9 @@
 //! The setting `metastore` is `embedded`, or the URL of a database; the command line also takes folders. Here a place becomes a store;
 //! each backend is one arm of [`open`].
 //!
-//! A data folder and its metastore belong together: rows and logs of tables that the metastore does not know are removed at start,
-//! because a crash may have cut a DROP short. With another metastore than last time that would be everything, so the folder
-//! remembers the place, and a start at another place removes nothing: it is refused unless all tables are known there. Nor does a
-//! start without the folder `meta` (not mounted, forgotten when the rest was restored): an empty one is made only in a new data folder.
+//! A data folder and its metastore belong together (`guard.rs`). The folder remembers where its metastore is, so that a start with
+//! another one can say what it was before. A start without the folder `meta` (not mounted, forgotten when the rest was restored) is
+//! refused, too: an empty one is made only in a new data folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use tarn_types::Clock;
 use tokio::runtime::Handle;
 
 use crate::error::{Result, SqlError, state};
+use crate::ledger::replace;
 use crate::settings::Settings;
 
 /// The value of the setting that stands for the folder `meta` of the data folder.
@@ -201,15 +201,12 @@ pub fn moved_from(settings: &Settings) -> Result<Option<String>> {
 ///
 /// Errors: the folder cannot be written.
 pub fn remember(settings: &Settings) -> Result<()> {
-    let (path, new) = (settings.data_dir.join(MARK), settings.data_dir.join("METASTORE.new"));
+    let path = settings.data_dir.join(MARK);
     let text = format!("{}\n", shown(&settings.metastore));
     if std::fs::read_to_string(&path).is_ok_and(|before| before == text) {
         return Ok(());
     }
-    // Never half of it.
-    std::fs::write(&new, text)
-        .and_then(|()| std::fs::rename(&new, &path))
-        .map_err(|error| io_error("write", &path, &error))
+    replace(&path, text.as_bytes()).map_err(|error| io_error("write", &path, &error))
 }
 
 /// What a start with another metastore, that does not know `n_tablets` of the folder's tablets, is told.

@@ -1,7 +1,8 @@
 //! How is a node put together?
 //!
-//! Opens, in this order: the folder's lock, the log, the row engine, the metastore, the lake, then each table (replay the
-//! log, repair what a crash left between commit and install, serve), then the query engine and the workers. Closing goes
+//! Opens, in this order: the folder's lock, the log, the row engine, the metastore; holds these against each other (`guard.rs`) before
+//! anything is deleted; then the lake, then each table (replay the log, repair what a crash left between commit and install, serve), then
+//! the query engine and the workers. Closing goes
 //! the other way: no more statements, workers stop, the row engine is flushed, the log is closed. Everything a client was
 //! told is durable is in the log before it is told, so a node may also just die.
 
@@ -14,21 +15,24 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tarn_feed::HotTable;
 use tarn_lake::Lake;
-use tarn_metastore::{Metastore, MetastoreExt};
+use tarn_metastore::{Definition, Metastore};
 use tarn_raftlog::{Damage, ErrorKind, RaftLog, Recovery};
 use tarn_replica::Replica;
-use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Space, Table};
-use tarn_types::{Clock, Kind, TableSchema, TabletId, tablet_prefix};
+use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Table};
+use tarn_types::{Clock, Kind, TableSchema};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::caches::{Caches, FilesOf, Near};
+use crate::caches::{Caches, Near};
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
+use crate::drops::Drops;
 use crate::error::{Result, SqlError, state};
+use crate::guard::{self, Before, Found};
 use crate::lake_store;
+use crate::ledger::Ledger;
 use crate::metastores::{self, Place};
 use crate::metrics::Metrics;
 use crate::settings::{LogRecovery, Settings};
@@ -69,6 +73,9 @@ pub struct Parts {
     lake_near: Near,
     pub caches: Arc<Caches>,
     pub catalog: Arc<Catalog>,
+    /// Which tables have their rows here.
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) drops: Drops,
     pub metrics: Metrics,
     /// Woken when a delivery made room for writers.
     pub room: Notify,
@@ -90,7 +97,7 @@ struct Replayed {
 pub struct Node {
     parts: Arc<Parts>,
     query: tarn_query::Engine,
-    /// Serializes CREATE and DROP.
+    /// Serializes CREATE and DROP (`drops.rs`).
     ddl: tokio::sync::Mutex<()>,
     stop: CancellationToken,
     closed: RwLock<bool>,
@@ -135,9 +142,7 @@ impl Node {
     }
 
     async fn open_tables(&self) -> Result<()> {
-        let tables = self.parts.metastore.tables().await?;
-        self.forget_dropped(&tables)?;
-        for schema in tables {
+        for schema in self.parts.metastore.tables().await? {
             let name = schema.name.clone();
             let opened = match schema.options.archive {
                 Some(_) => self.open_archive(schema).await.map(|()| None),
@@ -153,22 +158,9 @@ impl Node {
         Ok(())
     }
 
-    /// Finishes drops that a crash cut short: rows and logs of tablets that no table has.
-    fn forget_dropped(&self, tables: &[Arc<TableSchema>]) -> Result<()> {
-        let is_known = |tablet: TabletId| tables.iter().any(|table| table.tablets().any(|known| known == tablet));
-        let groups = self.parts.log.groups().into_iter().map(|group| TabletId(group.0 as u32));
-        let unknown: Vec<TabletId> = groups.filter(|tablet| !is_known(*tablet)).collect();
-        let settings = &self.parts.settings;
-        if let Some(before) = metastores::moved_from(settings)?.filter(|_| !unknown.is_empty()) {
-            return Err(metastores::refuse_move(&before, settings, unknown.len()));
-        }
-        metastores::remember(settings)?;
-        unknown.into_iter().try_for_each(|tablet| self.parts.forget_tablet(tablet))
-    }
-
     /// Opens a table. None: the log lost so much that nothing of it can be shown, and the operator chose to start all the
     /// same. Such a table can only be dropped.
-    async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Option<Arc<TableHandle>>> {
+    pub(crate) async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Option<Arc<TableHandle>>> {
         let (parts, opened) = (Arc::clone(&self.parts), Arc::clone(&schema));
         let replayed = blocking(move || parts.replay(opened)).await?;
         let Replayed { table, replicas, damage } = match replayed {
@@ -211,71 +203,6 @@ impl Node {
             *handle.worker.lock() = Some(background.handle().spawn(worker.run(queue)));
         }
         Ok(Some(handle))
-    }
-
-    /// Makes a table. False: it was there already and `if_not_exists` was said.
-    pub async fn create_table(&self, schema: TableSchema, if_not_exists: bool) -> Result<bool> {
-        let _one = self.ddl.lock().await;
-        self.check_open()?;
-        if self.parts.catalog.contains(&schema.name) {
-            if if_not_exists {
-                return Ok(false);
-            }
-            return Err(SqlError::new(state::DUPLICATE_TABLE, format!("table \"{}\" already exists", schema.name))
-                .with_hint("use CREATE TABLE IF NOT EXISTS, or DROP TABLE it first"));
-        }
-        let schema = self.parts.metastore.create_table(schema).await?;
-        let handle = self.open_table(schema).await?;
-        self.parts.catalog.insert(handle.expect("the log can have lost nothing of a new table"));
-        self.parts.metrics.tables.inc();
-        Ok(true)
-    }
-
-    /// Forgets a table, its rows, its log and its files. False: there was none and `if_exists` was said.
-    pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
-        let _one = self.ddl.lock().await;
-        self.check_open()?;
-        if let Some(attachment) = self.parts.catalog.archive(name) {
-            return self.forget_archive(&attachment).await;
-        }
-        let handle = match self.parts.catalog.get(name) {
-            Some(handle) => handle,
-            None if self.drop_unserved(name).await? => return Ok(true),
-            None if if_exists => return Ok(false),
-            None => return Err(SqlError::undefined_table(name)),
-        };
-        handle.stop.cancel();
-        let worker = handle.worker.lock().take();
-        if let Some(worker) = worker {
-            let _ = worker.await;
-        }
-        // Not cancelled from here on: a connection that goes away must not leave half a drop.
-        let schema = self.parts.metastore.drop_table(name).await?;
-        self.parts.catalog.remove(name);
-        let dropping = Arc::clone(&handle);
-        blocking(move || {
-            *dropping.dropped.write() = true;
-            Ok(dropping.table.drop_data()?)
-        })
-        .await?;
-        for tablet in schema.tablets() {
-            self.parts.destroy_log(tablet)?;
-        }
-        self.parts.metrics.tables.dec();
-        self.parts.remove_files(&schema).await;
-        Ok(true)
-    }
-
-    /// Forgets a table that could not be opened. False: there is none of that name.
-    async fn drop_unserved(&self, name: &str) -> Result<bool> {
-        if !self.parts.metastore.tables().await?.iter().any(|schema| schema.name == name) {
-            return Ok(false);
-        }
-        let schema = self.parts.metastore.drop_table(name).await?;
-        let (parts, dropped) = (Arc::clone(&self.parts), Arc::clone(&schema));
-        blocking(move || dropped.tablets().try_for_each(|tablet| parts.forget_tablet(tablet))).await?;
-        self.parts.remove_files(&schema).await;
-        Ok(true)
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -472,22 +399,6 @@ impl Parts {
         }
     }
 
-    /// Removes rows and log of a tablet that no table has.
-    fn forget_tablet(&self, tablet: TabletId) -> Result<()> {
-        let range = tablet_prefix(tablet).to_vec()..tablet_prefix(TabletId(tablet.0 + 1)).to_vec();
-        for space in [Space::Rows, Space::Addresses] {
-            self.engine.delete_range(space, range.start.as_slice()..range.end.as_slice())?;
-        }
-        self.engine.flush()?;
-        self.destroy_log(tablet)
-    }
-
-    fn destroy_log(&self, tablet: TabletId) -> Result<()> {
-        let mut batch = self.log.batch();
-        batch.destroy(tarn_raftlog::GroupId(tablet.0.into()));
-        Ok(self.log.commit(batch)?)
-    }
-
     /// Flushes the row engine; all tables take note.
     pub fn flush(&self) -> Result<()> {
         let _one = self.flushing.lock();
@@ -523,28 +434,15 @@ impl Parts {
             Ok(())
         })
         .await?;
+        self.sweep_dropped().await;
         self.metastore.upkeep(METASTORE_BUDGET_BYTES).await?;
         Ok(())
-    }
-
-    /// Removes the lake files of a dropped table, and what is kept near of them. The table is gone: files that cannot be deleted stay, which
-    /// is said in the server's log.
-    async fn remove_files(&self, schema: &TableSchema) {
-        let prefix = tarn_lake::table_prefix(schema);
-        if let Err(error) = self.lake.remove_table(schema).await {
-            tracing::warn!(table = %schema.name, lake = %self.lake_place, %prefix, "files of the dropped table stay: {error}");
-        }
-        let of = FilesOf { table: schema.id, store_id: 0, store: self.lake_place.to_string(), prefix: Some(prefix) };
-        let caches = Arc::clone(&self.caches);
-        let dropped = blocking(move || Ok(caches.drop_layer(None, Some(&of)))).await;
-        if let Err(error) = dropped {
-            tracing::warn!(table = %schema.name, "what is near of the dropped table stays: {error}");
-        }
     }
 }
 
 async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let dir = settings.data_dir.clone();
+    let before = Before::look(&settings)?;
     let begins = metastores::begins(&settings)?;
     let log_options = tarn_raftlog::Options {
         segment_bytes: settings.log_segment_bytes,
@@ -564,8 +462,18 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
     let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
     let metastore = metastores::open(&Place::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;
 
+    let Found { kept, abandoned, homeless } = before.check(&settings, &log, &engine, metastore.as_ref()).await?;
+    let folder = kept.folder;
+    let ledger = Ledger::begin(&dir, kept)?;
+    guard::mark_rows(&engine, folder)?;
+    metastores::remember(&settings)?;
+    for from in homeless {
+        let mut to = Box::new((*from).clone());
+        to.options.home = Some(folder);
+        metastore.define(Definition::Alter { from, to }).await?;
+    }
     let has_tables = !metastore.tables().await?.is_empty();
-    let (lake_place, store) = lake_store::open(&settings, has_tables).await?;
+    let (lake_place, store) = lake_store::open(&settings, has_tables, folder).await?;
     let caches = Arc::new(Caches::open(&settings, Arc::clone(&clock), Handle::current()).await?);
     let lake_near = caches.around_lake(&lake_place, store);
     let lake_options = tarn_lake::Options {
@@ -579,7 +487,7 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
     let _ = std::fs::remove_dir_all(&spill);
     std::fs::create_dir_all(&spill).map_err(|e| io_error("make", &spill, &e))?;
     let metrics = Metrics::new(Arc::clone(&log), Arc::clone(&caches));
-    Ok(Arc::new(Parts {
+    let parts = Parts {
         settings,
         clock,
         log,
@@ -590,11 +498,15 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
         lake_near,
         caches,
         catalog: Arc::default(),
+        ledger: Arc::new(ledger),
+        drops: Drops::default(),
         metrics,
         room: Notify::new(),
         flushed_log_bytes: AtomicU64::new(0),
         flushing: Mutex::new(()),
-    }))
+    };
+    parts.finish_drops(&abandoned)?;
+    Ok(Arc::new(parts))
 }
 
 fn open_log(options: tarn_raftlog::Options) -> Result<RaftLog> {
@@ -610,7 +522,7 @@ fn open_log(options: tarn_raftlog::Options) -> Result<RaftLog> {
     Ok(log)
 }
 
-fn quarantine_hint(log_dir: &Path) -> String {
+pub(crate) fn quarantine_hint(log_dir: &Path) -> String {
     format!(
         "`tarn check log {}` names all damage; log_recovery = 'quarantine' (--log-recovery quarantine) starts all the same \
          and serves tables that lost something read-only",

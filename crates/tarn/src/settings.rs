@@ -64,6 +64,7 @@ pub struct Settings {
     pub log_cache_bytes: u64,
     pub log_flush_bytes: u64,
     pub log_recovery: LogRecovery,
+    pub abandon_tablets: String,
     pub delivery_interval_ms: u64,
     pub delivery_bytes: u64,
     pub background_interval_ms: u64,
@@ -119,6 +120,7 @@ impl Default for Settings {
             log_cache_bytes: 0,
             log_flush_bytes: 0,
             log_recovery: LogRecovery::Refuse,
+            abandon_tablets: String::new(),
             delivery_interval_ms: 0,
             delivery_bytes: 0,
             background_interval_ms: 0,
@@ -206,6 +208,7 @@ pub const SETTINGS: &[Setting] = &[
     row("log_cache_bytes", "32MiB", "log entries kept in memory for readers near the head"),
     row("log_flush_bytes", "256MiB", "the row engine is flushed when this much log would have to be replayed"),
     row("log_recovery", "refuse", "a log that lost something acknowledged: refuse = do not start; quarantine = start, and serve the tables concerned read-only"),
+    row("abandon_tablets", "", "tablets that log and rows have and no table: given up for good at this start, instead of refusing it; 3,5-8 as that error names them"),
     row("delivery_interval_ms", "2min", "default of a table's delivery interval"),
     row("delivery_bytes", "128MiB", "default of a table's delivery size: recent rows beyond it are delivered at once"),
     row("background_interval_ms", "1s", "how often each table is looked at for delivery, compaction, eviction and log trimming"),
@@ -287,6 +290,10 @@ impl Settings {
                     "quarantine" => LogRecovery::Quarantine,
                     _ => return Err("refuse or quarantine"),
                 }
+            }
+            "abandon_tablets" => {
+                crate::guard::tablet_ranges(value).ok_or("numbers of tablets, such as 3,5-8")?;
+                self.abandon_tablets = value.to_owned();
             }
             "delivery_interval_ms" => self.delivery_interval_ms = parse_duration_ms(value)?,
             "delivery_bytes" => self.delivery_bytes = parse_bytes(value)?,

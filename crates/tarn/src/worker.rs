@@ -133,6 +133,11 @@ impl Worker {
             self.maintain().await
         };
         if let Err(error) = step.await {
+            if self.handle.stop.is_cancelled() {
+                // The table was dropped, or the node closes: nobody waits for it.
+                tracing::debug!(table = %self.handle.schema().name, %error, "background work was cut short");
+                return;
+            }
             self.parts.metrics.background_failures.inc();
             tracing::error!(table = %self.handle.schema().name, %error, "background work failed, will be retried");
         }

@@ -115,7 +115,9 @@ struct Inner {
     files: Mutex<Range<u64>>,
     /// Packs that are to be deleted.
     chores: Mutex<Vec<Arc<PackFile>>>,
-    /// The same, not yet seen by upkeep.
+    /// Packs that nothing named when the folder was opened, until the first upkeep deletes them.
+    unnamed_packs: Mutex<Vec<PathBuf>>,
+    /// Packs that are to be deleted, not yet seen by upkeep.
     doomed: Mutex<Vec<Arc<PackFile>>>,
     open: OpenPacks,
     #[cfg(test)]
@@ -145,7 +147,7 @@ impl Embedded {
     fn open_with(dir: &Path, clock: Arc<dyn Clock>, limits: Limits) -> Result<(Self, Recovery)> {
         fs::create_dir_all(dir).map_err(io_error("create", dir))?;
         let lock = lock(dir)?;
-        let recover::Recovered { held, log, older, checkpoint_seq, checkpoint_bytes, format, recovery } =
+        let recover::Recovered { held, log, older, checkpoint_seq, checkpoint_bytes, format, unnamed_packs, recovery } =
             recover::recover(dir)?;
         let next = held.state.next_file.0;
         let inner = Inner {
@@ -156,6 +158,7 @@ impl Embedded {
             queue: Arc::default(),
             files: Mutex::new(next..next),
             chores: Mutex::default(),
+            unnamed_packs: Mutex::new(unnamed_packs),
             doomed: Mutex::default(),
             open: OpenPacks::new(dir.to_owned()),
             #[cfg(test)]

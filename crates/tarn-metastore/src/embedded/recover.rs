@@ -1,7 +1,10 @@
 //! What does a folder hold that was left at any moment?
 //!
-//! The newest checkpoint, then every record behind it. Whatever the two do not name was not finished, or is not needed any more, and
-//! is deleted; what they name must be there.
+//! The newest checkpoint, then every record behind it. Whatever the two do not name was not finished, or is not needed any more; what
+//! they name must be there.
+//!
+//! Invariant: no pack is deleted here. A log that was cut short or exchanged names fewer packs than the right one, and that is seen
+//! only when it is held against the rows: the first upkeep deletes what was left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,6 +30,8 @@ pub(super) struct Recovered {
     pub checkpoint_bytes: u64,
     /// The oldest that is still in use.
     pub format: u8,
+    /// Packs that nothing names.
+    pub unnamed_packs: Vec<PathBuf>,
     pub recovery: Recovery,
 }
 
@@ -63,13 +68,13 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
         recovery.torn_bytes = torn.size_bytes;
     }
     check_logs(&held, &found.logs)?;
-    keep_named_packs(dir, &held)?;
+    let unnamed_packs = unnamed_packs(dir, &held)?;
     let mut older = found.logs;
     let log = match older.pop() {
         Some(last) => Log::reopen(last, &contents)?,
         None => Prepared::create(dir, "open")?.install(1)?,
     };
-    Ok(Recovered { held, log, older, checkpoint_seq: seq, checkpoint_bytes, format, recovery })
+    Ok(Recovered { held, log, older, checkpoint_seq: seq, checkpoint_bytes, format, unnamed_packs, recovery })
 }
 
 /// A record with the details in front of it.
@@ -97,15 +102,16 @@ fn check_logs(held: &Held, found: &[Arc<LogFile>]) -> Result<()> {
     }
 }
 
-/// Deletes packs that nothing names, and misses those that are named.
-fn keep_named_packs(dir: &Path, held: &Held) -> Result<()> {
+/// The packs that nothing names. Misses those that are named.
+fn unnamed_packs(dir: &Path, held: &Held) -> Result<Vec<PathBuf>> {
+    let mut unnamed = Vec::new();
     let mut named: BTreeMap<PathBuf, &PackFile> = held.places.packs().map(|pack| (pack.path(dir), &**pack)).collect();
     let root = dir.join("packs");
     let folders = if root.is_dir() { list(&root)? } else { Vec::new() };
     for folder in folders {
         for path in list(&folder)? {
             let Some(pack) = named.remove(&path) else {
-                fs::remove_file(&path).map_err(io_error("delete", &path))?;
+                unnamed.push(path);
                 continue;
             };
             let size_bytes = fs::metadata(&path).map_err(io_error("read the size of", &path))?.len();
@@ -121,7 +127,7 @@ fn keep_named_packs(dir: &Path, held: &Held) -> Result<()> {
             return Err(corrupt(&folder, 0, format!("pack {} of hour {} is missing", pack.number, pack.hour)));
         }
     }
-    Ok(())
+    Ok(unnamed)
 }
 
 fn list(dir: &Path) -> Result<Vec<PathBuf>> {

@@ -10,7 +10,7 @@
 //! change: before the record details are read where they were, after it where they are.
 //!
 //! Invariants: a pack is durable before the record that names it, and what the record leaves behind is deleted only when nobody who
-//! began before still reads it. A crash at any point leaves files that nothing names: opening deletes them.
+//! began before still reads it. A crash at any point leaves files that nothing names: the first upkeep after opening deletes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -76,6 +76,8 @@ impl Inner {
         if budget_bytes > 0 {
             // One at a time.
             let mut doomed = self.chores.lock();
+            // Before a pack is made: it may get the name of one of these.
+            self.delete_unnamed_packs()?;
             let is_stopped = || self.writer.lock().is_stopped;
             while done.bytes_written < budget_bytes && !is_stopped() {
                 let Some(job) = self.next_job() else { break };
@@ -334,6 +336,14 @@ impl Inner {
         }
         *doomed = kept;
         Ok(())
+    }
+
+    fn delete_unnamed_packs(&self) -> Result<()> {
+        let unnamed = std::mem::take(&mut *self.unnamed_packs.lock());
+        unnamed.iter().try_for_each(|path| match fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io_error("delete", path)(e)),
+            _ => Ok(()),
+        })
     }
 
     fn delete_logs(&self) -> Result<()> {

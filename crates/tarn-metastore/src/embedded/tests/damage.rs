@@ -185,8 +185,33 @@ fn what_was_not_finished_is_deleted() {
     fs::write(dir.path().join("log-upkeep.tmp"), b"half").unwrap();
     fs::write(dir.path().join("packs/1/-1-99.tmp"), b"half").unwrap();
     fs::write(dir.path().join("packs/1/-1-98.pack"), b"whole, and named by nothing").unwrap();
-    assert_eq!(&describe(&open(dir.path()).unwrap().0), held.last().unwrap());
+    let metastore = open(dir.path()).unwrap().0;
+    assert_eq!(&describe(&metastore), held.last().unwrap());
+    runtime().block_on(metastore.upkeep(1)).unwrap();
     assert_eq!(files_in(dir.path()), before);
+}
+
+/// A log that is cut short names no packs: opened by mistake, it must not cost those of the right one.
+#[test]
+fn packs_survive_the_opening_of_a_log_that_was_cut_short() {
+    let (dir, held) = with_all_kinds_of_files();
+    let before = files_in(dir.path());
+    let [kept, path] = [dir.path().join("kept"), dir.path().to_owned()];
+    fs::create_dir(&kept).unwrap();
+    let logs: Vec<_> = files_in(&path).into_iter().filter(|file| file.extension().is_some_and(|it| it == "tarn")).collect();
+    for log in &logs {
+        fs::rename(path.join(log), kept.join(log)).unwrap();
+    }
+    drop(open(&path).unwrap());
+    for log in files_in(&path).into_iter().filter(|file| file.parent() == Some(Path::new(""))) {
+        fs::remove_file(path.join(log)).unwrap();
+    }
+    for log in &logs {
+        fs::rename(kept.join(log), path.join(log)).unwrap();
+    }
+    fs::remove_dir(&kept).unwrap();
+    assert_eq!(&describe(&open(&path).unwrap().0), held.last().unwrap());
+    assert_eq!(files_in(&path), before);
 }
 
 #[test]

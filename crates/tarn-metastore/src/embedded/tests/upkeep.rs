@@ -51,6 +51,8 @@ fn a_process_that_dies_at_any_step_of_upkeep_lost_nothing() {
                     drop(metastore);
                     metastore = open_with(dir.path(), READY).unwrap().0;
                     assert_eq!(describe(&metastore), before, "{step:?} {n}, opened anew");
+                    runtime().block_on(metastore.upkeep(1)).unwrap();
+                    assert_eq!(describe(&metastore), before, "{step:?} {n}, swept");
                     assert_no_rubbish(dir.path(), &metastore);
                 }
                 *metastore.inner.stop_at.lock() = None;
