@@ -65,6 +65,6 @@ pub use error::{Error, Result};
 pub use evict::EvictReport;
 pub use snapshot::{HotSnapshot, KeyRange, Lookup, RowScan};
 pub use table::{FlushMark, Outcome, Table, Tuning};
-pub use whose::{Standing, owner, remove, remove_tablets, set_owner, standing, tablets_beside};
 /// Its errors and its [`tarn_feed::HotTable`] are in the signatures here.
 pub use tarn_feed;
+pub use whose::{Standing, owner, remove, remove_tablets, set_owner, standing, tablets_beside};

@@ -15,7 +15,7 @@ use tarn_types::{Archive, TableSchema};
 use crate::ddl::{option_text, quote, text};
 use crate::error::{Result, SqlError, state};
 use crate::settings::parse_duration_ms;
-use crate::statement::{fold, table_name};
+use crate::statement::{check_name, fold, table_name};
 
 /// How often an archive is looked at that is followed, if nobody says.
 const FOLLOW_MS: u64 = 60_000;
@@ -46,6 +46,7 @@ pub fn attach(parser: &mut Parser<'_>) -> Result<AttachRequest> {
     let url = parser.parse_literal_string()?;
     parser.expect_keyword(Keyword::AS)?;
     let name = table_name(&parser.parse_object_name(false)?)?;
+    check_name("table", &name)?;
     let mut request = AttachRequest { url, name, ..AttachRequest::default() };
     for option in parser.parse_options(Keyword::WITH)? {
         let SqlOption::KeyValue { key, value } = option else {

@@ -37,11 +37,52 @@ pub struct TableHandle {
     pub(crate) worker: Mutex<Option<JoinHandle<()>>>,
     /// What the log lost of it, if it was opened all the same: the table is read-only, and has no worker.
     pub(crate) damage: Option<String>,
+    /// Why its rows do not get into the lake, while they do not. Held for a moment.
+    pub(crate) stuck: Mutex<Option<Stuck>>,
     /// Writers hold it shared; dropping the table holds it alone and sets it.
     pub(crate) dropped: RwLock<bool>,
 }
 
+/// The last delivery of a table failed, and those before it since this time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    pub since_ms: i64,
+    pub reason: String,
+}
+
+impl Stuck {
+    /// As ISO 8601.
+    pub fn since(&self) -> String {
+        let since = chrono::DateTime::from_timestamp_millis(self.since_ms);
+        since.map_or_else(|| self.since_ms.to_string(), |at| at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))
+    }
+}
+
+/// Memory of undelivered rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// Of tables whose delivery fails.
+    pub stuck_bytes: u64,
+    /// Of all others.
+    pub bytes: u64,
+}
+
+impl Recent {
+    /// Whether there is room for a writer, of a table whose delivery fails or of another. The former have half of the limit between
+    /// them, however many they are; what they took before they began to fail counts no more than that against the others.
+    pub fn has_room(self, limit_bytes: u64, is_stuck: bool) -> bool {
+        let share_bytes = limit_bytes / 2;
+        let has_room = self.bytes + self.stuck_bytes.min(share_bytes) < limit_bytes;
+        if is_stuck { has_room && self.stuck_bytes < share_bytes } else { has_room }
+    }
+}
+
 impl TableHandle {
+    /// Why its rows do not get into the lake, if the last delivery failed.
+    pub fn stuck(&self) -> Option<Stuck> {
+        self.stuck.lock().clone()
+    }
+
     pub fn schema(&self) -> &Arc<TableSchema> {
         self.table.table_schema()
     }
@@ -179,8 +220,26 @@ impl Catalog {
 
     /// Memory of undelivered rows of all tables.
     pub fn recent_bytes(&self) -> u64 {
-        let bytes = |entry: &Entry| if let Entry::Table(handle) = entry { handle.table.recent_bytes() } else { 0 };
-        self.tables.read().values().map(bytes).sum()
+        let Recent { stuck_bytes, bytes } = self.recent();
+        stuck_bytes + bytes
+    }
+
+    /// The same, by whether their delivery fails.
+    pub fn recent(&self) -> Recent {
+        let mut recent = Recent::default();
+        for entry in self.tables.read().values() {
+            let Entry::Table(handle) = entry else { continue };
+            let is_stuck = handle.stuck.lock().is_some();
+            let sum = if is_stuck { &mut recent.stuck_bytes } else { &mut recent.bytes };
+            *sum += handle.table.recent_bytes();
+        }
+        recent
+    }
+
+    /// Tables whose delivery fails, by name, and why.
+    pub fn stuck(&self) -> Vec<(String, Stuck)> {
+        let all = self.all().into_iter();
+        all.filter_map(|handle| Some((handle.schema().name.clone(), handle.stuck()?))).collect()
     }
 }
 
@@ -194,5 +253,25 @@ impl HotCatalog for Catalog {
             Entry::Table(handle) => Arc::new(Source(Arc::clone(&handle.table))),
             Entry::Archive(attachment) => Arc::new(ArchiveSource::new(attachment)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_whose_delivery_fails_leave_room_for_the_others() {
+        let room = |stuck_bytes, bytes| {
+            let recent = Recent { stuck_bytes, bytes };
+            (recent.has_room(100, true), recent.has_room(100, false))
+        };
+        assert_eq!(room(0, 0), (true, true));
+        assert_eq!(room(49, 0), (true, true));
+        assert_eq!(room(50, 0), (false, true), "one of them, or several together");
+        assert_eq!(room(99, 49), (false, true), "what was there before it began to fail");
+        assert_eq!(room(99, 50), (false, false));
+        assert_eq!(room(10, 90), (false, false), "the others fill it up, and are delivered");
+        assert_eq!(room(0, 99), (true, true));
     }
 }

@@ -16,7 +16,7 @@ use tarn_types::{
 use crate::attach_sql::attach_statement;
 use crate::error::{Result, SqlError, state};
 use crate::settings::Settings;
-use crate::statement::{fold, table_name};
+use crate::statement::{check_name, fold, table_name};
 
 /// A change of the catalog.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +41,7 @@ const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
 pub fn table_schema(create: &CreateTable, settings: &Settings) -> Result<TableSchema> {
     refuse_unsupported(create)?;
     let name = table_name(&create.name)?;
+    check_name("table", &name)?;
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
     for def in &create.columns {
@@ -139,6 +140,7 @@ fn key_column(order: &ast::OrderByExpr) -> Result<(String, bool)> {
 /// One column and whether it says PRIMARY KEY itself.
 fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
     let name = fold(&def.name);
+    check_name("column", &name)?;
     let data_type = data_type(&def.data_type).map_err(|e| e.with_detail(format!("column \"{name}\"")))?;
     let mut column = Column { id: ColumnId(idx as u32 + 1), name, data_type, nullable: true, default: None };
     let mut is_key = false;

@@ -21,7 +21,7 @@ use tarn_types::{Kind, TableSchema, TabletId};
 use crate::caches::FilesOf;
 use crate::catalog::TableHandle;
 use crate::error::{Result, SqlError, state};
-use crate::ledger::Entry;
+use crate::ledger::{Entry, Kept};
 use crate::node::{Node, Parts};
 use crate::write::blocking;
 
@@ -69,11 +69,17 @@ impl Node {
             Err(error) => {
                 // It may be made there all the same: then the next start finds it, empty, and takes it in.
                 if error.kind() != Kind::Indeterminate {
-                    parts.note(move |kept| kept.creating.retain(|other| *other != name)).await?;
+                    // Once: an earlier CREATE of that name may still be in doubt.
+                    let forget = move |kept: &mut Kept| {
+                        let at = kept.creating.iter().position(|other| *other == name);
+                        at.map(|at| kept.creating.remove(at));
+                    };
+                    parts.note(forget).await?;
                 }
                 return Err(half_made(error.into()));
             }
         };
+        fail::fail_point!("drops::made");
         match self.take_in(&schema).await {
             Ok(handle) => {
                 self.catalog().insert(handle);
@@ -86,8 +92,9 @@ impl Node {
 
     /// Of a table that the metastore has made.
     async fn take_in(&self, schema: &Arc<TableSchema>) -> Result<Arc<TableHandle>> {
-        let entry = Entry::of(schema);
+        let (entry, id) = (Entry::of(schema), schema.id);
         self.parts().note(move |kept| kept.add(entry)).await?;
+        self.parts().drops.left.lock().retain(|left| left.entry.id != id);
         let opened = self.open_table(Arc::clone(schema)).await?;
         Ok(opened.expect("the log can have lost nothing of a new table"))
     }
@@ -98,7 +105,7 @@ impl Node {
         let undone = match self.parts().metastore.drop_table(name).await {
             Ok(_) => {
                 let (id, named) = (schema.id, name.clone());
-                let forget = move |kept: &mut crate::ledger::Kept| {
+                let forget = move |kept: &mut Kept| {
                     kept.creating.retain(|other| *other != named);
                     kept.tables.retain(|entry| entry.id != id);
                 };
@@ -109,7 +116,10 @@ impl Node {
         match undone {
             Ok(()) => error,
             Err(failed) => error
-                .with_detail(format!("table \"{name}\" was half made, and could not be taken back: {}", failed.message()))
+                .with_detail(format!(
+                    "table \"{name}\" was half made, and could not be taken back: {}",
+                    failed.message()
+                ))
                 .with_hint(format!("DROP TABLE {name}, then make it again")),
         }
     }
@@ -138,10 +148,12 @@ impl Node {
             return Ok(true);
         }
         self.drop_in_metastore(&schema).await?;
+        fail::fail_point!("drops::dropped");
         // Not cancelled from here on: a connection that goes away must not leave half a drop.
         self.catalog().remove(name);
         if let Some(handle) = &handle {
             self.metrics().tables.dec();
+            self.metrics().set_delivery_failing(name, false);
             handle.stop.cancel();
             let worker = handle.worker.lock().take();
             if let Some(worker) = worker {
@@ -150,6 +162,7 @@ impl Node {
         }
         let id = schema.id;
         self.parts().note(move |kept| kept.finish_drop(id)).await?;
+        fail::fail_point!("drops::noted");
         self.parts().drops.left.lock().push(Left {
             entry: Entry::of(&schema),
             table: handle.as_ref().map(|handle| Arc::clone(&handle.table)),
@@ -163,6 +176,7 @@ impl Node {
             })
             .await?;
         }
+        fail::fail_point!("drops::emptied");
         self.parts().sweep_dropped().await;
         Ok(true)
     }
@@ -177,6 +191,7 @@ impl Node {
         let parts = self.parts();
         let (entry, id) = (Entry::of(schema), schema.id);
         parts.note(move |kept| kept.begin_drop(&entry)).await?;
+        fail::fail_point!("drops::asked");
         let Err(error) = parts.metastore.drop_table(&schema.name).await else { return Ok(()) };
         match error.kind() {
             // By an earlier DROP whose answer was lost, or by another server.
@@ -209,7 +224,7 @@ pub(crate) fn half_made(error: SqlError) -> SqlError {
 
 impl Parts {
     /// Changes the ledger, off the executor.
-    pub(crate) async fn note(&self, change: impl FnOnce(&mut crate::ledger::Kept) + Send + 'static) -> Result<()> {
+    pub(crate) async fn note(&self, change: impl FnOnce(&mut Kept) + Send + 'static) -> Result<()> {
         let ledger = Arc::clone(&self.ledger);
         blocking(move || ledger.change(change)).await
     }

@@ -12,6 +12,8 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use parquet::errors::ParquetError;
 use tarn_types::Kind;
 
+use crate::stores::chain;
+
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
 pub mod state {
     pub const CONNECTION_DOES_NOT_EXIST: &str = "08003";
@@ -38,6 +40,7 @@ pub mod state {
     pub const COMPLETION_UNKNOWN: &str = "40003";
     pub const SYNTAX_OR_ACCESS: &str = "42000";
     pub const SYNTAX_ERROR: &str = "42601";
+    pub const NAME_TOO_LONG: &str = "42622";
     pub const AMBIGUOUS_COLUMN: &str = "42702";
     pub const UNDEFINED_COLUMN: &str = "42703";
     pub const UNDEFINED_FUNCTION: &str = "42883";
@@ -121,7 +124,8 @@ impl SqlError {
             Kind::Invalid => state::INVALID_PARAMETER_VALUE,
             Kind::NotFound => state::UNDEFINED_TABLE,
             Kind::Conflict => state::SERIALIZATION_FAILURE,
-            Kind::Unavailable => state::CANNOT_CONNECT_NOW,
+            // Not 57P03: drivers take that for a server that is starting.
+            Kind::Unavailable => state::IO_ERROR,
             Kind::Indeterminate => state::COMPLETION_UNKNOWN,
             Kind::Corrupt => state::DATA_CORRUPTED,
         };
@@ -186,7 +190,7 @@ macro_rules! by_kind {
     ($($path:path),* $(,)?) => {$(
         impl From<$path> for SqlError {
             fn from(error: $path) -> SqlError {
-                metastore_away(&error).unwrap_or_else(|| SqlError::of_kind(error.kind(), error.to_string()))
+                metastore_away(&error).unwrap_or_else(|| SqlError::of_kind(error.kind(), chain(&error)))
             }
         }
     )*};
@@ -209,7 +213,7 @@ impl From<tarn_replica::Error> for SqlError {
     fn from(error: tarn_replica::Error) -> SqlError {
         match error {
             tarn_replica::Error::Log { source: tarn_raftlog::Error::Closed { .. }, .. } => SqlError::stopping(),
-            error => SqlError::of_kind(error.kind(), error.to_string()),
+            error => SqlError::of_kind(error.kind(), chain(&error)),
         }
     }
 }
@@ -267,7 +271,7 @@ impl From<tarn_metastore::Error> for SqlError {
             tarn_metastore::Error::TableExists { .. } => state::DUPLICATE_TABLE,
             tarn_metastore::Error::NoTable { .. } => state::UNDEFINED_TABLE,
             other => {
-                return metastore_away(other).unwrap_or_else(|| SqlError::of_kind(other.kind(), other.to_string()));
+                return metastore_away(other).unwrap_or_else(|| SqlError::of_kind(other.kind(), chain(other)));
             }
         };
         SqlError::new(state, error.to_string())
@@ -302,7 +306,7 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::Hot { source, .. } if source.is::<SqlError>() => source
             .downcast_ref::<SqlError>()
             .map_or_else(|| SqlError::new(state::INTERNAL, error.to_string()), SqlError::clone),
-        other => metastore_away(other).unwrap_or_else(|| SqlError::of_kind(other.kind(), other.to_string())),
+        other => metastore_away(other).unwrap_or_else(|| SqlError::of_kind(other.kind(), chain(other))),
     }
 }
 

@@ -48,7 +48,11 @@ pub fn router(node: Arc<Node>) -> Router {
 
 async fn readyz(State(node): State<Arc<Node>>) -> Response {
     if node.is_ready() {
-        "ready\n".into_response()
+        // It serves, and an operator should look.
+        let degraded = node.catalog().stuck().into_iter().map(|(table, stuck)| {
+            format!("degraded: table \"{table}\" is not delivered since {}: {}\n", stuck.since(), stuck.reason)
+        });
+        std::iter::once("ready\n".to_owned()).chain(degraded).collect::<String>().into_response()
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
     }

@@ -2,7 +2,7 @@
 //!
 //! The metastore says which tables there are, but which of its tables this folder has, and whether it is the metastore that goes with
 //! the folder, it cannot say: it may be cut short, an older copy, or another one. So the folder keeps a list of its own, in the file
-//! `LEDGER`. At start the two are held against each other (`guard.rs`), and nothing of a table is ever deleted but what the ledger says
+//! `LEDGER`. At start the two are held against each other (`together.rs`), and nothing of a table is ever deleted but what the ledger says
 //! was dropped (`drops.rs`).
 //!
 //! ```text
@@ -76,9 +76,15 @@ pub struct Kept {
 
 impl Kept {
     /// A table was made or found.
+    ///
+    /// A metastore that is a copy of another gives out again what the other gave to tables that were dropped: from then on these ids
+    /// mean the new table, and nothing more is removed under them.
     pub fn add(&mut self, entry: Entry) {
         self.creating.retain(|name| *name != entry.name);
         self.tables.retain(|known| known.id != entry.id);
+        let is_reused =
+            |gone: &Entry| gone.id == entry.id || entry.has(gone.first_tablet) || gone.has(entry.first_tablet);
+        self.dropped.retain(|gone| !is_reused(gone));
         self.tables.push(entry);
     }
 
@@ -215,7 +221,8 @@ mod tests {
 
     #[test]
     fn every_cut_and_every_flipped_bit_is_noticed() {
-        let kept = Kept { tables: vec![entry(1, "t"), entry(2, "é")], dropped: vec![entry(3, "u")], ..Kept::default() };
+        let kept =
+            Kept { tables: vec![entry(1, "t"), entry(2, "é")], dropped: vec![entry(3, "u")], ..Kept::default() };
         let bytes = encode(&kept);
         assert!((0..bytes.len()).all(|len| decode(&bytes[..len]).is_err()));
         for bit in 0..bytes.len() * 8 {
@@ -239,6 +246,11 @@ mod tests {
         let kept = Ledger::read(dir.path()).unwrap().unwrap();
         assert_eq!(kept, Kept { dropped: vec![entry(1, "t")], ..Kept::default() });
         assert_eq!(kept, ledger.kept());
+
+        let reused = Entry { name: "u".to_owned(), ..entry(1, "t") };
+        let mut kept_on = kept.clone();
+        kept_on.add(reused.clone());
+        assert_eq!((kept_on.tables, kept_on.dropped), (vec![reused], vec![]), "the id is another table's now");
 
         fs::create_dir(dir.path().join("LEDGER.new")).unwrap();
         assert_eq!(ledger.change(|kept| kept.dropped.clear()).unwrap_err().state(), state::IO_ERROR);

@@ -3,7 +3,7 @@
 //! The setting `metastore` is `embedded`, or the URL of a database; the command line also takes folders. Here a place becomes a store;
 //! each backend is one arm of [`open`].
 //!
-//! A data folder and its metastore belong together (`guard.rs`). The folder remembers where its metastore is, so that a start with
+//! A data folder and its metastore belong together (`together.rs`). The folder remembers where its metastore is, so that a start with
 //! another one can say what it was before. A start without the folder `meta` (not mounted, forgotten when the rest was restored) is
 //! refused, too: an empty one is made only in a new data folder.
 

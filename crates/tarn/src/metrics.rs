@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tarn_raftlog::RaftLog;
@@ -33,6 +34,8 @@ pub struct Metrics {
     pub tables: Gauge,
     pub recent_bytes: Gauge,
     pub query_memory_bytes: Gauge,
+    /// By table, those alone whose last delivery failed.
+    delivery_failing: Family<[(&'static str, String); 1], Gauge>,
 }
 
 impl Metrics {
@@ -68,6 +71,12 @@ impl Metrics {
         let tables = gauge("tables", "Tables");
         let recent_bytes = gauge("recent_bytes", "Memory of rows that are not delivered yet");
         let query_memory_bytes = gauge("query_memory_bytes", "Memory of running queries");
+        let delivery_failing = Family::default();
+        registry.register(
+            "delivery_failing",
+            "1 for each table whose last delivery to the lake failed",
+            delivery_failing.clone(),
+        );
         Metrics {
             registry,
             statements,
@@ -87,6 +96,17 @@ impl Metrics {
             tables,
             recent_bytes,
             query_memory_bytes,
+            delivery_failing,
+        }
+    }
+
+    /// How the last delivery of a table went.
+    pub fn set_delivery_failing(&self, table: &str, is_failing: bool) {
+        let label = [("table", table.to_owned())];
+        if is_failing {
+            self.delivery_failing.get_or_create(&label).set(1);
+        } else {
+            self.delivery_failing.remove(&label);
         }
     }
 

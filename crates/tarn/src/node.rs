@@ -1,12 +1,13 @@
 //! How is a node put together?
 //!
-//! Opens, in this order: the folder's lock, the log, the row engine, the metastore; holds these against each other (`guard.rs`) before
+//! Opens, in this order: the folder's lock, the log, the row engine, the metastore; holds these against each other (`together.rs`) before
 //! anything is deleted; then the lake, then each table (replay the log, repair what a crash left between commit and install, serve), then
 //! the query engine and the workers. Closing goes
 //! the other way: no more statements, workers stop, the row engine is flushed, the log is closed. Everything a client was
 //! told is durable is in the log before it is told, so a node may also just die.
 
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, Permissions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,6 @@ use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
 use crate::drops::Drops;
 use crate::error::{Result, SqlError, state};
-use crate::guard::{self, Before, Found};
 use crate::lake_store;
 use crate::ledger::Ledger;
 use crate::metastores::{self, Place};
@@ -39,6 +39,7 @@ use crate::settings::{LogRecovery, Settings};
 use crate::stores;
 use crate::system::System;
 use crate::threads::Threads;
+use crate::together::{self, Before, Found};
 use crate::worker::{MAX_JOBS, Worker};
 use crate::write::blocking;
 
@@ -59,6 +60,9 @@ const GARBAGE_BUDGET_BYTES: u64 = 16 << 20;
 
 /// The row engine is flushed at least this often while there are writes.
 const FLUSH_INTERVAL_MS: i64 = 60_000;
+
+/// Of the data folder: nobody else sees what is in it.
+const PRIVATE: u32 = 0o700;
 
 /// What statements and workers share.
 pub struct Parts {
@@ -192,6 +196,7 @@ impl Node {
             stop: self.stop.child_token(),
             worker: Mutex::new(None),
             damage,
+            stuck: Mutex::default(),
             dropped: RwLock::new(false),
         });
         if let Some(damage) = handle.damage() {
@@ -465,7 +470,7 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
     let Found { kept, abandoned, homeless } = before.check(&settings, &log, &engine, metastore.as_ref()).await?;
     let folder = kept.folder;
     let ledger = Ledger::begin(&dir, kept)?;
-    guard::mark_rows(&engine, folder)?;
+    together::mark_rows(&engine, folder)?;
     metastores::remember(&settings)?;
     for from in homeless {
         let mut to = Box::new((*from).clone());
@@ -561,8 +566,28 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
     Ok(tarn_query::Engine::new(options, metastore, read, footers, catalog, Arc::new(system))?)
 }
 
+/// Makes the data folder, for this user alone. One that is there and open to others is narrowed: rows, log and Parquet could be read
+/// past the server.
+fn keep_private(dir: &Path) -> Result<()> {
+    let making = DirBuilder::new().recursive(true).mode(PRIVATE).create(dir);
+    making.map_err(|error| io_error("make", dir, &error))?;
+    let found = std::fs::metadata(dir).map_err(|error| io_error("look at", dir, &error))?.permissions().mode() & 0o777;
+    if found & !PRIVATE == 0 {
+        return Ok(());
+    }
+    match std::fs::set_permissions(dir, Permissions::from_mode(found & PRIVATE)) {
+        Ok(()) => {
+            tracing::warn!(dir = %dir.display(), "the data folder was open to others (mode {found:o}): it is this user's alone now")
+        }
+        Err(error) => {
+            tracing::warn!(dir = %dir.display(), %error, "the data folder is open to others (mode {found:o}): chmod 700 it")
+        }
+    }
+    Ok(())
+}
+
 fn lock_folder(dir: &Path) -> Result<File> {
-    std::fs::create_dir_all(dir).map_err(|e| io_error("make", dir, &e))?;
+    keep_private(dir)?;
     let path = dir.join("LOCK");
     let file = File::options()
         .create(true)

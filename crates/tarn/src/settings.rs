@@ -181,7 +181,7 @@ pub const SETTINGS: &[Setting] = &[
     row("query_partitions", "0", "parallel partitions of a query; 0 = number of cores"),
     row("spill_dir", "", "folder of spilled query state; empty = <data_dir>/spill"),
     row("rows_memory_bytes", "256MiB", "block cache and write buffers of the row engine"),
-    row("recent_limit_bytes", "384MiB", "recent (undelivered) rows kept in memory, all tables together; writers wait when it is reached"),
+    row("recent_limit_bytes", "384MiB", "recent (undelivered) rows kept in memory, all tables together; writers wait when it is reached, and those of tables whose delivery fails at half of it"),
     row("write_wait_ms", "60000", "how long a writer waits for that room before it fails with 53400"),
     row("footer_cache_bytes", "64MiB", "parsed Parquet footers kept in memory"),
     row("metastore", "embedded", "where versions, files and blocks are kept: embedded = <data_dir>/meta, or the URL of a database"),
@@ -292,7 +292,7 @@ impl Settings {
                 }
             }
             "abandon_tablets" => {
-                crate::guard::tablet_ranges(value).ok_or("numbers of tablets, such as 3,5-8")?;
+                crate::together::tablet_ranges(value).ok_or("numbers of tablets, such as 3,5-8")?;
                 self.abandon_tablets = value.to_owned();
             }
             "delivery_interval_ms" => self.delivery_interval_ms = parse_duration_ms(value)?,

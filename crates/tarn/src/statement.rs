@@ -217,6 +217,27 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
+/// Bytes of a name, at most: those of PostgreSQL, whose clients and catalogs count on it.
+const MAX_NAME_BYTES: usize = 63;
+
+/// Whether something may be called so. PostgreSQL cuts longer names off and says so in a notice, and then two may be one.
+///
+/// Errors: `42622`, naming the limit; `42601` for no name at all.
+pub fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(SqlError::new(state::SYNTAX_ERROR, format!("a {what} needs a name of at least one character")));
+    }
+    if name.len() <= MAX_NAME_BYTES {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(20).collect();
+    let message = format!(
+        "the name \"{shown}…\" of a {what} is too long: it has {} bytes, and {MAX_NAME_BYTES} is the most",
+        name.len()
+    );
+    Err(SqlError::new(state::NAME_TOO_LONG, message).with_hint("letters beyond ASCII take 2 to 4 bytes each"))
+}
+
 /// Postgres' folding of identifiers: lower case unless quoted.
 pub fn fold(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }

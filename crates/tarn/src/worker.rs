@@ -11,7 +11,7 @@ use tarn_lake::Compacted;
 use tarn_types::{Cursor, SeqNo};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::catalog::TableHandle;
+use crate::catalog::{Stuck, TableHandle};
 use crate::error::{Result, SqlError, state};
 use crate::node::Parts;
 use crate::statement::Work;
@@ -153,14 +153,26 @@ impl Worker {
     }
 
     async fn deliver(&mut self) -> Result<Option<Report>> {
-        let delivered = self.parts.lake.deliver(&self.handle.hot).await?;
+        let delivered = self.parts.lake.deliver(&self.handle.hot).await.map_err(SqlError::from);
+        self.note_delivery(delivered.as_ref().err());
         self.parts.room.notify_waiters();
+        let delivered = delivered?;
         Ok(delivered.map(|delivered| {
             self.parts.metrics.deliveries.inc();
             self.parts.metrics.delivered_rows.inc_by(delivered.rows);
             tracing::info!(table = %self.handle.schema().name, version = %delivered.version, rows = delivered.rows, files = delivered.files, "delivered");
             Report { rows: delivered.rows, files: delivered.files, version: delivered.version.0 }
         }))
+    }
+
+    /// Who waits for room, and who asks how the server is, hears why there is none.
+    fn note_delivery(&self, failed: Option<&SqlError>) {
+        let name = &self.handle.schema().name;
+        let failed = failed.filter(|_| !self.handle.stop.is_cancelled());
+        let mut stuck = self.handle.stuck.lock();
+        let since_ms = stuck.as_ref().map_or_else(|| self.parts.clock.now_ms(), |stuck| stuck.since_ms);
+        *stuck = failed.map(|error| Stuck { since_ms, reason: error.to_string() });
+        self.parts.metrics.set_delivery_failing(name, failed.is_some());
     }
 
     /// Everything written before the call: also what came while an earlier delivery was frozen.

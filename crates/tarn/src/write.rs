@@ -11,7 +11,7 @@ use tarn_replica::{Replica, propose_all};
 use tarn_rows::Outcome;
 use tarn_types::{BatchBuilder, MutationBatch, Op, TabletId, batches_from_columns};
 
-use crate::catalog::TableHandle;
+use crate::catalog::{Recent, Stuck, TableHandle};
 use crate::error::{Result, SqlError, state};
 use crate::node::Node;
 
@@ -24,16 +24,18 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send
 }
 
 impl Node {
-    /// Waits until recent rows of all tables take less than the limit. Writers call it before they propose.
+    /// Waits until recent rows of all tables take less than the limit, and those of tables whose delivery fails less than half of it.
+    /// Writers call it before they propose.
     ///
-    /// Errors: `53400` when delivery does not make room in `write_wait_ms`.
+    /// Errors: `53400` when delivery does not make room in `write_wait_ms`, with what is in its way.
     pub async fn wait_for_room(&self, handle: &TableHandle) -> Result<()> {
         let limit = self.settings().recent_limit_bytes;
-        let used = self.catalog().recent_bytes();
-        if used * 2 > limit {
+        let has_room = |recent: Recent| recent.has_room(limit, handle.stuck.lock().is_some());
+        let recent = self.catalog().recent();
+        if (recent.bytes + recent.stuck_bytes) * 2 > limit {
             handle.kick.notify_one();
         }
-        if used < limit {
+        if has_room(recent) {
             return Ok(());
         }
         self.metrics().write_waits.inc();
@@ -41,7 +43,7 @@ impl Node {
             loop {
                 // Registered before looking, so that a delivery in between is not missed.
                 let made = self.room().notified();
-                if self.catalog().recent_bytes() < limit {
+                if has_room(self.catalog().recent()) {
                     return;
                 }
                 for table in self.catalog().all() {
@@ -51,13 +53,34 @@ impl Node {
             }
         };
         let limit_ms = self.settings().write_wait_ms;
-        tokio::time::timeout(Duration::from_millis(limit_ms), wait).await.map_err(|_| {
-            SqlError::new(
-                state::CONFIGURATION_LIMIT,
-                format!("undelivered rows take {used} bytes, the limit is {limit}; waited {limit_ms} ms for delivery"),
-            )
+        let waited = tokio::time::timeout(Duration::from_millis(limit_ms), wait).await;
+        waited.map_err(|_| self.no_room(handle, limit, limit_ms))
+    }
+
+    fn no_room(&self, handle: &TableHandle, limit: u64, waited_ms: u64) -> SqlError {
+        let recent = self.catalog().recent();
+        let (table, used) = (&handle.schema().name, recent.bytes + recent.stuck_bytes);
+        if let Some(stuck) = handle.stuck() {
+            let Stuck { reason, .. } = &stuck;
+            let message = format!(
+                "undelivered rows of table \"{table}\" cannot be delivered since {}: {reason}; tables of which that is so take {} bytes, \
+                 and may take half of the limit of {limit}; waited {waited_ms} ms",
+                stuck.since(),
+                recent.stuck_bytes
+            );
+            return SqlError::new(state::CONFIGURATION_LIMIT, message)
+                .with_hint("other tables are written as before; remove the cause, CALL tarn.deliver to try at once, or DROP TABLE it");
+        }
+        let failing = self.catalog().stuck();
+        let blamed = failing.first().map(|(name, stuck)| {
+            format!("; table \"{name}\" cannot be delivered since {}: {}", stuck.since(), stuck.reason)
+        });
+        let blamed = blamed.unwrap_or_default();
+        let message = format!(
+            "undelivered rows take {used} bytes, the limit is {limit}; waited {waited_ms} ms for delivery{blamed}"
+        );
+        SqlError::new(state::CONFIGURATION_LIMIT, message)
             .with_hint("see the log for failing deliveries, or raise recent_limit_bytes")
-        })
     }
 
     /// Commits batches, each whole and by itself, and answers what became of each, in order.

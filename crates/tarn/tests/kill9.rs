@@ -85,6 +85,50 @@ fn a_planted_loss_change_or_double_is_noticed() -> Result<()> {
     })
 }
 
+/// A DROP that dies half-way is finished at the next start, or has not happened; a CREATE alike. Nothing else is touched.
+#[test]
+fn a_drop_that_dies_at_any_step_is_finished_or_has_not_happened() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        for (place, statement, want) in [
+            ("drops::asked", "DROP TABLE gone", Some(100)),
+            ("drops::dropped", "DROP TABLE gone", None),
+            ("drops::noted", "DROP TABLE gone", None),
+            ("drops::emptied", "DROP TABLE gone", None),
+            ("drops::made", "CREATE TABLE made (k BIGINT PRIMARY KEY)", Some(100)),
+        ] {
+            let folder = tempfile::tempdir()?;
+            let server = start(folder.path(), None).await?;
+            let client = server.connect().await?;
+            for table in ["gone", "kept"] {
+                client.batch_execute(&format!("CREATE TABLE {table} (k BIGINT PRIMARY KEY)")).await?;
+                let insert = format!("INSERT INTO {table} SELECT value FROM generate_series(1, 100)");
+                client.batch_execute(&insert).await?;
+            }
+            client.batch_execute("CALL tarn.deliver('gone')").await?;
+            server.stop()?;
+            let server = start(folder.path(), Some(place)).await?;
+            let client = server.connect().await?;
+            ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
+            server.wait();
+
+            let server = start(folder.path(), None).await.context(place)?;
+            let client = server.connect().await?;
+            ensure!(one(&client, "SELECT count(*) FROM kept").await? == 100, "{place}");
+            let gone = one(&client, "SELECT count(*) FROM gone").await.ok();
+            ensure!(gone == want, "{place}: {gone:?}, want {want:?}");
+            client.batch_execute("DROP TABLE IF EXISTS gone; DROP TABLE IF EXISTS made").await?;
+            for table in ["gone", "made"] {
+                client.batch_execute(&format!("CREATE TABLE {table} (k BIGINT PRIMARY KEY)")).await?;
+                ensure!(one(&client, &format!("SELECT count(*) FROM {table}")).await? == 0, "{place}: {table}");
+            }
+            server.stop()?;
+            start(folder.path(), None).await.context(place)?.stop()?;
+        }
+        Ok(())
+    })
+}
+
 async fn rounds(seed: u64, soak: Option<Duration>) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir()?;

@@ -338,7 +338,7 @@ impl Inner {
         Ok(())
     }
 
-    fn delete_unnamed_packs(&self) -> Result<()> {
+    pub(super) fn delete_unnamed_packs(&self) -> Result<()> {
         let unnamed = std::mem::take(&mut *self.unnamed_packs.lock());
         unnamed.iter().try_for_each(|path| match fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io_error("delete", path)(e)),

@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Read, Write};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use nix::sys::stat::{Mode, umask};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
@@ -34,6 +35,8 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> Result<()> {
+        // What it writes is for this user alone, wherever it is.
+        umask(Mode::S_IRWXG | Mode::S_IRWXO);
         let settings = self.flags.layers()?.settings().clone();
         let filter =
             EnvFilter::try_new(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;

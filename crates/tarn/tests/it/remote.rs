@@ -192,10 +192,45 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
+    // A DROP that failed leaves a table that works, its worker, too.
+    let (state, text) = failure(client.batch_execute("DROP TABLE t").await);
+    assert_eq!(state, "08006", "{text}");
+    client.batch_execute("UPDATE t SET v = 2 WHERE k = 7").await.unwrap();
     line.mend();
     client.batch_execute("DELIVER TABLE t; CREATE TABLE u (k int PRIMARY KEY)").await.unwrap();
     client.batch_execute("SET tarn.access_path = 'lake'").await.unwrap();
     assert_eq!(rows(&client, "SELECT count(*), sum(v) FROM t").await, [["51", "52"]]);
+    client.batch_execute("DROP TABLE t; CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
+    let metastore = server.running.node.settings().metastore.clone();
+    let Server { running, dir } = server;
+    running.stop().await.unwrap();
+    let again = tarn::settings::Settings { metastore, ..settings(dir.path()) };
+    start(again).await.unwrap().stop().await.unwrap();
+    schema.drop().await;
+}
+
+/// Emptied, and then there again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emptied_database_destroys_nothing() {
+    let Some(schema) = Schema::new("emptied") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let remote = tarn::settings::Settings { metastore: schema.url(), ..settings(dir.path()) };
+    let server = Server { running: start(remote.clone()).await.unwrap(), dir };
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (1), (2)").await.unwrap();
+    let Server { running, dir } = server;
+    running.stop().await.unwrap();
+    let (database, connection) = tokio_postgres::connect(&schema.server, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let name = &schema.name;
+    database.batch_execute(&format!("ALTER SCHEMA {name} RENAME TO {name}_kept")).await.unwrap();
+    let refused = start(remote.clone()).await.err().unwrap();
+    assert_eq!(refused.state(), "55000", "{refused}");
+    assert!(refused.message().contains("tables \"t\"") && refused.message().contains("does not list"), "{refused}");
+    let put_back = format!("DROP SCHEMA {name} CASCADE; ALTER SCHEMA {name}_kept RENAME TO {name}");
+    database.batch_execute(&put_back).await.unwrap();
+    let server = Server { running: start(remote).await.unwrap(), dir };
+    assert_eq!(cell(&server.client().await, "SELECT count(*) FROM t").await, "2");
     server.running.stop().await.unwrap();
     schema.drop().await;
 }

@@ -198,7 +198,8 @@ fn packs_survive_the_opening_of_a_log_that_was_cut_short() {
     let before = files_in(dir.path());
     let [kept, path] = [dir.path().join("kept"), dir.path().to_owned()];
     fs::create_dir(&kept).unwrap();
-    let logs: Vec<_> = files_in(&path).into_iter().filter(|file| file.extension().is_some_and(|it| it == "tarn")).collect();
+    let logs: Vec<_> =
+        files_in(&path).into_iter().filter(|file| file.extension().is_some_and(|it| it == "tarn")).collect();
     for log in &logs {
         fs::rename(path.join(log), kept.join(log)).unwrap();
     }

@@ -66,8 +66,9 @@ impl Before {
         // Without both it is a new beginning: then no table may be left either.
         let kept = kept.filter(|_| had_log || had_rows);
         let has_tables = kept.as_ref().is_some_and(|kept| !kept.tables.is_empty());
+        let may_lack_log = settings.log_recovery == LogRecovery::Quarantine;
         let missing = match (had_log, had_rows) {
-            (false, true) if has_tables => "log",
+            (false, true) if has_tables && !may_lack_log => "log",
             (true, false) if has_tables => "rows",
             _ => return Ok(Before { kept, had_log, had_rows }),
         };
@@ -78,9 +79,13 @@ impl Before {
             named(names),
             dir.join(missing).display()
         );
+        let without_log = match missing {
+            "log" => format!("; or {}", crate::node::quarantine_hint(&dir.join("log"))),
+            _ => String::new(),
+        };
         Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message).with_hint(format!(
             "put `{missing}` back (is it mounted? was it restored?); nothing was changed. To begin anew, move `log`, `rows` and the \
-             metastore away, and the lake {}",
+             metastore away, and the lake {}{without_log}",
             settings.lake_location()
         )))
     }
@@ -96,7 +101,8 @@ impl Before {
         metastore: &dyn Metastore,
     ) -> Result<Found> {
         let listed: Vec<Arc<TableSchema>> = metastore.tables().await?;
-        let listed: Vec<Arc<TableSchema>> = listed.into_iter().filter(|table| table.options.archive.is_none()).collect();
+        let listed: Vec<Arc<TableSchema>> =
+            listed.into_iter().filter(|table| table.options.archive.is_none()).collect();
         let folder = Folder { settings, listed };
         let owner = owner(engine)?.map(Uuid::from_bytes);
         let kept = match self.kept {
@@ -184,7 +190,10 @@ impl Folder<'_> {
             named(self.listed.iter().filter(elsewhere).map(|table| table.name.as_str())),
             self.dir()
         );
-        Err(self.refuse(message, "nothing was changed: set `metastore`, or put back the folder `meta`, that goes with this data folder"))
+        Err(self.refuse(
+            message,
+            "nothing was changed: set `metastore`, or put back the folder `meta`, that goes with this data folder",
+        ))
     }
 
     /// What the ledger will say, and which tablets are to be removed.
@@ -254,7 +263,8 @@ impl Folder<'_> {
             let and = if missing.is_empty() { "" } else { ", and " };
             let _ = write!(what, "{and}{} tablets that are no table's ({})", orphans.len(), ranges_text(orphans));
         }
-        let message = format!("the data folder {} has {what}: the metastore {} does not list them", self.dir(), self.metastore());
+        let message =
+            format!("the data folder {} has {what}: the metastore {} does not list them", self.dir(), self.metastore());
         self.refuse(
             message,
             format!(
@@ -294,9 +304,7 @@ impl Folder<'_> {
             } else {
                 let needed = applied.min(cursor.get(tablet)).next();
                 let is_there = first <= Index(needed.0);
-                (!is_there).then(|| {
-                    tarn_replica::Error::LogGone { tablet, needed, first: SeqNo(first.0) }.to_string()
-                })
+                (!is_there).then(|| tarn_replica::Error::LogGone { tablet, needed, first: SeqNo(first.0) }.to_string())
             };
             if let Some(error) = behind {
                 return Err(opened(error).with_hint(format!(
@@ -353,7 +361,6 @@ pub fn mark_rows(engine: &dyn Engine, folder: Uuid) -> Result<()> {
         None => Ok(tarn_rows::set_owner(engine, *folder.as_bytes())?),
     }
 }
-
 
 #[cfg(test)]
 mod tests {
