@@ -101,27 +101,26 @@ impl Node {
 
     /// Takes back what a CREATE or ATTACH did that could not go on. Answers the error to tell.
     pub(crate) async fn undo_create(&self, schema: &TableSchema, error: SqlError) -> SqlError {
-        let name = &schema.name;
-        let undone = match self.parts().metastore.drop_table(name).await {
-            Ok(_) => {
-                let (id, named) = (schema.id, name.clone());
-                let forget = move |kept: &mut Kept| {
-                    kept.creating.retain(|other| *other != named);
-                    kept.tables.retain(|entry| entry.id != id);
-                };
-                self.parts().note(forget).await
-            }
-            Err(failed) => Err(failed.into()),
+        let (name, id) = (&schema.name, schema.id);
+        let undone = if schema.options.archive.is_some() {
+            self.parts().metastore.drop_table(name).await.map(drop).map_err(SqlError::from)
+        } else {
+            self.drop_in_metastore(schema).await
         };
-        match undone {
-            Ok(()) => error,
-            Err(failed) => error
-                .with_detail(format!(
-                    "table \"{name}\" was half made, and could not be taken back: {}",
-                    failed.message()
-                ))
-                .with_hint(format!("DROP TABLE {name}, then make it again")),
+        if let Err(failed) = undone {
+            return error
+                .with_detail(format!("table \"{name}\" is half made: {}", failed.message()))
+                .with_hint(format!("DROP TABLE {name}, then make it again"));
         }
+        let forget = move |kept: &mut Kept| {
+            kept.finish_drop(id);
+            kept.dropped.retain(|entry| entry.id != id);
+        };
+        if let Err(failed) = self.parts().note(forget).await {
+            // It is noted that it was to be dropped: the next start finishes that.
+            tracing::warn!(table = %name, "what is left of a table that was not made stays until the next start: {failed}");
+        }
+        error
     }
 
     /// Forgets a table, its rows, its log and its files. False: there was none and `if_exists` was said.

@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -62,7 +63,8 @@ impl Before {
     pub fn look(settings: &Settings) -> Result<Before> {
         let dir = &settings.data_dir;
         let kept = Ledger::read(dir)?;
-        let (had_log, had_rows) = (dir.join("log/FORMAT").is_file(), dir.join("rows/db/CURRENT").is_file());
+        // An engine without this file takes all others for rubbish.
+        let (had_log, had_rows) = (holds_log(&dir.join("log"))?, dir.join("rows/db/CURRENT").is_file());
         // Without both it is a new beginning: then no table may be left either.
         let kept = kept.filter(|_| had_log || had_rows);
         let has_tables = kept.as_ref().is_some_and(|kept| !kept.tables.is_empty());
@@ -74,10 +76,9 @@ impl Before {
         };
         let names = kept.iter().flat_map(|kept| &kept.tables).map(|entry| entry.name.as_str());
         let message = format!(
-            "the data folder {} has tables {}, and there is nothing in {}",
+            "the data folder {} has tables {}, and nothing of `{missing}` is there",
             dir.display(),
-            named(names),
-            dir.join(missing).display()
+            named(names)
         );
         let without_log = match missing {
             "log" => format!("; or {}", crate::node::quarantine_hint(&dir.join("log"))),
@@ -315,6 +316,21 @@ impl Folder<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether there is anything of a log.
+fn holds_log(dir: &Path) -> Result<bool> {
+    let failed = |error: std::io::Error| SqlError::new(state::IO_ERROR, format!("list {}: {error}", dir.display()));
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
+        if entry.map_err(failed)?.file_name() != "LOCK" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Names for an error: a few, and how many more.

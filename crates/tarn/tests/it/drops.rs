@@ -73,6 +73,36 @@ async fn files_of_a_dropped_table_go_after_a_restart_when_its_reader_ended_with_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_that_cannot_be_noted_leaves_a_name_that_can_be_dropped() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE other (k int PRIMARY KEY); INSERT INTO other VALUES (1)").await.unwrap();
+    // Once it is begun, the ledger cannot be written any more. Tables of other tests come by here, too.
+    let [ledger, in_its_way] = ["LEDGER", "LEDGER.new"].map(|name| server.dir.path().join(name));
+    let making = in_its_way.clone();
+    let get_in_its_way = move || {
+        let is_begun =
+            String::from_utf8_lossy(&std::fs::read(&ledger).unwrap_or_default()).contains("\"creating\":[\"t\"]");
+        if is_begun {
+            let _ = std::fs::create_dir(&making);
+        }
+    };
+    fail::cfg_callback("drops::made", get_in_its_way).unwrap();
+    let (state, text) = failure(client.batch_execute("CREATE TABLE t (k int PRIMARY KEY)").await);
+    fail::remove("drops::made");
+    assert_eq!(state, "58030", "{text}");
+    for part in ["LEDGER", "is half made", "DROP TABLE t"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    std::fs::remove_dir(&in_its_way).unwrap();
+    let (state, text) = failure(client.batch_execute("CREATE TABLE t (k int PRIMARY KEY)").await);
+    assert!(state == "42P07" && text.contains("stopped half-way"), "{text}");
+    client.batch_execute("DROP TABLE t; CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (2)").await.unwrap();
+    let server = server.restart().await;
+    assert_eq!(rows(&server.client().await, "SELECT * FROM other, t").await, [["1", "2"]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_gone_from_the_metastore_behind_its_back_is_refused_not_removed() {
     let server = Server::start().await;
     let client = server.client().await;

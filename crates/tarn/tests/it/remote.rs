@@ -181,6 +181,8 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int)").await.unwrap();
     client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 50)").await.unwrap();
     client.batch_execute("DELIVER TABLE t").await.unwrap();
+    let archive = server.dir.path().join("lake/t-1").display().to_string();
+    client.batch_execute(&format!("ATTACH '{archive}' AS archive")).await.unwrap();
     line.cut();
     // Rows by key need no metastore.
     client.batch_execute("INSERT INTO t VALUES (51, 1); UPDATE t SET v = 2 WHERE k = 7").await.unwrap();
@@ -192,14 +194,17 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
-    // A DROP that failed leaves a table that works, its worker, too.
-    let (state, text) = failure(client.batch_execute("DROP TABLE t").await);
-    assert_eq!(state, "08006", "{text}");
+    // A DROP that failed leaves a table that works, its worker, too; a DETACH an archive.
+    for statement in ["DROP TABLE t", "DETACH TABLE archive"] {
+        let (state, text) = failure(client.batch_execute(statement).await);
+        assert_eq!(state, "08006", "{statement}: {text}");
+    }
     client.batch_execute("UPDATE t SET v = 2 WHERE k = 7").await.unwrap();
     line.mend();
     client.batch_execute("DELIVER TABLE t; CREATE TABLE u (k int PRIMARY KEY)").await.unwrap();
     client.batch_execute("SET tarn.access_path = 'lake'").await.unwrap();
     assert_eq!(rows(&client, "SELECT count(*), sum(v) FROM t").await, [["51", "52"]]);
+    client.batch_execute("CALL tarn.attach('archive'); DETACH TABLE archive").await.unwrap();
     client.batch_execute("DROP TABLE t; CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
     let metastore = server.running.node.settings().metastore.clone();
     let Server { running, dir } = server;

@@ -141,7 +141,7 @@ async fn a_table_whose_log_is_gone_is_refused_or_can_be_dropped() {
 
     let refused = tarn::server::start(settings(dir.path())).await.err().unwrap();
     assert_eq!(refused.state(), "55000", "{refused}");
-    assert!(refused.message().contains("has tables \"t\", \"other\", and there is nothing in"), "{refused}");
+    assert!(refused.message().contains("has tables \"t\", \"other\", and nothing of `log` is there"), "{refused}");
     assert!(refused.hint().unwrap().contains("log_recovery = 'quarantine'"), "{:?}", refused.hint());
 
     let chosen = Settings { log_recovery: LogRecovery::Quarantine, ..settings(dir.path()) };

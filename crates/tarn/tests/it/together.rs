@@ -209,7 +209,10 @@ async fn an_older_copy_of_log_or_rows_and_their_absence_are_told() {
         let (from, kept) = (dir.path().join(name), dir.path().join("kept"));
         std::fs::rename(&from, &kept).unwrap();
         let text = told(&refused(settings(dir.path())).await);
-        assert!(text.contains("there is nothing in") && text.contains(&format!("put `{name}` back")), "{text}");
+        assert!(
+            text.contains(&format!("nothing of `{name}` is there")) && text.contains(&format!("put `{name}` back")),
+            "{text}"
+        );
         assert!(!from.exists(), "nothing was made there");
         std::fs::rename(&kept, &from).unwrap();
     }
