@@ -27,6 +27,17 @@ pub(crate) fn marker_key(table: TableId) -> [u8; 8] {
     key
 }
 
+/// The keys of all markers.
+pub(crate) fn marker_keys() -> Range<Vec<u8>> {
+    vec![0; 8]..vec![0, 0, 0, 1]
+}
+
+/// The table of such a key.
+pub(crate) fn table_of_marker(key: &[u8]) -> Option<TableId> {
+    let table = key.strip_prefix(&[0; 4])?;
+    Some(TableId(u32::from_be_bytes(table.try_into().ok()?)))
+}
+
 pub(crate) fn encode_marker(version: Version, cursor: &Cursor) -> Vec<u8> {
     let positions: Vec<(TabletId, SeqNo)> = cursor.iter().collect();
     let mut bytes = vec![FORMAT];

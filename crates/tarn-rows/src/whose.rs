@@ -1,6 +1,9 @@
 //! Whose rows are in an engine, of which tablets, and how far are they? To be asked before a table is opened: an engine that belongs
 //! elsewhere, or is of another time than log and lake, must be told before anything is changed.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use tarn_types::{Cursor, SeqNo, TableId, TableSchema, TabletId, Version};
 
 use crate::engine::{Engine, Space, WriteBatch};
@@ -70,16 +73,41 @@ pub fn tablets_beside(engine: &dyn Engine, known: &dyn Fn(TabletId) -> bool) -> 
 }
 
 /// Deletes everything of a table and its tablets, a run; durable when it returns. What is not there is no error.
-pub fn remove(engine: &dyn Engine, table: TableId, tablets: std::ops::Range<TabletId>) -> Result<()> {
+pub fn remove(engine: &dyn Engine, table: TableId, tablets: Range<TabletId>) -> Result<()> {
     let mut writes = WriteBatch::default();
     writes.delete(Space::Addresses, &layout::marker_key(table));
     writes.delete(Space::Meta, &layout::evicted_key(table));
     engine.write(&writes)?;
-    remove_tablets(engine, tablets)
+    remove_run(engine, tablets)?;
+    engine.flush()
 }
 
-/// Deletes all rows and addresses of tablets, a run, whatever table they were of; durable when it returns.
-pub fn remove_tablets(engine: &dyn Engine, tablets: std::ops::Range<TabletId>) -> Result<()> {
+/// Deletes everything of these tablets, and what is kept of tables that have no other; durable when it returns. For rows of which no
+/// table is known.
+pub fn remove_tablets(engine: &dyn Engine, tablets: &BTreeSet<TabletId>) -> Result<()> {
+    let mut writes = WriteBatch::default();
+    {
+        let snapshot = engine.snapshot();
+        let mut markers = snapshot.scan(Space::Addresses, layout::marker_keys());
+        while let Some((key, value)) = markers.next()? {
+            let (_, cursor) = layout::decode_marker(key, value)?;
+            let is_theirs =
+                cursor.iter().next().is_some() && cursor.iter().all(|(tablet, _)| tablets.contains(&tablet));
+            if let Some(table) = layout::table_of_marker(key).filter(|_| is_theirs) {
+                writes.delete(Space::Addresses, key);
+                writes.delete(Space::Meta, &layout::evicted_key(table));
+            }
+        }
+    }
+    engine.write(&writes)?;
+    for tablet in tablets {
+        remove_run(engine, *tablet..TabletId(tablet.0.saturating_add(1)))?;
+    }
+    engine.flush()
+}
+
+/// Rows, addresses and positions of a run of tablets.
+fn remove_run(engine: &dyn Engine, tablets: Range<TabletId>) -> Result<()> {
     let range = layout::tablet_range(tablets.clone());
     for space in [Space::Rows, Space::Addresses] {
         engine.delete_range(space, &range.start[..]..&range.end[..])?;
@@ -88,8 +116,7 @@ pub fn remove_tablets(engine: &dyn Engine, tablets: std::ops::Range<TabletId>) -
     for tablet in tablets.start.0..tablets.end.0 {
         writes.delete(Space::Meta, &layout::applied_key(TabletId(tablet)));
     }
-    engine.write(&writes)?;
-    engine.flush()
+    engine.write(&writes)
 }
 
 #[cfg(test)]
@@ -109,14 +136,20 @@ mod tests {
         }
         writes.put(Space::Rows, &[0, 0, 0, 1, 9], b"row");
         writes.put(Space::Addresses, &[0, 0, 0, 5, 9], b"address");
-        writes.put(Space::Addresses, &layout::marker_key(TableId(2)), b"marker");
+        let marker = |tablet| layout::encode_marker(Version(1), &[(TabletId(tablet), SeqNo(1))].into_iter().collect());
+        writes.put(Space::Addresses, &layout::marker_key(TableId(1)), &marker(1));
+        writes.put(Space::Addresses, &layout::marker_key(TableId(2)), &marker(5));
         engine.write(&writes).unwrap();
         let beside = |known: u32| tablets_beside(&engine, &|tablet| tablet.0 == known).unwrap();
         assert_eq!(beside(99), [TabletId(1), TabletId(5)], "6 has left nothing but its position");
         assert_eq!(beside(1), [TabletId(5)]);
         remove(&engine, TableId(2), TabletId(5)..TabletId(7)).unwrap();
         assert_eq!(beside(99), [TabletId(1)]);
-        assert_eq!(engine.get(Space::Addresses, &layout::marker_key(TableId(2))).unwrap(), None);
+        let has_marker = |table| engine.get(Space::Addresses, &layout::marker_key(TableId(table))).unwrap().is_some();
+        assert!(has_marker(1) && !has_marker(2));
+        remove_tablets(&engine, &BTreeSet::from([TabletId(1), TabletId(4)])).unwrap();
+        assert!(!has_marker(1), "its id may be given out again");
+        assert_eq!(beside(99), []);
         assert_eq!(owner(&engine).unwrap(), Some([7; 16]));
     }
 }

@@ -75,6 +75,15 @@ impl Recent {
         let has_room = self.bytes + self.stuck_bytes.min(share_bytes) < limit_bytes;
         if is_stuck { has_room && self.stuck_bytes < share_bytes } else { has_room }
     }
+
+    /// Whether a table should be delivered before its time: half of the room is taken. What others cannot get rid of is no reason to
+    /// write small files.
+    pub fn is_pressed(self, limit_bytes: u64, is_stuck: bool) -> bool {
+        if is_stuck {
+            return (self.bytes + self.stuck_bytes) * 2 > limit_bytes;
+        }
+        self.bytes * 2 > limit_bytes - self.stuck_bytes.min(limit_bytes / 2)
+    }
 }
 
 impl TableHandle {
@@ -273,5 +282,8 @@ mod tests {
         assert_eq!(room(99, 50), (false, false));
         assert_eq!(room(10, 90), (false, false), "the others fill it up, and are delivered");
         assert_eq!(room(0, 99), (true, true));
+        let pressed = |stuck_bytes, bytes| Recent { stuck_bytes, bytes }.is_pressed(100, false);
+        assert!(!pressed(0, 50) && pressed(0, 51));
+        assert!(!pressed(90, 25) && pressed(90, 26));
     }
 }

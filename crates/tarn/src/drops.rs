@@ -10,6 +10,7 @@
 //! dies: what the ledger has as dropped is removed, now or at the next start. Readers that began before read to their end: rows are
 //! theirs by a snapshot of the engine, files stay until the last of them has ended.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -69,12 +70,12 @@ impl Node {
             Err(error) => {
                 // It may be made there all the same: then the next start finds it, empty, and takes it in.
                 if error.kind() != Kind::Indeterminate {
-                    // Once: an earlier CREATE of that name may still be in doubt.
+                    // One of them: an earlier CREATE of that name may still be in doubt. A note too many does no harm.
                     let forget = move |kept: &mut Kept| {
                         let at = kept.creating.iter().position(|other| *other == name);
                         at.map(|at| kept.creating.remove(at));
                     };
-                    parts.note(forget).await?;
+                    let _ = parts.note(forget).await;
                 }
                 return Err(half_made(error.into()));
             }
@@ -230,10 +231,10 @@ impl Parts {
 
     /// At start: removes rows and log of what the ledger has as dropped, and of tablets that the operator gave up. Files are left to
     /// [`Parts::sweep_dropped`]: the lake may be far away.
-    pub(crate) fn finish_drops(&self, abandoned: &[TabletId]) -> Result<()> {
-        for tablet in abandoned {
-            tarn_rows::remove_tablets(&*self.engine, *tablet..TabletId(tablet.0.saturating_add(1)))?;
-            self.destroy_logs(*tablet..TabletId(tablet.0.saturating_add(1)))?;
+    pub(crate) fn finish_drops(&self, abandoned: &BTreeSet<TabletId>) -> Result<()> {
+        if !abandoned.is_empty() {
+            tarn_rows::remove_tablets(&*self.engine, abandoned)?;
+            self.destroy_logs(|tablet| abandoned.contains(&tablet))?;
         }
         for entry in self.ledger.kept().dropped {
             tracing::info!(table = %entry.name, id = %entry.id, "a drop that was cut short is finished");
@@ -246,15 +247,12 @@ impl Parts {
     /// Removes rows and log of a dropped table. To do it twice is no error.
     fn purge(&self, entry: &Entry) -> Result<()> {
         tarn_rows::remove(&*self.engine, entry.id, entry.tablets())?;
-        self.destroy_logs(entry.tablets())
+        self.destroy_logs(|tablet| entry.has(tablet))
     }
 
-    fn destroy_logs(&self, tablets: std::ops::Range<TabletId>) -> Result<()> {
-        let group = |tablet: u32| GroupId(tablet.into());
-        let there: Vec<GroupId> = {
-            let range = group(tablets.start.0)..group(tablets.end.0);
-            self.log.groups().into_iter().filter(|group| range.contains(group)).collect()
-        };
+    fn destroy_logs(&self, is_gone: impl Fn(TabletId) -> bool) -> Result<()> {
+        let groups = self.log.groups().into_iter();
+        let there: Vec<GroupId> = groups.filter(|group| is_gone(TabletId(group.0 as u32))).collect();
         if there.is_empty() {
             return Ok(());
         }

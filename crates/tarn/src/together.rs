@@ -51,7 +51,7 @@ pub struct Before {
 pub struct Found {
     pub kept: Kept,
     /// Rows that the operator gave up: in no table.
-    pub abandoned: Vec<TabletId>,
+    pub abandoned: BTreeSet<TabletId>,
     /// Tables that do not name their home yet.
     pub homeless: Vec<Arc<TableSchema>>,
 }
@@ -198,7 +198,7 @@ impl Folder<'_> {
     }
 
     /// What the ledger will say, and which tablets are to be removed.
-    fn check_tables(&self, mut kept: Kept, log: &RaftLog, engine: &dyn Engine) -> Result<(Kept, Vec<TabletId>)> {
+    fn check_tables(&self, mut kept: Kept, log: &RaftLog, engine: &dyn Engine) -> Result<(Kept, BTreeSet<TabletId>)> {
         for table in &self.listed {
             let is_known = kept.tables.iter().any(|entry| entry.id == table.id && entry.has(table.first_tablet));
             if !is_known && kept.creating.contains(&table.name) {
@@ -225,13 +225,13 @@ impl Folder<'_> {
         let of_missing = missing.iter().flat_map(|entry| entry.tablets().start.0..entry.tablets().end.0).map(TabletId);
         let lost: BTreeSet<TabletId> = orphans.iter().copied().chain(of_missing).collect();
         if lost.is_empty() {
-            return Ok((kept, Vec::new()));
+            return Ok((kept, lost));
         }
         let given_up = tablet_ranges(&self.settings.abandon_tablets).unwrap_or_default();
         if lost.iter().all(|tablet| given_up.iter().any(|range| range.contains(&tablet.0))) {
             tracing::warn!(tablets = %ranges_text(&lost), "rows and log of tablets that no table has are given up");
             kept.tables.retain(is_listed);
-            return Ok((kept, lost.into_iter().collect()));
+            return Ok((kept, lost));
         }
         if let Some(before) = metastores::moved_from(self.settings)? {
             return Err(metastores::refuse_move(&before, self.settings, lost.len()));

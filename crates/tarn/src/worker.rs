@@ -148,7 +148,8 @@ impl Worker {
         let Some(oldest_ms) = pending.oldest_ms else { return false };
         let options = &self.handle.schema().options;
         let age_ms = self.parts.clock.now_ms().saturating_sub(oldest_ms);
-        let pressed = self.parts.catalog.recent_bytes() * 2 > self.parts.settings.recent_limit_bytes;
+        let is_stuck = self.handle.stuck.lock().is_some();
+        let pressed = self.parts.catalog.recent().is_pressed(self.parts.settings.recent_limit_bytes, is_stuck);
         pending.bytes >= options.delivery_bytes || age_ms >= options.delivery_interval_ms as i64 || pressed
     }
 

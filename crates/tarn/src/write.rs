@@ -30,9 +30,10 @@ impl Node {
     /// Errors: `53400` when delivery does not make room in `write_wait_ms`, with what is in its way.
     pub async fn wait_for_room(&self, handle: &TableHandle) -> Result<()> {
         let limit = self.settings().recent_limit_bytes;
-        let has_room = |recent: Recent| recent.has_room(limit, handle.stuck.lock().is_some());
+        let is_stuck = || handle.stuck.lock().is_some();
+        let has_room = |recent: Recent| recent.has_room(limit, is_stuck());
         let recent = self.catalog().recent();
-        if (recent.bytes + recent.stuck_bytes) * 2 > limit {
+        if recent.is_pressed(limit, is_stuck()) {
             handle.kick.notify_one();
         }
         if has_room(recent) {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use tarn_types::{
     Archive, ColumnId, DataType, FileId, Kind, TableId, TableOptions, TableSchema, TabletId, TokenColumns, Value,
     Version,
@@ -90,8 +92,17 @@ pub async fn alter_adds_and_widens_only(metastore: Backend) {
     let late = alter(&table, with_column(&table, "late")).await.unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict, "{late}");
 
+    // Where its rows are is said once, and stays, also in a copy.
+    let mut housed = (*altered).clone();
+    housed.options.home = Some(Uuid::from_u128(7));
+    let altered = alter(&altered, housed).await.unwrap();
+    assert_eq!(altered.options.home, Some(Uuid::from_u128(7)));
+    assert_eq!(metastore.tables().await.unwrap(), std::slice::from_ref(&altered));
+
     type Change = fn(&mut TableSchema);
-    let unlawful: [(&str, Change); 10] = [
+    let unlawful: [(&str, Change); 12] = [
+        ("moves house", |s| s.options.home = Some(Uuid::from_u128(8))),
+        ("loses house", |s| s.options.home = None),
         ("drops", |s| drop(s.columns.pop())),
         ("narrows", |s| s.columns[1].data_type = DataType::Int16),
         ("renames", |s| s.columns[1].name = "x".into()),

@@ -225,7 +225,11 @@ async fn what_no_table_has_can_be_given_up_by_name() {
     let old = dir.path().join("old");
     copy_folder(&dir.path().join("meta"), &old);
     let server = restart(dir).await;
-    server.client().await.batch_execute("CREATE TABLE z (k int PRIMARY KEY); INSERT INTO z VALUES (1)").await.unwrap();
+    let client = server.client().await;
+    client
+        .batch_execute("CREATE TABLE z (k int PRIMARY KEY); INSERT INTO z VALUES (1); DELIVER TABLE z")
+        .await
+        .unwrap();
     let dir = stop(server).await;
     std::fs::remove_dir_all(dir.path().join("meta")).unwrap();
     std::fs::rename(&old, dir.path().join("meta")).unwrap();
@@ -236,8 +240,11 @@ async fn what_no_table_has_can_be_given_up_by_name() {
     let server = restart(dir).await;
     assert_eq!(answers(&server).await, before);
     let client = server.client().await;
+    // It gets the same id again.
     client.batch_execute("CREATE TABLE z (k int PRIMARY KEY)").await.unwrap();
     assert_eq!(cell(&client, "SELECT count(*) FROM z").await, "0");
+    client.batch_execute("INSERT INTO z VALUES (2); DELIVER TABLE z").await.unwrap();
+    assert_eq!(cell(&client, "SELECT k FROM z").await, "2");
     server.restart().await;
 }
 
