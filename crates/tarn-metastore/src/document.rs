@@ -30,6 +30,11 @@ pub fn is_document(schema: &TableSchema) -> bool {
     schema.options.archive.as_ref().is_some_and(|archive| archive.url.starts_with(SCHEME))
 }
 
+/// Whether no table may be called so.
+pub(crate) fn is_document_name(name: &str) -> bool {
+    name.starts_with(SCHEME)
+}
+
 /// The latest version of a document. Cost: one list of the tables.
 pub async fn document(metastore: &dyn Metastore, name: &str) -> Result<Option<Document>> {
     Ok(versions(metastore, name).await?.pop())

@@ -21,6 +21,9 @@ pub async fn a_document_is_replaced_by_whoever_saw_it_last(metastore: Backend) {
     assert_eq!(put_document(&*metastore, "other", 0, "x").await.unwrap(), 1, "another document");
     assert_eq!((read().await.unwrap().version, read().await.unwrap().text), (2, String::new()));
 
+    let taken = metastore.create_table(sample_schema("tarn-document://users/3")).await.unwrap_err();
+    assert_eq!(taken.kind(), Kind::Invalid, "a table that would keep the next version out: {taken}");
+
     // Of many who saw the same version, one wins.
     let many = (0..8).map(|n| {
         let metastore = Arc::clone(&metastore);

@@ -160,7 +160,7 @@ impl Session {
 
     async fn copy_statement(&self, statement: &Statement, format: Format) -> Result<Answer> {
         self.transaction.lock().check_read()?;
-        let plan = self.plan(statement, &[]).await?;
+        let plan = self.permitted(self.plan(statement, &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
         let schema = stream.schema();
         let rows = Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command: "COPY" };
