@@ -66,6 +66,13 @@ pub fn register(context: &SessionContext, user: &str, users: &Arc<Directory>) ->
     Ok(())
 }
 
+/// Takes `pg_catalog` from a session that ends: it holds the session's catalog, which holds it, and neither would ever be freed.
+pub fn forget(context: &SessionContext) {
+    if let Some(catalog) = context.catalog(DATABASE) {
+        let _ = catalog.deregister_schema("pg_catalog", true);
+    }
+}
+
 /// Fills `pg_roles`.
 #[derive(Clone)]
 struct Roles(Arc<Directory>);

@@ -97,3 +97,120 @@ pub fn may_see(users: &Users, who: &Principal, table: TableId, name: &str) -> bo
 fn denied(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INSUFFICIENT_PRIVILEGE, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::sql::Access;
+    use crate::auth::users::Tables;
+    use crate::statement::{Parsed, parse};
+
+    const OWN: TableId = TableId(1);
+    const SHARED: TableId = TableId(2);
+    const OTHER: TableId = TableId(3);
+
+    fn users(statements: &[&str]) -> Users {
+        let tables: Tables =
+            [("own", OWN), ("shared", SHARED), ("other", OTHER)].map(|(n, id)| (n.to_owned(), id)).into();
+        let mut users = Users::default();
+        for sql in statements {
+            let Parsed::Access(access) = parse(sql).unwrap().remove(0) else { panic!("{sql}") };
+            let access: Access = *access;
+            users.apply(&access, &tables).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        assert_eq!(Users::of_text(&users.to_text()).unwrap(), users, "it is read as it was written");
+        users
+    }
+
+    fn is(users: &Users, name: &str) -> Principal {
+        Principal::User { name: name.to_owned(), id: users.get(name).map_or(0, |user| user.id) }
+    }
+
+    /// Every kind of action, on a table of one's own, one that is shared for reading, and one that is neither.
+    fn actions() -> Vec<(&'static str, Action<'static>)> {
+        let rows = |table, name, privilege| Action::Rows { table, name, privilege };
+        let mut all = vec![
+            ("session", Action::Session),
+            ("create", Action::Create),
+            ("password of bob", Action::Password { of: "bob" }),
+            ("password of root", Action::Password { of: "root" }),
+            ("server", Action::Server { what: "stop it" }),
+        ];
+        for privilege in Privilege::ALL {
+            all.push(("rows own", rows(OWN, "own", privilege)));
+            let shared = if privilege == Privilege::Select { "read shared" } else { "write shared" };
+            all.push((shared, rows(SHARED, "shared", privilege)));
+            all.push(("rows other", rows(OTHER, "other", privilege)));
+        }
+        for (table, name) in [(OWN, "own"), (SHARED, "own shared"), (OTHER, "own other")] {
+            all.push((name, Action::Own { table, name }));
+        }
+        all
+    }
+
+    #[test]
+    fn who_may_what() {
+        let setup = [
+            "CREATE USER root SUPERUSER PASSWORD 'x'",
+            "CREATE USER bob PASSWORD 'x'",
+            "CREATE USER eve PASSWORD 'x'",
+            "CREATE ROLE out PASSWORD 'x'",
+            "ALTER TABLE own OWNER TO bob",
+            "GRANT SELECT ON shared TO PUBLIC",
+            "GRANT ALL ON other TO out",
+            "GRANT CREATE ON SCHEMA public TO bob",
+        ];
+        let users = users(&setup);
+        let later = Principal::User { name: "bob".to_owned(), id: 99 };
+        let gone = Principal::User { name: "gone".to_owned(), id: 1 };
+        let may: [(Principal, &[&str]); 7] = [
+            (
+                is(&users, "root"),
+                &[
+                    "session",
+                    "create",
+                    "password of bob",
+                    "password of root",
+                    "server",
+                    "rows own",
+                    "read shared",
+                    "write shared",
+                    "rows other",
+                    "own",
+                    "own shared",
+                    "own other",
+                ],
+            ),
+            (is(&users, "bob"), &["session", "create", "password of bob", "rows own", "read shared", "own"]),
+            (is(&users, "eve"), &["session", "read shared"]),
+            (is(&users, "out"), &[]),
+            (later, &[]),
+            (gone, &[]),
+            (Principal::Nobody, &[]),
+        ];
+        for (who, allowed) in may {
+            for (name, action) in actions() {
+                let decided = authorize(&users, &who, &action);
+                assert_eq!(decided.is_ok(), allowed.contains(&name), "{who:?}: {action:?}: {decided:?}");
+                if let Err(error) = decided {
+                    assert!(["42501", "28000"].contains(&error.state()), "{error}");
+                }
+            }
+        }
+        for (_, action) in actions() {
+            assert!(authorize(&Users::default(), &Principal::Nobody, &action).is_ok(), "without users: {action:?}");
+        }
+    }
+
+    #[test]
+    fn a_document_that_is_not_understood_lets_nobody_in() {
+        for text in [
+            "",
+            "{}",
+            "[]",
+            "{\"format\":2,\"next_id\":1,\"users\":{},\"tables\":{},\"creators\":[],\"mock_secret\":\"\"}",
+        ] {
+            assert_eq!(Users::of_text(text).unwrap_err().state(), state::DATA_CORRUPTED, "{text}");
+        }
+    }
+}

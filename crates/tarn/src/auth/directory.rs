@@ -96,8 +96,12 @@ impl Directory {
         for _ in 0..TRIES {
             let (mut users, version) = read(&*self.metastore).await?;
             let tables = tables(&*self.metastore).await?;
+            let before = users.clone();
             users.keep_only(&tables);
             change(&mut users, &tables)?;
+            if users == before {
+                return Ok(());
+            }
             match put_document(&*self.metastore, DOCUMENT, version, &users.to_text()).await {
                 Ok(_) => {
                     *self.known.write() = Arc::new(users);

@@ -181,10 +181,10 @@ fn password(parser: &mut Parser<'_>) -> Result<Option<Verifier>> {
     if take(parser, "null") {
         return Ok(None);
     }
-    let text = parser.parse_literal_string().map_err(|_| {
-        SqlError::new(state::SYNTAX_ERROR, "PASSWORD wants a text in quotes, or NULL")
-            .with_detail("what came is not shown")
-    })?;
+    let (Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text)) = parser.next_token().token else {
+        return Err(SqlError::new(state::SYNTAX_ERROR, "PASSWORD wants a text in quotes, or NULL")
+            .with_detail("what came is not shown"));
+    };
     if is_hashed(&text) {
         return text.parse().map(Some).map_err(|_| {
             SqlError::new(state::INVALID_PASSWORD, "the password is hashed in a way that is not known")

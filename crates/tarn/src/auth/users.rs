@@ -174,6 +174,9 @@ impl Users {
                 changed.own(id, to);
             }
         }
+        if changed == *self {
+            return Ok(());
+        }
         if !changed.users.values().any(User::can_rule) {
             return Err(SqlError::new(
                 state::OBJECT_IN_USE,

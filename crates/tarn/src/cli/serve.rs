@@ -65,7 +65,8 @@ fn filter(text: &str) -> Result<EnvFilter> {
     const TALKATIVE: [&str; 7] =
         ["arrow_pg", "datafusion", "pgwire", "postgres", "scylla", "sqlparser", "tokio_postgres"];
     let filter = EnvFilter::try_new(text)?;
-    if text.to_ascii_lowercase().contains("trace") {
+    let said = text.to_ascii_lowercase();
+    if said.contains("trace") || !said.contains("debug") {
         return Ok(filter);
     }
     let quiet = |filter: EnvFilter, name: &str| Ok(filter.add_directive(format!("{name}=warn").parse()?));

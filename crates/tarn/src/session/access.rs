@@ -152,6 +152,12 @@ impl Session {
         }
     }
 
+    /// Whether a COPY may begin. Asked when it is prepared, too: some drivers lose count of messages when it is denied later.
+    pub(super) fn allow_copy(&self, statement: &Statement) -> Result<()> {
+        let asking = self.asking();
+        if asking.users.is_empty() { Ok(()) } else { self.allow_utility(&asking, statement) }
+    }
+
     /// A plan that was made just now, if it may be read, without what is not to be seen.
     pub(super) fn permitted(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let asking = self.asking();
@@ -170,7 +176,8 @@ impl Session {
             }
             let column = Expr::Column(Column::new(Some(scan.table_name.clone()), "table_name"));
             let names = seen.get_or_insert_with(|| self.visible(&asking)).clone();
-            let only = LogicalPlanBuilder::from(node).filter(column.in_list(names, false))?.build()?;
+            let is_seen = if names.is_empty() { lit(false) } else { column.in_list(names, false) };
+            let only = LogicalPlanBuilder::from(node).filter(is_seen)?.build()?;
             Ok(Transformed::new(only, true, TreeNodeRecursion::Jump))
         })?;
         Ok(restricted.data)

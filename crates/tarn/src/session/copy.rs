@@ -112,6 +112,7 @@ impl Session {
         let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else { return Ok(()) };
         check_target(target)?;
         Format::new(options, legacy_options)?;
+        self.allow_copy(statement)?;
         match source {
             CopySource::Table { table_name: name, columns } if !to => {
                 column_positions(self.node.catalog().require(&table_name(name)?)?.schema(), columns).map(|_| ())

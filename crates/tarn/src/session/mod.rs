@@ -162,5 +162,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         // What a transaction held is gone with it: nothing was written.
         self.interrupt.cancel(SqlError::canceled());
+        if *self.has_pg_catalog.lock() {
+            crate::pg_catalog::forget(self.query.context());
+        }
     }
 }
