@@ -31,6 +31,11 @@ pub enum Error {
     /// The definition changed in between. Read it again, decide anew.
     #[error("table \"{name}\" is no longer what its change was made for")]
     SchemaChanged { name: String },
+    /// Another change came first. Read the document again, decide anew.
+    #[error("document \"{name}\" was changed meanwhile")]
+    DocumentChanged { name: String },
+    #[error("document \"{name}\" would have {bytes} bytes, the limit is {limit}")]
+    DocumentTooLong { name: String, bytes: usize, limit: usize },
     #[error("change of table \"{name}\": {reason}")]
     InvalidChange { name: String, reason: String },
     #[error("restore table \"{name}\": {reason}")]
@@ -102,6 +107,7 @@ impl Error {
             | Self::InvalidFile { .. }
             | Self::InvalidCommit { .. }
             | Self::InvalidChange { .. }
+            | Self::DocumentTooLong { .. }
             | Self::InvalidRestore { .. }
             | Self::CursorBehind { .. }
             | Self::ExpireAhead { .. }
@@ -110,7 +116,7 @@ impl Error {
             Self::NoTable { .. } | Self::NoTableId { .. } | Self::NoVersion { .. } | Self::NoVersionAt { .. } => {
                 Kind::NotFound
             }
-            Self::Conflict { .. } | Self::SchemaChanged { .. } => Kind::Conflict,
+            Self::Conflict { .. } | Self::SchemaChanged { .. } | Self::DocumentChanged { .. } => Kind::Conflict,
             Self::Corrupt { .. } | Self::Damaged { .. } | Self::Inconsistent { .. } => Kind::Corrupt,
             Self::Locked { .. }
             | Self::Io { .. }

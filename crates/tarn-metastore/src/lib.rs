@@ -52,6 +52,7 @@ mod memory;
 mod remote;
 
 mod copy;
+mod document;
 
 pub mod backend;
 #[cfg(any(test, feature = "contract"))]
@@ -60,6 +61,7 @@ pub mod contract;
 pub use bloom::{Bloom, BloomBuilder, CHUNK_BYTES, DEFAULT_CHUNKS, Hash, MAX_CHUNKS, chunks_for, false_positive_rate};
 pub use copy::{Copied, TableSum, copy, extent, sums};
 pub use details::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, Details, HourBlocks, Wanted, hour_blocks};
+pub use document::{Document, MAX_DOCUMENT_BYTES, document, is_document, put_document};
 pub use embedded::{Embedded, Recovery};
 pub use error::{Error, Result};
 pub use file::{Block, ColumnStats, File, Note};

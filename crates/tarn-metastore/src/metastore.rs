@@ -9,8 +9,10 @@ use async_trait::async_trait;
 
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
+use crate::document::is_document_name;
 use crate::{
-    At, Commit, CommitInfo, Definition, Details, File, Probe, Probed, Result, Stats, TableVersion, Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, Details, Error, File, Probe, Probed, Result, Stats, TableVersion, Upkeep,
+    Wanted,
 };
 
 /// Tables, their versions, the commits between them, and the details of their blocks.
@@ -61,6 +63,10 @@ pub trait MetastoreExt: Metastore {
     /// Makes a table at version 0, without files. Assigns the ids of table, columns and tablets (the given ones are ignored)
     /// and answers the table as it now is.
     async fn create_table(&self, schema: TableSchema) -> Result<Arc<TableSchema>> {
+        if is_document_name(&schema.name) {
+            let reason = "names that begin so are those of documents".to_owned();
+            return Err(Error::InvalidChange { name: schema.name, reason });
+        }
         self.define(Definition::Create(Box::new(schema))).await
     }
 

@@ -54,6 +54,7 @@ mod threads;
 
 mod engine;
 mod fetch;
+mod reads;
 mod warm;
 
 pub mod dml;
@@ -65,6 +66,7 @@ pub use error::{Error, Result};
 pub use hot::{FileStore, HotCatalog, HotLookup, HotSource, HotView, RowBatches};
 pub use keyed::Keyed;
 pub use read_store::ReadStore;
+pub use reads::{Read, reads};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use values::sql_schema;
 pub use warm::{Warm, Warmed};

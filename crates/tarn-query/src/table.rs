@@ -92,6 +92,10 @@ impl TarnTable {
         TarnTable { lake, source, table, schema, constraints: Constraints::default(), defaults }
     }
 
+    pub(crate) fn table_schema(&self) -> &Arc<TableSchema> {
+        &self.table
+    }
+
     fn view(&self, state: &dyn Session) -> Result<Arc<dyn HotView>> {
         match state.config().get_extension::<Snapshots>() {
             Some(snapshots) => snapshots.view(self.source.as_ref()),

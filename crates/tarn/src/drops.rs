@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tarn_metastore::MetastoreExt;
+use tarn_metastore::{MetastoreExt, is_document};
 use tarn_raftlog::GroupId;
 use tarn_rows::Table;
 use tarn_types::{Kind, TableSchema, TabletId};
@@ -184,7 +184,7 @@ impl Node {
     /// A table or archive that the metastore has and that is not open here: too damaged, or left half-made.
     async fn unserved(&self, name: &str) -> Result<Option<Arc<TableSchema>>> {
         let tables = self.parts().metastore.tables().await?;
-        Ok(tables.into_iter().find(|schema| schema.name == name))
+        Ok(tables.into_iter().find(|schema| schema.name == name && !is_document(schema)))
     }
 
     async fn drop_in_metastore(&self, schema: &TableSchema) -> Result<()> {

@@ -35,6 +35,14 @@ pub mod state {
     pub const NO_ACTIVE_TRANSACTION: &str = "25P01";
     pub const INVALID_STATEMENT_NAME: &str = "26000";
     pub const INVALID_AUTHORIZATION: &str = "28000";
+    pub const INVALID_PASSWORD: &str = "28P01";
+    pub const DEPENDENT_OBJECTS: &str = "2BP01";
+    pub const INVALID_GRANT: &str = "0LP01";
+    pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
+    pub const UNDEFINED_OBJECT: &str = "42704";
+    pub const DUPLICATE_OBJECT: &str = "42710";
+    pub const RESERVED_NAME: &str = "42939";
+    pub const CONFIG_FILE_ERROR: &str = "F0000";
     pub const INVALID_CURSOR: &str = "34000";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const COMPLETION_UNKNOWN: &str = "40003";

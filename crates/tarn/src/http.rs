@@ -8,20 +8,24 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use bytes::BytesMut;
 use datafusion::arrow::datatypes::DataType;
 use futures::StreamExt;
 use pgwire::api::portal::Format;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::Principal;
 use crate::error::{Result, SqlError, state};
+use crate::http_listen::HttpListener;
+use crate::http_login;
 use crate::node::Node;
+use crate::pg::login::Peer;
 use crate::pg::rows::{RowWriter, fields};
 use crate::session::{Answer, Rows, Session};
 
@@ -29,8 +33,9 @@ use crate::session::{Answer, Rows, Session};
 const MAX_ROWS: usize = 100_000;
 
 /// Serves until `stop`.
-pub async fn serve(listener: TcpListener, node: Arc<Node>, stop: CancellationToken) {
-    let served = axum::serve(listener, router(node)).with_graceful_shutdown(async move { stop.cancelled().await });
+pub async fn serve(listener: HttpListener, node: Arc<Node>, stop: CancellationToken) {
+    let service = router(node).into_make_service_with_connect_info::<Peer>();
+    let served = axum::serve(listener, service).with_graceful_shutdown(async move { stop.cancelled().await });
     if let Err(error) = served.await {
         tracing::error!(%error, "HTTP ended");
     }
@@ -39,10 +44,11 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, stop: CancellationTok
 /// All routes.
 pub fn router(node: Arc<Node>) -> Router {
     Router::new()
+        .route("/v1/sql", post(sql))
+        .route_layer(from_fn_with_state(Arc::clone(&node), http_login::users_only))
+        .route("/metrics", get(metrics).layer(from_fn_with_state(Arc::clone(&node), http_login::users_or_near)))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .route("/v1/sql", post(sql))
         .with_state(node)
 }
 
@@ -69,8 +75,8 @@ struct Request {
     sql: String,
 }
 
-async fn sql(State(node): State<Arc<Node>>, body: Bytes) -> Response {
-    match run(node, &body).await {
+async fn sql(State(node): State<Arc<Node>>, Extension(principal): Extension<Principal>, body: Bytes) -> Response {
+    match run(node, principal, &body).await {
         Ok(results) => Json(json!({ "results": results })).into_response(),
         Err(error) => {
             let status = match error.state() {
@@ -78,6 +84,7 @@ async fn sql(State(node): State<Arc<Node>>, body: Bytes) -> Response {
                 state::CANNOT_CONNECT_NOW | state::ADMIN_SHUTDOWN | state::OUT_OF_MEMORY => {
                     StatusCode::SERVICE_UNAVAILABLE
                 }
+                state::INSUFFICIENT_PRIVILEGE | state::INVALID_AUTHORIZATION => StatusCode::FORBIDDEN,
                 state::UNDEFINED_TABLE => StatusCode::NOT_FOUND,
                 state::SERIALIZATION_FAILURE => StatusCode::CONFLICT,
                 _ => StatusCode::BAD_REQUEST,
@@ -88,12 +95,16 @@ async fn sql(State(node): State<Arc<Node>>, body: Bytes) -> Response {
     }
 }
 
-async fn run(node: Arc<Node>, body: &[u8]) -> Result<Vec<Value>> {
+async fn run(node: Arc<Node>, principal: Principal, body: &[u8]) -> Result<Vec<Value>> {
     let request: Request = serde_json::from_slice(body).map_err(|error| {
         SqlError::new(state::INVALID_PARAMETER_VALUE, format!("request body: {error}"))
             .with_hint("send {\"sql\": \"SELECT 1\"}")
     })?;
     let session = Session::new(node);
+    if let Some(name) = principal.name() {
+        session.call_me(name);
+    }
+    session.log_in(principal);
     let mut results = Vec::new();
     for parsed in crate::statement::parse(&request.sql)? {
         session.begin_statement();

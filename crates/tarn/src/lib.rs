@@ -3,7 +3,7 @@
 //! - [`settings`]: what can be set, and who set it. [`node`]: everything opened and wired; used in-process by tests and benches.
 //! - [`server`]: listeners around a node. [`pg`]: the Postgres wire protocol. [`http`]: probes, metrics, SQL as JSON.
 //! - [`session`]: what one connection does with a statement. [`write`]: how mutations get in. [`worker`]: what happens behind.
-//! - [`attachments`]: tables that others write. [`stores`]: where they are.
+//! - [`auth`]: who may do what. [`attachments`]: tables that others write. [`stores`]: where they are.
 //!
 //! ```no_run
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -19,6 +19,7 @@
 
 pub mod attach_sql;
 pub mod attachments;
+pub mod auth;
 mod cache_metrics;
 pub mod cache_sql;
 pub mod caches;
@@ -29,6 +30,8 @@ mod drops;
 pub mod error;
 mod hot;
 pub mod http;
+mod http_listen;
+mod http_login;
 mod lake_store;
 mod ledger;
 mod log_metrics;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tarn_feed::HotTable;
 use tarn_lake::Lake;
-use tarn_metastore::{Definition, Metastore};
+use tarn_metastore::{Definition, Metastore, is_document};
 use tarn_raftlog::{Damage, ErrorKind, RaftLog, Recovery};
 use tarn_replica::Replica;
 use tarn_rows::{Engine as _, RocksEngine, RocksOptions, Table};
@@ -26,6 +26,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::Directory;
 use crate::caches::{Caches, Near};
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
@@ -76,6 +77,7 @@ pub struct Parts {
     pub lake_place: stores::Place,
     lake_near: Near,
     pub caches: Arc<Caches>,
+    pub users: Arc<Directory>,
     pub catalog: Arc<Catalog>,
     /// Which tables have their rows here.
     pub(crate) ledger: Arc<Ledger>,
@@ -146,7 +148,9 @@ impl Node {
     }
 
     async fn open_tables(&self) -> Result<()> {
-        for schema in self.parts.metastore.tables().await? {
+        let mut tables = self.parts.metastore.tables().await?;
+        tables.retain(|schema| !is_document(schema));
+        for schema in tables {
             let name = schema.name.clone();
             let opened = match schema.options.archive {
                 Some(_) => self.open_archive(schema).await.map(|()| None),
@@ -294,6 +298,10 @@ impl Node {
 
     pub fn metastore(&self) -> &Arc<dyn Metastore> {
         &self.parts.metastore
+    }
+
+    pub fn users(&self) -> &Arc<Directory> {
+        &self.parts.users
     }
 
     pub fn caches(&self) -> &Arc<Caches> {
@@ -477,7 +485,8 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
         to.options.home = Some(folder);
         metastore.define(Definition::Alter { from, to }).await?;
     }
-    let has_tables = !metastore.tables().await?.is_empty();
+    let has_tables = metastore.tables().await?.iter().any(|schema| !is_document(schema));
+    let users = Arc::new(Directory::open(Arc::clone(&metastore)).await?);
     let (lake_place, store) = lake_store::open(&settings, has_tables, folder).await?;
     let caches = Arc::new(Caches::open(&settings, Arc::clone(&clock), Handle::current()).await?);
     let lake_near = caches.around_lake(&lake_place, store);
@@ -502,6 +511,7 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
         lake_place,
         lake_near,
         caches,
+        users,
         catalog: Arc::default(),
         ledger: Arc::new(ledger),
         drops: Drops::default(),

@@ -3,15 +3,18 @@
 //! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session; beside them what that
 //! crate lacks, and answers to the few queries of drivers that no planner of ours could run.
 
+use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use datafusion::arrow::array::{Array, AsArray, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
-use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
+use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 
+use crate::auth::Directory;
 use crate::error::{Result, SqlError};
 use crate::session::SERVER_VERSION;
 use crate::statement::{Parsed, parse};
@@ -19,10 +22,19 @@ use crate::statement::{Parsed, parse};
 /// The database name clients see.
 pub const DATABASE: &str = "tarn";
 
-/// Registers schema `pg_catalog` and its functions with a session. Costs milliseconds.
-pub fn register(context: &SessionContext) -> Result<()> {
-    datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, EmptyContextProvider)
+/// Registers schema `pg_catalog` and its functions with a session of `user`. Costs milliseconds.
+pub fn register(context: &SessionContext, user: &str, users: &Arc<Directory>) -> Result<()> {
+    datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, Roles(Arc::clone(users)))
         .map_err(|error| SqlError::from(*error))?;
+    let user = user.to_owned();
+    // current_user is written as session_user, too.
+    context.register_udf(create_udf(
+        "session_user",
+        vec![],
+        DataType::Utf8,
+        Volatility::Stable,
+        Arc::new(move |_| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(user.clone()))))),
+    ));
     let version = format!("PostgreSQL {SERVER_VERSION} (Tarn {})", env!("CARGO_PKG_VERSION"));
     context.register_udf(create_udf(
         "version",
@@ -52,6 +64,47 @@ pub fn register(context: &SessionContext) -> Result<()> {
         }),
     ));
     Ok(())
+}
+
+/// Takes `pg_catalog` from a session that ends: it holds the session's catalog, which holds it, and neither would ever be freed.
+pub fn forget(context: &SessionContext) {
+    if let Some(catalog) = context.catalog(DATABASE) {
+        let _ = catalog.deregister_schema("pg_catalog", true);
+    }
+}
+
+/// Fills `pg_roles`.
+#[derive(Clone)]
+struct Roles(Arc<Directory>);
+
+impl fmt::Debug for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Roles")
+    }
+}
+
+#[async_trait]
+impl PgCatalogContextProvider for Roles {
+    async fn roles(&self) -> Vec<String> {
+        self.0.users().all().map(|(name, _)| name.to_owned()).collect()
+    }
+
+    async fn role(&self, name: &str) -> Option<Role> {
+        // It is asked for by names that were there a moment ago, and may not be missing.
+        let user = self.0.users().get(name).cloned();
+        let (is_superuser, can_login) = user.map_or((false, false), |user| (user.superuser, user.login));
+        Some(Role {
+            name: name.to_owned(),
+            is_superuser,
+            can_login,
+            can_create_db: is_superuser,
+            can_create_role: is_superuser,
+            can_create_user: is_superuser,
+            can_replication: false,
+            grants: vec![],
+            inherited_roles: vec![],
+        })
+    }
 }
 
 fn rows_of(arguments: &[ColumnarValue]) -> usize {

@@ -11,11 +11,17 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::tls::Tls;
+use crate::auth::{listen, roots};
 use crate::error::{Result, SqlError, state};
 use crate::http;
+use crate::http_listen::HttpListener;
 use crate::node::Node;
 use crate::pg::{Shared, serve_connection};
 use crate::settings::Settings;
+
+/// Who is made of a password in the environment.
+const FIRST_SUPERUSER: &str = "tarn";
 
 /// A server that accepts connections. Dropping it stops accepting, without the care of [`Running::stop`].
 pub struct Running {
@@ -31,18 +37,42 @@ pub struct Running {
 
 /// Opens the node and serves it. Ready for clients when this returns.
 ///
-/// Errors: as [`Node::open`]; an address is taken.
+/// Errors: as [`Node::open`] and [`serve`].
 pub async fn start(settings: Settings) -> Result<Running> {
+    start_with(settings, None).await
+}
+
+/// As [`start`]; while there are no users, the superuser `tarn` is made first, if there is a password for it.
+pub async fn start_with(settings: Settings, first_password: Option<String>) -> Result<Running> {
     let node = Node::open(settings).await?;
-    serve(node).await
+    let first = first_password.filter(|_| node.users().users().is_empty());
+    let served = async {
+        if let Some(password) = first {
+            node.users().make_superuser(FIRST_SUPERUSER, &password).await?;
+            tracing::info!(target: "tarn::audit", user = FIRST_SUPERUSER, "the first superuser was made");
+        }
+        serve(Arc::clone(&node)).await
+    };
+    match served.await {
+        Ok(running) => Ok(running),
+        Err(error) => {
+            let _ = node.close().await;
+            Err(error)
+        }
+    }
 }
 
 /// Serves a node that is open.
+///
+/// Errors: an address is taken, or would let everybody in; the certificate cannot be used; a root of archives is no place.
 pub async fn serve(node: Arc<Node>) -> Result<Running> {
     let settings = node.settings();
-    let pg_listener = listen(settings.pg_listen, "pg_listen").await?;
+    let tls = Tls::open(settings)?;
+    listen::check(settings, !node.users().users().is_empty())?;
+    roots::roots(settings)?;
+    let pg_listener = bind(settings.pg_listen, "pg_listen").await?;
     let http_listener = match settings.http_listen {
-        Some(address) => Some(listen(address, "http_listen").await?),
+        Some(address) => Some(bind(address, "http_listen").await?),
         None => None,
     };
     let local =
@@ -54,15 +84,16 @@ pub async fn serve(node: Arc<Node>) -> Result<Running> {
         stop: CancellationToken::new(),
         listeners: Vec::new(),
     };
-    let shared = Arc::new(Shared::new(Arc::clone(&node)));
+    let shared = Arc::new(Shared::new(Arc::clone(&node), tls.clone()));
     running.listeners.push(tokio::spawn(accept(pg_listener, shared, running.stop.clone())));
     if let Some(listener) = http_listener {
+        let listener = HttpListener::start(listener, tls).map_err(|e| SqlError::new(state::IO_ERROR, e.to_string()))?;
         running.listeners.push(tokio::spawn(http::serve(listener, node, running.stop.clone())));
     }
     Ok(running)
 }
 
-async fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener> {
+async fn bind(address: SocketAddr, setting: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         SqlError::new(state::CANNOT_CONNECT_NOW, format!("listen on {address}: {error}"))
             .with_hint(format!("set {setting} to a free address, or to port 0 for any free port"))
@@ -123,6 +154,7 @@ impl Drop for Running {
 /// the remedy.
 pub async fn run(
     settings: Settings,
+    first_password: Option<String>,
     on_ready: impl FnOnce(SocketAddr, Option<SocketAddr>),
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -130,7 +162,7 @@ pub async fn run(
         Some(hint) => anyhow::anyhow!("{error}; {hint}"),
         None => anyhow::Error::new(error),
     };
-    let running = start(settings).await.map_err(told)?;
+    let running = start_with(settings, first_password).await.map_err(told)?;
     on_ready(running.pg, running.http);
     shutdown.await;
     running.stop().await.map_err(told)

@@ -21,6 +21,18 @@ pub enum LogRecovery {
     Quarantine,
 }
 
+/// Which connections are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TlsMode {
+    /// None.
+    Off,
+    /// Those of clients that ask for it, when there is a certificate.
+    On,
+    /// All: others are refused.
+    Required,
+}
+
 /// The settings of one server. Plain data; [`SETTINGS`] documents each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -29,6 +41,12 @@ pub struct Settings {
     pub lake: Option<String>,
     pub pg_listen: SocketAddr,
     pub http_listen: Option<SocketAddr>,
+    pub tls: TlsMode,
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    pub insecure_no_users: bool,
+    pub insecure_plain_http: bool,
+    pub attach_roots: String,
     pub max_connections: usize,
     pub statement_timeout_ms: u64,
     pub idle_in_transaction_timeout_ms: u64,
@@ -85,6 +103,12 @@ impl Default for Settings {
             lake: None,
             pg_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             http_listen: None,
+            tls: TlsMode::On,
+            tls_cert: None,
+            tls_key: None,
+            insecure_no_users: false,
+            insecure_plain_http: false,
+            attach_roots: String::new(),
             max_connections: 0,
             statement_timeout_ms: 0,
             idle_in_transaction_timeout_ms: 0,
@@ -173,6 +197,12 @@ pub const SETTINGS: &[Setting] = &[
     row("lake", "", "where lake files live: a folder, s3://bucket/prefix, gs://… or az://… (credentials: docs/archives.md); empty = <data_dir>/lake"),
     row("pg_listen", "127.0.0.1:5433", "address of the Postgres wire protocol; port 0 picks a free one"),
     row("http_listen", "127.0.0.1:8433", "address of HTTP (/livez /readyz /metrics /v1/sql); empty = off"),
+    row("tls", "on", "encrypted connections: off = none; on = whoever asks, once tls_cert and tls_key are set; required = plain ones are refused"),
+    row("tls_cert", "", "PEM file of the certificate chain, the server's first; read again when it changes"),
+    row("tls_key", "", "PEM file of its private key"),
+    row("insecure_no_users", "false", "listen beyond loopback though there are no users: everybody is superuser (behind something that has users)"),
+    row("insecure_plain_http", "false", "take passwords over HTTP without TLS from beyond loopback (behind something that has TLS)"),
+    row("attach_roots", "", "folders and URLs below which ATTACH may look, with commas between them; empty = anywhere without users, nowhere with users"),
     row("max_connections", "200", "Postgres connections served at once; more are refused with 53300"),
     row("statement_timeout_ms", "0", "a statement that runs longer is cancelled (57014); 0 = never; `SET statement_timeout` overrides it"),
     row("idle_in_transaction_timeout_ms", "0", "a transaction idle for longer loses its connection (25P03); 0 = never"),
@@ -250,6 +280,19 @@ impl Settings {
             "lake" => self.lake = optional(value).map(str::to_owned),
             "pg_listen" => self.pg_listen = address(value)?,
             "http_listen" => self.http_listen = optional(value).map(address).transpose()?,
+            "tls" => {
+                self.tls = match value {
+                    "off" | "false" => TlsMode::Off,
+                    "on" | "true" => TlsMode::On,
+                    "required" => TlsMode::Required,
+                    _ => return Err("off, on or required"),
+                }
+            }
+            "tls_cert" => self.tls_cert = optional(value).map(PathBuf::from),
+            "tls_key" => self.tls_key = optional(value).map(PathBuf::from),
+            "insecure_no_users" => self.insecure_no_users = switch(value)?,
+            "insecure_plain_http" => self.insecure_plain_http = switch(value)?,
+            "attach_roots" => self.attach_roots = value.to_owned(),
             "max_connections" => self.max_connections = count(value)?,
             "statement_timeout_ms" => self.statement_timeout_ms = parse_duration_ms(value)?,
             "idle_in_transaction_timeout_ms" => self.idle_in_transaction_timeout_ms = parse_duration_ms(value)?,

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
 use crate::attach_sql::{self, AttachRequest};
+use crate::auth::Access;
 use crate::cache_sql::{self, CacheTable, DropCache};
 use crate::error::{Result, SqlError, state};
 
@@ -44,6 +45,8 @@ pub enum Parsed {
     CacheTable(Box<CacheTable>),
     /// `SYSTEM DROP CACHE`: empties caches.
     DropCache(DropCache),
+    /// `CREATE USER`, `GRANT` and their kin.
+    Access(Box<Access>),
 }
 
 impl Parsed {
@@ -112,6 +115,9 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         }
         let table = table_name(&parser.parse_object_name(false)?)?;
         return Ok(Parsed::Admin { work, table });
+    }
+    if let Some(access) = crate::auth::sql::access(parser)? {
+        return Ok(Parsed::Access(Box::new(access)));
     }
     // A text follows, or it is another statement that is called the same.
     let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));

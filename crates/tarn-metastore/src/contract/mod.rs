@@ -10,6 +10,7 @@ mod catalog;
 mod commits;
 mod copies;
 mod details;
+mod documents;
 pub mod proxy;
 mod samples;
 mod script;
@@ -18,6 +19,7 @@ pub use catalog::*;
 pub use commits::*;
 pub use copies::*;
 pub use details::*;
+pub use documents::*;
 pub use samples::*;
 pub use script::*;
 
@@ -61,6 +63,8 @@ macro_rules! contract_suite {
             time_travel_under_writers,
             alter_adds_and_widens_only,
             an_archive_is_a_table_without_a_key,
+            a_document_is_replaced_by_whoever_saw_it_last,
+            documents_come_along_with_a_copy,
             notes_stay_with_their_files,
             details_come_back_bit_for_bit,
             details_of_unknown_blocks_are_missing_not_wrong,

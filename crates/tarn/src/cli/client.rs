@@ -1,12 +1,18 @@
 //! How does the command line reach a server? As any Postgres client does, over the wire.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use futures::StreamExt;
-use tokio_postgres::{AsyncMessage, CancelToken, Client, NoTls};
+use tokio_postgres::{AsyncMessage, CancelToken, Client};
+
+use super::tls::{Connector, SslMode};
+use super::user::ask_password;
 
 /// Where the server is.
 #[derive(Args, Debug, Clone)]
@@ -17,22 +23,42 @@ pub struct Target {
     /// Port of the Postgres wire protocol
     #[arg(long, short, env = "TARN_PORT", default_value_t = 5433)]
     pub port: u16,
+    /// User of the server; TARN_PASSWORD or PGPASSWORD is the password, else it is asked for
+    #[arg(long, short = 'U', env = "TARN_USER", default_value = "tarn")]
+    pub user: String,
+    /// Whether the connection is encrypted
+    #[arg(long, env = "TARN_SSLMODE", value_enum, default_value_t = SslMode::Prefer)]
+    pub sslmode: SslMode,
+    /// PEM file of the certificates from which the server's must come
+    #[arg(long, env = "TARN_SSLROOTCERT", value_name = "FILE")]
+    pub sslrootcert: Option<PathBuf>,
 }
 
 impl Target {
     pub fn local(port: u16) -> Target {
-        Target { host: "127.0.0.1".into(), port }
+        let (user, sslmode) = ("tarn".to_owned(), SslMode::Disable);
+        Target { host: "127.0.0.1".into(), port, user, sslmode, sslrootcert: None }
     }
 
     /// Connects. Notices of the server go to stderr for as long as the connection lives.
     pub async fn connect(&self) -> Result<Connection> {
         let mut config = tokio_postgres::Config::new();
-        config.host(&self.host).port(self.port).user("tarn").dbname("tarn").application_name("tarn");
-        config.connect_timeout(Duration::from_secs(10));
-        let (client, mut connection) = config
-            .connect(NoTls)
-            .await
-            .with_context(|| format!("connect to {}:{} (is `tarn serve` running there?)", self.host, self.port))?;
+        config.host(&self.host).port(self.port).user(&self.user).dbname("tarn").application_name("tarn");
+        config.connect_timeout(Duration::from_secs(10)).ssl_mode(self.sslmode.wanted());
+        if let Some(password) = password() {
+            config.password(password);
+        }
+        let tls = Connector::new(self.sslmode, self.sslrootcert.as_deref())?;
+        let connected = match config.connect(tls.clone()).await {
+            Err(error) if is_password_missing(&error) && std::io::stdin().is_terminal() => {
+                let asked = ASKED.get_or_init(|| ask_password(&format!("Password for {}: ", self.user)).ok());
+                config.password(asked.as_deref().unwrap_or_default()).connect(tls.clone()).await
+            }
+            connected => connected,
+        };
+        let (client, mut connection) = connected.with_context(|| {
+            format!("connect to {}:{} as {} (is `tarn serve` running there?)", self.host, self.port, self.user)
+        })?;
         let driver = tokio::spawn(async move {
             let mut messages = futures::stream::poll_fn(move |context| connection.poll_message(context));
             while let Some(Ok(message)) = messages.next().await {
@@ -41,14 +67,35 @@ impl Target {
                 }
             }
         });
-        Ok(Connection { cancel: client.cancel_token(), client, driver })
+        Ok(Connection { cancel: client.cancel_token(), client, tls, driver })
     }
+}
+
+/// What was typed: several connections of one command ask once.
+static ASKED: OnceLock<Option<String>> = OnceLock::new();
+
+fn password() -> Option<String> {
+    let given = ["TARN_PASSWORD", "PGPASSWORD"].into_iter().find_map(|name| std::env::var(name).ok());
+    given.or_else(|| ASKED.get().cloned().flatten())
+}
+
+/// The driver has no kind for it.
+fn is_password_missing(error: &tokio_postgres::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if cause.to_string().contains("password missing") {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
 }
 
 /// One session. Dropping it closes the session on the server.
 pub struct Connection {
     pub client: Client,
     pub cancel: CancelToken,
+    tls: Connector,
     driver: tokio::task::JoinHandle<()>,
 }
 
@@ -67,7 +114,7 @@ impl Connection {
             _ = tokio::signal::ctrl_c() => {}
         }
         eprintln!("cancelling on the server …");
-        self.cancel.cancel_query(NoTls).await.context("send the cancel request")?;
+        self.cancel.cancel_query(self.tls.clone()).await.context("send the cancel request")?;
         work.await
     }
 

@@ -24,6 +24,8 @@ mod parse;
 mod serve;
 mod split;
 mod sql;
+mod tls;
+mod user;
 
 use std::process::ExitCode;
 
@@ -59,6 +61,7 @@ enum Command {
     /// Read every stored byte and name what is damaged; changes nothing
     Check(check::Check),
     Metastore(metastore::MetastoreCommand),
+    User(user::User),
     Demo(demo::Demo),
 }
 
@@ -72,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Config(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Metastore(command) => command.run(),
+        Command::User(command) => command.run(),
         Command::Demo(command) => command.run(),
     };
     match outcome {

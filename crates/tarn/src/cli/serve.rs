@@ -24,7 +24,8 @@ Examples:
   tarn serve --config tarn.toml                     `tarn config --output toml` writes a file to begin with
   TARN_LOG=debug tarn serve                         any setting as TARN_NAME
 
-There are no passwords: listen on loopback, or behind something that has them.")]
+Without users everybody is superuser, and only loopback is listened on: docs/security.md. TARN_SUPERUSER_PASSWORD=… makes the
+superuser `tarn` at the first start; `tarn user create NAME --superuser` does so while the server is stopped.")]
 pub struct Serve {
     #[command(flatten)]
     flags: SettingFlags,
@@ -38,8 +39,7 @@ impl Serve {
         // What it writes is for this user alone, wherever it is.
         umask(Mode::S_IRWXG | Mode::S_IRWXO);
         let settings = self.flags.layers()?.settings().clone();
-        let filter =
-            EnvFilter::try_new(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
+        let filter = filter(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
@@ -48,11 +48,29 @@ impl Serve {
         abort_at_failpoint()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
         let stdin_closed = self.stop_when_stdin_closes.then(stdin_closed);
-        let stopped = runtime.block_on(tarn::server::run(settings, ready, stop_asked(stdin_closed)));
+        let stopped = runtime.block_on(tarn::server::run(settings, first_password(), ready, stop_asked(stdin_closed)));
         // The node is closed. A query that is deep in a kernel must not keep the process.
         runtime.shutdown_background();
         stopped
     }
+}
+
+/// What the first superuser's password is, if the environment has one.
+fn first_password() -> Option<String> {
+    std::env::var("TARN_SUPERUSER_PASSWORD").ok().filter(|password| !password.is_empty())
+}
+
+/// Some crates write statements with their literals, plans and messages at level `debug`: that is for `trace` alone.
+fn filter(text: &str) -> Result<EnvFilter> {
+    const TALKATIVE: [&str; 7] =
+        ["arrow_pg", "datafusion", "pgwire", "postgres", "scylla", "sqlparser", "tokio_postgres"];
+    let filter = EnvFilter::try_new(text)?;
+    let said = text.to_ascii_lowercase();
+    if said.contains("trace") || !said.contains("debug") {
+        return Ok(filter);
+    }
+    let quiet = |filter: EnvFilter, name: &str| Ok(filter.add_directive(format!("{name}=warn").parse()?));
+    TALKATIVE.into_iter().try_fold(filter, quiet)
 }
 
 fn ready(postgres: std::net::SocketAddr, http: Option<std::net::SocketAddr>) {

@@ -136,7 +136,10 @@ impl Session {
             match editor.readline(if waiting.is_empty() { "tarn=> " } else { "tarn-> " }) {
                 Ok(line) => {
                     if !line.trim().is_empty() {
-                        let _ = editor.add_history_entry(&line);
+                        // What has a password in it is not kept.
+                        if !line.to_lowercase().contains("password") {
+                            let _ = editor.add_history_entry(&line);
+                        }
                     }
                     if !self.line(&line, &mut waiting) {
                         break;

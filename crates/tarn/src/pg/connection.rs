@@ -36,9 +36,11 @@ use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use tarn_types::{DataType, data_type_of};
 
 use super::copy_format::Kind as CopyKind;
+use super::login::{FAILURE_DELAY, Login, Next, Peer};
 use super::params::{Bound, natural};
 use super::rows::{fields, pg_type};
 use super::{Shared, send};
+use crate::auth::Principal;
 use crate::error::{Result, SqlError, state};
 use crate::session::{Answer, CopyFrom, Parameter, REPORTED, SERVER_VERSION, Session, Status, Tag};
 use crate::statement::{Parsed, parse};
@@ -52,12 +54,19 @@ pub struct Connection {
     /// The COPY FROM that is running.
     copy: tokio::sync::Mutex<Option<CopyFrom>>,
     pid: Mutex<Option<i32>>,
+    login: Mutex<Login>,
 }
 
 impl Connection {
     pub fn new(shared: Arc<Shared>) -> Connection {
         let session = Session::new(Arc::clone(&shared.node));
-        Connection { shared, session, copy: tokio::sync::Mutex::new(None), pid: Mutex::new(None) }
+        Connection {
+            shared,
+            session,
+            copy: tokio::sync::Mutex::new(None),
+            pid: Mutex::new(None),
+            login: Mutex::default(),
+        }
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -259,9 +268,60 @@ impl StartupHandler for Connection {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let PgWireFrontendMessage::Startup(startup) = &message else { return Ok(()) };
-        protocol_negotiation(client, startup).await?;
-        save_startup_parameters_to_metadata(client, startup);
+        let peer = Peer { address: client.socket_addr(), is_encrypted: client.is_secure() };
+        let next = match message {
+            PgWireFrontendMessage::Startup(startup) => {
+                if self.shared.tls.as_ref().is_some_and(|tls| tls.is_required()) && !peer.is_encrypted {
+                    return Err(SqlError::new(
+                        state::INVALID_AUTHORIZATION,
+                        "this server takes encrypted connections only",
+                    )
+                    .with_hint("connect with sslmode=require")
+                    .fatal()
+                    .into());
+                }
+                protocol_negotiation(client, &startup).await?;
+                save_startup_parameters_to_metadata(client, &startup);
+                let user = client.metadata().get("user").map(String::as_str);
+                self.login.lock().begin(self.session.node().users(), user)?
+            }
+            PgWireFrontendMessage::PasswordMessageFamily(message) => {
+                let next = self.login.lock().step(self.session.node().users(), message, peer);
+                match next {
+                    Ok(next) => next,
+                    Err(error) => {
+                        tokio::time::sleep(FAILURE_DELAY).await;
+                        return Err(error.into());
+                    }
+                }
+            }
+            _ => return Err(SqlError::new(state::PROTOCOL_VIOLATION, "log in first").fatal().into()),
+        };
+        match next {
+            Next::Ask(question) => {
+                client.set_state(PgWireConnectionState::AuthenticationInProgress);
+                client.send(PgWireBackendMessage::Authentication(question)).await?;
+                Ok(())
+            }
+            Next::Welcome(principal, last) => {
+                if let Some(last) = last {
+                    client.feed(PgWireBackendMessage::Authentication(last)).await?;
+                }
+                self.welcome(client, principal).await
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Lets a client in: statements are taken from now on.
+    async fn welcome<C>(&self, client: &mut C, principal: Principal) -> PgWireResult<()>
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        self.session.log_in(principal);
         let (pid, key): (i32, SecretKey) = self.shared.keys.generate(client);
         client.set_pid_and_secret_key(pid, key.clone());
         self.shared.register(pid, key.clone(), Arc::clone(self.session.interrupt()));
@@ -271,7 +331,7 @@ impl StartupHandler for Connection {
             client.metadata().iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         for (name, value) in given {
             match name.as_str() {
-                "user" => self.session.set_var("session_authorization", Some(&value))?,
+                "user" => self.session.call_me(&value),
                 "database" | "replication" | "options" => {}
                 // A driver may ask for what we do not have (a time zone, a client encoding): it learns what it got.
                 _ => {

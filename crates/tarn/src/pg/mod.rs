@@ -2,11 +2,12 @@
 //!
 //! One task a connection: [`serve_connection`] reads messages and hands them to [`connection::Connection`], which turns
 //! them into statements of a [`crate::session::Session`] and answers into messages. Reading order of the rooms: `text` and
-//! `rows` (values out), `params` (values in), `copy_format`, `send`, `connection`, `errors`.
+//! `rows` (values out), `params` (values in), `copy_format`, `send`, `login`, `connection`, `errors`.
 
 pub mod connection;
 pub mod copy_format;
 pub mod errors;
+pub mod login;
 pub mod params;
 pub mod rows;
 pub mod send;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use futures::{SinkExt, StreamExt};
 use parking_lot::Mutex;
 use pgwire::api::{ClientInfo, PgWireConnectionState, RandomPidSecretKeyGenerator};
+use pgwire::error::ErrorInfo;
 use pgwire::messages::startup::SecretKey;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{negotiate_tls, process_error, process_message};
@@ -28,6 +30,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{Connection, Prepared};
+use crate::auth::tls::{Protocol, Tls};
 use crate::error::{SqlError, state};
 use crate::node::Node;
 use crate::session::Interrupt;
@@ -41,6 +44,8 @@ const WRITE_BUFFER_BYTES: usize = 64 << 10;
 /// What all connections of a server share.
 pub struct Shared {
     pub node: Arc<Node>,
+    /// None: plain connections only.
+    pub tls: Option<Arc<Tls>>,
     /// Running statements by the key that a cancel request must know.
     interrupts: Mutex<HashMap<i32, (SecretKey, Arc<Interrupt>)>>,
     keys: RandomPidSecretKeyGenerator,
@@ -48,9 +53,10 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(node: Arc<Node>) -> Shared {
+    pub fn new(node: Arc<Node>, tls: Option<Arc<Tls>>) -> Shared {
         Shared {
             node,
+            tls,
             interrupts: Mutex::default(),
             keys: RandomPidSecretKeyGenerator::default(),
             n_connections: AtomicUsize::new(0),
@@ -91,11 +97,16 @@ impl Drop for Place<'_> {
 pub async fn serve_connection(shared: Arc<Shared>, socket: TcpStream, stop: CancellationToken) -> io::Result<()> {
     let deadline = tokio::time::sleep(STARTUP_TIMEOUT);
     tokio::pin!(deadline);
+    let acceptor = shared.tls.as_ref().map(|tls| tls.acceptor(Protocol::Postgres));
     let negotiated = tokio::select! {
         () = &mut deadline => return Ok(()),
-        socket = negotiate_tls::<Arc<Prepared>>(socket, None) => socket?,
+        socket = negotiate_tls::<Arc<Prepared>>(socket, acceptor) => socket?,
     };
     let Some(mut socket) = negotiated else { return Ok(()) };
+    if socket.is_secure() && !socket.read_buffer().is_empty() {
+        // It came in clear, behind the request for encryption: somebody on the way may have put it there.
+        return Ok(());
+    }
     socket.set_backpressure_boundary(WRITE_BUFFER_BYTES);
 
     let n = shared.n_connections.fetch_add(1, Ordering::Relaxed) + 1;
@@ -161,6 +172,12 @@ pub async fn serve_connection(shared: Arc<Shared>, socket: TcpStream, stop: Canc
             connection.failed();
             errors::sharpen(&mut error);
             shared.node.metrics().errors.inc();
+            if starting {
+                // Nobody is let in by an error: what follows is not read.
+                let error: ErrorInfo = error.into();
+                let _ = socket.send(PgWireBackendMessage::ErrorResponse(error.into())).await;
+                break;
+            }
             process_error(&mut socket, error, extended).await?;
         }
     }

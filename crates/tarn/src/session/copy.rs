@@ -112,6 +112,7 @@ impl Session {
         let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else { return Ok(()) };
         check_target(target)?;
         Format::new(options, legacy_options)?;
+        self.allow_copy(statement)?;
         match source {
             CopySource::Table { table_name: name, columns } if !to => {
                 column_positions(self.node.catalog().require(&table_name(name)?)?.schema(), columns).map(|_| ())
@@ -160,7 +161,7 @@ impl Session {
 
     async fn copy_statement(&self, statement: &Statement, format: Format) -> Result<Answer> {
         self.transaction.lock().check_read()?;
-        let plan = self.plan(statement, &[]).await?;
+        let plan = self.permitted(self.plan(statement, &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
         let schema = stream.schema();
         let rows = Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command: "COPY" };

@@ -67,7 +67,7 @@ impl Session {
             return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
         }
         self.transaction.lock().check_read()?;
-        let plan = self.plan(&Statement::Query(query.clone()), &[]).await?;
+        let plan = self.permitted(self.plan(&Statement::Query(query.clone()), &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
         let schema = stream.schema();
         let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();

@@ -71,11 +71,21 @@ impl Session {
             | Kind::Attach(_)
             | Kind::Detach { .. }
             | Kind::CacheTable(_)
-            | Kind::DropCache(_) => true,
+            | Kind::DropCache(_)
+            | Kind::Access(_) => true,
         }
     }
 
     async fn run_prepared(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        let answer = match self.allow(prepared) {
+            Ok(()) => self.run_allowed(prepared, parameters).await,
+            Err(denied) => Err(denied),
+        };
+        self.audit(prepared, answer.as_ref().err());
+        answer
+    }
+
+    async fn run_allowed(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         match &prepared.kind {
             Kind::Keyed { plan, table } => {
                 self.transaction.lock().check_usable()?;
@@ -94,7 +104,8 @@ impl Session {
                     transaction.check_read()?;
                 }
                 let parameters = bind(&prepared.parameters, parameters)?;
-                let stream = self.query.stream(plan.as_ref().clone(), parameters).await?;
+                let plan = self.permitted(plan.as_ref().clone())?;
+                let stream = self.query.stream(plan, parameters).await?;
                 Ok(Answer::stream(stream, command))
             }
             Kind::Dml { dml, command } => {
@@ -112,6 +123,7 @@ impl Session {
             }
             Kind::Attach(request) => {
                 self.outside_transaction("ATTACH")?;
+                self.allow_place(&request.url)?;
                 let progress = self.node.attach(request).await?;
                 Ok(Answer::counted("ATTACH", progress.attached))
             }
@@ -128,6 +140,10 @@ impl Session {
             Kind::DropCache(asked) => {
                 self.transaction.lock().check_usable()?;
                 self.drop_cache(asked).await
+            }
+            Kind::Access(access) => {
+                self.outside_transaction(access.tag())?;
+                self.access(access).await
             }
         }
     }

@@ -4,8 +4,10 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `prepare`, `keyed`, `dml`, `copy`, `cursor`, `caches`, `utility`.
+//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `prepare`, `keyed`, `dml`, `copy`, `cursor`, `caches`, `utility`; who may run
+//! it: `access`.
 
+mod access;
 pub mod answer;
 mod caches;
 pub mod copy;
@@ -34,6 +36,7 @@ pub use transaction::{Held, Transaction};
 pub use vars::{REPORTED, SERVER_VERSION, Vars};
 
 use self::cursor::Cursor;
+use crate::auth::Principal;
 use crate::error::{Result, SqlError};
 use crate::node::Node;
 use crate::statement::{Parsed, parse};
@@ -45,6 +48,7 @@ pub struct Session {
     interrupt: Arc<Interrupt>,
     /// Each lock is held for moments, never across a wait.
     vars: Mutex<Vars>,
+    principal: Mutex<Principal>,
     transaction: Mutex<Transaction>,
     cursors: Mutex<HashMap<String, Cursor>>,
     named: Mutex<HashMap<String, Arc<Prepared>>>,
@@ -67,6 +71,7 @@ impl Session {
             query,
             interrupt: Arc::default(),
             vars: Mutex::default(),
+            principal: Mutex::default(),
             transaction: Mutex::default(),
             cursors: Mutex::default(),
             named: Mutex::default(),
@@ -120,7 +125,11 @@ impl Session {
     }
 
     pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
+        if access::is_identity(&name.to_ascii_lowercase()) {
+            return value.map_or(Ok(()), |value| self.stay(value));
+        }
         if vars::is_engine_setting(name) {
+            self.allow_setting(&name.to_ascii_lowercase())?;
             return self.set_engine(name, value.unwrap_or("default"));
         }
         self.vars.lock().set(name, value)
@@ -153,5 +162,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         // What a transaction held is gone with it: nothing was written.
         self.interrupt.cancel(SqlError::canceled());
+        if *self.has_pg_catalog.lock() {
+            crate::pg_catalog::forget(self.query.context());
+        }
     }
 }

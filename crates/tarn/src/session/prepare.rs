@@ -22,6 +22,7 @@ use tarn_types::{DataType, TableSchema, Value, arrow_field, data_type_of};
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
 use crate::attach_sql::AttachRequest;
+use crate::auth::Access;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, Work, touches_catalog};
@@ -51,6 +52,7 @@ pub(super) enum Kind {
     Detach { table: String, if_exists: bool },
     CacheTable(Box<CacheTable>),
     DropCache(DropCache),
+    Access(Box<Access>),
 }
 
 /// One bound parameter.
@@ -144,6 +146,7 @@ impl Session {
             }
             Parsed::CacheTable(asked) => (Kind::CacheTable(asked.clone()), vec![], Some(warmed_schema())),
             Parsed::DropCache(asked) => (Kind::DropCache(asked.clone()), vec![], Some(dropped_schema())),
+            Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         Ok(Arc::new(Prepared { parameters, columns, kind, parsed, declared: declared.to_vec(), generation }))
@@ -226,7 +229,7 @@ impl Session {
         if *has_catalog || !touches_catalog(&statement.to_string()) {
             return Ok(());
         }
-        crate::pg_catalog::register(self.query.context())?;
+        crate::pg_catalog::register(self.query.context(), &self.var("session_authorization")?, self.node.users())?;
         *has_catalog = true;
         Ok(())
     }

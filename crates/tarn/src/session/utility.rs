@@ -7,9 +7,11 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaR
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{
     CloseCursor, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
-    ShowCreateObject, Statement, TransactionAccessMode, TransactionMode, Value as Literal,
+    SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
+    Value as Literal,
 };
 
+use super::access::{may_drop, own};
 use super::execute::to_its_end;
 use super::transaction::Transaction;
 use super::{Answer, Held, Parameter, Session};
@@ -180,13 +182,25 @@ impl Session {
     }
 
     pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<()> {
-        let node = Arc::clone(&self.node);
+        let (node, principal) = (Arc::clone(&self.node), self.principal());
         to_its_end(async move {
             match ddl {
-                Ddl::Create { schema, if_not_exists } => node.create_table(*schema, if_not_exists).await.map(|_| ()),
+                Ddl::Create { schema, if_not_exists } => {
+                    let name = schema.name.clone();
+                    match node.create_table(*schema, if_not_exists).await? {
+                        true => own(&node, &name, principal.name()).await,
+                        false => Ok(()),
+                    }
+                }
                 Ddl::Drop { names, if_exists } => {
                     for name in names {
-                        node.drop_table(&name, if_exists).await?;
+                        match may_drop(&node, &principal, &name) {
+                            Err(absent) if if_exists && absent.state() == state::UNDEFINED_TABLE => {}
+                            may => {
+                                may?;
+                                node.drop_table(&name, if_exists).await?;
+                            }
+                        }
                     }
                     Ok(())
                 }
@@ -212,7 +226,12 @@ impl Session {
             }
             Set::SetTimeZone { value, .. } => self.set_var("timezone", Some(&setting_text(value)))?,
             Set::SetNames { charset_name, .. } => self.set_var("client_encoding", Some(&charset_name.value))?,
-            Set::SetNamesDefault {} | Set::SetSessionAuthorization(_) | Set::SetRole { .. } => {}
+            Set::SetNamesDefault {} => {}
+            Set::SetSessionAuthorization(param) => match &param.kind {
+                SetSessionAuthorizationParamKind::Default => {}
+                SetSessionAuthorizationParamKind::User(name) => self.stay(&fold(name))?,
+            },
+            Set::SetRole { role_name, .. } => role_name.as_ref().map_or(Ok(()), |name| self.stay(&fold(name)))?,
             // Every statement reads one snapshot and a transaction writes once: all levels are kept.
             Set::SetTransaction { modes, .. } => {
                 if modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)))
@@ -419,7 +438,7 @@ fn setting_text(value: &Expr) -> String {
     }
 }
 
-fn only_text(arguments: &FunctionArguments) -> Option<String> {
+pub(super) fn only_text(arguments: &FunctionArguments) -> Option<String> {
     let FunctionArguments::List(list) = arguments else { return None };
     let [FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] = list.args.as_slice() else { return None };
     crate::ddl::literal(expr).flatten()

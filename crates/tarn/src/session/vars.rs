@@ -38,6 +38,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("lock_timeout", "0", &[]),
     ("max_identifier_length", "63", &["63"]),
     ("max_index_keys", "32", &["32"]),
+    ("password_encryption", "scram-sha-256", &["scram-sha-256"]),
     ("row_security", "on", &[]),
     ("search_path", "\"$user\", public", &[]),
     ("server_encoding", "UTF8", &["utf8"]),
@@ -70,6 +71,9 @@ pub const REPORTED: &[(&str, &str)] = &[
     ("standard_conforming_strings", "standard_conforming_strings"),
     ("timezone", "TimeZone"),
 ];
+
+/// Who the client is stays so.
+const IDENTITY: [&str; 2] = ["is_superuser", "session_authorization"];
 
 /// The settings of one connection that differ from their default.
 #[derive(Debug, Clone, Default)]
@@ -135,8 +139,13 @@ impl Vars {
         (ms > 0).then_some(ms)
     }
 
+    /// Says who the client is.
+    pub fn tell(&mut self, name: &str, value: &str) {
+        self.changed.insert(name.to_owned(), value.to_owned());
+    }
+
     pub fn reset_all(&mut self) {
-        self.changed.clear();
+        self.changed.retain(|name, _| IDENTITY.contains(&name.as_str()));
     }
 
     /// Name and value of every setting, by name.

@@ -4,6 +4,7 @@
 
 mod attach;
 mod attach_faults;
+mod auth;
 mod catalog;
 mod copy;
 mod drops;
@@ -17,6 +18,7 @@ mod prepared;
 mod remote;
 mod restart;
 mod slt;
+mod tls;
 mod together;
 mod transactions;
 mod types;

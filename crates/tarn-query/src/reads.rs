@@ -1,0 +1,38 @@
+//! What does a plan read? Every table that it scans, subqueries included, so that whoever runs it can ask whether it may be read.
+
+use std::sync::Arc;
+
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::TableReference;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::LogicalPlan;
+use tarn_types::TableSchema;
+
+use crate::Result;
+use crate::table::TarnTable;
+
+/// One scan of a plan.
+#[derive(Debug, Clone)]
+pub enum Read {
+    /// A table of schema `public`. It is the one that will be read, whatever has its name by then.
+    Table(Arc<TableSchema>),
+    /// Anything else, as the statement names it: a table of another schema, a function, the working table of a recursive query.
+    Other(TableReference),
+}
+
+/// The scans of a logical plan, in no order; a table that is read twice is there twice.
+pub fn reads(plan: &LogicalPlan) -> Result<Vec<Read>> {
+    let mut found = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            let provider = source_as_provider(&scan.source);
+            let table = provider.as_ref().ok().and_then(|provider| provider.downcast_ref::<TarnTable>());
+            found.push(match table {
+                Some(table) => Read::Table(Arc::clone(table.table_schema())),
+                None => Read::Other(scan.table_name.clone()),
+            });
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,164 @@
+//! Which users does this server know now?
+//!
+//! The document of users in memory, and its changes. A change is made to what the metastore has at that moment and put back if nobody
+//! else was quicker; it holds for all sessions from then on, the one that was connected longest included.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tarn_metastore::{Error, Metastore, document, is_document, put_document};
+use tarn_types::TableId;
+use tokio::sync::Semaphore;
+
+use super::authorize::Principal;
+use super::password::Verifier;
+use super::sql::{Access, Attributes};
+use super::users::{Tables, Users};
+use crate::error::{Result, SqlError, state};
+use crate::write::blocking;
+
+/// The name of the document.
+const DOCUMENT: &str = "users";
+
+/// How often a change is tried that others get in the way of.
+const TRIES: usize = 5;
+
+/// Passwords that are looked at side by side: the other threads are for statements.
+const MAX_CHECKS: usize = 2;
+
+/// All users of a server. Shared by its sessions.
+pub struct Directory {
+    metastore: Arc<dyn Metastore>,
+    /// Held for moments only.
+    known: RwLock<Arc<Users>>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+    /// Places of those whose password is being looked at.
+    checking: Semaphore,
+}
+
+impl Directory {
+    /// Reads the users.
+    ///
+    /// Errors: the metastore's; `XX001` when the document cannot be understood: nobody is let in then.
+    pub async fn open(metastore: Arc<dyn Metastore>) -> Result<Directory> {
+        let (users, _) = read(&*metastore).await?;
+        Ok(Directory {
+            metastore,
+            known: RwLock::new(Arc::new(users)),
+            changing: tokio::sync::Mutex::default(),
+            checking: Semaphore::new(MAX_CHECKS),
+        })
+    }
+
+    /// As they are now.
+    pub fn users(&self) -> Arc<Users> {
+        Arc::clone(&self.known.read())
+    }
+
+    /// Does what a statement says. Durable, and in force, when it returns. Whether it may be said was asked before.
+    pub async fn apply(&self, access: &Access) -> Result<()> {
+        self.change(|users, tables| users.apply(access, tables)).await
+    }
+
+    /// Makes a user the owner of a table that was just made.
+    pub async fn own(&self, table: &str, owner: &str) -> Result<()> {
+        let own = |users: &mut Users, tables: &Tables| {
+            let id: Option<&TableId> = tables.get(table);
+            users.own(*id.ok_or_else(|| SqlError::undefined_table(table))?, owner);
+            Ok(())
+        };
+        self.change(own).await
+    }
+
+    /// Makes a superuser, or makes a user that is there one that can log in with this password.
+    pub async fn make_superuser(&self, name: &str, password: &str) -> Result<()> {
+        let attributes = Attributes {
+            login: Some(true),
+            superuser: Some(true),
+            password: Some(Some(Verifier::of_password(password))),
+        };
+        let change = |users: &mut Users, tables: &Tables| {
+            let (name, attributes) = (name.to_owned(), attributes.clone());
+            users.apply(
+                &match users.get(&name) {
+                    Some(_) => Access::AlterUser { name, attributes },
+                    None => Access::CreateUser { name, attributes },
+                },
+                tables,
+            )
+        };
+        self.change(change).await
+    }
+
+    async fn change(&self, change: impl Fn(&mut Users, &Tables) -> Result<()>) -> Result<()> {
+        let _one = self.changing.lock().await;
+        for _ in 0..TRIES {
+            let (mut users, version) = read(&*self.metastore).await?;
+            let tables = tables(&*self.metastore).await?;
+            let before = users.clone();
+            users.keep_only(&tables);
+            change(&mut users, &tables)?;
+            if users == before {
+                return Ok(());
+            }
+            match put_document(&*self.metastore, DOCUMENT, version, &users.to_text()).await {
+                Ok(_) => {
+                    *self.known.write() = Arc::new(users);
+                    return Ok(());
+                }
+                Err(Error::DocumentChanged { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(SqlError::new(state::SERIALIZATION_FAILURE, "others changed users and rights again and again")
+            .with_hint("try again"))
+    }
+
+    /// What a password of this user is held against. For who is not there, or has no password, it is one that nothing fits: nobody
+    /// learns which users there are.
+    pub fn verifier(&self, user: &str) -> Verifier {
+        let users = self.users();
+        let known = users.get(user).filter(|user| user.login).and_then(|user| user.verifier.as_ref()?.parse().ok());
+        known.unwrap_or_else(|| Verifier::mock(users.mock_secret(), user))
+    }
+
+    /// Who gives this password in clear. Costs milliseconds of a thread; few are asked for at once, others wait.
+    ///
+    /// Errors: [`wrong_password`], whatever is wrong with it.
+    pub async fn check_password(&self, user: &str, password: String) -> Result<Principal> {
+        let _place = self.checking.acquire().await.map_err(|_| SqlError::stopping())?;
+        let verifier = self.verifier(user);
+        match blocking(move || Ok(verifier.fits(&password))).await? {
+            true => self.admit(user),
+            false => Err(wrong_password(user)),
+        }
+    }
+
+    /// Who has just proved to know the password of `user`.
+    ///
+    /// Errors: [`wrong_password`], when the user went away in between.
+    pub fn admit(&self, user: &str) -> Result<Principal> {
+        let users = self.users();
+        let known = users.get(user).filter(|user| user.login).ok_or_else(|| wrong_password(user))?;
+        Ok(Principal::User { name: user.to_owned(), id: known.id })
+    }
+}
+
+/// What everybody is told who is not let in, whatever the reason.
+pub fn wrong_password(user: &str) -> SqlError {
+    let user = user.escape_debug();
+    SqlError::new(state::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\"")).fatal()
+}
+
+async fn read(metastore: &dyn Metastore) -> Result<(Users, u64)> {
+    Ok(match document(metastore, DOCUMENT).await? {
+        None => (Users::default(), 0),
+        Some(document) => (Users::of_text(&document.text)?, document.version),
+    })
+}
+
+async fn tables(metastore: &dyn Metastore) -> Result<Tables> {
+    let tables = metastore.tables().await?;
+    Ok(tables.iter().filter(|schema| !is_document(schema)).map(|schema| (schema.name.clone(), schema.id)).collect())
+}

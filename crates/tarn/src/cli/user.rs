@@ -1,0 +1,122 @@
+//! `tarn user`: make the first superuser, or a way back in, while the server is stopped. Everything else about users is SQL.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+use tarn::auth::Directory;
+use tarn::clock::SystemClock;
+use tarn::metastores::{self, Place};
+use tarn_metastore::Metastore;
+use tokio::runtime::Handle;
+
+use super::client::runtime;
+use super::config::SettingFlags;
+
+/// Make a superuser, or list users, while the server is stopped
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tarn user create admin --superuser --data-dir /data       asks for the password
+  TARN_SUPERUSER_PASSWORD=… tarn user create admin --superuser
+  tarn user list
+
+The data folder, or the setting `metastore`, says where. A user that is there becomes superuser with this password: the way back in \
+when all passwords are lost. Everything else is SQL: CREATE USER, ALTER USER, GRANT.")]
+pub struct User {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Make a superuser, or give one a new password
+    Create {
+        name: String,
+        /// Users that are not superusers are made with SQL
+        #[arg(long, required = true)]
+        superuser: bool,
+        #[command(flatten)]
+        flags: SettingFlags,
+    },
+    /// List users
+    List {
+        #[command(flatten)]
+        flags: SettingFlags,
+    },
+}
+
+impl User {
+    pub fn run(self) -> Result<()> {
+        match self.what {
+            What::Create { name, superuser: _, flags } => {
+                let password = match std::env::var("TARN_SUPERUSER_PASSWORD") {
+                    Ok(password) if !password.is_empty() => password,
+                    _ => new_password(&name)?,
+                };
+                runtime()?.block_on(async {
+                    let directory = open(&flags).await?;
+                    directory.make_superuser(&name, &password).await?;
+                    say!("{name} is superuser; the server asks for passwords when it is started")?;
+                    Ok(())
+                })
+            }
+            What::List { flags } => runtime()?.block_on(async {
+                let users = open(&flags).await?.users();
+                for (name, user) in users.all() {
+                    let marks = [(user.superuser, "superuser"), (!user.login, "cannot log in")];
+                    let marks: Vec<&str> = marks.into_iter().filter(|(is, _)| *is).map(|(_, mark)| mark).collect();
+                    say!("{name}\t{}", marks.join(", "))?;
+                }
+                Ok(())
+            }),
+        }
+    }
+}
+
+async fn open(flags: &SettingFlags) -> Result<Directory> {
+    let layers = flags.layers()?;
+    let settings = layers.settings();
+    let place = Place::of(settings)?;
+    let opened = metastores::open(&place, Arc::new(SystemClock::default()), &Handle::current()).await;
+    let metastore: Arc<dyn Metastore> =
+        opened.with_context(|| format!("open the metastore {} (is the server stopped?)", place.shown()))?;
+    Ok(Directory::open(metastore).await?)
+}
+
+fn new_password(name: &str) -> Result<String> {
+    let password = ask_password(&format!("Password for {name}: "))?;
+    ensure!(!password.is_empty(), "the password is empty");
+    if std::io::stdin().is_terminal() && ask_password("Again: ")? != password {
+        bail!("the passwords differ");
+    }
+    Ok(password)
+}
+
+/// Reads one line, which a terminal does not show.
+pub fn ask_password(prompt: &str) -> Result<String> {
+    let is_terminal = std::io::stdin().is_terminal();
+    let echo = |mode: &str| -> Result<()> {
+        if !is_terminal {
+            return Ok(());
+        }
+        let done = Command::new("stty").arg(mode).stdin(Stdio::inherit()).status().context("run stty")?;
+        ensure!(done.success(), "the terminal would show the password: set TARN_PASSWORD instead");
+        Ok(())
+    };
+    echo("-echo")?;
+    if is_terminal {
+        eprint!("{prompt}");
+        let _ = std::io::stderr().flush();
+    }
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    echo("echo")?;
+    if is_terminal {
+        eprintln!();
+    }
+    read.context("read the password")?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

@@ -1,0 +1,108 @@
+//! Who is at the other end of HTTP? A user of SQL, by name and password (Basic); nobody is asked while there are no users.
+//!
+//! `/livez` and `/readyz` are open: they say nothing. `/metrics` is open to this machine, elsewhere to every user.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::auth::listen::{is_near, may_send_password};
+use crate::auth::password::decode;
+use crate::auth::{Principal, audit};
+use crate::error::{SqlError, state};
+use crate::node::Node;
+use crate::pg::login::{FAILURE_DELAY, Peer};
+
+/// Lets users through, with their [`Principal`] among the request's extensions.
+pub async fn users_only(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match principal(&node, peer, request.headers()).await {
+        Ok(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
+        }
+        Err(response) => response,
+    }
+}
+
+/// Lets users through, and whoever is on this machine.
+pub async fn users_or_near(state: State<Arc<Node>>, peer: ConnectInfo<Peer>, request: Request, next: Next) -> Response {
+    match is_near(peer.0.address.ip()) {
+        true => next.run(request).await,
+        false => users_only(state, peer, request, next).await,
+    }
+}
+
+async fn principal(node: &Node, peer: Peer, headers: &HeaderMap) -> Result<Principal, Response> {
+    if node.users().users().is_empty() {
+        return Ok(Principal::Nobody);
+    }
+    if !may_send_password(node.settings(), peer.address, peer.is_encrypted) {
+        let error = SqlError::new(
+            state::INVALID_AUTHORIZATION,
+            "passwords are not taken over plain HTTP from other machines",
+        )
+        .with_hint(
+            "use https:// (tls_cert, tls_key); or, behind something that has TLS, set insecure_plain_http = true",
+        );
+        return Err(refusal(StatusCode::FORBIDDEN, &error));
+    }
+    let Some((user, password)) = headers.get(header::AUTHORIZATION).and_then(basic) else {
+        let error = SqlError::new(state::INVALID_AUTHORIZATION, "this server has users: give a name and a password")
+            .with_hint("curl -u name URL asks for the password");
+        return Err(challenge(&error));
+    };
+    match node.users().check_password(&user, password).await {
+        Ok(principal) => Ok(principal),
+        Err(error) if error.state() == state::INVALID_PASSWORD => {
+            audit::refused(&user, peer.address, "http", "wrong password, or no such user");
+            tokio::time::sleep(FAILURE_DELAY).await;
+            Err(challenge(&error))
+        }
+        Err(error) => Err(refusal(StatusCode::SERVICE_UNAVAILABLE, &error)),
+    }
+}
+
+/// `Basic base64(name:password)`.
+fn basic(value: &HeaderValue) -> Option<(String, String)> {
+    let (scheme, text) = value.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let text = String::from_utf8(decode(text.trim())?).ok()?;
+    text.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned()))
+}
+
+fn challenge(error: &SqlError) -> Response {
+    let asked = [(header::WWW_AUTHENTICATE, "Basic realm=\"tarn\", charset=\"UTF-8\"")];
+    (asked, refusal(StatusCode::UNAUTHORIZED, error)).into_response()
+}
+
+fn refusal(status: StatusCode, error: &SqlError) -> Response {
+    let body = json!({ "error": { "code": error.state(), "message": error.message(), "hint": error.hint() } });
+    (status, Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_and_password_of_a_header() {
+        let of = |text: &str| basic(&HeaderValue::from_str(text).unwrap());
+        assert_eq!(of("Basic YTpiOmM="), Some(("a".to_owned(), "b:c".to_owned())));
+        assert_eq!(of("basic YTo="), Some(("a".to_owned(), String::new())));
+        for wrong in ["Bearer YTpi", "Basic", "Basic YQ==", "Basic !!", "Basic //8="] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}
