@@ -6,8 +6,8 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
-    ShowCreateObject, Statement, TransactionAccessMode, TransactionMode, Value as Literal,
+    CloseCursor, DiscardObject, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType,
+    Reset, Set, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode, Value as Literal,
 };
 
 use super::execute::to_its_end;
@@ -32,7 +32,7 @@ impl Session {
             Statement::Call(_) => Some(report_schema()),
             Statement::Execute { name: Some(name), .. } => {
                 let named = self.named.lock();
-                named.get(&name.to_string().to_lowercase()).and_then(|prepared| prepared.columns.clone())
+                named.get(&statement_name(name)?).and_then(|prepared| prepared.columns.clone())
             }
             _ => None,
         })
@@ -80,7 +80,7 @@ impl Session {
                 self.prepare_named(&fold(name), statement, &declared).await
             }
             Statement::Execute { name: Some(name), parameters, .. } => {
-                self.execute_named(&name.to_string().to_lowercase(), parameters).await
+                self.execute_named(&statement_name(name)?, parameters).await
             }
             Statement::Deallocate { name, .. } => self.deallocate(&fold(name)),
             Statement::Declare { stmts } => self.declare(stmts).await,
@@ -89,7 +89,11 @@ impl Session {
                 CloseCursor::All => self.close_cursor(None),
                 CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
             },
-            Statement::Discard { .. } => self.discard(),
+            Statement::Discard { object_type: DiscardObject::ALL } => self.discard(),
+            // There are none: plans are made anew when tables change.
+            Statement::Discard { object_type: DiscardObject::PLANS } => Ok(Answer::done("DISCARD PLANS")),
+            Statement::Discard { object_type: DiscardObject::SEQUENCES } => Ok(Answer::done("DISCARD SEQUENCES")),
+            Statement::Discard { object_type: DiscardObject::TEMP } => Ok(Answer::done("DISCARD TEMP")),
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
@@ -400,6 +404,14 @@ fn name_of(variable: &[Ident]) -> String {
         "time.zone" => "timezone".to_owned(),
         "transaction.isolation.level" => "transaction_isolation".to_owned(),
         _ => name,
+    }
+}
+
+/// The name in EXECUTE.
+fn statement_name(name: &ObjectName) -> Result<String> {
+    match name.0.as_slice() {
+        [part] if part.as_ident().is_some() => Ok(part.as_ident().map(fold).unwrap_or_default()),
+        _ => Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is no name of a prepared statement"))),
     }
 }
 

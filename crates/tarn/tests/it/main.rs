@@ -17,6 +17,7 @@ mod prepared;
 mod remote;
 mod restart;
 mod slt;
+mod sql_front;
 mod together;
 mod transactions;
 mod types;
