@@ -1,8 +1,9 @@
 //! Does a statement ask Postgres' catalog, and how is it made one that can be planned?
 //!
-//! The rewrites of crate `datafusion-pg-catalog` make psql's, JDBC's and psycopg's metadata queries plannable. Some of them replace what they
-//! do not understand (a correlated subquery by NULL, text that looks like an array by an array): these are for statements that read nothing
-//! but the catalog. Whatever is asked of a statement is asked of its syntax tree: a column that is called `jpg_url` is no catalog.
+//! The rewrites of crate `datafusion-pg-catalog` make psql's, JDBC's and psycopg's metadata queries plannable. Some of
+//! them replace what they do not understand (a correlated subquery by NULL, text that looks like an array by an array):
+//! these are for statements that read nothing but the catalog. Whatever is asked of a statement is asked of its syntax
+//! tree: a column that is called `jpg_url` is no catalog.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -23,7 +24,8 @@ use datafusion_pg_catalog::sql::rules::{
 
 use crate::statement::fold;
 
-/// Queries of clients that are replaced as a whole are shorter, and nested less deeply: the parser of those is not ours.
+/// Queries of clients that are replaced as a whole are shorter, and nested less deeply: the parser of those is not
+/// ours.
 const MAX_REPLACED_BYTES: usize = 16 << 10;
 const MAX_REPLACED_NESTING: usize = 10;
 
@@ -83,7 +85,8 @@ static NAMES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     ]
 });
 
-/// A few queries of clients are known as a whole, and replaced by ones that can be planned. `None`: this is none of them.
+/// A few queries of clients are known as a whole, and replaced by ones that can be planned. `None`: this is none of
+/// them.
 fn replaced(whole: &PostgresCompatibilityParser, sql: &str) -> Option<Vec<Statement>> {
     let dialect = PostgreSqlDialect {};
     let tokens = (sql.len() <= MAX_REPLACED_BYTES).then(|| Tokenizer::new(&dialect, sql).tokenize().ok())??;

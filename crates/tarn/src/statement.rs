@@ -1,8 +1,8 @@
 //! What did the client ask for?
 //!
-//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`, `CACHE TABLE` and
-//! `SYSTEM DROP CACHE` are Tarn's own; the rest is the Postgres dialect, as [`tarn_query::parser`] reads it. Queries of Postgres' catalog
-//! are made plannable (`compat.rs`).
+//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`,
+//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own; the rest is the Postgres dialect, as [`tarn_query::parser`]
+//! reads it. Queries of Postgres' catalog are made plannable (`compat.rs`).
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

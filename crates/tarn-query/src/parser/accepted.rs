@@ -1,16 +1,17 @@
 //! Which clauses are understood?
 //!
-//! sqlparser reads the SQL of twenty systems. What is not understood here is refused when it is read, never dropped: `DELETE … LIMIT 1`
-//! without its LIMIT deletes everything. So every struct of a statement that Tarn runs is taken apart by all of its fields, here or where it
-//! becomes a plan: a field of a newer parser does not compile until somebody has decided what it means.
+//! sqlparser reads the SQL of twenty systems. What is not understood here is refused when it is read, never dropped:
+//! `DELETE … LIMIT 1` without its LIMIT deletes everything. So every struct of a statement that Tarn runs is taken
+//! apart by all of its fields, here or where it becomes a plan: a field of a newer parser does not compile until
+//! somebody has decided what it means.
 
 use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
-    Cte, Delete, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, OrderBy,
-    OrderByExpr, OrderByKind, Query, Select, SelectFlavor, Set, SetExpr, SetOperator, ShowStatementOptions, Statement,
-    TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Update, UtilityOption, Value, Values, Visit, VisitMut,
-    Visitor, VisitorMut, With,
+    ContextModifier, Cte, Delete, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert, Join,
+    LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, Set, SetExpr, SetOperator,
+    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Update, UtilityOption,
+    Value, Values, Visit, VisitMut, Visitor, VisitorMut, With,
 };
 use crate::sqlparser::parser::Parser;
 
@@ -208,9 +209,13 @@ fn check_show(of: &str, options: &ShowStatementOptions) -> Checked {
 
 fn check_set(set: &Set) -> Checked {
     match set {
-        Set::SingleAssignment { scope: _, hivevar, variable: _, values: _ } => {
-            none("SET", &[(*hivevar, "HIVEVAR", LEAVE_OUT)])
-        }
+        Set::SingleAssignment { scope, hivevar, variable: _, values: _ } => none(
+            "SET",
+            &[
+                (*hivevar, "HIVEVAR", LEAVE_OUT),
+                (*scope == Some(ContextModifier::Global), "GLOBAL", "settings of the server are flags of `tarn serve`"),
+            ],
+        ),
         Set::SetNames { charset_name: _, collation_name } => {
             none("SET NAMES", &[(collation_name.is_some(), "COLLATE", LEAVE_OUT)])
         }
@@ -339,8 +344,8 @@ fn check_query(query: &Query) -> Checked {
             (
                 !locks.is_empty(),
                 "FOR UPDATE or FOR SHARE",
-                "leave it out: rows are not locked; an UPDATE or DELETE of a row that somebody else changed meanwhile is done again, and \
-                 inside BEGIN it fails with 40001",
+                "leave it out: rows are not locked; a change of a row that somebody else changed meanwhile is done again, \
+                 and inside BEGIN it fails with 40001",
             ),
             (for_clause.is_some(), "FOR XML or JSON", LEAVE_OUT),
             (settings.is_some(), "SETTINGS", "SET name = value"),

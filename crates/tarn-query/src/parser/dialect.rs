@@ -14,8 +14,9 @@
 //! | `a::text COLLATE "C"` | refused | a collation |
 //! | `a ! `, `a XOR b`, `a DIV b`, `a REGEXP b` | operators of others | none |
 //!
-//! It also bounds the parse. What counts is asked for by the parser at every step: how much stack is used, how many readings were tried,
-//! how deep the expression is that is being built. Chains of AND and OR are built balanced, so that 20,000 conditions are 15 deep.
+//! It also bounds the parse. What counts is asked for by the parser at every step: how much stack is used, how many
+//! readings were tried, how deep the expression is that is being built. Chains of AND and OR are built balanced, so
+//! that 20,000 conditions are 15 deep.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -66,7 +67,8 @@ pub(super) struct PgDialect {
     steps: Cell<u64>,
     ticks: Cell<u64>,
     n_terms: Cell<usize>,
-    /// Of the parentheses, call or subquery that is being read: its longest chain, and the deepest of what was read in it.
+    /// Of the parentheses, call or subquery that is being read: its longest chain, and the deepest of what was read in
+    /// it.
     chain: Cell<usize>,
     nested: Cell<usize>,
     /// Whether the parser asks for a prefix because this dialect told it to.
@@ -109,7 +111,8 @@ impl PgDialect {
         }
     }
 
-    /// Asked for at every turn, also where no error can be told: then the parse is left by unwinding, without a panic's message.
+    /// Asked for at every turn, also where no error can be told: then the parse is left by unwinding, without a panic's
+    /// message.
     fn tick(&self) {
         self.ticks.set(self.ticks.get() + 1);
         let limit = match () {
@@ -124,10 +127,11 @@ impl PgDialect {
     /// An operand, and how deep it is.
     fn prefix(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
         let (chain, nested) = (self.chain.replace(0), self.nested.replace(0));
-        let operand = self.operand(parser)?;
+        let operand = self.operand(parser);
+        // Also where it failed: another reading may be tried.
         let depth = self.chain.replace(chain) + self.nested.get() + 1;
         self.nested.set(nested.max(depth));
-        Ok(operand)
+        operand
     }
 
     fn operand(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
@@ -268,7 +272,8 @@ fn first_of(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Whether `next` may follow `left` without parentheses. Postgres declares comparisons, and LIKE and its kin, non-associative.
+/// Whether `next` may follow `left` without parentheses. Postgres declares comparisons, and LIKE and its kin,
+/// non-associative.
 fn chains(left: &Expr, next: &Token) -> bool {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     let is_comparison =
@@ -367,7 +372,8 @@ impl Dialect for PgDialect {
         self.get_next_precedence(parser).unwrap_or_else(|| POSTGRES.get_next_precedence_default(parser))
     }
 
-    /// With it every argument of a call is read twice, and arguments of arguments four times. It is for `json_object('a': 1)` alone.
+    /// With it every argument of a call is read twice, and arguments of arguments four times. It is for
+    /// `json_object('a': 1)` alone.
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
     }

@@ -1,14 +1,15 @@
 //! How does text become statements, whatever the text is?
 //!
 //! ```text
-//! text ──> size(text): tokens, SELECTs ──> tokens, split as Postgres splits them ──> sqlparser, in our dialect ──> statements
-//!              │ over a limit: 54000          (tokens.rs)                              (dialect.rs) │ over a limit: 54000
+//! text ──> its size ──> tokens, split as Postgres splits them ──> sqlparser, in our dialect ──> statements
+//!             │ too large: 54000      (tokens.rs)                     (dialect.rs) │ too deep, too many readings: 54000
 //! ```
 //!
-//! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never printed and parsed again.
+//! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never
+//! printed and parsed again.
 //!
-//! Invariants: the time of a parse is proportional to its tokens, its memory too, and what it gives is at most so deep that
-//! the stacks of [`STACK_BYTES`] and [`CONNECTION_STACK_BYTES`] hold whatever walks, copies or drops it.
+//! Invariants: the time of a parse is proportional to its tokens, its memory too, and what it gives is at most so deep
+//! that the stacks of [`STACK_BYTES`] and [`CONNECTION_STACK_BYTES`] hold whatever walks, copies or drops it.
 
 mod accepted;
 mod dialect;
@@ -27,7 +28,8 @@ use crate::sqlparser::tokenizer::Token;
 pub use self::accepted::{check, statement};
 use self::dialect::{Bounds, PgDialect};
 
-/// Tokens of one text, spaces counted. The longest list of values that is let through takes some hundred megabytes while it is parsed.
+/// Tokens of one text, spaces counted. The longest list of values that is let through takes some hundred megabytes
+/// while it is parsed.
 pub const MAX_TOKENS: usize = 4_000_000;
 
 /// Statements and subqueries of one text: each takes some kilobytes, whatever it says.
@@ -36,8 +38,8 @@ pub const MAX_SELECTS: usize = 50_000;
 /// Nesting of one statement: parentheses, calls, subqueries.
 pub const MAX_NESTING: usize = 128;
 
-/// Operators of one chain that are applied one after another (`a + b + …`, `a::int::int…`), together with what is nested in them.
-/// Chains of AND and of OR are balanced, so they may be as long as they like.
+/// Operators of one chain that are applied one after another (`a + b + …`, `a::int::int…`), together with what is
+/// nested in them. Chains of AND and of OR are balanced, so they may be as long as they like.
 pub const MAX_CHAIN: usize = 256;
 
 /// Queries of one chain of UNION, INTERSECT, EXCEPT; entries of one WITH; tables of one FROM.
@@ -46,21 +48,23 @@ pub const MAX_QUERIES: usize = 2_000;
 /// Terms of all chains of AND and OR of one text.
 pub const MAX_TERMS: usize = 50_000;
 
-/// Stack of each thread that plans and runs statements, and parses those that are not small. The deepest that is let through is a chain of AND:
-/// the engine takes conditions apart and joins them again one by one, and its debug build needs some kilobytes for each of [`MAX_TERMS`].
-/// Only what is touched takes memory.
+/// Stack of each thread that plans and runs statements, and parses those that are not small. The deepest that is let
+/// through is a chain of AND: the engine takes conditions apart and joins them again one by one, and its debug build
+/// needs some kilobytes for each of [`MAX_TERMS`]. Only what is touched takes memory.
 pub const STACK_BYTES: usize = 256 << 20;
 
-/// Stack of the threads of connections, which parse small texts, and copy and drop statements that were let through: an expression is at most
-/// twelve times as deep as [`MAX_CHAIN`], one chain for each precedence, and each level of it takes below a kilobyte. The
-/// parser takes some ten kilobytes for each of [`MAX_NESTING`]. A debug build takes several times as much.
+/// Stack of the threads of connections, which parse small texts, and copy and drop statements that were let through: an
+/// expression is at most twelve times as deep as [`MAX_CHAIN`], one chain for each precedence, and each level of it
+/// takes below a kilobyte. The parser takes some ten kilobytes for each of [`MAX_NESTING`]. A debug build takes several
+/// times as much.
 pub const CONNECTION_STACK_BYTES: usize = if cfg!(debug_assertions) { 32 << 20 } else { 8 << 20 };
 
 /// What a parse may use of either.
 const PARSE_STACK_BYTES: usize = CONNECTION_STACK_BYTES / 2;
 
-/// Texts up to this length are parsed where they arrive: the bounds of a parse keep that below some milliseconds, and a keyed statement
-/// is done sooner than another thread would have begun it. Longer ones belong on the threads of queries.
+/// Texts up to this length are parsed where they arrive: the bounds of a parse keep that below some milliseconds, and a
+/// keyed statement is done sooner than another thread would have begun it. Longer ones belong on the threads of
+/// queries.
 pub const SMALL_BYTES: usize = 4 << 10;
 
 /// Why a text is no statement of ours.

@@ -1,8 +1,8 @@
 //! Which tokens does a text have, and how many?
 //!
-//! The tokenizer is sqlparser's; an operator that it made too long is split as Postgres' lexer does: `a>-1` is `a > -1`, because an
-//! operator may end in `-` or `+` only if it has one of `` ~ ! @ # % ^ & | ` ? `` in it. There are no operators of users here, so those that
-//! no one knows are split as well: `'a'||-1`, `10%-3`.
+//! The tokenizer is sqlparser's; an operator that it made too long is split as Postgres' lexer does: `a>-1` is `a >
+//! -1`, because an operator may end in `-` or `+` only if it has one of `` ~ ! @ # % ^ & | ` ? `` in it. There are no
+//! operators of users here, so those that no one knows are split as well: `'a'||-1`, `10%-3`.
 
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::parser::ParserError;

@@ -202,14 +202,7 @@ impl Session {
     fn set(&self, set: &Set) -> Result<Answer> {
         match set {
             Set::SingleAssignment { variable, values, .. } => {
-                let name = variable
-                    .0
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(".")
-                    .replace('"', "")
-                    .to_lowercase();
+                let name = dotted(variable);
                 let values: Vec<String> = values.iter().map(setting_text).collect();
                 let value = values.join(", ");
                 self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
@@ -233,7 +226,7 @@ impl Session {
     fn reset(&self, reset: &Reset) -> Result<Answer> {
         match reset {
             Reset::ALL => self.reset_all()?,
-            Reset::ConfigurationParameter(name) => self.set_var(&name.to_string().to_lowercase(), None)?,
+            Reset::ConfigurationParameter(name) => self.set_var(&dotted(name), None)?,
         }
         Ok(Answer::done("RESET"))
     }
@@ -302,7 +295,7 @@ impl Session {
 
     /// `CALL tarn.deliver('t')`: background work by name, answering what it did.
     async fn call(&self, name: &ObjectName, arguments: &FunctionArguments) -> Result<Answer> {
-        let work = match name.to_string().to_lowercase().as_str() {
+        let work = match dotted(name).as_str() {
             "tarn.deliver" => Some(Work::Deliver),
             "tarn.compact" => Some(Work::Compact),
             "tarn.evict" => Some(Work::Evict),
@@ -419,15 +412,22 @@ fn show_columns(name: &str) -> Vec<&str> {
     if name == "all" { vec!["name", "setting"] } else { vec![name] }
 }
 
+/// `Tarn.Access_Path` → `tarn.access_path`.
+fn dotted(name: &ObjectName) -> String {
+    let parts = name.0.iter().filter_map(|part| part.as_ident()).map(|part| part.value.to_lowercase());
+    parts.collect::<Vec<_>>().join(".")
+}
+
 /// A value of SET as text.
 fn setting_text(value: &Expr) -> String {
-    match value {
-        Expr::Value(value) => match &value.value {
-            Literal::SingleQuotedString(text) | Literal::DoubleQuotedString(text) => text.clone(),
+    match (crate::ddl::literal(value), value) {
+        (Some(Some(text)), _) => text,
+        (_, Expr::Value(value)) => match &value.value {
+            Literal::DoubleQuotedString(text) => text.clone(),
             other => other.to_string(),
         },
-        Expr::Identifier(ident) => ident.value.clone(),
-        other => other.to_string(),
+        (_, Expr::Identifier(ident)) => ident.value.clone(),
+        (_, other) => other.to_string(),
     }
 }
 
