@@ -5,17 +5,18 @@
 //! apart by all of its fields, here or where it becomes a plan: a field of a newer parser does not compile until
 //! somebody has decided what it means.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
     ContextModifier, Cte, Delete, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert, Join,
-    LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, Set, SetExpr, SetOperator,
+    LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, Set, SetExpr, SetOperator,
     ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Update, UtilityOption,
     Value, Values, Visit, VisitMut, Visitor, VisitorMut, With,
 };
 use crate::sqlparser::parser::Parser;
 
-use super::{Limit, MAX_CHAIN, MAX_QUERIES, ParseError};
+use super::{Limit, MAX_CHAIN, MAX_GROUPINGS, MAX_QUERIES, MAX_TABLES, ParseError};
 
 /// The next statement, if all of it is understood.
 ///
@@ -23,6 +24,9 @@ use super::{Limit, MAX_CHAIN, MAX_QUERIES, ParseError};
 pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
     let mut statement = parser.parse_statement()?;
     check(&statement)?;
+    if let ControlFlow::Break(limit) = Visit::visit(&statement, &mut Mentions::default()) {
+        return Err(ParseError::TooLarge(limit));
+    }
     if let ControlFlow::Break(error) = VisitMut::visit(&mut statement, &mut Plain) {
         return Err(error);
     }
@@ -73,6 +77,75 @@ impl Visitor for Check {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<ParseError> {
         told(check_table_factor(factor))
+    }
+}
+
+/// How many tables a plan reads. A name of WITH is planned at each mention: each that mentions the last one twice doubles the plan.
+#[derive(Default)]
+struct Mentions {
+    /// Of each name that is defined now.
+    tables_of: HashMap<String, usize>,
+    /// The queries around, outermost first.
+    queries: Vec<Mentioning>,
+}
+
+#[derive(Default)]
+struct Mentioning {
+    /// Names that its WITH defines, and how many of them were read.
+    names: Vec<String>,
+    n_read: usize,
+    /// What they were outside of it.
+    hidden: Vec<(String, Option<usize>)>,
+    n_tables: usize,
+}
+
+impl Mentions {
+    fn add(&mut self, n_tables: usize) -> ControlFlow<Limit> {
+        let Some(query) = self.queries.last_mut() else { return ControlFlow::Continue(()) };
+        query.n_tables = query.n_tables.saturating_add(n_tables);
+        match query.n_tables > MAX_TABLES {
+            true => ControlFlow::Break(Limit::Tables),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Visitor for Mentions {
+    type Break = Limit;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Limit> {
+        let tables = query.with.iter().flat_map(|with| &with.cte_tables);
+        let names = tables.map(|cte| cte.alias.name.value.to_lowercase()).collect();
+        self.queries.push(Mentioning { names, ..Mentioning::default() });
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Limit> {
+        let name = match relation.0.as_slice() {
+            [part] => part.as_ident().map(|ident| ident.value.to_lowercase()),
+            _ => None,
+        };
+        let n_tables = name.and_then(|name| self.tables_of.get(&name).copied()).unwrap_or(1);
+        self.add(n_tables)
+    }
+
+    /// The queries of a WITH come first, in order, and each defines the next name.
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Limit> {
+        let Some(done) = self.queries.pop() else { return ControlFlow::Continue(()) };
+        for (name, outside) in done.hidden.into_iter().rev() {
+            match outside {
+                Some(n_tables) => self.tables_of.insert(name, n_tables),
+                None => self.tables_of.remove(&name),
+            };
+        }
+        let defines = self.queries.last_mut().and_then(|around| {
+            around.n_read += 1;
+            Some((around.names.get(around.n_read - 1)?.clone(), around))
+        });
+        let Some((name, around)) = defines else { return self.add(done.n_tables) };
+        let outside = self.tables_of.insert(name.clone(), done.n_tables.max(1));
+        around.hidden.push((name, outside));
+        self.add(1)
     }
 }
 
@@ -469,11 +542,26 @@ fn check_select(select: &Select) -> Checked {
             (!matches!(flavor, SelectFlavor::Standard), "after FROM", "SELECT … FROM …"),
         ],
     )?;
+    if let GroupByExpr::Expressions(groups, _) = group_by
+        && groups.iter().fold(1, |n: usize, group| n.saturating_mul(groupings(group))) > MAX_GROUPINGS
+    {
+        return Err(ParseError::TooLarge(Limit::Groupings));
+    }
     let n_tables = from.iter().map(|from| 1 + from.joins.len()).sum::<usize>();
     if n_tables > MAX_QUERIES {
         return Err(ParseError::TooLarge(Limit::Queries));
     }
     from.iter().try_for_each(check_joins)
+}
+
+/// How many groupings one entry of GROUP BY stands for.
+fn groupings(group: &Expr) -> usize {
+    match group {
+        Expr::Cube(columns) => 1_usize.checked_shl(columns.len() as u32).filter(|n| *n > 0).unwrap_or(usize::MAX),
+        Expr::Rollup(columns) => columns.len() + 1,
+        Expr::GroupingSets(sets) => sets.len().max(1),
+        _ => 1,
+    }
 }
 
 fn check_joins(from: &TableWithJoins) -> Checked {

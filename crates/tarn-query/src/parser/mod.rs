@@ -45,6 +45,12 @@ pub const MAX_CHAIN: usize = 256;
 /// Queries of one chain of UNION, INTERSECT, EXCEPT; entries of one WITH; tables of one FROM.
 pub const MAX_QUERIES: usize = 2_000;
 
+/// Tables of one statement; those of a name of WITH count at each mention of it.
+pub const MAX_TABLES: usize = 10_000;
+
+/// Groupings that one GROUP BY stands for, as in PostgreSQL: CUBE of n columns has 2^n.
+pub const MAX_GROUPINGS: usize = 4_096;
+
 /// Terms of all chains of AND and OR of one text.
 pub const MAX_TERMS: usize = 50_000;
 
@@ -98,6 +104,10 @@ pub enum Limit {
     Queries,
     /// [`MAX_TERMS`].
     Terms,
+    /// [`MAX_TABLES`].
+    Tables,
+    /// [`MAX_GROUPINGS`].
+    Groupings,
     /// Brackets of one type or subscript.
     Brackets,
     /// The parser tried too many readings of it.
@@ -113,6 +123,8 @@ impl Limit {
                 "compute parts of it in WITH or in subqueries of FROM, or use IN or ANY for long lists"
             }
             Limit::Queries => "put the parts into a table with COPY, or send several statements",
+            Limit::Tables => "put parts that are used several times into a table",
+            Limit::Groupings => "use GROUPING SETS with those that are wanted",
             Limit::Terms => "use IN or = ANY with a list, or join a table that holds the values",
         }
     }
@@ -131,6 +143,8 @@ impl fmt::Display for Limit {
                 write!(f, "the statement joins more than {MAX_QUERIES} queries or tables")
             }
             Limit::Terms => write!(f, "the statement has more than {MAX_TERMS} conditions of AND and OR"),
+            Limit::Tables => write!(f, "the statement reads tables more than {MAX_TABLES} times"),
+            Limit::Groupings => write!(f, "GROUP BY stands for more than {MAX_GROUPINGS} groupings"),
             Limit::Brackets => f.write_str("a type or subscript has too many dimensions"),
             Limit::Steps => {
                 f.write_str("the statement is too complex to be parsed: it is nested where it has several readings")

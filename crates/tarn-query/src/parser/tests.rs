@@ -387,6 +387,14 @@ fn limits_are_named() {
         assert_eq!(limit(";".repeat(MAX_SELECTS + 1)), Limit::Selects);
         assert_eq!(limit(" ".repeat(MAX_TOKENS + 1)), Limit::Tokens);
         assert_eq!(limit(format!("SELECT {}", joined("a", " OR ", MAX_TERMS + 2))), Limit::Terms);
+        let doubled = |with: &str| {
+            let names = (1..40).map(|i| format!("x{i} AS ({})", with.replace('#', &format!("x{}", i - 1))));
+            format!("WITH x0 AS (SELECT 1 AS a), {} SELECT * FROM x39", names.collect::<Vec<_>>().join(", "))
+        };
+        assert_eq!(limit(doubled("SELECT x.* FROM # x, # y")), Limit::Tables);
+        assert_eq!(limit(doubled("SELECT (SELECT a FROM #) + (SELECT a FROM #) AS a")), Limit::Tables);
+        assert!(statements(&doubled("SELECT a FROM # WHERE a > 0")).is_ok());
+        assert_eq!(limit(format!("SELECT 1 FROM t GROUP BY CUBE ({})", joined("a", ", ", 30))), Limit::Groupings);
         for limit in [Limit::Tokens, Limit::Selects, Limit::Chain, Limit::Steps] {
             assert!(!limit.to_string().is_empty() && !limit.remedy().is_empty());
         }

@@ -58,7 +58,6 @@ fn what_is_not_keyed() {
         "SELECT count(*) FROM t WHERE a = 1 AND b = 2",
         "SELECT n + 1 FROM t WHERE a = 1 AND b = 2",
         "SELECT n FROM t WHERE a = 1 AND b = 2 GROUP BY n",
-        "SELECT n FROM t WHERE a = 1 AND b = 2 FOR UPDATE",
         "SELECT nothing FROM t WHERE a = 1 AND b = 2",
         "SELECT n FROM t, t AS u WHERE a = 1 AND b = 2",
         "SELECT n FROM other WHERE a = 1 AND b = 2",
