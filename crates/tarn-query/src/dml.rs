@@ -19,12 +19,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::parser::Statement as Parsed;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AssignmentTarget, Delete, Ident, Insert, ObjectName, Statement, TableAlias, TableFactor, TableWithJoins, Update,
+    AssignmentTarget, Delete, Expr, GroupByExpr, Ident, Insert, ObjectName, Query, Select, SelectFlavor, SelectItem,
+    SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Update,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use futures::TryStreamExt;
 use tarn_types::{SEQNO_COLUMN, TableSchema, conform};
 
@@ -68,7 +67,12 @@ impl Session {
             Statement::Insert(insert) => self.insert(insert, table).await?,
             Statement::Update(update) => (DmlKind::Update, self.update(update, table).await?),
             Statement::Delete(delete) => (DmlKind::Delete, self.delete(delete, table).await?),
-            other => return Err(unsupported(format!("{other} as a change of rows"), "use INSERT, UPDATE or DELETE")),
+            _ => {
+                return Err(unsupported(
+                    "this statement as a change of rows".to_owned(),
+                    "use INSERT, UPDATE or DELETE",
+                ));
+            }
         };
         Ok(Dml { table: Arc::clone(table), kind, source })
     }
@@ -132,7 +136,10 @@ impl Session {
             };
             let named =
                 name.0.last().and_then(|part| part.as_ident()).map(|ident| ObjectName::from(vec![ident.clone()]));
-            let name = named.as_ref().and_then(object_name).unwrap_or_else(|| name.to_string());
+            let name = named
+                .as_ref()
+                .and_then(object_name)
+                .ok_or_else(|| unsupported(format!("UPDATE of {name}"), "name a column of the table"))?;
             let Some((column, _)) = table.column(&name) else {
                 return Err(Error::types(&table.name)(tarn_types::Error::UnknownColumn {
                     table: table.name.clone(),
@@ -161,24 +168,78 @@ impl Session {
         let [from] = from_of(delete) else {
             return Err(unsupported("DELETE from several tables".to_owned(), "delete from one at a time"));
         };
-        let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+        let quoted = |name: &str| SelectItem::UnnamedExpr(Expr::Identifier(Ident::with_quote('"', name)));
         let keys = table.key.iter().map(|part| quoted(&table.columns[part.column_idx].name));
-        let columns = keys.chain([quoted(SEQNO_COLUMN)]).collect::<Vec<_>>().join(", ");
-        let condition = delete.selection.as_ref().map(|condition| format!(" WHERE {condition}")).unwrap_or_default();
-        let select = format!("SELECT {columns} FROM {}{condition}", with_seqno(from, table)?);
-        let parsed =
-            Parser::parse_sql(&PostgreSqlDialect {}, &select).map_err(|e| DataFusionError::SQL(Box::new(e), None))?;
-        let [select] = parsed.as_slice() else { return Err(unsupported(format!("{delete}"), "write one statement")) };
-        self.plan(select).await
+        let columns = keys.chain([quoted(SEQNO_COLUMN)]).collect();
+        self.plan(&rows_of(columns, with_seqno(from, table)?, delete.selection.clone())).await
     }
 
     /// The query below the plan of an `INSERT` or `UPDATE`.
     async fn dml_input(&self, statement: Statement) -> Result<LogicalPlan> {
-        match self.context().state().statement_to_plan(Parsed::Statement(Box::new(statement))).await? {
+        match self.plan_unchecked(statement).await? {
             LogicalPlan::Dml(dml) => Ok(Arc::unwrap_or_clone(dml.input)),
             other => Err(DataFusionError::Internal(format!("no change of rows: {}", other.display())).into()),
         }
     }
+}
+
+/// `SELECT columns FROM from WHERE condition`.
+pub fn rows_of(columns: Vec<SelectItem>, from: TableWithJoins, condition: Option<Expr>) -> Statement {
+    let select = Select {
+        select_token: AttachedToken::empty(),
+        optimizer_hints: vec![],
+        distinct: None,
+        select_modifiers: None,
+        top: None,
+        top_before_distinct: false,
+        projection: columns,
+        exclude: None,
+        into: None,
+        from: vec![from],
+        lateral_views: vec![],
+        prewhere: None,
+        selection: condition,
+        connect_by: vec![],
+        group_by: GroupByExpr::Expressions(vec![], vec![]),
+        cluster_by: vec![],
+        distribute_by: vec![],
+        sort_by: vec![],
+        having: None,
+        named_window: vec![],
+        qualify: None,
+        window_before_qualify: false,
+        value_table_mode: None,
+        flavor: SelectFlavor::Standard,
+    };
+    Statement::Query(Box::new(Query {
+        with: None,
+        body: Box::new(SetExpr::Select(Box::new(select))),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: vec![],
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: vec![],
+    }))
+}
+
+/// A table as a query reads it.
+pub fn table_of(name: ObjectName) -> TableWithJoins {
+    let relation = TableFactor::Table {
+        name,
+        alias: None,
+        args: None,
+        with_hints: vec![],
+        version: None,
+        with_ordinality: false,
+        partitions: vec![],
+        json_path: None,
+        sample: None,
+        index_hints: vec![],
+    };
+    TableWithJoins { relation, joins: vec![] }
 }
 
 fn unsupported(what: String, remedy: &'static str) -> Error {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::ParamValues;
 use datafusion::common::config::Dialect;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -16,7 +17,7 @@ use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -26,7 +27,6 @@ use tarn_cache::{FooterCache, FragmentCache, ProjectedCache};
 use tarn_metastore::Metastore;
 use tokio::runtime::Handle;
 
-use crate::Result;
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::fragments::{Fragments, UseFragments};
@@ -41,9 +41,13 @@ use crate::spellings::CanonicalSpellings;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
+use crate::{Error, Result, parser};
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
+
+/// Steps of one statement's plan.
+const MAX_PLAN_NODES: usize = 20_000;
 
 /// Limits and names of an engine.
 #[derive(Debug, Clone)]
@@ -214,21 +218,38 @@ impl Session {
     /// Parses one statement.
     ///
     /// Errors: it does not parse, or it is more or less than one.
-    pub fn parse(&self, sql: &str) -> Result<Statement> {
-        Ok(self.context.state_ref().read().sql_to_statement(sql, &Dialect::PostgreSQL)?)
+    pub fn parse(&self, sql: &str) -> Result<ast::Statement> {
+        let mut statements = parser::statements(sql)?;
+        match (statements.pop(), statements.is_empty()) {
+            (Some(statement), true) => Ok(statement),
+            _ => Err(Error::Unsupported { what: "a text of no or several statements".to_owned(), remedy: "send one" }),
+        }
     }
 
     /// The logical plan of a statement, with `$n` unbound. Refuses what would write or define through DataFusion.
     pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
-        let statement = Statement::Statement(Box::new(statement.clone()));
-        self.plan_parsed(statement).await
+        let statement = statement.clone();
+        let state = self.context.state();
+        self.compute(async move {
+            let plan = logical_plan(&state, statement).await?;
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
+            Ok(plan)
+        })
+        .await
     }
 
-    /// As [`Session::plan`], for what [`Session::parse`] gave.
-    pub async fn plan_parsed(&self, statement: Statement) -> Result<LogicalPlan> {
-        let plan = self.context.state().statement_to_plan(statement).await?;
-        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
-        Ok(plan)
+    /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
+    pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
+        let state = self.context.state();
+        self.compute(async move { logical_plan(&state, statement).await }).await
+    }
+
+    /// Runs what may take its time on the engine's threads. Dropping the future gives it up: nobody waits for what it still does.
+    pub async fn compute<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.threads.run(work).await
     }
 
     /// Runs a plan at the newest position (or the session's `AS OF`), all its tables at one snapshot each. A plan may run many times.
@@ -239,21 +260,28 @@ impl Session {
         plan: LogicalPlan,
         parameters: Option<ParamValues>,
     ) -> Result<SendableRecordBatchStream> {
-        let plan = match parameters {
-            Some(parameters) => plan.with_param_values(parameters)?,
-            None => plan,
-        };
         if matches!(plan, LogicalPlan::Statement(_) | LogicalPlan::DescribeTable(_)) {
+            let plan = match parameters {
+                Some(parameters) => plan.with_param_values(parameters)?,
+                None => plan,
+            };
             return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
         }
-        let state = self.statement_state(&plan)?;
-        let planned = async move { Ok((state.create_physical_plan(&plan).await?, state.task_ctx())) };
+        let state = self.context.state();
+        let planned = async move {
+            let plan = match parameters {
+                Some(parameters) => plan.with_param_values(parameters)?,
+                None => plan,
+            };
+            let state = for_statement(state, &plan)?;
+            Ok((state.create_physical_plan(&plan).await?, state.task_ctx()))
+        };
         self.threads.stream(planned).await
     }
 
     /// Parses, plans and runs one statement.
     pub async fn sql(&self, sql: &str) -> Result<SendableRecordBatchStream> {
-        let plan = self.plan_parsed(self.parse(sql)?).await?;
+        let plan = self.plan(&self.parse(sql)?).await?;
         self.stream(plan, None).await
     }
 
@@ -272,9 +300,50 @@ impl Session {
 
     /// The session's state with fresh snapshots: one statement's.
     pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
-        let mut state = self.context.state();
-        state.config_mut().set_extension(Arc::new(Snapshots::default()));
-        state.config_mut().set_extension(Arc::new(Shape::of(plan)?));
-        Ok(state)
+        for_statement(self.context.state(), plan)
     }
+}
+
+fn for_statement(mut state: SessionState, plan: &LogicalPlan) -> Result<SessionState> {
+    state.config_mut().set_extension(Arc::new(Snapshots::default()));
+    state.config_mut().set_extension(Arc::new(Shape::of(plan)?));
+    Ok(state)
+}
+
+async fn logical_plan(state: &SessionState, statement: ast::Statement) -> Result<LogicalPlan> {
+    let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
+    check_size(&plan, &mut 0)?;
+    Ok(plan)
+}
+
+/// Each mention of a name of WITH is a copy of its plan: a few lines of names that mention each other twice would be planned for ever.
+fn check_size(plan: &LogicalPlan, n_nodes: &mut usize) -> Result<()> {
+    let mut waiting = vec![plan];
+    while let Some(plan) = waiting.pop() {
+        *n_nodes += 1;
+        if *n_nodes > MAX_PLAN_NODES {
+            return Err(Error::TooLarge {
+                limit: format!("the plan has more than {MAX_PLAN_NODES} steps"),
+                remedy: "put parts of it that are used several times into a table",
+            });
+        }
+        let mut subqueries = Vec::new();
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                match expr {
+                    Expr::ScalarSubquery(subquery) => subqueries.push(Arc::clone(&subquery.subquery)),
+                    Expr::InSubquery(within) => subqueries.push(Arc::clone(&within.subquery.subquery)),
+                    Expr::Exists(exists) => subqueries.push(Arc::clone(&exists.subquery.subquery)),
+                    Expr::SetComparison(compared) => subqueries.push(Arc::clone(&compared.subquery.subquery)),
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        for subquery in subqueries {
+            check_size(&subquery, n_nodes)?;
+        }
+        waiting.extend(plan.inputs());
+    }
+    Ok(())
 }

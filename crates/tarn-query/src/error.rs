@@ -7,6 +7,8 @@ use parquet::errors::ParquetError;
 use tarn_metastore::At;
 use tarn_types::Kind;
 
+use crate::parser::ParseError;
+
 /// Result of a query.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -129,6 +131,14 @@ pub enum Error {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// A text or plan over a limit that keeps the server alive.
+    #[error("{limit}")]
+    TooLarge {
+        /// The limit, and that the statement is over it.
+        limit: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
     /// The statement binds another number of parameters than it was given.
     #[error("statement has {expected} parameters, {given} were given")]
     Parameters {
@@ -178,9 +188,11 @@ impl Error {
             Error::File { .. } => Kind::Unavailable,
             Error::Footer { source } => source.kind(),
             Error::Corrupt { .. } => Kind::Corrupt,
-            Error::AccessPath { .. } | Error::Unsupported { .. } | Error::Parameters { .. } | Error::NullKey { .. } => {
-                Kind::Invalid
-            }
+            Error::AccessPath { .. }
+            | Error::Unsupported { .. }
+            | Error::TooLarge { .. }
+            | Error::Parameters { .. }
+            | Error::NullKey { .. } => Kind::Invalid,
         }
     }
 }
@@ -215,6 +227,16 @@ impl From<DataFusionError> for Error {
                 ours => ours,
             },
             source => Error::Sql { source },
+        }
+    }
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Syntax(error) => Error::Sql { source: DataFusionError::SQL(Box::new(error), None) },
+            ParseError::TooLarge(limit) => Error::TooLarge { limit: limit.to_string(), remedy: limit.remedy() },
+            ParseError::Refused { what, remedy } => Error::Unsupported { what, remedy },
         }
     }
 }

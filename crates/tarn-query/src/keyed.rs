@@ -5,23 +5,23 @@
 //! recognised here.
 //!
 //! ```
-//! use tarn_query::{Keyed, keyed::KeyedPlan, sqlparser};
+//! use tarn_query::{Keyed, keyed::KeyedPlan};
 //! # use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId};
 //! # let column = |id, name: &str, data_type| Column { id: ColumnId(id), name: name.into(), data_type, nullable: id > 1, default: None };
 //! # let schema = TableSchema {
 //! #     id: TableId(1), name: "t".into(), columns: vec![column(1, "k", DataType::Int64), column(2, "v", DataType::Text)],
 //! #     key: vec![KeyPart { column_idx: 0, descending: false }], n_partition_key: 1, first_tablet: TabletId(1), options: TableOptions::default(),
 //! # };
-//! let dialect = sqlparser::dialect::PostgreSqlDialect {};
-//! let parse = |sql| sqlparser::parser::Parser::parse_sql(&dialect, sql).unwrap().remove(0);
+//! let parse = |sql| tarn_query::parser::statements(sql).unwrap().remove(0);
 //! assert!(matches!(Keyed::analyse(&parse("SELECT v FROM t WHERE k = $1"), &schema), Some(KeyedPlan::Select { .. })));
 //! assert!(Keyed::analyse(&parse("SELECT v FROM t WHERE k > $1"), &schema).is_none());
 //! ```
 
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, Delete, Expr, FromTable, Ident, Insert, ObjectName,
-    OnConflictAction, OnInsert, Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableObject,
-    TableWithJoins, UnaryOperator, Update, Value as Literal,
+    Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, DataType as Named, Delete, Expr, FromTable,
+    GroupByExpr, Ident, Insert, ObjectName, OnConflictAction, OnInsert, Query, Select, SelectFlavor, SelectItem,
+    SetExpr, Statement, TableAlias, TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update,
+    Value as Literal, WildcardAdditionalOptions,
 };
 use tarn_types::{DataType, TableSchema, Value};
 
@@ -247,23 +247,53 @@ enum Place {
 }
 
 fn select(query: &Query, table: &TableSchema) -> Option<KeyedPlan> {
-    let SetExpr::Select(body) = query.body.as_ref() else { return None };
-    let Select { projection, from, selection: Some(selection), .. } = body.as_ref() else { return None };
+    let Select {
+        select_token: _,
+        optimizer_hints: _,
+        distinct: None,
+        select_modifiers: None,
+        top: None,
+        top_before_distinct: _,
+        projection,
+        exclude: None,
+        into: None,
+        from,
+        lateral_views,
+        prewhere: None,
+        selection: Some(selection),
+        connect_by,
+        group_by: GroupByExpr::Expressions(group_by, group_modifiers),
+        cluster_by,
+        distribute_by,
+        sort_by,
+        having: None,
+        named_window,
+        qualify: None,
+        window_before_qualify: _,
+        value_table_mode: None,
+        flavor: SelectFlavor::Standard,
+    } = plain_select(query)?
+    else {
+        return None;
+    };
+    let has_lists = !group_by.is_empty()
+        || !group_modifiers.is_empty()
+        || !lateral_views.is_empty()
+        || !connect_by.is_empty()
+        || !cluster_by.is_empty()
+        || !distribute_by.is_empty()
+        || !sort_by.is_empty()
+        || !named_window.is_empty();
     let [from] = from.as_slice() else { return None };
     let (name, alias) = relation(from)?;
-    // Whatever else the statement has would show in its text.
-    let items = projection.iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ");
-    if query.to_string() != format!("SELECT {items} FROM {from} WHERE {selection}")
-        || name != table.name
-        || table.options.append_only
-    {
+    if has_lists || name != table.name || table.options.append_only {
         return None;
     }
     let scope = Scope { table, alias: alias.as_deref() };
     let mut columns = vec![];
     for item in projection {
         match item {
-            SelectItem::Wildcard(options) if options.to_string().is_empty() => {
+            SelectItem::Wildcard(options) if is_plain(options) => {
                 columns.extend(
                     table
                         .columns
@@ -285,11 +315,60 @@ fn select(query: &Query, table: &TableSchema) -> Option<KeyedPlan> {
     Some(KeyedPlan::Select { columns, key: scope.full_key(selection)? })
 }
 
+/// A `SELECT` without anything around it.
+fn plain_select(query: &Query) -> Option<&Select> {
+    match plain_body(query)? {
+        SetExpr::Select(select) => Some(select),
+        _ => None,
+    }
+}
+
+/// What a query consists of, if that is all.
+fn plain_body(query: &Query) -> Option<&SetExpr> {
+    let Query {
+        with: None,
+        body,
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks,
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators,
+    } = query
+    else {
+        return None;
+    };
+    (locks.is_empty() && pipe_operators.is_empty()).then_some(body)
+}
+
+/// `*`, and nothing about it.
+fn is_plain(options: &WildcardAdditionalOptions) -> bool {
+    let WildcardAdditionalOptions {
+        wildcard_token: _,
+        opt_ilike,
+        opt_exclude,
+        opt_except,
+        opt_replace,
+        opt_rename,
+        opt_alias,
+    } = options;
+    opt_ilike.is_none()
+        && opt_exclude.is_none()
+        && opt_except.is_none()
+        && opt_replace.is_none()
+        && opt_rename.is_none()
+        && opt_alias.is_none()
+}
+
 fn insert(statement: &Insert, table: &TableSchema) -> Option<KeyedPlan> {
     let Insert {
-        optimizer_hints,
+        insert_token: _,
+        optimizer_hints: _,
         or: None,
         ignore: false,
+        into: _,
         table: TableObject::TableName(name),
         table_alias: None,
         columns,
@@ -298,18 +377,28 @@ fn insert(statement: &Insert, table: &TableSchema) -> Option<KeyedPlan> {
         assignments,
         partitioned: None,
         after_columns,
+        has_table_keyword: _,
         on,
         returning: None,
         output: None,
         replace_into: false,
+        priority: None,
         insert_alias: None,
-        ..
+        settings: None,
+        format_clause: None,
+        multi_table_insert_type: None,
+        multi_table_into_clauses,
+        multi_table_when_clauses,
+        multi_table_else_clause: None,
     } = statement
     else {
         return None;
     };
-    let plain = optimizer_hints.is_empty() && assignments.is_empty() && after_columns.is_empty();
-    if !plain || object_name(name)? != table.name {
+    let has_lists = !assignments.is_empty()
+        || !after_columns.is_empty()
+        || !multi_table_into_clauses.is_empty()
+        || !multi_table_when_clauses.is_empty();
+    if has_lists || object_name(name)? != table.name {
         return None;
     }
     let on_conflict_do_nothing = match on {
@@ -344,24 +433,8 @@ fn insert(statement: &Insert, table: &TableSchema) -> Option<KeyedPlan> {
 
 /// The rows of a `VALUES` without anything around it.
 fn plain_values(source: &Query) -> Option<Vec<&[Expr]>> {
-    let Query {
-        with: None,
-        body,
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks,
-        for_clause: None,
-        pipe_operators,
-        ..
-    } = source
-    else {
-        return None;
-    };
-    match body.as_ref() {
-        SetExpr::Values(values) if locks.is_empty() && pipe_operators.is_empty() => {
-            Some(values.rows.iter().map(|row| &row[..]).collect())
-        }
+    match plain_body(source)? {
+        SetExpr::Values(values) => Some(values.rows.iter().map(|row| &row[..]).collect()),
         _ => None,
     }
 }
@@ -384,13 +457,24 @@ pub(crate) fn does_nothing(on: &OnInsert, table: &TableSchema) -> bool {
 }
 
 fn update(statement: &Update, table: &TableSchema) -> Option<KeyedPlan> {
-    let Update { table: target, assignments, selection: Some(selection), .. } = statement else { return None };
+    let Update {
+        update_token: _,
+        optimizer_hints: _,
+        table: target,
+        assignments,
+        from: None,
+        selection: Some(selection),
+        returning: None,
+        output: None,
+        or: None,
+        order_by,
+        limit: None,
+    } = statement
+    else {
+        return None;
+    };
     let (name, alias) = relation(target)?;
-    let set_text = assignments.iter().map(|a| a.to_string()).collect::<Vec<_>>().join(", ");
-    if statement.to_string() != format!("UPDATE {target} SET {set_text} WHERE {selection}")
-        || name != table.name
-        || table.options.append_only
-    {
+    if !order_by.is_empty() || name != table.name || table.options.append_only {
         return None;
     }
     let scope = Scope { table, alias: alias.as_deref() };
@@ -407,13 +491,24 @@ fn update(statement: &Update, table: &TableSchema) -> Option<KeyedPlan> {
 }
 
 fn delete(statement: &Delete, table: &TableSchema) -> Option<KeyedPlan> {
-    let [from] = from_of(statement) else { return None };
-    let selection = statement.selection.as_ref()?;
+    let Delete {
+        delete_token: _,
+        optimizer_hints: _,
+        tables,
+        from: FromTable::WithFromKeyword(from),
+        using: None,
+        selection: Some(selection),
+        returning: None,
+        output: None,
+        order_by,
+        limit: None,
+    } = statement
+    else {
+        return None;
+    };
+    let [from] = from.as_slice() else { return None };
     let (name, alias) = relation(from)?;
-    if statement.to_string() != format!("DELETE FROM {from} WHERE {selection}")
-        || name != table.name
-        || table.options.append_only
-    {
+    if !tables.is_empty() || !order_by.is_empty() || name != table.name || table.options.append_only {
         return None;
     }
     Some(KeyedPlan::Delete { key: Scope { table, alias: alias.as_deref() }.full_key(selection)? })
@@ -427,17 +522,31 @@ pub(crate) fn from_of(delete: &Delete) -> &[TableWithJoins] {
 
 /// One plain table and its alias.
 pub(crate) fn relation(from: &TableWithJoins) -> Option<(String, Option<String>)> {
-    match (&from.relation, from.joins.is_empty()) {
-        (TableFactor::Table { name, alias, args: None, version: None, sample: None, .. }, true) => {
-            let alias = match alias {
-                Some(alias) if alias.columns.is_empty() => Some(fold(&alias.name)),
-                Some(_) => return None,
-                None => None,
-            };
-            Some((object_name(name)?, alias))
-        }
-        _ => None,
+    let TableWithJoins { relation, joins } = from;
+    let TableFactor::Table {
+        name,
+        alias,
+        args: None,
+        with_hints,
+        version: None,
+        with_ordinality: false,
+        partitions,
+        json_path: None,
+        sample: None,
+        index_hints,
+    } = relation
+    else {
+        return None;
+    };
+    if !joins.is_empty() || !with_hints.is_empty() || !partitions.is_empty() || !index_hints.is_empty() {
+        return None;
     }
+    let alias = match alias {
+        None => None,
+        Some(TableAlias { explicit: _, name, columns, at: None }) if columns.is_empty() => Some(fold(name)),
+        Some(_) => return None,
+    };
+    Some((object_name(name)?, alias))
 }
 
 /// The last part of a name whose schema, if given, is `public`.
@@ -560,15 +669,20 @@ fn slot(expr: &Expr, data_type: &DataType) -> Option<Slot> {
             },
             _ => None,
         },
-        Expr::Cast { expr, data_type: to, .. } if is_named(data_type, &to.to_string()) => match expr.as_ref() {
-            Expr::Value(value)
-                if matches!(value.value, Literal::SingleQuotedString(_) | Literal::Placeholder(_) | Literal::Null) =>
-            {
-                slot(expr, data_type)
+        Expr::Cast { kind: _, expr, data_type: to, array: false, format: None } if is_named(data_type, to) => {
+            match expr.as_ref() {
+                Expr::Value(value)
+                    if matches!(
+                        value.value,
+                        Literal::SingleQuotedString(_) | Literal::Placeholder(_) | Literal::Null
+                    ) =>
+                {
+                    slot(expr, data_type)
+                }
+                _ => None,
             }
-            _ => None,
-        },
-        Expr::TypedString(typed) if is_named(data_type, &typed.data_type.to_string()) => match &typed.value.value {
+        }
+        Expr::TypedString(typed) if is_named(data_type, &typed.data_type) => match &typed.value.value {
             Literal::SingleQuotedString(text) => parse(text),
             _ => None,
         },
@@ -576,25 +690,24 @@ fn slot(expr: &Expr, data_type: &DataType) -> Option<Slot> {
     }
 }
 
-/// Whether a type's name in SQL is this type.
-fn is_named(data_type: &DataType, name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let names: &[&str] = match data_type {
-        DataType::Bool => &["BOOL", "BOOLEAN"],
-        DataType::Int16 => &["SMALLINT", "INT2"],
-        DataType::Int32 => &["INT", "INTEGER", "INT4"],
-        DataType::Int64 => &["BIGINT", "INT8"],
-        DataType::Float32 => &["REAL", "FLOAT4"],
-        DataType::Float64 => &["DOUBLE PRECISION", "FLOAT8"],
-        DataType::Text => &["TEXT", "VARCHAR", "CHARACTER VARYING"],
-        DataType::Bytes => &["BYTEA"],
-        DataType::Date => &["DATE"],
-        DataType::Time => &["TIME", "TIME WITHOUT TIME ZONE"],
-        DataType::Timestamp => &["TIMESTAMP", "TIMESTAMP WITHOUT TIME ZONE"],
-        DataType::TimestampTz => &["TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"],
-        DataType::Uuid => &["UUID"],
-        DataType::Json => &["JSON", "JSONB"],
-        DataType::Decimal { .. } => return false,
-    };
-    names.contains(&name.as_str())
+/// Whether a type in SQL is this type, without a length or precision that would change the value.
+fn is_named(data_type: &DataType, named: &Named) -> bool {
+    use TimezoneInfo::{None as Bare, Tz, WithTimeZone, WithoutTimeZone};
+    match named {
+        Named::Bool | Named::Boolean => *data_type == DataType::Bool,
+        Named::SmallInt(None) | Named::Int2(None) => *data_type == DataType::Int16,
+        Named::Int(None) | Named::Integer(None) | Named::Int4(None) => *data_type == DataType::Int32,
+        Named::BigInt(None) | Named::Int8(None) => *data_type == DataType::Int64,
+        Named::Real | Named::Float4 => *data_type == DataType::Float32,
+        Named::DoublePrecision | Named::Float8 => *data_type == DataType::Float64,
+        Named::Text | Named::Varchar(None) | Named::CharacterVarying(None) => *data_type == DataType::Text,
+        Named::Bytea => *data_type == DataType::Bytes,
+        Named::Date => *data_type == DataType::Date,
+        Named::Time(None, Bare | WithoutTimeZone) => *data_type == DataType::Time,
+        Named::Timestamp(None, Bare | WithoutTimeZone) => *data_type == DataType::Timestamp,
+        Named::Timestamp(None, WithTimeZone | Tz) => *data_type == DataType::TimestampTz,
+        Named::Uuid => *data_type == DataType::Uuid,
+        Named::JSON | Named::JSONB => *data_type == DataType::Json,
+        _ => false,
+    }
 }

@@ -11,7 +11,7 @@
 //!
 //! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
 //! - The hot side comes through [`HotCatalog`], [`HotSource`] and [`HotView`]; [`SystemTables`] fills the schema `tarn`.
-//! - [`keyed`] recognises statements that need no plan; [`dml`] turns the other `UPDATE`, `DELETE` and `INSERT`s into rows to write.
+//! - [`parser`] reads SQL text, within bounds. [`keyed`] recognises statements that need no plan; [`dml`] turns the other `UPDATE`, `DELETE` and `INSERT`s into rows to write.
 //!
 //! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A statistic is
 //! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
@@ -59,6 +59,7 @@ mod warm;
 
 pub mod dml;
 pub mod keyed;
+pub mod parser;
 
 pub use catalog::SystemTables;
 pub use engine::{Engine, Options, Session};

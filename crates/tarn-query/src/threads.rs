@@ -37,14 +37,22 @@ impl Threads {
         &self,
         plan: impl Future<Output = Result<Planned>> + Send + 'static,
     ) -> Result<SendableRecordBatchStream> {
-        let (plan, context) = match self.spawn(plan).join().await {
-            Ok(planned) => planned?,
-            Err(error) => return Err(ended(error).into()),
-        };
+        let (plan, context) = self.run(plan).await?;
         let schema = plan.schema();
         let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
         let task = self.spawn(execute(plan, context, sender));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, received(receiver, task))))
+    }
+
+    /// Runs on the threads. Dropping the future cancels at the next wait.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        match self.spawn(work).join().await {
+            Ok(done) => done,
+            Err(error) => Err(ended(error).into()),
+        }
     }
 
     fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> SpawnedTask<T> {

@@ -7,11 +7,11 @@
 
 use std::fmt;
 
-use datafusion::sql::sqlparser::ast::Statement;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::ast::{SelectItem, Statement, WildcardAdditionalOptions};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
+use tarn_query::dml::{rows_of, table_of};
 
 use crate::error::{Result, SqlError, state};
 use crate::statement::{is_word, table_name};
@@ -87,12 +87,10 @@ pub fn drop_cache(parser: &mut Parser<'_>) -> Result<DropCache> {
 pub fn cache_table(parser: &mut Parser<'_>) -> Result<CacheTable> {
     let name = parser.parse_object_name(false)?;
     let table = table_name(&name)?;
-    let filter = match parser.parse_keyword(Keyword::WHERE) {
-        true => format!(" WHERE {}", parser.parse_expr()?),
-        false => String::new(),
-    };
-    let query = Parser::new(&PostgreSqlDialect {}).try_with_sql(&format!("SELECT * FROM {name}{filter}"))?;
-    let query = { query }.parse_statement()?;
+    let filter = parser.parse_keyword(Keyword::WHERE).then(|| parser.parse_expr()).transpose()?;
+    let all = SelectItem::Wildcard(WildcardAdditionalOptions::default());
+    let query = rows_of(vec![all], table_of(name), filter);
+    tarn_query::parser::check(&query)?;
     Ok(CacheTable { table, query })
 }
 

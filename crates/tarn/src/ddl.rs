@@ -5,8 +5,9 @@
 use std::fmt::Write as _;
 
 use datafusion::sql::sqlparser::ast::{
-    self, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, ExactNumberInfo, Expr, Ident, SqlOption,
-    TableConstraint, TimezoneInfo, UnaryOperator,
+    self, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, ExactNumberInfo, Expr, HiveDistributionStyle,
+    HiveFormat, Ident, IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
+    TimezoneInfo, UnaryOperator,
 };
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
@@ -54,7 +55,8 @@ pub fn table_schema(create: &CreateTable, settings: &Settings) -> Result<TableSc
     for constraint in &create.constraints {
         match constraint {
             TableConstraint::PrimaryKey(primary) => {
-                let parts = primary.columns.iter().map(|c| key_column(&c.column)).collect::<Result<_>>()?;
+                check_primary_key(primary)?;
+                let parts = primary.columns.iter().map(key_column).collect::<Result<_>>()?;
                 set_key(&mut key, parts, &name)?;
             }
             other => {
@@ -95,18 +97,119 @@ pub fn table_schema(create: &CreateTable, settings: &Settings) -> Result<TableSc
 }
 
 fn refuse_unsupported(create: &CreateTable) -> Result<()> {
+    // By all of its fields: a newer parser's clause is decided on before it compiles.
+    let CreateTable {
+        or_replace,
+        temporary,
+        external,
+        dynamic,
+        global,
+        if_not_exists: _,
+        transient,
+        volatile,
+        iceberg,
+        snapshot,
+        name: _,
+        columns: _,
+        constraints: _,
+        hive_distribution,
+        hive_formats,
+        table_options: _,
+        file_format,
+        location,
+        query,
+        without_rowid,
+        like,
+        clone,
+        version,
+        comment,
+        on_commit,
+        on_cluster,
+        primary_key,
+        order_by,
+        partition_by,
+        cluster_by,
+        clustered_by,
+        inherits,
+        partition_of,
+        for_values,
+        strict,
+        copy_grants,
+        enable_schema_evolution,
+        change_tracking,
+        data_retention_time_in_days,
+        max_data_extension_time_in_days,
+        default_ddl_collation,
+        with_aggregation_policy,
+        with_row_access_policy,
+        with_storage_lifecycle_policy,
+        with_tags,
+        external_volume,
+        base_location,
+        catalog,
+        catalog_sync,
+        storage_serialization_policy,
+        target_lag,
+        warehouse,
+        refresh_mode,
+        initialize,
+        require_user,
+        diststyle,
+        distkey,
+        sortkey,
+        backup,
+    } = create;
+    let is_partitioned = partition_by.is_some()
+        || partition_of.is_some()
+        || for_values.is_some()
+        || !matches!(hive_distribution, HiveDistributionStyle::NONE);
+    let is_temporary = *temporary || global.is_some() || *transient || *volatile || on_commit.is_some();
+    let formats = hive_formats.as_ref().is_some_and(|formats| *formats != HiveFormat::default());
+    let has_place = formats || file_format.is_some() || location.is_some() || base_location.is_some();
+    let has_order = primary_key.is_some() || order_by.is_some() || cluster_by.is_some() || clustered_by.is_some();
+    let is_of_others = *dynamic
+        || *iceberg
+        || *snapshot
+        || *without_rowid
+        || clone.is_some()
+        || version.is_some()
+        || comment.is_some()
+        || on_cluster.is_some()
+        || *strict
+        || *copy_grants
+        || enable_schema_evolution.is_some()
+        || change_tracking.is_some()
+        || data_retention_time_in_days.is_some()
+        || max_data_extension_time_in_days.is_some()
+        || default_ddl_collation.is_some()
+        || with_aggregation_policy.is_some()
+        || with_row_access_policy.is_some()
+        || with_storage_lifecycle_policy.is_some()
+        || with_tags.is_some()
+        || external_volume.is_some()
+        || catalog.is_some()
+        || catalog_sync.is_some()
+        || storage_serialization_policy.is_some()
+        || target_lag.is_some()
+        || warehouse.is_some()
+        || refresh_mode.is_some()
+        || initialize.is_some()
+        || *require_user
+        || diststyle.is_some()
+        || distkey.is_some()
+        || sortkey.is_some()
+        || backup.is_some();
     let refused = [
-        (create.or_replace, "OR REPLACE", "DROP TABLE IF EXISTS it first"),
-        (create.temporary, "TEMPORARY", "create an ordinary table and drop it afterwards"),
-        (create.external, "EXTERNAL", "create an ordinary table and load into it"),
-        (create.query.is_some(), "AS SELECT", "create the table with its key, then INSERT INTO … SELECT"),
-        (create.like.is_some(), "LIKE", "SHOW CREATE TABLE prints the statement to edit"),
-        (create.inherits.is_some(), "INHERITS", "name all columns"),
-        (
-            create.partition_by.is_some() || create.partition_of.is_some(),
-            "PARTITION BY",
-            "leave it out: lake files are pruned by the statistics of every column",
-        ),
+        (*or_replace, "OR REPLACE", "DROP TABLE IF EXISTS it first"),
+        (is_temporary, "TEMPORARY", "create an ordinary table and drop it afterwards"),
+        (*external, "EXTERNAL", "create an ordinary table and load into it"),
+        (query.is_some(), "AS SELECT", "create the table with its key, then INSERT INTO … SELECT"),
+        (like.is_some(), "LIKE", "SHOW CREATE TABLE prints the statement to edit"),
+        (inherits.is_some(), "INHERITS", "name all columns"),
+        (is_partitioned, "PARTITION BY", "leave it out: lake files are pruned by the statistics of every column"),
+        (has_place, "STORED AS or LOCATION", "leave it out: the setting `lake` says where the files of all tables are"),
+        (has_order, "ORDER BY or CLUSTER BY", "leave it out: the primary key orders the rows"),
+        (is_of_others, "with a clause of another system", "write CREATE TABLE name (columns) WITH (name = value)"),
     ];
     for (present, clause, remedy) in refused {
         if present {
@@ -128,9 +231,29 @@ fn set_key(key: &mut Option<Vec<(String, bool)>>, parts: Vec<(String, bool)>, ta
     Ok(())
 }
 
-fn key_column(order: &ast::OrderByExpr) -> Result<(String, bool)> {
-    match &order.expr {
-        Expr::Identifier(ident) => Ok((fold(ident), order.options.asc == Some(false))),
+/// A key is checked at once and has no index of its own: what says otherwise is refused.
+fn check_primary_key(primary: &PrimaryKeyConstraint) -> Result<()> {
+    let PrimaryKeyConstraint { name: _, index_name, index_type, columns: _, index_options, characteristics } = primary;
+    if index_name.is_some() || index_type.is_some() || !index_options.is_empty() || characteristics.is_some() {
+        return Err(SqlError::unsupported(
+            "PRIMARY KEY … with an index or DEFERRABLE",
+            "PRIMARY KEY (columns) orders the rows and is checked by each statement",
+        ));
+    }
+    Ok(())
+}
+
+fn key_column(column: &IndexColumn) -> Result<(String, bool)> {
+    let IndexColumn { column: OrderByExpr { expr, options, with_fill }, operator_class } = column;
+    let OrderByOptions { asc, nulls_first } = options;
+    if nulls_first.is_some() || with_fill.is_some() || operator_class.is_some() {
+        return Err(SqlError::unsupported(
+            "PRIMARY KEY … NULLS FIRST or with an operator class",
+            "PRIMARY KEY (a, b DESC): keys are never NULL",
+        ));
+    }
+    match expr {
+        Expr::Identifier(ident) => Ok((fold(ident), *asc == Some(false))),
         other => {
             Err(SqlError::new(state::INVALID_TABLE_DEFINITION, format!("\"{other}\" in PRIMARY KEY is not a column")))
         }
@@ -148,7 +271,10 @@ fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
         match &option.option {
             ColumnOption::Null => column.nullable = true,
             ColumnOption::NotNull => column.nullable = false,
-            ColumnOption::PrimaryKey(_) => is_key = true,
+            ColumnOption::PrimaryKey(primary) => {
+                check_primary_key(primary)?;
+                is_key = true;
+            }
             ColumnOption::Comment(_) => {}
             ColumnOption::Default(expr) => column.default = default_value(expr, &column)?,
             other => {
@@ -226,17 +352,19 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
         Sql::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => DataType::TimestampTz,
         Sql::Uuid => DataType::Uuid,
         Sql::JSON | Sql::JSONB => DataType::Json,
-        Sql::Custom(name, _) => match name.to_string().to_ascii_lowercase().as_str() {
-            "bpchar" => DataType::Text,
-            "timestamptz" => DataType::TimestampTz,
-            "serial" | "bigserial" | "smallserial" => {
-                return Err(SqlError::unsupported(
-                    format!("type {name}"),
-                    "use BIGINT and let the client choose keys, or UUID",
-                ));
+        Sql::Custom(name, _) => {
+            match name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default().as_str() {
+                "bpchar" => DataType::Text,
+                "timestamptz" => DataType::TimestampTz,
+                "serial" | "bigserial" | "smallserial" => {
+                    return Err(SqlError::unsupported(
+                        format!("type {name}"),
+                        "use BIGINT and let the client choose keys, or UUID",
+                    ));
+                }
+                _ => return Err(unknown_type(sql)),
             }
-            _ => return Err(unknown_type(sql)),
-        },
+        }
         _ => return Err(unknown_type(sql)),
     })
 }

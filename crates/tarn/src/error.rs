@@ -10,6 +10,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use parquet::errors::ParquetError;
+use tarn_query::parser::ParseError;
 use tarn_types::Kind;
 
 use crate::stores::chain;
@@ -309,6 +310,7 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
             SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string())
         }
         Query::Read { kind: Kind::Unavailable, .. } => SqlError::new(state::IO_ERROR, error.to_string()),
+        Query::TooLarge { limit, remedy } => SqlError::new(state::PROGRAM_LIMIT, limit).with_hint(*remedy),
         Query::Parameters { .. } => SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()),
         Query::NullKey { .. } => SqlError::new(state::NOT_NULL_VIOLATION, error.to_string()),
         Query::Hot { source, .. } if source.is::<SqlError>() => source
@@ -327,6 +329,18 @@ impl From<ParserError> for SqlError {
             }
         };
         SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
+    }
+}
+
+impl From<ParseError> for SqlError {
+    fn from(error: ParseError) -> SqlError {
+        match error {
+            ParseError::Syntax(error) => SqlError::from(error),
+            ParseError::TooLarge(limit) => {
+                SqlError::new(state::PROGRAM_LIMIT, limit.to_string()).with_hint(limit.remedy())
+            }
+            ParseError::Refused { what, remedy } => SqlError::unsupported(format!("{what} is not supported"), remedy),
+        }
     }
 }
 

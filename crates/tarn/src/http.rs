@@ -106,7 +106,8 @@ async fn run(node: Arc<Node>, principal: Principal, body: &[u8]) -> Result<Vec<V
     }
     session.log_in(principal);
     let mut results = Vec::new();
-    for parsed in crate::statement::parse(&request.sql)? {
+    session.begin_statement();
+    for parsed in session.parse(&request.sql).await? {
         session.begin_statement();
         match session.run_one(parsed).await? {
             Answer::Rows(rows) => results.push(session.interrupt().run(collect(rows)).await?),

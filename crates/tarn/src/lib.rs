@@ -25,6 +25,7 @@ pub mod cache_sql;
 pub mod caches;
 pub mod catalog;
 pub mod clock;
+mod compat;
 pub mod ddl;
 mod drops;
 pub mod error;

@@ -4,6 +4,7 @@
 //! crate lacks, and answers to the few queries of drivers that no planner of ours could run.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,9 +13,11 @@ use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 
 use crate::auth::Directory;
+use crate::compat::column_of;
 use crate::error::{Result, SqlError};
 use crate::session::SERVER_VERSION;
 use crate::statement::{Parsed, parse};
@@ -125,46 +128,66 @@ fn pretty(bytes: i64) -> String {
 /// JDBC's `getPrimaryKeys` expands arrays of composites: the same answer from `tarn.keys`.
 pub fn substitute(parsed: Parsed) -> Result<Parsed> {
     let Parsed::Sql(statement) = &parsed else { return Ok(parsed) };
-    let sql = match statement.as_ref() {
-        statement @ datafusion::sql::sqlparser::ast::Statement::Query(_) => statement.to_string(),
-        _ => return Ok(parsed),
-    };
-    if !sql.contains("_pg_expandarray") || !sql.contains("indisprimary") {
+    let mut asked = KeysAsked::default();
+    let _ = statement.visit(&mut asked);
+    if !asked.expands || !asked.primary {
         return Ok(parsed);
     }
-    let mut conditions = String::from("true");
-    for (named, column) in [("ct.relname = ", "table_name"), ("n.nspname = ", "'public'")] {
-        if let Some(text) = literal_after(&sql, named) {
-            conditions.push_str(&format!(" AND {column} = '{}'", text.replace('\'', "''")));
-        }
+    const KEYS: &str = "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
+         column_name AS \"COLUMN_NAME\", position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" \
+         FROM tarn.keys ORDER BY table_name, position";
+    let mut keys = parse(KEYS)?.pop();
+    if let Some(Parsed::Sql(statement)) = &mut keys
+        && let Statement::Query(query) = statement.as_mut()
+        && let SetExpr::Select(select) = query.body.as_mut()
+    {
+        select.selection = asked.conditions.into_iter().reduce(|left, right| binary(left, BinaryOperator::And, right));
     }
-    let replaced = format!(
-        "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", column_name AS \"COLUMN_NAME\", \
-         position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" FROM tarn.keys WHERE {conditions} \
-         ORDER BY table_name, position"
-    );
-    parse(&replaced)?
-        .pop()
-        .ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
+    keys.ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
 }
 
-/// The text literal that follows `before`, unescaped.
-fn literal_after(sql: &str, before: &str) -> Option<String> {
-    let rest = &sql[sql.find(before)? + before.len()..];
-    let rest = rest.strip_prefix('E').unwrap_or(rest).strip_prefix('\'')?;
-    let mut text = String::new();
-    let mut chars = rest.chars().peekable();
-    while let Some(c) = chars.next() {
-        match (c, chars.peek()) {
-            ('\'', Some('\'')) => {
-                chars.next();
-                text.push('\'');
+/// What a query for primary keys asks for.
+#[derive(Default)]
+struct KeysAsked {
+    expands: bool,
+    primary: bool,
+    /// The same of `tarn.keys`.
+    conditions: Vec<Expr>,
+}
+
+impl Visitor for KeysAsked {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) => {
+                let name = function.name.0.last().and_then(|part| part.as_ident());
+                self.expands |= name.is_some_and(|name| name.value.eq_ignore_ascii_case("_pg_expandarray"));
             }
-            ('\'', _) => return Some(text),
-            (c, _) => text.push(c),
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+                self.primary |= column_of(expr).is_some_and(|column| column.value.eq_ignore_ascii_case("indisprimary"));
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+                let text = |text: &str| Expr::Value(Value::SingleQuotedString(text.to_owned()).with_empty_span());
+                let asked = match column_of(left).map(|column| column.value.as_str()) {
+                    Some("relname") => Expr::Identifier(Ident::new("table_name")),
+                    Some("nspname") => text("public"),
+                    _ => return ControlFlow::Continue(()),
+                };
+                if let Expr::Value(value) = right.as_ref()
+                    && let Value::SingleQuotedString(wanted) | Value::EscapedStringLiteral(wanted) = &value.value
+                {
+                    self.conditions.push(binary(asked, BinaryOperator::Eq, text(wanted)));
+                }
+            }
+            _ => {}
         }
+        ControlFlow::Continue(())
     }
-    None
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
 #[cfg(test)]
@@ -173,11 +196,9 @@ mod tests {
 
     #[test]
     fn the_table_of_a_primary_key_query_is_found() {
-        let sql = "SELECT information_schema._pg_expandarray(i.indkey) FROM x WHERE n.nspname = 'public' AND ct.relname = 'it''s' AND i.indisprimary";
-        assert_eq!(literal_after(sql, "ct.relname = ").as_deref(), Some("it's"));
-        assert_eq!(literal_after(sql, "ct.oid = "), None);
+        let sql = "SELECT information_schema._pg_expandarray(i.indkey) FROM x WHERE ct.relname = 'it''s' AND n.nspname = 'public' AND i.indisprimary";
         let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
-        assert!(replaced.to_string().contains("table_name = 'it''s'"), "{replaced}");
+        assert!(replaced.to_string().contains("table_name = 'it''s' AND 'public' = 'public'"), "{replaced}");
     }
 
     #[test]

@@ -1,29 +1,27 @@
 //! What did the client ask for?
 //!
-//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`, `CACHE TABLE` and
-//! `SYSTEM DROP CACHE` are Tarn's own; the rest is the Postgres dialect. Text that touches Postgres' catalog goes through the compatibility rewrites that make psql's,
-//! JDBC's and psycopg's metadata queries plannable; other queries never do, because those rewrites may replace what they
-//! do not understand by NULL.
+//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`,
+//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own; the rest is the Postgres dialect, as [`tarn_query::parser`]
+//! reads it. Queries of Postgres' catalog are made plannable (`compat.rs`).
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, ObjectName, ObjectNamePart, SelectItem, SetExpr, Statement,
+    Expr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, Statement, Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use tarn_query::parser::{self, next_statement, parse_with};
 
 use crate::attach_sql::{self, AttachRequest};
 use crate::auth::Access;
 use crate::cache_sql::{self, CacheTable, DropCache};
+use crate::compat::{CatalogUse, column_of, compatible};
 use crate::error::{Result, SqlError, state};
-
-/// Nesting of one statement; deeper text is refused before it can exhaust a stack.
-const RECURSION_LIMIT: usize = 128;
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,25 +85,26 @@ impl Work {
 
 /// Parses all statements of one text. Empty statements vanish.
 pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
-    let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).try_with_sql(sql)?;
-    let mut statements = Vec::new();
-    loop {
-        while parser.consume_token(&Token::SemiColon) {}
-        if parser.peek_token_ref().token == Token::EOF {
-            break;
+    let statements = parse_with(sql, |parser| {
+        let mut statements = Vec::new();
+        while let Some(statement) = next_statement(parser, parse_one)? {
+            statements.push(statement);
         }
-        statements.push(parse_one(&mut parser)?);
-        let next = &parser.peek_token_ref().token;
-        if *next != Token::EOF && *next != Token::SemiColon {
-            return Err(SqlError::new(state::SYNTAX_ERROR, format!("syntax error at or near \"{next}\"")));
-        }
+        Ok::<_, SqlError>(statements)
+    })?;
+    if !statements.iter().all(is_read) || !statements.iter().any(touches_catalog) {
+        return Ok(statements);
     }
-    if touches_catalog(sql) && statements.iter().all(is_read) {
-        let statements = compatible(sql).unwrap_or(statements);
-        return statements.into_iter().map(crate::pg_catalog::substitute).collect();
-    }
-    Ok(statements)
+    let statements = statements.into_iter().filter_map(|parsed| match parsed {
+        Parsed::Sql(statement) => Some(*statement),
+        _ => None,
+    });
+    let statements = compatible(sql, statements.collect()).into_iter();
+    statements.map(|statement| crate::pg_catalog::substitute(Parsed::Sql(Box::new(statement)))).collect()
+}
+
+fn touches_catalog(parsed: &Parsed) -> bool {
+    matches!(parsed, Parsed::Sql(statement) if CatalogUse::of(statement).is_named)
 }
 
 fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
@@ -152,35 +151,110 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
         return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
     }
-    let mut statement = parser.parse_statement()?;
+    let mut statement = parser::statement(parser)?;
     name_duplicates(&mut statement);
     Ok(Parsed::Sql(Box::new(statement)))
 }
 
-/// `SELECT a, a`: the planner wants a name of its own for each column; the second becomes `a_2`.
+/// Behind the name of a column that the planner needs by another name: a character that is nobody's.
+const OTHER_NAME: char = '\u{F8FE}';
+
+/// `SELECT a, a`: the planner wants a name of its own for each column. What is behind [`OTHER_NAME`] is not shown.
 fn name_duplicates(statement: &mut Statement) {
-    let query = match statement {
-        Statement::Query(query) => query,
-        Statement::Insert(Insert { source: Some(query), .. }) => query,
-        _ => return,
-    };
-    let SetExpr::Select(select) = query.body.as_mut() else { return };
-    let mut seen = HashMap::<String, usize>::new();
-    for item in &mut select.projection {
-        let SelectItem::UnnamedExpr(expr) = item else { continue };
-        let text = expr.to_string();
-        let n = seen.entry(text.clone()).or_default();
-        *n += 1;
-        if *n > 1 {
-            let name = match &expr {
-                Expr::Identifier(ident) => fold(ident),
-                Expr::CompoundIdentifier(parts) => parts.last().map(fold).unwrap_or_default(),
-                _ => text,
-            };
-            let alias = Ident::with_quote('"', format!("{name}_{n}"));
-            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+    struct Names;
+    impl VisitorMut for Names {
+        type Break = ();
+        fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+            name_items(&mut select.projection);
+            ControlFlow::Continue(())
         }
     }
+    let _ = VisitMut::visit(statement, &mut Names);
+}
+
+fn name_items(items: &mut [SelectItem]) {
+    if items.len() < 2 {
+        return;
+    }
+    let has_wildcard =
+        items.iter().any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+    let mut seen = HashSet::with_capacity(items.len());
+    for (idx, item) in items.iter_mut().enumerate() {
+        let (expr, name) = match item {
+            SelectItem::UnnamedExpr(expr) => {
+                let plain = without_casts(expr.clone());
+                let name = shown_as(&plain);
+                let key = match column_of(&plain) {
+                    Some(column) => Key::Name(fold(column)),
+                    None => Key::Expr(Box::new(plain)),
+                };
+                let is_column = matches!(key, Key::Name(_));
+                if seen.insert(key) && !(has_wildcard && is_column) {
+                    continue;
+                }
+                (expr, name)
+            }
+            SelectItem::ExprWithAlias { expr, alias } => {
+                let name = fold(alias);
+                if seen.insert(Key::Name(name.clone())) {
+                    continue;
+                }
+                (expr, name)
+            }
+            _ => continue,
+        };
+        let empty = Expr::Value(Value::Null.with_empty_span());
+        let alias = Ident::with_quote('"', format!("{name}{OTHER_NAME}{idx}"));
+        *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias };
+    }
+}
+
+/// What two columns must not share.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Name(String),
+    Expr(Box<Expr>),
+}
+
+/// The planner names a cast by what is cast.
+fn without_casts(mut expr: Expr) -> Expr {
+    struct Casts;
+    impl VisitorMut for Casts {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            while let Expr::Cast { expr: inner, .. } | Expr::Nested(inner) = expr {
+                *expr = std::mem::replace(inner, Expr::Value(Value::Null.with_empty_span()));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(&mut expr, &mut Casts);
+    expr
+}
+
+/// How Postgres names a column of an answer.
+fn shown_as(expr: &Expr) -> String {
+    match expr {
+        Expr::Function(function) => {
+            function.name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default()
+        }
+        Expr::Case { .. } => "case".to_owned(),
+        expr => column_of(expr).map_or_else(|| "?column?".to_owned(), fold),
+    }
+}
+
+/// A column's name as the client sees it.
+pub fn shown_name(name: &str) -> &str {
+    name.split_once(OTHER_NAME).map_or(name, |(name, _)| name)
+}
+
+/// The columns of an answer as the client sees them.
+pub fn shown(schema: &SchemaRef) -> SchemaRef {
+    if !schema.fields().iter().any(|field| field.name().contains(OTHER_NAME)) {
+        return Arc::clone(schema);
+    }
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_name(shown_name(field.name())));
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<Field>>(), schema.metadata().clone()))
 }
 
 /// The work asked for and how many words name it.
@@ -253,29 +327,6 @@ fn is_read(parsed: &Parsed) -> bool {
     matches!(parsed, Parsed::Sql(statement) if matches!(statement.as_ref(), Statement::Query(_) | Statement::Explain { .. }))
 }
 
-/// Whether Postgres' own catalog or session functions are named.
-pub fn touches_catalog(sql: &str) -> bool {
-    const MARKS: [&str; 9] = [
-        "pg_",
-        "information_schema",
-        "regclass",
-        "regtype",
-        "regproc",
-        "current_schema",
-        "current_user",
-        "session_user",
-        "version()",
-    ];
-    let lower = sql.to_ascii_lowercase();
-    MARKS.iter().any(|mark| lower.contains(mark))
-}
-
-fn compatible(sql: &str) -> Option<Vec<Parsed>> {
-    static PARSER: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
-    let statements = PARSER.parse(sql).ok()?;
-    Some(statements.into_iter().map(|s| Parsed::Sql(Box::new(s))).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,13 +360,21 @@ mod tests {
     }
 
     #[test]
-    fn a_column_asked_for_twice_gets_a_second_name() {
-        let shown = |sql: &str| match &parse(sql).unwrap()[0] {
-            Parsed::Sql(statement) => statement.to_string(),
+    fn columns_that_share_a_name_are_told_apart_inside() {
+        let names = |sql: &str| match parse(sql).unwrap().remove(0) {
+            Parsed::Sql(statement) => statement.to_string().replace(OTHER_NAME, "#"),
             other => panic!("{other:?}"),
         };
-        assert_eq!(shown("SELECT t.a, t.a, 1, 1 FROM t"), "SELECT t.a, t.a AS \"a_2\", 1, 1 AS \"1_2\" FROM t");
-        assert_eq!(shown("SELECT a, b FROM t"), "SELECT a, b FROM t");
+        assert_eq!(names("SELECT t.a, t.a, 1, 1 FROM t"), "SELECT t.a, t.a AS \"a#1\", 1, 1 AS \"?column?#3\" FROM t");
+        assert_eq!(names("SELECT a, a::text FROM t"), "SELECT a, a::TEXT AS \"a#1\" FROM t");
+        assert_eq!(names("SELECT a AS x, id AS x FROM t"), "SELECT a AS x, id AS \"x#1\" FROM t");
+        assert_eq!(
+            names("SELECT abs(a::int), abs(a::text) FROM t"),
+            "SELECT abs(a::INT), abs(a::TEXT) AS \"abs#1\" FROM t"
+        );
+        assert_eq!(names("SELECT *, a FROM t"), "SELECT *, a AS \"a#1\" FROM t");
+        assert_eq!(names("SELECT a, b FROM t"), "SELECT a, b FROM t");
+        assert_eq!(shown_name("a\u{F8FE}1"), "a");
     }
 
     #[test]

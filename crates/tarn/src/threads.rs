@@ -1,5 +1,6 @@
 //! Which work has threads of its own? A group of them ends when it is dropped, without waiting for what still runs on it.
 
+use tarn_query::parser::STACK_BYTES;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::{Result, SqlError, state};
@@ -17,6 +18,7 @@ impl Threads {
     /// Errors: the system gives none.
     pub fn start(name: &str, n_threads: usize) -> Result<Threads> {
         let mut builder = Builder::new_multi_thread();
+        builder.thread_stack_size(STACK_BYTES);
         let runtime =
             builder.worker_threads(n_threads.max(1)).thread_name(name).enable_all().build().map_err(|error| {
                 SqlError::new(state::IO_ERROR, format!("start {n_threads} threads {name}: {error}"))

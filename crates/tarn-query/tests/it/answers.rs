@@ -44,7 +44,7 @@ async fn one_statement_sees_one_position_of_a_table() {
     (0..10).for_each(|a| fixture.table.put(row(a, 0, a)));
     let sql = "SELECT (SELECT count(*) FROM t) AS one, count(*) AS two FROM t AS x JOIN t AS y ON x.a = y.a";
     assert_eq!(fixture.one(sql).await, "10|10");
-    let plan = fixture.session.plan_parsed(fixture.session.parse("SELECT count(*) FROM t").unwrap()).await.unwrap();
+    let plan = fixture.session.plan(&fixture.session.parse("SELECT count(*) FROM t").unwrap()).await.unwrap();
     let count = || async {
         let batches = fixture.session.stream(plan.clone(), None).await.unwrap().try_collect::<Vec<_>>().await.unwrap();
         to_text(&batches).remove(0)
@@ -61,7 +61,7 @@ async fn a_stream_keeps_its_position_while_others_write() {
     (0..20).for_each(|a| fixture.table.put(row(a, 0, a)));
     fixture.table.deliver().await;
     (0..5).for_each(|a| fixture.table.put(row(a, 0, a + 1)));
-    let plan = fixture.session.plan_parsed(fixture.session.parse("SELECT a FROM t").unwrap()).await.unwrap();
+    let plan = fixture.session.plan(&fixture.session.parse("SELECT a FROM t").unwrap()).await.unwrap();
     let stream = fixture.session.stream(plan, None).await.unwrap();
     (0..20).for_each(|a| fixture.table.delete(&row(a, 0, 0)));
     fixture.table.deliver().await;
@@ -75,11 +75,8 @@ async fn parameters_are_bound_to_a_plan() {
     let fixture = Fixture::new().await;
     (0..10).for_each(|a| fixture.table.put(row(a, 1, a)));
     fixture.table.deliver().await;
-    let plan = fixture
-        .session
-        .plan_parsed(fixture.session.parse("SELECT a FROM t WHERE a > $1 AND b = $2").unwrap())
-        .await
-        .unwrap();
+    let plan =
+        fixture.session.plan(&fixture.session.parse("SELECT a FROM t WHERE a > $1 AND b = $2").unwrap()).await.unwrap();
     let bound = ParamValues::from(vec![ScalarValue::Int64(Some(7)), ScalarValue::Int64(Some(1))]);
     let batches = fixture.session.stream(plan, Some(bound)).await.unwrap().try_collect::<Vec<_>>().await.unwrap();
     let mut rows = to_text(&batches);
@@ -134,7 +131,7 @@ async fn nothing_writes_or_defines_through_the_engine() {
         "DROP TABLE t",
     ] {
         let error = match fixture.session.parse(sql) {
-            Ok(statement) => fixture.session.plan_parsed(statement).await.unwrap_err(),
+            Ok(statement) => fixture.session.plan(&statement).await.unwrap_err(),
             Err(error) => error,
         };
         assert_eq!(error.kind(), Kind::Invalid, "{sql}: {error}");

@@ -4,15 +4,14 @@ use datafusion::common::{ParamValues, ScalarValue};
 use futures::TryStreamExt;
 use tarn_query::Options;
 use tarn_query::dml::DmlKind;
+use tarn_query::parser::statements;
 use tarn_query::sqlparser::ast::Statement;
-use tarn_query::sqlparser::dialect::PostgreSqlDialect;
-use tarn_query::sqlparser::parser::Parser;
 
 use crate::details::Keep;
 use crate::fixture::{Fixture, row, to_text};
 
 fn parse(sql: &str) -> Statement {
-    Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0)
+    statements(sql).unwrap().remove(0)
 }
 
 async fn fixture() -> Fixture {

@@ -531,7 +531,7 @@ impl Fixture {
     /// The physical plan as text.
     pub async fn explain(&self, sql: &str) -> String {
         let statement = self.session.parse(sql).unwrap();
-        let plan = self.session.plan_parsed(statement).await.unwrap();
+        let plan = self.session.plan(&statement).await.unwrap();
         let (physical, _) = self.session.physical(&plan).await.unwrap();
         datafusion::physical_plan::displayable(physical.as_ref()).indent(false).to_string()
     }

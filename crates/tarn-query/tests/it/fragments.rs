@@ -367,7 +367,7 @@ async fn what_is_too_large_is_not_tried_again() {
 async fn a_plan_gives_all_rows_each_time_it_runs() {
     let cached = Cached::files(3).await;
     let session = &cached.fixture.session;
-    let plan = session.plan_parsed(session.parse("SELECT id FROM t WHERE n > -100").unwrap()).await.unwrap();
+    let plan = session.plan(&session.parse("SELECT id FROM t WHERE n > -100").unwrap()).await.unwrap();
     let (physical, state) = session.physical(&plan).await.unwrap();
     let mut answers = vec![];
     for _ in 0..3 {

@@ -9,6 +9,7 @@ use std::io::{IsTerminal, Read, Write};
 use anyhow::{Context, Result};
 use clap::Args;
 use nix::sys::stat::{Mode, umask};
+use tarn_query::parser::CONNECTION_STACK_BYTES;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
@@ -46,7 +47,11 @@ impl Serve {
             .with_ansi(std::io::stderr().is_terminal())
             .init();
         abort_at_failpoint()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_stack_size(CONNECTION_STACK_BYTES)
+            .enable_all()
+            .build()
+            .context("start the runtime")?;
         let stdin_closed = self.stop_when_stdin_closes.then(stdin_closed);
         let stopped = runtime.block_on(tarn::server::run(settings, first_password(), ready, stop_asked(stdin_closed)));
         // The node is closed. A query that is deep in a kernel must not keep the process.

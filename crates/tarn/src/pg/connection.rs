@@ -43,7 +43,7 @@ use super::{Shared, send};
 use crate::auth::Principal;
 use crate::error::{Result, SqlError, state};
 use crate::session::{Answer, CopyFrom, Parameter, REPORTED, SERVER_VERSION, Session, Status, Tag};
-use crate::statement::{Parsed, parse};
+use crate::statement::Parsed;
 
 pub use crate::session::Prepared;
 
@@ -171,7 +171,7 @@ impl Connection {
         C::PortalStore: PortalStore,
         PgWireError: From<C::Error>,
     {
-        let statements = parse(sql)?;
+        let statements = self.session.parse(sql).await?;
         if statements.is_empty() {
             client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
         }
@@ -404,7 +404,8 @@ impl QueryParser for Connection {
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
-        let mut statements = parse(sql)?;
+        self.session.begin_statement();
+        let mut statements = self.session.parse(sql).await?;
         if statements.len() > 1 {
             return Err(SqlError::new(
                 state::SYNTAX_ERROR,
@@ -415,7 +416,6 @@ impl QueryParser for Connection {
         let Some(parsed) = statements.pop() else { return Ok(None) };
         let declared: Vec<Option<DataType>> =
             types.iter().map(|t| t.as_ref().filter(|t| **t != Type::UNKNOWN).and_then(natural)).collect();
-        self.session.begin_statement();
         let preparing = self.session.prepare(parsed, &declared);
         Ok(Some(self.session.interrupt().run(preparing).await?))
     }

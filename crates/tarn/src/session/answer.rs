@@ -8,6 +8,7 @@ use futures::{Stream, StreamExt, stream};
 
 use super::copy::{CopyFrom, CopyTo};
 use crate::error::{Result, SqlError};
+use crate::statement::shown;
 
 /// Batches of one result, all of one schema.
 pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
@@ -73,7 +74,7 @@ impl Answer {
     }
 
     pub fn stream(stream: datafusion::execution::SendableRecordBatchStream, command: &'static str) -> Answer {
-        let schema = stream.schema();
+        let schema = shown(&stream.schema());
         Answer::Rows(Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command })
     }
 }

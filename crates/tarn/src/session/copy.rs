@@ -12,8 +12,11 @@ use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::sql::sqlparser::ast::{CopySource, CopyTarget, Ident, Query, Statement};
+use datafusion::sql::sqlparser::ast::{
+    CopySource, CopyTarget, Expr, Ident, Query, SelectItem, Statement, WildcardAdditionalOptions,
+};
 use futures::StreamExt;
+use tarn_query::dml::{rows_of, table_of};
 use tarn_types::{MutationBatch, Op, TableSchema, batches_from_columns, conform};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -21,11 +24,10 @@ use tokio::task::JoinHandle;
 use super::answer::Rows;
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
-use crate::ddl::quote;
 use crate::error::{Result, SqlError, state};
 use crate::node::Node;
 use crate::pg::copy_format::{Format, Kind, Splitter};
-use crate::statement::{fold, table_name};
+use crate::statement::{fold, shown, table_name};
 use crate::write::affected;
 
 /// Messages waiting to be decoded.
@@ -141,18 +143,15 @@ impl Session {
     }
 
     async fn copy_to(&self, source: &CopySource, format: Format) -> Result<Answer> {
-        let sql = match source {
+        let (name, columns) = match source {
             CopySource::Query(query) => return self.copy_query(query, format).await,
-            CopySource::Table { table_name, columns } if columns.is_empty() => format!("SELECT * FROM {table_name}"),
-            CopySource::Table { table_name, columns } => {
-                let names: Vec<String> = columns.iter().map(|c| quote(&fold(c))).collect();
-                format!("SELECT {} FROM {table_name}", names.join(", "))
-            }
+            CopySource::Table { table_name, columns } => (table_name, columns),
         };
-        match crate::statement::parse(&sql)?.pop() {
-            Some(crate::statement::Parsed::Sql(statement)) => self.copy_statement(&statement, format).await,
-            _ => Err(SqlError::new(state::INTERNAL, "COPY TO made no query")),
-        }
+        let columns = match columns.as_slice() {
+            [] => vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
+            columns => columns.iter().map(|column| SelectItem::UnnamedExpr(Expr::Identifier(column.clone()))).collect(),
+        };
+        self.copy_statement(&rows_of(columns, table_of(name.clone()), None), format).await
     }
 
     async fn copy_query(&self, query: &Query, format: Format) -> Result<Answer> {
@@ -163,7 +162,7 @@ impl Session {
         self.transaction.lock().check_read()?;
         let plan = self.permitted(self.plan(statement, &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
-        let schema = stream.schema();
+        let schema = shown(&stream.schema());
         let rows = Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command: "COPY" };
         Ok(Answer::CopyTo(CopyTo { rows, format }))
     }

@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use super::{Answer, Batches, Session};
 use crate::error::{Result, SqlError, state};
-use crate::statement::fold;
+use crate::statement::{fold, shown};
 
 /// An open result.
 pub struct Cursor {
@@ -49,7 +49,21 @@ impl Cursor {
 impl Session {
     /// `DECLARE name CURSOR FOR query`, inside BEGIN.
     pub(super) async fn declare(&self, declarations: &[Declare]) -> Result<Answer> {
-        let [Declare { names, for_query: Some(query), hold, .. }] = declarations else {
+        let [
+            Declare {
+                names,
+                data_type: None,
+                assignment: None,
+                declare_type: _,
+                binary: None | Some(false),
+                // What is read is a snapshot, and FETCH says what it cannot do.
+                sensitive: _,
+                scroll: _,
+                hold,
+                for_query: Some(query),
+            },
+        ] = declarations
+        else {
             return Err(SqlError::unsupported("this form of DECLARE", "DECLARE name CURSOR FOR SELECT …"));
         };
         let [name] = names.as_slice() else {
@@ -69,7 +83,7 @@ impl Session {
         self.transaction.lock().check_read()?;
         let plan = self.permitted(self.plan(&Statement::Query(query.clone()), &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
-        let schema = stream.schema();
+        let schema = shown(&stream.schema());
         let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();
         self.cursors.lock().insert(name, Cursor { schema, batches, rest: None });
         Ok(Answer::done("DECLARE CURSOR"))

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tarn_query::parser::SMALL_BYTES;
 
 pub use answer::{Answer, Batches, Rows, Tag};
 pub use copy::{CopyFrom, CopyTo};
@@ -37,7 +38,7 @@ pub use vars::{REPORTED, SERVER_VERSION, Vars};
 
 use self::cursor::Cursor;
 use crate::auth::Principal;
-use crate::error::{Result, SqlError};
+use crate::error::{Result, SqlError, state};
 use crate::node::Node;
 use crate::statement::{Parsed, parse};
 
@@ -142,10 +143,28 @@ impl Session {
         Ok(())
     }
 
+    /// Parses a text of one or more statements, within the time limit of the statement.
+    ///
+    /// Errors: `54000` for a text over the setting `statement_bytes`, or over what the parser takes.
+    pub async fn parse(&self, sql: &str) -> Result<Vec<Parsed>> {
+        let limit = self.node.settings().statement_bytes;
+        if sql.len() as u64 > limit {
+            let message = format!("the statement is {} bytes long, the limit is {limit}", sql.len());
+            return Err(SqlError::new(state::PROGRAM_LIMIT, message)
+                .with_hint("load rows with COPY, or raise the setting statement_bytes"));
+        }
+        if sql.len() <= SMALL_BYTES {
+            return parse(sql);
+        }
+        let text = sql.to_owned();
+        let parsing = self.query.compute(async move { Ok(parse(&text)) });
+        self.interrupt.run(async { parsing.await? }).await
+    }
+
     /// Parses and runs a text of one or more statements, each by itself, without parameters; for HTTP and tests.
     pub async fn run(&self, sql: &str) -> Result<Vec<Answer>> {
         let mut answers = Vec::new();
-        for parsed in parse(sql)? {
+        for parsed in self.parse(sql).await? {
             answers.push(self.run_one(parsed).await?);
         }
         Ok(answers)

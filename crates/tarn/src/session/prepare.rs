@@ -13,7 +13,7 @@ use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::sql::parser::Statement as ParsedStatement;
-use datafusion::sql::sqlparser::ast::{self, Expr, Ident, Statement, visit_expressions};
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, SetExpr, Statement, visit_expressions};
 use tarn_query::Keyed;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
@@ -24,8 +24,12 @@ use super::caches::{dropped_schema, warmed_schema};
 use crate::attach_sql::AttachRequest;
 use crate::auth::Access;
 use crate::cache_sql::{CacheTable, DropCache};
+use crate::compat::CatalogUse;
 use crate::error::{Result, SqlError, state};
-use crate::statement::{Parsed, Work, touches_catalog};
+use crate::statement::{Parsed, Work, shown, shown_name};
+
+/// Rows of an INSERT that are read where the statement arrived.
+const MAX_ROWS_HERE: usize = 1_000;
 
 /// A statement ready to run.
 #[derive(Debug)]
@@ -159,7 +163,7 @@ impl Session {
     ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
         if let Some(table) = table_name(statement).and_then(|name| self.node.catalog().get(&name)) {
             let table = table.schema();
-            if let Some(plan) = Keyed::analyse(statement, table) {
+            if let Some(plan) = self.keyed_plan(statement, table).await? {
                 let parameters = plan.parameter_types(table).into_iter().map(|t| t.map(field_of)).collect();
                 let columns = keyed_columns(&plan, table);
                 return Ok((Kind::Keyed { plan, table: Arc::clone(table) }, parameters, columns));
@@ -185,7 +189,7 @@ impl Session {
             Statement::Query(_) | Statement::Explain { .. } => {
                 let plan = self.plan(statement, declared).await?;
                 let command = if matches!(statement, Statement::Query(_)) { "SELECT" } else { "EXPLAIN" };
-                let columns: SchemaRef = Arc::new(plan.schema().as_arrow().clone());
+                let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
                 let parameters = parameter_fields(&plan)?;
                 Ok((Kind::Query { plan: Box::new(plan), command }, parameters, Some(columns)))
             }
@@ -195,6 +199,22 @@ impl Session {
                 Ok((Kind::Utility(Box::new(other.clone())), vec![], columns))
             }
         }
+    }
+
+    /// The plan of a statement about keys. Rows by the thousands are read on the threads of queries.
+    async fn keyed_plan(&self, statement: &Statement, table: &Arc<TableSchema>) -> Result<Option<KeyedPlan>> {
+        let n_rows = match statement {
+            Statement::Insert(insert) => match insert.source.as_ref().map(|source| source.body.as_ref()) {
+                Some(SetExpr::Values(values)) => values.rows.len(),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        if n_rows <= MAX_ROWS_HERE {
+            return Ok(Keyed::analyse(statement, table));
+        }
+        let (statement, table) = (statement.clone(), Arc::clone(table));
+        Ok(self.query.compute(async move { Ok(Keyed::analyse(&statement, &table)) }).await?)
     }
 
     /// The logical plan of a query. Parameters that the statement does not type take the declared type.
@@ -216,8 +236,7 @@ impl Session {
             data_types: data_types.collect(),
             statement: Box::new(statement.clone()),
         };
-        let state = self.query.context().state();
-        match state.statement_to_plan(ParsedStatement::Statement(Box::new(typed))).await? {
+        match self.query.plan_unchecked(typed).await? {
             LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => Ok(Arc::unwrap_or_clone(prepare.input)),
             other => Ok(other),
         }
@@ -226,7 +245,7 @@ impl Session {
     /// The Postgres catalog is big: it is registered when a session first asks for it.
     fn enable_pg_catalog(&self, statement: &Statement) -> Result<()> {
         let mut has_catalog = self.has_pg_catalog.lock();
-        if *has_catalog || !touches_catalog(&statement.to_string()) {
+        if *has_catalog || !CatalogUse::of(statement).is_named {
             return Ok(());
         }
         crate::pg_catalog::register(self.query.context(), &self.var("session_authorization")?, self.node.users())?;
@@ -347,7 +366,7 @@ fn keyed_columns(plan: &KeyedPlan, table: &TableSchema) -> Option<SchemaRef> {
     let KeyedPlan::Select { columns, .. } = plan else { return None };
     let fields = columns.iter().map(|column| {
         let definition = &table.columns[column.column_idx];
-        arrow_field(&column.name, &definition.data_type, definition.nullable)
+        arrow_field(shown_name(&column.name), &definition.data_type, definition.nullable)
     });
     Some(Arc::new(Schema::new(fields.collect::<Vec<Field>>())))
 }

@@ -6,8 +6,8 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
-    SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
+    CloseCursor, DiscardObject, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectType,
+    Reset, Set, SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
     Value as Literal,
 };
 
@@ -34,7 +34,7 @@ impl Session {
             Statement::Call(_) => Some(report_schema()),
             Statement::Execute { name: Some(name), .. } => {
                 let named = self.named.lock();
-                named.get(&name.to_string().to_lowercase()).and_then(|prepared| prepared.columns.clone())
+                named.get(&statement_name(name)?).and_then(|prepared| prepared.columns.clone())
             }
             _ => None,
         })
@@ -82,7 +82,7 @@ impl Session {
                 self.prepare_named(&fold(name), statement, &declared).await
             }
             Statement::Execute { name: Some(name), parameters, .. } => {
-                self.execute_named(&name.to_string().to_lowercase(), parameters).await
+                self.execute_named(&statement_name(name)?, parameters).await
             }
             Statement::Deallocate { name, .. } => self.deallocate(&fold(name)),
             Statement::Declare { stmts } => self.declare(stmts).await,
@@ -91,7 +91,11 @@ impl Session {
                 CloseCursor::All => self.close_cursor(None),
                 CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
             },
-            Statement::Discard { .. } => self.discard(),
+            Statement::Discard { object_type: DiscardObject::ALL } => self.discard(),
+            // There are none: plans are made anew when tables change.
+            Statement::Discard { object_type: DiscardObject::PLANS } => Ok(Answer::done("DISCARD PLANS")),
+            Statement::Discard { object_type: DiscardObject::SEQUENCES } => Ok(Answer::done("DISCARD SEQUENCES")),
+            Statement::Discard { object_type: DiscardObject::TEMP } => Ok(Answer::done("DISCARD TEMP")),
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
@@ -212,14 +216,7 @@ impl Session {
     fn set(&self, set: &Set) -> Result<Answer> {
         match set {
             Set::SingleAssignment { variable, values, .. } => {
-                let name = variable
-                    .0
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(".")
-                    .replace('"', "")
-                    .to_lowercase();
+                let name = dotted(variable);
                 let values: Vec<String> = values.iter().map(setting_text).collect();
                 let value = values.join(", ");
                 self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
@@ -248,7 +245,7 @@ impl Session {
     fn reset(&self, reset: &Reset) -> Result<Answer> {
         match reset {
             Reset::ALL => self.reset_all()?,
-            Reset::ConfigurationParameter(name) => self.set_var(&name.to_string().to_lowercase(), None)?,
+            Reset::ConfigurationParameter(name) => self.set_var(&dotted(name), None)?,
         }
         Ok(Answer::done("RESET"))
     }
@@ -317,7 +314,7 @@ impl Session {
 
     /// `CALL tarn.deliver('t')`: background work by name, answering what it did.
     async fn call(&self, name: &ObjectName, arguments: &FunctionArguments) -> Result<Answer> {
-        let work = match name.to_string().to_lowercase().as_str() {
+        let work = match dotted(name).as_str() {
             "tarn.deliver" => Some(Work::Deliver),
             "tarn.compact" => Some(Work::Compact),
             "tarn.evict" => Some(Work::Evict),
@@ -422,19 +419,34 @@ fn name_of(variable: &[Ident]) -> String {
     }
 }
 
+/// The name in EXECUTE.
+fn statement_name(name: &ObjectName) -> Result<String> {
+    match name.0.as_slice() {
+        [part] if part.as_ident().is_some() => Ok(part.as_ident().map(fold).unwrap_or_default()),
+        _ => Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is no name of a prepared statement"))),
+    }
+}
+
 fn show_columns(name: &str) -> Vec<&str> {
     if name == "all" { vec!["name", "setting"] } else { vec![name] }
 }
 
+/// `Tarn.Access_Path` → `tarn.access_path`.
+fn dotted(name: &ObjectName) -> String {
+    let parts = name.0.iter().filter_map(|part| part.as_ident()).map(|part| part.value.to_lowercase());
+    parts.collect::<Vec<_>>().join(".")
+}
+
 /// A value of SET as text.
 fn setting_text(value: &Expr) -> String {
-    match value {
-        Expr::Value(value) => match &value.value {
-            Literal::SingleQuotedString(text) | Literal::DoubleQuotedString(text) => text.clone(),
+    match (crate::ddl::literal(value), value) {
+        (Some(Some(text)), _) => text,
+        (_, Expr::Value(value)) => match &value.value {
+            Literal::DoubleQuotedString(text) => text.clone(),
             other => other.to_string(),
         },
-        Expr::Identifier(ident) => ident.value.clone(),
-        other => other.to_string(),
+        (_, Expr::Identifier(ident)) => ident.value.clone(),
+        (_, other) => other.to_string(),
     }
 }
 

@@ -19,6 +19,7 @@ mod remote;
 mod restart;
 mod slt;
 mod tls;
+mod sql_front;
 mod together;
 mod transactions;
 mod types;

@@ -1,0 +1,766 @@
+//! Which clauses are understood?
+//!
+//! sqlparser reads the SQL of twenty systems. What is not understood here is refused when it is read, never dropped:
+//! `DELETE … LIMIT 1` without its LIMIT deletes everything. So every struct of a statement that Tarn runs is taken
+//! apart by all of its fields, here or where it becomes a plan: a field of a newer parser does not compile until
+//! somebody has decided what it means.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use crate::sqlparser::ast::{
+    ContextModifier, Cte, Delete, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert, Join,
+    LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, Set, SetExpr, SetOperator,
+    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Update, UtilityOption,
+    Value, Values, Visit, VisitMut, Visitor, VisitorMut, With,
+};
+use crate::sqlparser::parser::Parser;
+
+use super::{Limit, MAX_CHAIN, MAX_GROUPINGS, MAX_QUERIES, MAX_TABLES, ParseError};
+
+/// The next statement, if all of it is understood.
+///
+/// Errors: it is no SQL; [`ParseError::Refused`] names the clause that is not understood.
+pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
+    let mut statement = parser.parse_statement()?;
+    check(&statement)?;
+    if let ControlFlow::Break(limit) = Visit::visit(&statement, &mut Mentions::default()) {
+        return Err(ParseError::TooLarge(limit));
+    }
+    if let ControlFlow::Break(error) = VisitMut::visit(&mut statement, &mut Plain) {
+        return Err(error);
+    }
+    Ok(statement)
+}
+
+/// Refuses what is not understood, wherever in the statement it is: for those that were not read by [`statement`].
+///
+/// Errors: [`ParseError::Refused`]; [`ParseError::TooLarge`] for too many queries or tables.
+pub fn check(statement: &Statement) -> Result<(), ParseError> {
+    match Visit::visit(statement, &mut Check) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+type Checked = Result<(), ParseError>;
+
+/// Clauses that are there: the first is refused.
+fn none(of: &str, clauses: &[(bool, &str, &'static str)]) -> Checked {
+    match clauses.iter().find(|(is_there, ..)| *is_there) {
+        Some((_, clause, remedy)) => {
+            Err(ParseError::Refused { what: format!("{of} … {clause}").replace("… …", "…"), remedy })
+        }
+        None => Ok(()),
+    }
+}
+
+const LEAVE_OUT: &str = "leave it out: PostgreSQL has no such clause";
+const ONE_BY_KEY: &str = "name the rows by their key: WHERE key IN (SELECT key FROM … ORDER BY … LIMIT …)";
+
+struct Check;
+
+impl Visitor for Check {
+    type Break = ParseError;
+
+    fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<ParseError> {
+        told(check_statement(statement))
+    }
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<ParseError> {
+        told(check_query(query))
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<ParseError> {
+        told(check_select(select))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<ParseError> {
+        told(check_table_factor(factor))
+    }
+}
+
+/// How many tables a plan reads. A name of WITH is planned at each mention: each that mentions the last one twice doubles the plan.
+#[derive(Default)]
+struct Mentions {
+    /// Of each name that is defined now.
+    tables_of: HashMap<String, usize>,
+    /// The queries around, outermost first.
+    queries: Vec<Mentioning>,
+}
+
+#[derive(Default)]
+struct Mentioning {
+    /// Names that its WITH defines, and how many of them were read.
+    names: Vec<String>,
+    n_read: usize,
+    /// What they were outside of it.
+    hidden: Vec<(String, Option<usize>)>,
+    n_tables: usize,
+}
+
+impl Mentions {
+    fn add(&mut self, n_tables: usize) -> ControlFlow<Limit> {
+        let Some(query) = self.queries.last_mut() else { return ControlFlow::Continue(()) };
+        query.n_tables = query.n_tables.saturating_add(n_tables);
+        match query.n_tables > MAX_TABLES {
+            true => ControlFlow::Break(Limit::Tables),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Visitor for Mentions {
+    type Break = Limit;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Limit> {
+        let tables = query.with.iter().flat_map(|with| &with.cte_tables);
+        let names = tables.map(|cte| cte.alias.name.value.to_lowercase()).collect();
+        self.queries.push(Mentioning { names, ..Mentioning::default() });
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Limit> {
+        let name = match relation.0.as_slice() {
+            [part] => part.as_ident().map(|ident| ident.value.to_lowercase()),
+            _ => None,
+        };
+        let n_tables = name.and_then(|name| self.tables_of.get(&name).copied()).unwrap_or(1);
+        self.add(n_tables)
+    }
+
+    /// The queries of a WITH come first, in order, and each defines the next name.
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Limit> {
+        let Some(done) = self.queries.pop() else { return ControlFlow::Continue(()) };
+        for (name, outside) in done.hidden.into_iter().rev() {
+            match outside {
+                Some(n_tables) => self.tables_of.insert(name, n_tables),
+                None => self.tables_of.remove(&name),
+            };
+        }
+        let defines = self.queries.last_mut().and_then(|around| {
+            around.n_read += 1;
+            Some((around.names.get(around.n_read - 1)?.clone(), around))
+        });
+        let Some((name, around)) = defines else { return self.add(done.n_tables) };
+        let outside = self.tables_of.insert(name.clone(), done.n_tables.max(1));
+        around.hidden.push((name, outside));
+        self.add(1)
+    }
+}
+
+fn told(checked: Checked) -> ControlFlow<ParseError> {
+    match checked {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+fn check_statement(statement: &Statement) -> Checked {
+    match statement {
+        Statement::Insert(insert) => check_insert(insert),
+        Statement::Update(update) => check_update(update),
+        Statement::Delete(delete) => check_delete(delete),
+        Statement::Explain {
+            describe_alias: _,
+            analyze: _,
+            verbose: _,
+            query_plan,
+            estimate,
+            statement: _,
+            format: _,
+            options: _,
+        } => none("EXPLAIN", &[(*query_plan, "QUERY PLAN", LEAVE_OUT), (*estimate, "ESTIMATE", LEAVE_OUT)]),
+        Statement::Drop {
+            object_type: _,
+            if_exists: _,
+            names: _,
+            // Nothing depends on a table: both say the same.
+            cascade: _,
+            restrict: _,
+            purge,
+            temporary,
+            table,
+        } => none(
+            "DROP",
+            &[
+                (*purge, "PURGE", LEAVE_OUT),
+                (*temporary, "TEMPORARY", "there are no temporary tables"),
+                (table.is_some(), "ON table", LEAVE_OUT),
+            ],
+        ),
+        Statement::Copy { source: _, to: _, target: _, options: _, legacy_options: _, values } => none(
+            "COPY FROM STDIN",
+            &[(
+                values.iter().flatten().any(|value| !value.trim().is_empty()),
+                "in one text with what follows it",
+                "send COPY by itself, and the rows after it",
+            )],
+        ),
+        Statement::StartTransaction {
+            modes: _,
+            begin: _,
+            transaction: _,
+            modifier,
+            statements,
+            exception,
+            has_end_keyword,
+        } => none(
+            "BEGIN",
+            &[
+                (modifier.is_some(), "with a modifier", "PostgreSQL's BEGIN has none"),
+                (
+                    !statements.is_empty() || exception.is_some() || *has_end_keyword,
+                    "END",
+                    "there are no blocks: send statements",
+                ),
+            ],
+        ),
+        Statement::Commit { chain, end: _, modifier } => none(
+            "COMMIT",
+            &[
+                (*chain, "AND CHAIN", "BEGIN again"),
+                (modifier.is_some(), "with a modifier", "PostgreSQL's COMMIT has none"),
+            ],
+        ),
+        Statement::Rollback { chain, savepoint: _ } => none("ROLLBACK", &[(*chain, "AND CHAIN", "BEGIN again")]),
+        Statement::Prepare { name: _, data_types: _, statement: _ } => Ok(()),
+        Statement::Execute { name, parameters: _, has_parentheses: _, immediate, into, using, output, default } => {
+            none(
+                "EXECUTE",
+                &[
+                    (name.is_none() || *immediate, "IMMEDIATE", "PREPARE it by a name"),
+                    (!into.is_empty(), "INTO", LEAVE_OUT),
+                    (!using.is_empty(), "USING", "EXECUTE name (value, …)"),
+                    (*output || *default, "OUTPUT or DEFAULT", LEAVE_OUT),
+                ],
+            )
+        }
+        Statement::Fetch { name: _, direction: _, position: _, into } => {
+            none("FETCH", &[(into.is_some(), "INTO", "FETCH answers the rows")])
+        }
+        Statement::ShowTables { terse, history, extended, full, external, show_options } => {
+            let other = *terse || *history || *extended || *full || *external || show_options.show_in.is_some();
+            none("SHOW TABLES", &[(other, "of another system", "SHOW TABLES, or SELECT * FROM tarn.tables")])?;
+            check_show("SHOW TABLES", show_options)
+        }
+        Statement::ShowColumns { extended, full, show_options } => {
+            none("SHOW COLUMNS", &[(*extended || *full, "EXTENDED or FULL", LEAVE_OUT)])?;
+            check_show("SHOW COLUMNS", show_options)
+        }
+        Statement::ExplainTable { describe_alias: _, hive_format, has_table_keyword: _, table_name: _ } => {
+            none("DESCRIBE", &[(hive_format.is_some(), "EXTENDED or FORMATTED", LEAVE_OUT)])
+        }
+        Statement::Set(set) => check_set(set),
+        Statement::Call(Function {
+            name: _,
+            uses_odbc_syntax: _,
+            parameters,
+            args: _,
+            filter,
+            null_treatment,
+            over,
+            within_group,
+        }) => none(
+            "CALL",
+            &[
+                (!matches!(parameters, FunctionArguments::None), "two lists", LEAVE_OUT),
+                (filter.is_some() || null_treatment.is_some(), "FILTER", LEAVE_OUT),
+                (over.is_some() || !within_group.is_empty(), "OVER", LEAVE_OUT),
+            ],
+        ),
+        // Taken apart where they run (CREATE TABLE, DECLARE, DISCARD), without other clauses, or refused as a whole.
+        _ => Ok(()),
+    }
+}
+
+fn check_show(of: &str, options: &ShowStatementOptions) -> Checked {
+    let ShowStatementOptions { show_in: _, starts_with, limit, limit_from, filter_position } = options;
+    let is_filtered = starts_with.is_some() || limit.is_some() || limit_from.is_some() || filter_position.is_some();
+    none(of, &[(is_filtered, "LIKE or LIMIT", "SELECT from tarn.tables or information_schema.columns with WHERE")])
+}
+
+fn check_set(set: &Set) -> Checked {
+    match set {
+        Set::SingleAssignment { scope, hivevar, variable: _, values: _ } => none(
+            "SET",
+            &[
+                (*hivevar, "HIVEVAR", LEAVE_OUT),
+                (*scope == Some(ContextModifier::Global), "GLOBAL", "settings of the server are flags of `tarn serve`"),
+            ],
+        ),
+        Set::SetNames { charset_name: _, collation_name } => {
+            none("SET NAMES", &[(collation_name.is_some(), "COLLATE", LEAVE_OUT)])
+        }
+        Set::SetTransaction { modes: _, snapshot, session: _ } => none(
+            "SET TRANSACTION",
+            &[(snapshot.is_some(), "SNAPSHOT", "SET tarn.as_of_version reads an older version of all tables")],
+        ),
+        Set::SetTimeZone { local: _, value: _ }
+        | Set::SetNamesDefault {}
+        | Set::SetSessionAuthorization(_)
+        | Set::SetSessionParam(_)
+        | Set::SetRole { context_modifier: _, role_name: _ }
+        | Set::ParenthesizedAssignments { variables: _, values: _ }
+        | Set::MultipleAssignments { assignments: _ } => Ok(()),
+    }
+}
+
+fn check_insert(insert: &Insert) -> Checked {
+    let Insert {
+        insert_token: _,
+        // Comments, as everywhere.
+        optimizer_hints: _,
+        or,
+        ignore,
+        into: _,
+        table: _,
+        // Taken apart where it becomes a plan.
+        table_alias: _,
+        columns: _,
+        overwrite,
+        source: _,
+        assignments,
+        partitioned,
+        after_columns,
+        has_table_keyword: _,
+        on: _,
+        returning: _,
+        output,
+        replace_into,
+        priority,
+        insert_alias,
+        settings,
+        format_clause,
+        multi_table_insert_type,
+        multi_table_into_clauses,
+        multi_table_when_clauses,
+        multi_table_else_clause,
+    } = insert;
+    let is_multi = multi_table_insert_type.is_some()
+        || !multi_table_into_clauses.is_empty()
+        || !multi_table_when_clauses.is_empty()
+        || multi_table_else_clause.is_some();
+    none(
+        "INSERT",
+        &[
+            (or.is_some() || *ignore, "OR … or IGNORE", "ON CONFLICT DO NOTHING"),
+            (*overwrite, "OVERWRITE", "DELETE the rows first"),
+            (*replace_into, "REPLACE", "a plain INSERT replaces the row of its key"),
+            (!assignments.is_empty(), "SET", "INSERT INTO t (a, b) VALUES (1, 2)"),
+            (partitioned.is_some() || !after_columns.is_empty(), "PARTITION", LEAVE_OUT),
+            (output.is_some(), "OUTPUT", "read the rows with SELECT"),
+            (priority.is_some(), "with a priority", LEAVE_OUT),
+            (insert_alias.is_some(), "with an alias of the rows", LEAVE_OUT),
+            (settings.is_some() || format_clause.is_some(), "SETTINGS or FORMAT", "load files with COPY"),
+            (is_multi, "into several tables", "insert into one at a time"),
+        ],
+    )
+}
+
+fn check_update(update: &Update) -> Checked {
+    let Update {
+        update_token: _,
+        optimizer_hints: _,
+        table: _,
+        assignments: _,
+        from: _,
+        selection: _,
+        returning: _,
+        output,
+        or,
+        order_by,
+        limit,
+    } = update;
+    none(
+        "UPDATE",
+        &[
+            (limit.is_some(), "LIMIT", ONE_BY_KEY),
+            (!order_by.is_empty(), "ORDER BY", ONE_BY_KEY),
+            (output.is_some(), "OUTPUT", "read the rows with SELECT"),
+            (or.is_some(), "OR …", LEAVE_OUT),
+        ],
+    )
+}
+
+fn check_delete(delete: &Delete) -> Checked {
+    let Delete {
+        delete_token: _,
+        optimizer_hints: _,
+        tables,
+        from,
+        using: _,
+        selection: _,
+        returning: _,
+        output,
+        order_by,
+        limit,
+    } = delete;
+    none(
+        "DELETE",
+        &[
+            (limit.is_some(), "LIMIT", ONE_BY_KEY),
+            (!order_by.is_empty(), "ORDER BY", ONE_BY_KEY),
+            (!tables.is_empty(), "with tables before FROM", "DELETE FROM t WHERE …"),
+            (matches!(from, FromTable::WithoutKeyword(_)), "without FROM", "DELETE FROM t WHERE …"),
+            (output.is_some(), "OUTPUT", "read the rows with SELECT"),
+        ],
+    )
+}
+
+fn check_query(query: &Query) -> Checked {
+    let Query { with, body, order_by, limit_clause, fetch, locks, for_clause, settings, format_clause, pipe_operators } =
+        query;
+    none(
+        "SELECT",
+        &[
+            (
+                !locks.is_empty(),
+                "FOR UPDATE or FOR SHARE",
+                "leave it out: rows are not locked; a change of a row that somebody else changed meanwhile is done again, \
+                 and inside BEGIN it fails with 40001",
+            ),
+            (for_clause.is_some(), "FOR XML or JSON", LEAVE_OUT),
+            (settings.is_some(), "SETTINGS", "SET name = value"),
+            (format_clause.is_some(), "FORMAT", LEAVE_OUT),
+            (!pipe_operators.is_empty(), "|>", LEAVE_OUT),
+        ],
+    )?;
+    if let Some(With { with_token: _, recursive: _, cte_tables }) = with {
+        if cte_tables.len() > MAX_QUERIES {
+            return Err(ParseError::TooLarge(Limit::Queries));
+        }
+        for Cte { alias, query: _, from, materialized: _, closing_paren_token: _ } in cte_tables {
+            none("WITH", &[(from.is_some(), "FROM", LEAVE_OUT)])?;
+            check_alias(Some(alias))?;
+        }
+    }
+    check_set_expr(body)?;
+    if let Some(OrderBy { kind, interpolate }) = order_by {
+        none("ORDER BY", &[(interpolate.is_some(), "INTERPOLATE", LEAVE_OUT)])?;
+        match kind {
+            OrderByKind::All(_) => {}
+            OrderByKind::Expressions(by) => check_order(by)?,
+        }
+    }
+    match limit_clause {
+        Some(LimitClause::LimitOffset { limit, offset: _, limit_by }) => none(
+            "LIMIT",
+            &[
+                (!limit_by.is_empty(), "BY", "use row_number() OVER (PARTITION BY …)"),
+                (limit.is_some() && fetch.is_some(), "with FETCH", "use one of them"),
+            ],
+        )?,
+        Some(LimitClause::OffsetCommaLimit { offset: _, limit: _ }) => {
+            none("LIMIT", &[(true, "offset, count", "LIMIT count OFFSET offset")])?
+        }
+        None => {}
+    }
+    match fetch {
+        Some(Fetch { with_ties, percent, quantity: _ }) => none(
+            "FETCH FIRST",
+            &[(*with_ties, "WITH TIES", "use rank() OVER (ORDER BY …)"), (*percent, "PERCENT", "count the rows first")],
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Checks a chain of UNION and its kin without going down it.
+fn check_set_expr(body: &SetExpr) -> Checked {
+    let (mut waiting, mut n_queries, mut n_others) = (vec![body], 0, 0);
+    while let Some(body) = waiting.pop() {
+        n_queries += 1;
+        n_others += usize::from(matches!(body, SetExpr::SetOperation { op, .. } if *op != SetOperator::Union));
+        // Chains of UNION are balanced afterwards, the others are as deep as they are long.
+        if n_queries > MAX_QUERIES || n_others > MAX_CHAIN {
+            return Err(ParseError::TooLarge(Limit::Queries));
+        }
+        match body {
+            SetExpr::SetOperation { left, op: _, set_quantifier: _, right } => waiting.extend([&**left, &**right]),
+            // Visited by themselves.
+            SetExpr::Select(_) | SetExpr::Query(_) | SetExpr::Table(_) => {}
+            SetExpr::Values(Values { explicit_row, value_keyword, rows: _ }) => {
+                none("VALUES", &[(*explicit_row || *value_keyword, "ROW", "VALUES (1, 2), (3, 4)")])?
+            }
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => none(
+                "WITH",
+                &[(
+                    true,
+                    "and a change of rows",
+                    "put the WITH behind it: INSERT INTO t WITH … SELECT …, or a subquery in WHERE",
+                )],
+            )?,
+        }
+    }
+    Ok(())
+}
+
+fn check_select(select: &Select) -> Checked {
+    let Select {
+        select_token: _,
+        optimizer_hints: _,
+        distinct: _,
+        select_modifiers,
+        top,
+        top_before_distinct: _,
+        // Its wildcards' options are the planner's.
+        projection: _,
+        exclude,
+        into,
+        from,
+        lateral_views,
+        prewhere,
+        selection: _,
+        connect_by,
+        group_by,
+        cluster_by,
+        distribute_by,
+        sort_by,
+        having: _,
+        named_window: _,
+        qualify: _,
+        window_before_qualify: _,
+        value_table_mode,
+        flavor,
+    } = select;
+    let grouping = match group_by {
+        GroupByExpr::All(modifiers) | GroupByExpr::Expressions(_, modifiers) => !modifiers.is_empty(),
+    };
+    none(
+        "SELECT",
+        &[
+            (into.is_some(), "INTO", "CREATE TABLE with its key, then INSERT INTO … SELECT"),
+            (select_modifiers.is_some(), "with modifiers of MySQL", LEAVE_OUT),
+            (top.is_some(), "TOP", "LIMIT n"),
+            (exclude.is_some(), "EXCLUDE", "name the columns"),
+            (!lateral_views.is_empty(), "LATERAL VIEW", "CROSS JOIN LATERAL"),
+            (prewhere.is_some(), "PREWHERE", "WHERE"),
+            (!connect_by.is_empty(), "CONNECT BY", "WITH RECURSIVE"),
+            (grouping, "GROUP BY … WITH", "GROUP BY ROLLUP (…), CUBE (…) or GROUPING SETS (…)"),
+            (!cluster_by.is_empty() || !distribute_by.is_empty() || !sort_by.is_empty(), "CLUSTER BY", "ORDER BY"),
+            (value_table_mode.is_some(), "AS STRUCT or VALUE", LEAVE_OUT),
+            (!matches!(flavor, SelectFlavor::Standard), "after FROM", "SELECT … FROM …"),
+        ],
+    )?;
+    if let GroupByExpr::Expressions(groups, _) = group_by
+        && groups.iter().fold(1, |n: usize, group| n.saturating_mul(groupings(group))) > MAX_GROUPINGS
+    {
+        return Err(ParseError::TooLarge(Limit::Groupings));
+    }
+    let n_tables = from.iter().map(|from| 1 + from.joins.len()).sum::<usize>();
+    if n_tables > MAX_QUERIES {
+        return Err(ParseError::TooLarge(Limit::Queries));
+    }
+    from.iter().try_for_each(check_joins)
+}
+
+/// How many groupings one entry of GROUP BY stands for.
+fn groupings(group: &Expr) -> usize {
+    match group {
+        Expr::Cube(columns) => 1_usize.checked_shl(columns.len() as u32).filter(|n| *n > 0).unwrap_or(usize::MAX),
+        Expr::Rollup(columns) => columns.len() + 1,
+        Expr::GroupingSets(sets) => sets.len().max(1),
+        _ => 1,
+    }
+}
+
+fn check_joins(from: &TableWithJoins) -> Checked {
+    let TableWithJoins { relation: _, joins } = from;
+    for Join { relation: _, global, join_operator: _ } in joins {
+        none("JOIN", &[(*global, "GLOBAL", LEAVE_OUT)])?;
+    }
+    Ok(())
+}
+
+fn check_table_factor(factor: &TableFactor) -> Checked {
+    const SAMPLE: &str = "use WHERE random() < 0.01";
+    const ORDINALITY: &str = "use row_number() OVER ()";
+    match factor {
+        TableFactor::Table {
+            name: _,
+            alias,
+            args,
+            with_hints,
+            version,
+            with_ordinality,
+            partitions,
+            json_path,
+            sample,
+            index_hints,
+        } => {
+            let settings = args.as_ref().is_some_and(|TableFunctionArgs { args: _, settings }| settings.is_some());
+            none(
+                "FROM",
+                &[
+                    (sample.is_some(), "TABLESAMPLE", SAMPLE),
+                    (*with_ordinality, "WITH ORDINALITY", ORDINALITY),
+                    (version.is_some(), "FOR … AS OF", "SET tarn.as_of_version or tarn.as_of_time"),
+                    (!with_hints.is_empty() || !index_hints.is_empty(), "with hints", LEAVE_OUT),
+                    (!partitions.is_empty(), "PARTITION", "WHERE"),
+                    (json_path.is_some() || settings, "with a path or SETTINGS", LEAVE_OUT),
+                ],
+            )?;
+            check_alias(alias.as_ref())
+        }
+        TableFactor::Derived { lateral: _, subquery: _, alias, sample } => {
+            none("FROM", &[(sample.is_some(), "TABLESAMPLE", SAMPLE)])?;
+            check_alias(alias.as_ref())
+        }
+        TableFactor::TableFunction { expr: _, alias } => check_alias(alias.as_ref()),
+        TableFactor::Function { lateral: _, name: _, args: _, with_ordinality, alias } => {
+            none("FROM", &[(*with_ordinality, "WITH ORDINALITY", ORDINALITY)])?;
+            check_alias(alias.as_ref())
+        }
+        TableFactor::UNNEST { alias, array_exprs: _, with_offset, with_offset_alias, with_ordinality } => {
+            none(
+                "FROM unnest",
+                &[
+                    (*with_ordinality, "WITH ORDINALITY", ORDINALITY),
+                    (*with_offset || with_offset_alias.is_some(), "WITH OFFSET", ORDINALITY),
+                ],
+            )?;
+            check_alias(alias.as_ref())
+        }
+        TableFactor::NestedJoin { table_with_joins, alias } => {
+            if table_with_joins.joins.len() > MAX_QUERIES {
+                return Err(ParseError::TooLarge(Limit::Queries));
+            }
+            check_joins(table_with_joins)?;
+            check_alias(alias.as_ref())
+        }
+        TableFactor::JsonTable { .. }
+        | TableFactor::OpenJsonTable { .. }
+        | TableFactor::Pivot { .. }
+        | TableFactor::Unpivot { .. }
+        | TableFactor::MatchRecognize { .. }
+        | TableFactor::XmlTable { .. }
+        | TableFactor::SemanticView { .. } => {
+            none("FROM", &[(true, "a table made of JSON, XML, a pivot or a pattern", "use joins, CASE and aggregates")])
+        }
+    }
+}
+
+fn check_alias(alias: Option<&TableAlias>) -> Checked {
+    let Some(TableAlias { explicit: _, name: _, columns, at }) = alias else { return Ok(()) };
+    none(
+        "an alias",
+        &[
+            (at.is_some(), "AT", LEAVE_OUT),
+            (columns.iter().any(|column| column.data_type.is_some()), "with types of columns", "cast the columns"),
+        ],
+    )
+}
+
+fn check_order(by: &[OrderByExpr]) -> Checked {
+    by.iter().try_for_each(|OrderByExpr { expr: _, options: _, with_fill }| {
+        none("ORDER BY", &[(with_fill.is_some(), "WITH FILL", LEAVE_OUT)])
+    })
+}
+
+/// Says in one way what may be said in two, so that nobody behind overlooks one.
+struct Plain;
+
+impl VisitorMut for Plain {
+    type Break = ParseError;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<ParseError> {
+        // FETCH FIRST n ROWS ONLY is LIMIT n; without n it is one row.
+        if let Some(Fetch { with_ties: _, percent: _, quantity }) = query.fetch.take() {
+            let one = || Expr::Value(Value::Number("1".to_owned(), false).with_empty_span());
+            let count = Some(quantity.unwrap_or_else(one));
+            match &mut query.limit_clause {
+                Some(LimitClause::LimitOffset { limit, .. }) => *limit = count,
+                other => *other = Some(LimitClause::LimitOffset { limit: count, offset: None, limit_by: vec![] }),
+            }
+        }
+        balance(&mut query.body);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<ParseError> {
+        if let Statement::Explain { analyze, verbose, options, .. } = statement
+            && let Some(given) = options.take()
+        {
+            for UtilityOption { name, arg } in given {
+                let Some(is_on) = switch(arg.as_ref()) else {
+                    return told(none(
+                        "EXPLAIN",
+                        &[(true, "with such an option", "EXPLAIN [ANALYZE] [VERBOSE] statement")],
+                    ));
+                };
+                match name.value.to_ascii_lowercase().as_str() {
+                    "analyze" => *analyze = is_on,
+                    "verbose" => *verbose = is_on,
+                    // What is shown is what there is.
+                    "costs" | "buffers" | "timing" | "summary" | "settings" | "wal" | "memory" => {}
+                    _ => {
+                        let clause = format!("({name})");
+                        return told(none("EXPLAIN", &[(true, &clause, "EXPLAIN [ANALYZE] [VERBOSE] statement")]));
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// A chain of UNION, or of UNION ALL, as a balanced tree: both are associative, and the first query names the columns.
+fn balance(body: &mut SetExpr) {
+    let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: quantifier, .. } = &*body else { return };
+    let quantifier = *quantifier;
+    let empty = || SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows: vec![] });
+    let mut rest = std::mem::replace(body, empty());
+    let mut queries = Vec::new();
+    loop {
+        match rest {
+            SetExpr::SetOperation { left, op: SetOperator::Union, set_quantifier, right }
+                if set_quantifier == quantifier =>
+            {
+                queries.push(*right);
+                rest = *left;
+            }
+            first => {
+                queries.push(first);
+                break;
+            }
+        }
+    }
+    queries.reverse();
+    while queries.len() > 1 {
+        let mut waiting = queries.into_iter();
+        let mut joined = Vec::with_capacity(waiting.len().div_ceil(2));
+        while let Some(left) = waiting.next() {
+            joined.push(match waiting.next() {
+                None => left,
+                Some(right) => SetExpr::SetOperation {
+                    left: Box::new(left),
+                    op: SetOperator::Union,
+                    set_quantifier: quantifier,
+                    right: Box::new(right),
+                },
+            });
+        }
+        queries = joined;
+    }
+    if let Some(only) = queries.pop() {
+        *body = only;
+    }
+}
+
+/// Whether an option is on: it is, if nothing is said.
+fn switch(arg: Option<&Expr>) -> Option<bool> {
+    match arg {
+        None => Some(true),
+        Some(Expr::Value(value)) => match &value.value {
+            Value::Boolean(is_on) => Some(*is_on),
+            Value::Number(number, _) => Some(number != "0"),
+            _ => None,
+        },
+        Some(Expr::Identifier(word)) => match word.value.to_ascii_lowercase().as_str() {
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
+        },
+        Some(_) => None,
+    }
+}

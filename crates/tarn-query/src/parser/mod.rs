@@ -1,0 +1,230 @@
+//! How does text become statements, whatever the text is?
+//!
+//! ```text
+//! text ──> its size ──> tokens, split as Postgres splits them ──> sqlparser, in our dialect ──> statements
+//!             │ too large: 54000      (tokens.rs)                     (dialect.rs) │ too deep, too many readings: 54000
+//! ```
+//!
+//! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never
+//! printed and parsed again.
+//!
+//! Invariants: the time of a parse is proportional to its tokens, its memory too, and what it gives is at most so deep
+//! that the stacks of [`STACK_BYTES`] and [`CONNECTION_STACK_BYTES`] hold whatever walks, copies or drops it.
+
+mod accepted;
+mod dialect;
+mod tokens;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::sqlparser::ast::Statement;
+use crate::sqlparser::parser::{Parser, ParserError};
+use crate::sqlparser::tokenizer::Token;
+
+pub use self::accepted::{check, statement};
+use self::dialect::{Bounds, PgDialect};
+
+/// Tokens of one text, spaces counted. The longest list of values that is let through takes some hundred megabytes
+/// while it is parsed.
+pub const MAX_TOKENS: usize = 4_000_000;
+
+/// Statements and subqueries of one text: each takes some kilobytes, whatever it says.
+pub const MAX_SELECTS: usize = 50_000;
+
+/// Nesting of one statement: parentheses, calls, subqueries.
+pub const MAX_NESTING: usize = 128;
+
+/// Operators of one chain that are applied one after another (`a + b + …`, `a::int::int…`), together with what is
+/// nested in them. Chains of AND and of OR are balanced, so they may be as long as they like.
+pub const MAX_CHAIN: usize = 256;
+
+/// Queries of one chain of UNION, INTERSECT, EXCEPT; entries of one WITH; tables of one FROM.
+pub const MAX_QUERIES: usize = 2_000;
+
+/// Tables of one statement; those of a name of WITH count at each mention of it.
+pub const MAX_TABLES: usize = 10_000;
+
+/// Groupings that one GROUP BY stands for, as in PostgreSQL: CUBE of n columns has 2^n.
+pub const MAX_GROUPINGS: usize = 4_096;
+
+/// Terms of all chains of AND and OR of one text.
+pub const MAX_TERMS: usize = 50_000;
+
+/// Stack of each thread that plans and runs statements, and parses those that are not small. The deepest that is let
+/// through is a chain of AND: the engine takes conditions apart and joins them again one by one, and its debug build
+/// needs some kilobytes for each of [`MAX_TERMS`]. Only what is touched takes memory.
+pub const STACK_BYTES: usize = 256 << 20;
+
+/// Stack of the threads of connections, which parse small texts, and copy and drop statements that were let through: an
+/// expression is at most twelve times as deep as [`MAX_CHAIN`], one chain for each precedence, and each level of it
+/// takes below a kilobyte. The parser takes some ten kilobytes for each of [`MAX_NESTING`]. A debug build takes several
+/// times as much.
+pub const CONNECTION_STACK_BYTES: usize = if cfg!(debug_assertions) { 32 << 20 } else { 8 << 20 };
+
+/// What a parse may use of either.
+const PARSE_STACK_BYTES: usize = CONNECTION_STACK_BYTES / 2;
+
+/// Texts up to this length are parsed where they arrive: the bounds of a parse keep that below some milliseconds, and a
+/// keyed statement is done sooner than another thread would have begun it. Longer ones belong on the threads of
+/// queries.
+pub const SMALL_BYTES: usize = 4 << 10;
+
+/// Why a text is no statement of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParseError {
+    /// It is no SQL.
+    Syntax(ParserError),
+    /// It is more than one text may be.
+    TooLarge(Limit),
+    /// It says something that is not understood.
+    Refused {
+        /// The clause.
+        what: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+}
+
+/// A limit that a text is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// [`MAX_TOKENS`].
+    Tokens,
+    /// [`MAX_SELECTS`].
+    Selects,
+    /// [`MAX_NESTING`].
+    Nesting,
+    /// [`MAX_CHAIN`].
+    Chain,
+    /// [`MAX_QUERIES`].
+    Queries,
+    /// [`MAX_TERMS`].
+    Terms,
+    /// [`MAX_TABLES`].
+    Tables,
+    /// [`MAX_GROUPINGS`].
+    Groupings,
+    /// Brackets of one type or subscript.
+    Brackets,
+    /// The parser tried too many readings of it.
+    Steps,
+}
+
+impl Limit {
+    /// What to do instead.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Limit::Tokens | Limit::Selects => "load rows with COPY, or send the statements one by one",
+            Limit::Nesting | Limit::Chain | Limit::Brackets | Limit::Steps => {
+                "compute parts of it in WITH or in subqueries of FROM, or use IN or ANY for long lists"
+            }
+            Limit::Queries => "put the parts into a table with COPY, or send several statements",
+            Limit::Tables => "put parts that are used several times into a table",
+            Limit::Groupings => "use GROUPING SETS with those that are wanted",
+            Limit::Terms => "use IN or = ANY with a list, or join a table that holds the values",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::Tokens => write!(f, "the statement has more than {MAX_TOKENS} words and signs"),
+            Limit::Selects => write!(f, "the text has more than {MAX_SELECTS} statements and subqueries"),
+            Limit::Nesting => write!(f, "the statement is nested too deeply: the limit is {MAX_NESTING} levels"),
+            Limit::Chain => {
+                write!(f, "the statement is too deep: the limit is {MAX_CHAIN} operators of one expression")
+            }
+            Limit::Queries => {
+                write!(f, "the statement joins more than {MAX_QUERIES} queries or tables")
+            }
+            Limit::Terms => write!(f, "the statement has more than {MAX_TERMS} conditions of AND and OR"),
+            Limit::Tables => write!(f, "the statement reads tables more than {MAX_TABLES} times"),
+            Limit::Groupings => write!(f, "GROUP BY stands for more than {MAX_GROUPINGS} groupings"),
+            Limit::Brackets => f.write_str("a type or subscript has too many dimensions"),
+            Limit::Steps => {
+                f.write_str("the statement is too complex to be parsed: it is nested where it has several readings")
+            }
+        }
+    }
+}
+
+impl From<ParserError> for ParseError {
+    fn from(error: ParserError) -> ParseError {
+        match error {
+            ParserError::RecursionLimitExceeded => ParseError::TooLarge(Limit::Nesting),
+            error => ParseError::Syntax(error),
+        }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParseError::Syntax(error) => error.fmt(f),
+            ParseError::TooLarge(limit) => limit.fmt(f),
+            ParseError::Refused { what, remedy } => write!(f, "{what} is not supported: {remedy}"),
+        }
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// All statements of a text; empty ones vanish.
+///
+/// Errors: as [`parse_with`] and [`statement`].
+pub fn statements(sql: &str) -> Result<Vec<Statement>, ParseError> {
+    parse_with(sql, |parser| {
+        let mut statements = Vec::new();
+        while let Some(statement) = next_statement(parser, statement)? {
+            statements.push(statement);
+        }
+        Ok(statements)
+    })
+}
+
+/// What `read` makes of the next statement; `None` at the end. Between statements there is a semicolon.
+pub fn next_statement<T, E: From<ParseError>>(
+    parser: &mut Parser<'_>,
+    read: impl FnOnce(&mut Parser<'_>) -> Result<T, E>,
+) -> Result<Option<T>, E> {
+    while parser.consume_token(&Token::SemiColon) {}
+    if parser.peek_token_ref().token == Token::EOF {
+        return Ok(None);
+    }
+    let statement = read(parser)?;
+    let next = &parser.peek_token_ref().token;
+    if *next != Token::EOF && *next != Token::SemiColon {
+        let error = ParserError::ParserError(format!("at or near \"{next}\""));
+        return Err(ParseError::Syntax(error).into());
+    }
+    Ok(Some(statement))
+}
+
+/// Reads a text with `read`, which gets a parser at its beginning.
+///
+/// Errors: a limit of this module; what `read` says. Cost: proportional to the tokens of the text.
+pub fn parse_with<T, E: From<ParseError>>(
+    sql: &str,
+    read: impl FnOnce(&mut Parser<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let size = tokens::size(sql).map_err(ParseError::TooLarge)?;
+    let dialect = PgDialect::new(Bounds::of(size.n_tokens));
+    let parsed = catch_unwind(AssertUnwindSafe(|| {
+        let tokens = tokens::tokens(&dialect, sql, size.n_tokens)?;
+        // The parser refuses what is nested as deeply as its limit.
+        let mut parser = Parser::new(&dialect).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens);
+        read(&mut parser)
+    }));
+    match (parsed, dialect.refused()) {
+        (Ok(Ok(parsed)), _) => Ok(parsed),
+        // Whatever the parser made of it: this is why it stopped.
+        (_, Some(limit)) => Err(ParseError::TooLarge(limit).into()),
+        (Ok(Err(error)), None) => Err(error),
+        (Err(panic), None) => resume_unwind(panic),
+    }
+}
