@@ -1,12 +1,13 @@
 //! Where is a small text kept that belongs to the whole store, such as who may use it?
 //!
-//! A [`Document`] has a name and a version; [`put_document`] replaces it if nobody else did. It is kept as the definition of a table
-//! that nobody can read: an archive without files at `tarn-document://NAME/VERSION`, the text being the default of its only column.
-//! So every backend keeps it, copies it and backs it up as it does tables, and a build that knows no documents refuses to open such an
-//! archive: it does not serve what it cannot guard.
+//! A [`Document`] has a name and a version; [`put_document`] replaces it if nobody else did. It is kept as the
+//! definition of a table that nobody can read: an archive without files at `tarn-document://NAME/VERSION`, the text
+//! being the default of its only column. So every backend keeps it, copies it and backs it up as it does tables, and a
+//! build that knows no documents refuses to open such an archive: it does not serve what it cannot guard.
 //!
-//! Version n + 1 is made before version n is forgotten, and the highest is the one that counts. A name is taken once: that is the
-//! compare-and-set. Names of versions that were forgotten are free again, but then there is a higher one, which is looked for last.
+//! Version n + 1 is made before version n is forgotten, and the highest is the one that counts. A name is taken once:
+//! that is the compare-and-set. Names of versions that were forgotten are free again, but then there is a higher one,
+//! which is looked for last.
 
 use tarn_types::{Archive, Column, ColumnId, DataType, TableId, TableOptions, TableSchema, TabletId, Value};
 
@@ -40,9 +41,11 @@ pub async fn document(metastore: &dyn Metastore, name: &str) -> Result<Option<Do
     Ok(versions(metastore, name).await?.pop())
 }
 
-/// Makes the next version of a document, if `expected` is the latest (0: there is none). Answers the new version; it is durable then.
+/// Makes the next version of a document, if `expected` is the latest (0: there is none). Answers the new version; it is
+/// durable then.
 ///
-/// Errors: [`Error::DocumentChanged`] if another is the latest: read it, decide anew. `Indeterminate`: read whether it is there.
+/// Errors: [`Error::DocumentChanged`] if another is the latest: read it, decide anew. `Indeterminate`: read whether it
+/// is there.
 pub async fn put_document(metastore: &dyn Metastore, name: &str, expected: u64, text: &str) -> Result<u64> {
     let changed = || Error::DocumentChanged { name: name.to_owned() };
     if text.len() > MAX_DOCUMENT_BYTES {

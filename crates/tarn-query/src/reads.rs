@@ -1,4 +1,5 @@
-//! What does a plan read? Every table that it scans, subqueries included, so that whoever runs it can ask whether it may be read.
+//! What does a plan read? Every table that it scans, subqueries included, so that whoever runs it can ask whether it
+//! may be read.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::table::TarnTable;
 pub enum Read {
     /// A table of schema `public`. It is the one that will be read, whatever has its name by then.
     Table(Arc<TableSchema>),
-    /// Anything else, as the statement names it: a table of another schema, a function, the working table of a recursive query.
+    /// Anything else, as the statement names it: a table of another schema, a function, the working table of a
+    /// recursive query.
     Other(TableReference),
 }
 

@@ -1,5 +1,5 @@
-//! How do connections reach HTTP? In clear or encrypted on the same port: the first byte tells. Handshakes are made side by side, so
-//! that a client that is slow, or says nothing, holds up no other.
+//! How do connections reach HTTP? In clear or encrypted on the same port: the first byte tells. Handshakes are made
+//! side by side, so that a client that is slow, or says nothing, holds up no other.
 
 use std::io;
 use std::sync::Arc;

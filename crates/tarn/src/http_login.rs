@@ -1,4 +1,5 @@
-//! Who is at the other end of HTTP? A user of SQL, by name and password (Basic); nobody is asked while there are no users.
+//! Who is at the other end of HTTP? A user of SQL, by name and password (Basic); nobody is asked while there are no
+//! users.
 //!
 //! `/livez` and `/readyz` are open: they say nothing. `/metrics` is open to this machine, elsewhere to every user.
 

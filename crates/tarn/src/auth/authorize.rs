@@ -1,8 +1,9 @@
 //! May they? The one place where it is decided.
 //!
-//! A session says what a statement is about to do ([`Action`]) and for whom ([`Principal`]); [`authorize`] says yes, or why not.
-//! While there are no users everybody may do everything, which is why a server without users listens on loopback alone. With users,
-//! what is not granted is denied: superusers may do everything; an owner everything with the table; others what they were granted.
+//! A session says what a statement is about to do ([`Action`]) and for whom ([`Principal`]); [`authorize`] says yes, or
+//! why not. While there are no users everybody may do everything, which is why a server without users listens on
+//! loopback alone. With users, what is not granted is denied: superusers may do everything; an owner everything with
+//! the table; others what they were granted.
 
 use tarn_types::TableId;
 

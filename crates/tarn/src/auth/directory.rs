@@ -1,7 +1,8 @@
 //! Which users does this server know now?
 //!
-//! The document of users in memory, and its changes. A change is made to what the metastore has at that moment and put back if nobody
-//! else was quicker; it holds for all sessions from then on, the one that was connected longest included.
+//! The document of users in memory, and its changes. A change is made to what the metastore has at that moment and put
+//! back if nobody else was quicker; it holds for all sessions from then on, the one that was connected longest
+//! included.
 
 use std::sync::Arc;
 
@@ -115,8 +116,8 @@ impl Directory {
             .with_hint("try again"))
     }
 
-    /// What a password of this user is held against. For who is not there, or has no password, it is one that nothing fits: nobody
-    /// learns which users there are.
+    /// What a password of this user is held against. For who is not there, or has no password, it is one that nothing
+    /// fits: nobody learns which users there are.
     pub fn verifier(&self, user: &str) -> Verifier {
         let users = self.users();
         let known = users.get(user).filter(|user| user.login).and_then(|user| user.verifier.as_ref()?.parse().ok());

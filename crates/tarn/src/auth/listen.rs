@@ -1,5 +1,5 @@
-//! Where may a server be reached? Without users everybody is superuser: then only from its own machine, unless the operator said
-//! otherwise by name.
+//! Where may a server be reached? Without users everybody is superuser: then only from its own machine, unless the
+//! operator said otherwise by name.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,8 +1,9 @@
 //! Who may do what, and how do they prove who they are?
 //!
-//! Reading order: `password` (what is kept of one), `scram` (how one is proved), `sql` (what statements say), `users` (who is there, and
-//! what was granted), `directory` (the users of this server), `authorize` (the one place that decides), `listen` (where a server may be
-//! reached), `roots` (what may be attached), `tls`, `audit`. How to switch it on: `docs/security.md`.
+//! Reading order: `password` (what is kept of one), `scram` (how one is proved), `sql` (what statements say), `users`
+//! (who is there, and what was granted), `directory` (the users of this server), `authorize` (the one place that
+//! decides), `listen` (where a server may be reached), `roots` (what may be attached), `tls`, `audit`. How to switch it
+//! on: `docs/security.md`.
 
 pub mod audit;
 pub mod authorize;

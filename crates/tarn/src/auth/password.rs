@@ -52,8 +52,8 @@ impl Verifier {
         Verifier::salted(password, random::<SALT_BYTES>().to_vec(), ITERATIONS)
     }
 
-    /// What a login as a user that is not there is held against: always the same for the same name, so that nobody can tell, and no
-    /// password fits.
+    /// What a login as a user that is not there is held against: always the same for the same name, so that nobody can
+    /// tell, and no password fits.
     pub fn mock(secret: &[u8], user: &str) -> Verifier {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let part = |what: &str| -> [u8; KEY_BYTES] { tag(&key, format!("{what}:{user}").as_bytes()) };

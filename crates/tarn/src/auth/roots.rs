@@ -1,7 +1,8 @@
 //! Which places of the server may be attached?
 //!
-//! With `attach_roots`: what lies in one of them, symbolic links resolved. Without: anything while there are no users (the server then
-//! listens on loopback alone), nothing when there are. Never what the kernel shows as files, and never the data folder or what it is in.
+//! With `attach_roots`: what lies in one of them, symbolic links resolved. Without: anything while there are no users
+//! (the server then listens on loopback alone), nothing when there are. Never what the kernel shows as files, and never
+//! the data folder or what it is in.
 
 use std::path::{Path, PathBuf};
 

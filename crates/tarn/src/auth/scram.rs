@@ -1,5 +1,6 @@
-//! How does a client prove that it knows a password, without saying it? The server's side of SCRAM-SHA-256 (RFC 5802, 7677), as
-//! PostgreSQL speaks it: the user's name is that of the startup message, and the one in the exchange is ignored.
+//! How does a client prove that it knows a password, without saying it? The server's side of SCRAM-SHA-256 (RFC 5802,
+//! 7677), as PostgreSQL speaks it: the user's name is that of the startup message, and the one in the exchange is
+//! ignored.
 //!
 //! ```text
 //! client  n,,n=,r=NONCE                       client-first

@@ -7,8 +7,8 @@
 //! GRANT CREATE ON SCHEMA public TO name          REVOKE … FROM …          ALTER TABLE t OWNER TO name
 //! ```
 //!
-//! Read here and not by the SQL parser: its statements print themselves, passwords included. A password in clear is a verifier when
-//! this returns. What PostgreSQL has beyond these is refused, never taken and ignored.
+//! Read here and not by the SQL parser: its statements print themselves, passwords included. A password in clear is a
+//! verifier when this returns. What PostgreSQL has beyond these is refused, never taken and ignored.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! How is a connection to the server encrypted?
 //!
-//! With rustls and ring, by the certificate chain and key of the settings `tls_cert` and `tls_key` (PEM). The files are read at start,
-//! and again when they were changed: the next connection gets the new certificate. Files that cannot be read then are told in the log,
-//! and the old certificate stays in use.
+//! With rustls and ring, by the certificate chain and key of the settings `tls_cert` and `tls_key` (PEM). The files are
+//! read at start, and again when they were changed: the next connection gets the new certificate. Files that cannot be
+//! read then are told in the log, and the old certificate stays in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! How does the command line reach a server that encrypts? As libpq does: `sslmode` and `sslrootcert`, with rustls underneath.
+//! How does the command line reach a server that encrypts? As libpq does: `sslmode` and `sslrootcert`, with rustls
+//! underneath.
 //!
 //! | sslmode | encrypted | the server's certificate |
 //! |---|---|---|

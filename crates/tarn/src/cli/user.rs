@@ -1,4 +1,5 @@
-//! `tarn user`: make the first superuser, or a way back in, while the server is stopped. Everything else about users is SQL.
+//! `tarn user`: make the first superuser, or a way back in, while the server is stopped. Everything else about users is
+//! SQL.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! How does a Postgres client prove who it is? Nothing is asked while there are no users; then SCRAM-SHA-256 and nothing else: a
-//! password in clear, or hashed with md5, is never asked for.
+//! How does a Postgres client prove who it is? Nothing is asked while there are no users; then SCRAM-SHA-256 and
+//! nothing else: a password in clear, or hashed with md5, is never asked for.
 //!
 //! ```text
 //! client            server

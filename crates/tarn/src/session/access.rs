@@ -1,7 +1,8 @@
 //! What is a statement about to do, and may its user do it? Asked once, before any statement runs, at each run.
 //!
-//! Everything that a plan reads is asked for, subqueries included; of statements without a plan the table that they name. A kind of
-//! statement that is not listed here does not compile, a statement of the parser's that is not listed is for superusers.
+//! Everything that a plan reads is asked for, subqueries included; of statements without a plan the table that they
+//! name. A kind of statement that is not listed here does not compile, a statement of the parser's that is not listed
+//! is for superusers.
 
 use std::sync::Arc;
 
@@ -144,6 +145,7 @@ impl Session {
             }
             Kind::Utility(statement) => self.allow_utility(&asking, statement),
             Kind::Admin { table, .. } => self.allow_own(&asking, table),
+            // Its condition may read other tables: they are asked for when it is planned.
             Kind::CacheTable(asked) => self.allow_own(&asking, &asked.table),
             Kind::Attach(_) => asking.may(Action::Server { what: "ATTACH" }),
             Kind::Detach { .. } => asking.may(Action::Server { what: "DETACH" }),
@@ -152,7 +154,8 @@ impl Session {
         }
     }
 
-    /// Whether a COPY may begin. Asked when it is prepared, too: some drivers lose count of messages when it is denied later.
+    /// Whether a COPY may begin. Asked when it is prepared, too: some drivers lose count of messages when it is denied
+    /// later.
     pub(super) fn allow_copy(&self, statement: &Statement) -> Result<()> {
         let asking = self.asking();
         if asking.users.is_empty() { Ok(()) } else { self.allow_utility(&asking, statement) }
@@ -228,8 +231,8 @@ impl Session {
                 Some(table) => self.allow_own(asking, &table),
                 None => Ok(()),
             },
-            // They concern the session, or are refused whoever asks. The statement of an EXECUTE, and settings of the engine, are asked
-            // for by themselves.
+            // They concern the session, or are refused whoever asks. The statement of an EXECUTE, and settings of the
+            // engine, are asked for by themselves.
             Statement::Set(_)
             | Statement::Reset(_)
             | Statement::StartTransaction { .. }
@@ -322,7 +325,8 @@ impl Session {
     }
 }
 
-/// Of a name that no open table has, superusers alone may know more: it may be a table that is too damaged to be served.
+/// Of a name that no open table has, superusers alone may know more: it may be a table that is too damaged to be
+/// served.
 fn may_own(node: &Node, users: &Users, who: &Principal, name: &str) -> Result<()> {
     match node.catalog().schema(name) {
         Ok(table) => authorize(users, who, &Action::Own { table: table.id, name: &table.name }),

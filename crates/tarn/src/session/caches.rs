@@ -61,7 +61,7 @@ impl Session {
 
     /// A row for each twentieth of the way, as it goes; the last one says what was done.
     pub(super) async fn cache_table(&self, asked: &CacheTable) -> Result<Answer> {
-        let plan = self.plan(&asked.query, &[]).await?;
+        let plan = self.permitted(self.plan(&asked.query, &[]).await?)?;
         let Warm { n_pieces, not_used, stream } = self.query.warm(&plan).await?;
         let caches = Arc::clone(self.node.caches());
         let before = caches.lost_pages();

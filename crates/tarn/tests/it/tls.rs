@@ -127,7 +127,8 @@ async fn plain_connections_are_refused_where_encryption_is_required() {
     assert!(https(&server).await.ends_with("ok\n"));
 }
 
-/// As CVE-2021-23214: bytes in clear behind the request for encryption would be taken for the client's, who never sent them.
+/// As CVE-2021-23214: bytes in clear behind the request for encryption would be taken for the client's, who never sent
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_in_clear_is_not_taken_for_encrypted() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
