@@ -114,7 +114,8 @@ class Server:
         self.http_port = int(self.http.rsplit(":", 1)[1])
 
     def _before_exec(self) -> None:
-        os.nice(self.options.nice)
+        if self.options.nice:
+            os.nice(self.options.nice)
         if self._cage is not None:
             self._cage.enter()
         if self.options.open_files is not None:

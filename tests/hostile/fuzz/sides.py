@@ -1,6 +1,7 @@
 """The two servers, and when their answers are the same.
 
-A Tarn that answers 0A000 (not supported) has said no: that is counted, not compared. Whatever else only one of the two refuses is a difference.
+A Tarn that says no before it does anything (0A000 not supported, or the planner's errors of class 42) is counted, not compared: nothing is wrong in
+silence. `is_strict` compares the planner's errors, too. Whatever else only one of the two refuses is a difference.
 Numbers are compared by value, floats by their shortest text (−0 is 0), everything else by its text.
 """
 
@@ -20,6 +21,7 @@ from .steps import Script, Step
 PATIENCE_S = 60.0
 INTEGERS, FLOATS, NUMERIC, TIMESTAMPTZ = (20, 21, 23), (700, 701), 1700, 1184
 UNSUPPORTED = "0A000"
+REFUSED = "refused in all"
 # Of answers with more, the counts alone are compared.
 MAX_ROWS = 500_000
 
@@ -88,8 +90,8 @@ class Counts(collections.Counter):
 class Pair:
     """Both sides of one round."""
 
-    def __init__(self, tarn: Tarn, postgres: Postgres, script: Script, counts: Counts):
-        self.tarn, self.postgres, self.script, self.counts = tarn, postgres, script, counts
+    def __init__(self, tarn: Tarn, postgres: Postgres, script: Script, counts: Counts, is_strict: bool):
+        self.tarn, self.postgres, self.script, self.counts, self.is_strict = tarn, postgres, script, counts, is_strict
 
     def run(self, step: Step) -> None:
         self.counts[step.kind] += 1
@@ -133,17 +135,25 @@ class Pair:
 
     def is_skipped(self, ours: Answer, theirs: Answer) -> bool:
         # A PostgreSQL that cannot (FULL JOIN of some conditions), or takes too long, says nothing about Tarn.
-        for name, answer, states in (("tarn", ours, (UNSUPPORTED,)), ("postgres", theirs, (UNSUPPORTED, "57014"))):
-            if answer.error and answer.error.state in states:
-                self.counts[f"skipped: {name} {answer.error.state}"] += 1
-                return True
+        if theirs.error and theirs.error.state in (UNSUPPORTED, "57014"):
+            self.counts[f"skipped: postgres {theirs.error.state}"] += 1
+            return True
+        return not theirs.error and self.is_refused(ours)
+
+    def is_refused(self, ours: Answer) -> bool:
+        """Did Tarn say that it cannot?"""
+        if ours.error is None:
+            return False
+        if ours.error.state == UNSUPPORTED or (ours.error.state.startswith("42") and not self.is_strict):
+            self.counts[f"refused: {ours.error.state}"] += 1
+            self.counts[REFUSED] += 1
+            return True
         return False
 
     def write(self, step: Step, do) -> None:
         """Tarn first: what it does not support is not done on the other side either."""
         ours = do(self.tarn.wire)
-        if ours.error and ours.error.state == UNSUPPORTED:
-            self.counts[f"skipped: tarn {UNSUPPORTED}"] += 1
+        if self.is_refused(ours):
             return
         if ours.error:
             self.postgres.wire.must("BEGIN")
