@@ -1,6 +1,8 @@
-"""One Tarn server of a test's own: on free ports, in a folder of its own, bounded in memory, and stopped by its process id alone.
+"""One Tarn server of a test's own: on free ports, in a folder of its own, bounded in memory, and stopped by its process
+id alone.
 
-Whoever starts one stops it: `with Server(…) as server`. If the test itself dies, its end of the server's stdin closes, and the server stops, too.
+Whoever starts one stops it: `with Server(…) as server`. If the test itself dies, its end of the server's stdin closes,
+and the server stops, too.
 """
 
 import dataclasses
@@ -12,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Sequence
+from collections.abc import Sequence
 
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
@@ -22,7 +24,8 @@ class DidNotStart(Exception):
 
 
 class Cage:
-    """Bounds a process's memory: by a cgroup of version 1 or 2 where this user may make one, else by looking at its RSS and killing it."""
+    """Bounds a process's memory: by a cgroup of version 1 or 2 where this user may make one, else by looking at its RSS
+    and killing it."""
 
     def __init__(self, bytes_: int):
         self.bytes = bytes_
@@ -69,8 +72,11 @@ class Options:
 
 
 class Server:
-    def __init__(self, tarn: pathlib.Path, folder: pathlib.Path, options: Options | None = None, data: pathlib.Path | None = None):
-        """`folder` gets `server.log` and, unless it lies elsewhere, `data`, which may be that of a server that ran before."""
+    def __init__(
+        self, tarn: pathlib.Path, folder: pathlib.Path, options: Options | None = None, data: pathlib.Path | None = None
+    ):
+        """`folder` gets `server.log` and, unless it lies elsewhere, `data`, which may be that of a server that ran
+        before."""
         self.tarn, self.folder, self.options = tarn, folder, options or Options()
         self.data = data or folder / "data"
         self.log_path = folder / "server.log"
@@ -99,7 +105,11 @@ class Server:
         self.over_memory = False
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, preexec_fn=self._before_exec,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                preexec_fn=self._before_exec,
                 env=dict(os.environ, **options.environment),
             )
         threading.Thread(target=self._watch_memory, args=(self._process,), daemon=True).start()

@@ -1,9 +1,12 @@
-"""A differential fuzzer: random schemas, statements, deliveries, access paths and kills; PostgreSQL must give the same answers.
+"""A differential fuzzer: random schemas, statements, deliveries, access paths and kills; PostgreSQL must give the same
+answers.
 
     differential.py --tarn PATH [--seconds N] [--seed S] [--only N] [--postgres URL] [--with-known] [--shrink N]
 
-A round is one script on one pair of tables' sets; round N of seed S is always the same, `--seed S --only N` repeats it. Without `--postgres` a
-server of its own is started by scripts/services/postgres and stopped at the end. Exits with 1 if the two differed anywhere.
+A round is one script on one pair of tables' sets; round N of seed S is always the same, `--seed S --only N` repeats it.
+Without `--postgres` a
+server of its own is started by scripts/services/postgres and stopped at the end. Exits with 1 if the two differed
+anywhere.
 """
 
 import argparse
@@ -16,11 +19,12 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from fuzz import steps as fuzz_steps
 from fuzz.shrink import shorter
 from fuzz.sides import REFUSED, Counts, Difference, Pair, Postgres, Stop, Tarn
 from fuzz.steps import Script, Step
 from server import DidNotStart
+
+from fuzz import steps as fuzz_steps
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVICE = ROOT / "scripts" / "services" / "postgres"
@@ -63,13 +67,19 @@ def run(
 
 
 def tell(
-    tarn_path: pathlib.Path, postgres: Postgres, script: Script, found: list[tuple[int, str]], about: str, shrink_s: float,
+    tarn_path: pathlib.Path,
+    postgres: Postgres,
+    script: Script,
+    found: list[tuple[int, str]],
+    about: str,
+    shrink_s: float,
     is_strict: bool,
 ) -> None:
     for nth, (idx, text) in enumerate(found):
         step = script.steps[idx]
         say(f"DIFFERENCE {about}, step {idx}: {step.text()[:2000]}{text}")
         if nth == 0 and shrink_s > 0:
+
             def shows_it(steps: list[Step]) -> bool:
                 try:
                     again = run(tarn_path, postgres, script, steps, Counts(), is_strict)
@@ -91,15 +101,21 @@ def main() -> None:
     arguments.add_argument("--only", type=int, help="this round alone")
     arguments.add_argument("--postgres", help="URL of a database that may be emptied")
     arguments.add_argument("--with-known", action="store_true", help="also what is known to differ (fuzz/values.py)")
-    arguments.add_argument("--shrink", type=float, default=30.0, help="seconds for making a script shorter, for each round; 0: not at all")
-    arguments.add_argument("--print", action="store_true", help="print the round's script instead of running it (with --only)")
+    arguments.add_argument(
+        "--shrink", type=float, default=30.0, help="seconds for making a script shorter, for each round; 0: not at all"
+    )
+    arguments.add_argument(
+        "--print", action="store_true", help="print the round's script instead of running it (with --only)"
+    )
     given = arguments.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 32)
     if given.print:
         for step in fuzz_steps.script(random.Random(f"{seed}/{given.only or 0}"), given.with_known).steps:
             print(step.text())
         return
-    say(f"differential: seed {seed}, {given.seconds:.0f} s{', with what is known to differ' if given.with_known else ''}")
+    say(
+        f"differential: seed {seed}, {given.seconds:.0f} s{', with what is known to differ' if given.with_known else ''}"
+    )
     folder = None
     url = given.postgres
     if url is None:
@@ -117,7 +133,15 @@ def main() -> None:
             n_rounds += 1
             if found:
                 failed.append(round_)
-                tell(given.tarn.absolute(), postgres, script, found, f"seed {seed} round {round_}", given.shrink, given.with_known)
+                tell(
+                    given.tarn.absolute(),
+                    postgres,
+                    script,
+                    found,
+                    f"seed {seed} round {round_}",
+                    given.shrink,
+                    given.with_known,
+                )
             if given.only is not None or time.monotonic() > ends:
                 break
     finally:

@@ -2,9 +2,12 @@
 
     powercut.py --tarn PATH [--seconds N] [--seed S]
 
-The data folder lies on an ext4 image. A cut is ext4's own shutdown without a flush of its journal: from that moment nothing reaches the image, and
-what was not synced is gone. Then the server is killed, the image mounted anew, and everything is read back on each access path, before and after
-a delivery and a compaction. Mount options change from cut to cut; some cuts come while the server starts. It needs root and a loop
+The data folder lies on an ext4 image. A cut is ext4's own shutdown without a flush of its journal: from that moment
+nothing reaches the image, and
+what was not synced is gone. Then the server is killed, the image mounted anew, and everything is read back on each
+access path, before and after
+a delivery and a compaction. Mount options change from cut to cut; some cuts come while the server starts. It needs root
+and a loop
 device; without them it says so and passes.
 """
 
@@ -30,9 +33,34 @@ from wire import Hung, Left, ServerError, Wire
 IMAGE_BYTES = 2 << 30
 EXT4_IOC_SHUTDOWN = 0x8004587D
 WITHOUT_JOURNAL = 2
-MOUNTS = ["commit=300", "commit=300,data=writeback", "commit=1", "commit=300,nodelalloc", "commit=30,data=journal", "commit=300,noatime,data=writeback,nodelalloc"]
-FLAGS = ("--log-segment-bytes", "256KiB", "--log-flush-bytes", "1MiB", "--rows-memory-bytes", "8MiB", "--delivery-interval-ms", "300ms")
-FLAGS += ("--background-interval-ms", "100ms", "--versions-kept-ms", "1s", "--query-partitions", "2", "--statement-timeout-ms", "20s")
+MOUNTS = [
+    "commit=300",
+    "commit=300,data=writeback",
+    "commit=1",
+    "commit=300,nodelalloc",
+    "commit=30,data=journal",
+    "commit=300,noatime,data=writeback,nodelalloc",
+]
+FLAGS = (
+    "--log-segment-bytes",
+    "256KiB",
+    "--log-flush-bytes",
+    "1MiB",
+    "--rows-memory-bytes",
+    "8MiB",
+    "--delivery-interval-ms",
+    "300ms",
+)
+FLAGS += (
+    "--background-interval-ms",
+    "100ms",
+    "--versions-kept-ms",
+    "1s",
+    "--query-partitions",
+    "2",
+    "--statement-timeout-ms",
+    "20s",
+)
 N_WRITERS, N_KEYS = 4, 150
 # Refused before anything was written; any other error leaves it open.
 REFUSED = ("57P03", "53400", "53200", "22P02", "23505", "25006", "53100")
@@ -58,7 +86,9 @@ class Disk:
         self.is_mounted = False
 
     def mount(self, options: str) -> None:
-        subprocess.run(["mount", "-o", f"loop,{options}", self.image, self.mountpoint], check=True, stderr=subprocess.PIPE)
+        subprocess.run(
+            ["mount", "-o", f"loop,{options}", self.image, self.mountpoint], check=True, stderr=subprocess.PIPE
+        )
         self.is_mounted = True
 
     def cut(self) -> None:
@@ -78,7 +108,8 @@ class Disk:
 
 
 class Writer:
-    """One client with keys of its own. `sure`: what was acknowledged; `open`: what the statement under way, or one without an answer, would make of it."""
+    """One client with keys of its own. `sure`: what was acknowledged; `open`: what the statement under way, or one
+    without an answer, would make of it."""
 
     def __init__(self, number: int):
         self.first = number * 1_000_000
@@ -107,7 +138,9 @@ class Writer:
         sent = b""
         if kind <= 1:
             after = {key: value for key in keys}
-            sql = "INSERT INTO t VALUES " + ", ".join(f"({key}, {value}, '{'x' * rng.choice([5, 500])}')" for key in after)
+            sql = "INSERT INTO t VALUES " + ", ".join(
+                f"({key}, {value}, '{'x' * rng.choice([5, 500])}')" for key in after
+            )
         elif kind == 2:
             after = {key: value for key in keys[:1] if self.sure.get(key) is not None and key not in self.open}
             sql = f"UPDATE t SET n = {value} WHERE id = {keys[0]}"
@@ -219,7 +252,9 @@ def live_and_die(server: Server, disk: Disk, writers: list[Writer], rng: random.
         return "cut while starting"
     server.start()
     stop = threading.Event()
-    threads = [threading.Thread(target=writer.run, args=(server.port, random.Random(rng.random()), stop)) for writer in writers]
+    threads = [
+        threading.Thread(target=writer.run, args=(server.port, random.Random(rng.random()), stop)) for writer in writers
+    ]
     for thread in threads:
         thread.start()
     time.sleep(rng.uniform(0.3, 4.0))
@@ -260,7 +295,9 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=60.0)
     arguments.add_argument("--seed", type=int)
     arguments.add_argument("--mount", choices=MOUNTS, help="with these options alone")
-    arguments.add_argument("--keep", action="store_true", help="leave the image of a cut that lost something, as it was after the cut")
+    arguments.add_argument(
+        "--keep", action="store_true", help="leave the image of a cut that lost something, as it was after the cut"
+    )
     given = arguments.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 32)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tarn-powercut-"))

@@ -1,8 +1,10 @@
-"""Hostile clients, files and statements against the shipped server: it stays alive, tells the truth, and serves everybody else.
+"""Hostile clients, files and statements against the shipped server: it stays alive, tells the truth, and serves
+everybody else.
 
     run.py --tarn PATH [--quick] [--seconds N] [--seed S] [--part NAME…] [--only N]
 
-Each part has a server of its own in a memory cgroup, and a second client that reads by key all the time. What it prints as `#N` is repeated
+Each part has a server of its own in a memory cgroup, and a second client that reads by key all the time. What it prints
+as `#N` is repeated
 by `--part NAME --seed S --only N`. Exits with 1 if anything was found. README.md says what each part does.
 """
 
@@ -12,7 +14,6 @@ import random
 import sys
 import time
 
-from stage import MEBIBYTE, Part, Report, Settings, play
 from parts.copy_in import CopyIn
 from parts.files import Files
 from parts.functions import Functions
@@ -21,6 +22,7 @@ from parts.load import Load
 from parts.messages import Messages
 from parts.settings import ServerSettings
 from parts.statements import Statements
+from stage import MEBIBYTE, Part, Report, Settings, play
 
 PARTS: dict[str, type[Part]] = {
     part.name: part for part in (Statements, Functions, Messages, Http, CopyIn, Files, ServerSettings, Load)
@@ -48,24 +50,34 @@ def table(reports: list[Report]) -> list[str]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--tarn", required=True, type=pathlib.Path, help="the server's binary")
-    arguments.add_argument("--seconds", type=float, help=f"of each part ({SECONDS:.0f}; with --quick {QUICK_SECONDS:.0f})")
+    arguments.add_argument(
+        "--seconds", type=float, help=f"of each part ({SECONDS:.0f}; with --quick {QUICK_SECONDS:.0f})"
+    )
     arguments.add_argument("--seed", type=int, help="of everything random (a new one each time)")
     arguments.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), help="all unless named")
     arguments.add_argument("--only", type=int, help="repeat this attack of the part alone")
-    arguments.add_argument("--quick", action="store_true", help="the form of CI: some two minutes in all, smaller sizes")
+    arguments.add_argument(
+        "--quick", action="store_true", help="the form of CI: some two minutes in all, smaller sizes"
+    )
     arguments.add_argument("--memory", type=int, default=3072, help="MiB that a server may take")
     arguments.add_argument("--keep", action="store_true", help="leave the servers' folders")
     arguments.add_argument("--verbose", action="store_true", help="print each attack as it begins")
     given = arguments.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 32)
     settings = Settings(
-        tarn=given.tarn.absolute(), seed=seed, seconds=given.seconds or (QUICK_SECONDS if given.quick else SECONDS), quick=given.quick,
-        memory_bytes=given.memory * MEBIBYTE, only=given.only, keep=given.keep, verbose=given.verbose,
+        tarn=given.tarn.absolute(),
+        seed=seed,
+        seconds=given.seconds or (QUICK_SECONDS if given.quick else SECONDS),
+        quick=given.quick,
+        memory_bytes=given.memory * MEBIBYTE,
+        only=given.only,
+        keep=given.keep,
+        verbose=given.verbose,
     )
     say(f"hostile: seed {seed}, {settings.seconds:.0f} s a part, at most {given.memory} MiB a server")
     reports, started = [], time.monotonic()
     for name in given.part:
-        say(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}")
+        say(f"{name}: {' '.join((PARTS[name].__doc__ or '').split())}")
         reports.append(play(PARTS[name](), settings, say))
     say("")
     for line in table(reports):
@@ -75,10 +87,14 @@ def main() -> None:
             say(f"note, {report.part}, {count} times: {note}")
     failed = [report for report in reports if report.findings]
     for report in failed:
-        say(f"\n{report.part}: repeat with --part {report.part} --seed {seed}{' --quick' if given.quick else ''} --only N")
+        say(
+            f"\n{report.part}: repeat with --part {report.part} --seed {seed}{' --quick' if given.quick else ''} --only N"
+        )
         for finding in report.findings:
             say(f"  #{finding.number} {finding.name}: {finding.text}")
-    say(f"\n{len(reports) - len(failed)} passed, {len(failed)} failed, in {time.monotonic() - started:.0f} s (seed {seed})")
+    say(
+        f"\n{len(reports) - len(failed)} passed, {len(failed)} failed, in {time.monotonic() - started:.0f} s (seed {seed})"
+    )
     sys.exit(1 if failed else 0)
 
 

@@ -1,6 +1,7 @@
 """The stage of a part: a server in a cage, a second client that watches it, and what must hold after every attack.
 
-A part is a class with `attacks`: an endless iterator of named attacks. Attack N of a part always gets the same random numbers for the same
+A part is a class with `attacks`: an endless iterator of named attacks. Attack N of a part always gets the same random
+numbers for the same
 seed, so that `--part P --seed S --only N` repeats it alone.
 """
 
@@ -11,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -166,7 +167,8 @@ class Stage:
             return False
 
     def settle(self) -> bool:
-        """Waits until the server is known to serve or to be dead: one that aborts closes its connections some seconds before it is gone."""
+        """Waits until the server is known to serve or to be dead: one that aborts closes its connections some seconds
+        before it is gone."""
         if self.server is None:
             return True
         deadline = time.monotonic() + 10
@@ -265,12 +267,26 @@ def play(part: Part, settings: Settings, say: Callable[[str], None]) -> Report:
 
 
 def finish(
-    stage: Stage, n_attacks: int, findings: list[Finding], started: float, restarts: int, baseline_ms: float, beside_ms: float
+    stage: Stage,
+    n_attacks: int,
+    findings: list[Finding],
+    started: float,
+    restarts: int,
+    baseline_ms: float,
+    beside_ms: float,
 ) -> Report:
     stage.close()
     if not stage.settings.keep:
         shutil.rmtree(stage.folder, ignore_errors=True)
     seconds = time.monotonic() - started
     return Report(
-        stage.part.name, n_attacks, findings, seconds, restarts, stage.peak_rss_bytes, baseline_ms, beside_ms, stage.notes
+        stage.part.name,
+        n_attacks,
+        findings,
+        seconds,
+        restarts,
+        stage.peak_rss_bytes,
+        baseline_ms,
+        beside_ms,
+        stage.notes,
     )

@@ -1,6 +1,7 @@
 """Postgres' protocol by hand: for saying what no driver would say, and for never waiting longer than a deadline.
 
-A `Wire` is one connection. `ask` sends a text and gathers everything up to ReadyForQuery; whatever goes wrong on the way is an exception
+A `Wire` is one connection. `ask` sends a text and gathers everything up to ReadyForQuery; whatever goes wrong on the
+way is an exception
 that says whether the server hung, or left.
 """
 
@@ -80,10 +81,15 @@ def parse(sql: str | bytes, name: bytes = b"", oids: tuple[int, ...] = ()) -> by
     return message(b"P", name + b"\0" + as_bytes(sql) + b"\0" + types)
 
 
-def bind(parameters: tuple[bytes | None, ...] = (), portal: bytes = b"", name: bytes = b"", binary: bool = False) -> bytes:
+def bind(
+    parameters: tuple[bytes | None, ...] = (), portal: bytes = b"", name: bytes = b"", binary: bool = False
+) -> bytes:
     values = b"".join(struct.pack(">i", -1) if v is None else struct.pack(">i", len(v)) + v for v in parameters)
     formats = struct.pack(">hh", 1, int(binary))
-    return message(b"B", portal + b"\0" + name + b"\0" + formats + struct.pack(">h", len(parameters)) + values + struct.pack(">h", 0))
+    return message(
+        b"B",
+        portal + b"\0" + name + b"\0" + formats + struct.pack(">h", len(parameters)) + values + struct.pack(">h", 0),
+    )
 
 
 def describe(kind: bytes = b"P", name: bytes = b"") -> bytes:
@@ -217,7 +223,9 @@ class Wire:
         self.send(query(sql), timeout_s)
         return self.until_ready(timeout_s or self.timeout_s)
 
-    def ask_extended(self, sql: str | bytes, parameters: tuple[bytes | None, ...] = (), timeout_s: float | None = None) -> Answer:
+    def ask_extended(
+        self, sql: str | bytes, parameters: tuple[bytes | None, ...] = (), timeout_s: float | None = None
+    ) -> Answer:
         self.send(extended(sql, parameters), timeout_s)
         return self.until_ready(timeout_s or self.timeout_s)
 

@@ -1,6 +1,8 @@
-"""Random queries whose answer the standard fixes: no order that is not total, no division, no arithmetic that could overflow.
+"""Random queries whose answer the standard fixes: no order that is not total, no division, no arithmetic that could
+overflow.
 
-`Query.ordered`: the rows' order is part of the answer. `Query.approximate`: columns (from 0) whose last digits may differ, as sums of floats do.
+`Query.ordered`: the rows' order is part of the answer. `Query.approximate`: columns (from 0) whose last digits may
+differ, as sums of floats do.
 """
 
 import dataclasses
@@ -73,11 +75,19 @@ class Generator:
 
     def joined(self, depth: int) -> Source:
         left, right = self.source(depth + 1), self.source(depth + 1)
-        pairs = [(one, other) for one in left.fields for other in right.fields if one.kind is other.kind and one.kind not in (DOUBLE, REAL)]
+        pairs = [
+            (one, other)
+            for one in left.fields
+            for other in right.fields
+            if one.kind is other.kind and one.kind not in (DOUBLE, REAL)
+        ]
         kind = self.rng.choice(["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
         if not pairs:
             return left
-        conditions = [f"{one.text} = {other.text}" for one, other in self.rng.sample(pairs, min(len(pairs), self.rng.choice([1, 1, 2])))]
+        conditions = [
+            f"{one.text} = {other.text}"
+            for one, other in self.rng.sample(pairs, min(len(pairs), self.rng.choice([1, 1, 2])))
+        ]
         if kind != "FULL JOIN" and self.rng.random() < 0.3:
             conditions.append(self.predicate(left.fields + right.fields, depth + 2))
         # Keys of an outer side can be NULL, but are NULL together: they still tell rows apart.
@@ -107,7 +117,8 @@ class Generator:
             return self.literal(kind)
         one = self.scalar(fields, kind, depth + 1)
         other = self.scalar(fields, kind, depth + 1)
-        # A decimal literal beside a float, and NULLs without a type, mean something else in DataFusion: casts keep both plain.
+        # A decimal literal beside a float, and NULLs without a type, mean something else in DataFusion: casts keep both
+        # plain.
         forms = [
             f"CASE WHEN {self.predicate(fields, depth + 1)} THEN {one} ELSE {other} END",
             f"CASE WHEN {self.predicate(fields, depth + 1)} THEN {one} END",
@@ -116,14 +127,31 @@ class Generator:
         ]
         if kind is INT:
             narrow = self.scalar(self.fields_of(fields, SMALLINT), SMALLINT, MAX_DEPTH)
-            forms += [f"({narrow})::int + {self.rng.randint(1, 9)}", f"({narrow})::int * {self.rng.randint(2, 9)}", f"abs(({narrow})::int)"]
-            forms += [f"length({self.scalar(fields, TEXT, depth + 1)})", f"- (({narrow})::int)", f"(({narrow})::int % 7)"]
+            forms += [
+                f"({narrow})::int + {self.rng.randint(1, 9)}",
+                f"({narrow})::int * {self.rng.randint(2, 9)}",
+                f"abs(({narrow})::int)",
+            ]
+            forms += [
+                f"length({self.scalar(fields, TEXT, depth + 1)})",
+                f"- (({narrow})::int)",
+                f"(({narrow})::int % 7)",
+            ]
             forms += [f"greatest({one}, {other})", f"least({one}, {other})"]
         elif kind is BIGINT:
-            forms += [f"({self.scalar(fields, INT, depth + 1)})::bigint + {self.rng.randint(1, 9)}", f"({self.scalar(fields, INT, depth + 1)})::bigint * 3"]
+            forms += [
+                f"({self.scalar(fields, INT, depth + 1)})::bigint + {self.rng.randint(1, 9)}",
+                f"({self.scalar(fields, INT, depth + 1)})::bigint * 3",
+            ]
         elif kind is TEXT:
             text = self.scalar(fields, TEXT, depth + 1)
-            forms += [f"({text} || {other})", f"upper({text})", f"lower({text})", f"replace({text}, 'a', 'x''y')", f"left({text}, 2)"]
+            forms += [
+                f"({text} || {other})",
+                f"upper({text})",
+                f"lower({text})",
+                f"replace({text}, 'a', 'x''y')",
+                f"left({text}, 2)",
+            ]
             forms += [f"substr({text}, 2, 3)", f"trim({text})", f"(({self.scalar(fields, INT, depth + 1)})::text)"]
         elif kind is DATE:
             forms += [f"(({self.scalar(fields, DATE, depth + 1)}))"]
@@ -136,7 +164,15 @@ class Generator:
         chance = self.rng.random()
         if depth < MAX_DEPTH and chance < 0.35:
             one, other = self.predicate(fields, depth + 1), self.predicate(fields, depth + 1)
-            return self.rng.choice([f"({one} AND {other})", f"({one} OR {other})", f"NOT ({one})", f"({one} OR {other})", f"{one} AND {other}"])
+            return self.rng.choice(
+                [
+                    f"({one} AND {other})",
+                    f"({one} OR {other})",
+                    f"NOT ({one})",
+                    f"({one} OR {other})",
+                    f"{one} AND {other}",
+                ]
+            )
         field = self.rng.choice(fields)
         kind, text = field.kind, field.text
         forms = ["compare"] * 5 + ["null", "between", "in", "in", "not in", "distinct", "same kind", "case"]
@@ -156,7 +192,11 @@ class Generator:
                     values.insert(self.rng.randint(0, len(values)), "NULL")
                 return f"{text} {form.upper()} ({', '.join(values)})"
             case "distinct":
-                other = self.rng.choice(self.fields_of(fields, kind)).text if self.rng.random() < 0.4 else self.rng.choice([self.literal(kind), "NULL"])
+                other = (
+                    self.rng.choice(self.fields_of(fields, kind)).text
+                    if self.rng.random() < 0.4
+                    else self.rng.choice([self.literal(kind), "NULL"])
+                )
                 return f"{text} IS {self.rng.choice(['', 'NOT '])}DISTINCT FROM {other}"
             case "same kind":
                 return f"{text} {by} {self.rng.choice(self.fields_of(fields, kind)).text}"
@@ -166,12 +206,24 @@ class Generator:
                 pattern = self.rng.choice(["a%", "%b", "%''%", "_", "%", "a_b", "", "%\\%%", "\\_", "A%"])
                 return f"{text} {self.rng.choice(['', 'NOT '])}{self.rng.choice(['LIKE', 'ILIKE'])} '{pattern}'"
             case "boolean":
-                return self.rng.choice([text, f"NOT {text}", f"{text} IS TRUE", f"{text} IS NOT FALSE", f"{text} IS UNKNOWN", f"{text} IS NOT UNKNOWN", f"{text} = true"])
+                return self.rng.choice(
+                    [
+                        text,
+                        f"NOT {text}",
+                        f"{text} IS TRUE",
+                        f"{text} IS NOT FALSE",
+                        f"{text} IS UNKNOWN",
+                        f"{text} IS NOT UNKNOWN",
+                        f"{text} = true",
+                    ]
+                )
             case "subquery":
                 inner = self.base()
                 own = self.fields_of(inner.fields, kind)
                 if own and kind.has_min:
-                    where = f" WHERE {self.predicate(inner.fields + fields, depth + 2)}" if self.rng.random() < 0.7 else ""
+                    where = (
+                        f" WHERE {self.predicate(inner.fields + fields, depth + 2)}" if self.rng.random() < 0.7 else ""
+                    )
                     return f"{text} {by} (SELECT {self.rng.choice(['min', 'max'])}({self.rng.choice(own).text}) FROM {inner.sql}{where})"
                 return f"(SELECT count(*) FROM {inner.sql} WHERE {self.predicate(inner.fields + fields, depth + 2)}) {by} {self.rng.randint(0, 5)}"
             case "in subquery" | "not in subquery" | "all":
@@ -208,10 +260,14 @@ class Generator:
     def order(self, terms: list[str]) -> str:
         """Every term, in some direction each."""
         self.rng.shuffle(terms)
-        return ", ".join(term + self.rng.choice(["", "", " ASC", " DESC", " DESC NULLS LAST", " NULLS FIRST"]) for term in terms)
+        return ", ".join(
+            term + self.rng.choice(["", "", " ASC", " DESC", " DESC NULLS LAST", " NULLS FIRST"]) for term in terms
+        )
 
     def limit(self) -> str:
-        return f" LIMIT {self.rng.choice([0, 1, 3, 10, 1000])}" + (f" OFFSET {self.rng.randint(0, 12)}" if self.rng.random() < 0.4 else "")
+        return f" LIMIT {self.rng.choice([0, 1, 3, 10, 1000])}" + (
+            f" OFFSET {self.rng.randint(0, 12)}" if self.rng.random() < 0.4 else ""
+        )
 
     def plain(self) -> Query:
         source = self.source()
@@ -225,7 +281,10 @@ class Generator:
         if self.rng.random() < 0.2:
             distinct = f"SELECT DISTINCT {listed} {sql}"
             if self.rng.random() < 0.5:
-                return Query(f"{distinct} ORDER BY {self.order([f'c{idx}' for idx in range(n_items)])}{self.limit() if self.rng.random() < 0.6 else ''}", True)
+                return Query(
+                    f"{distinct} ORDER BY {self.order([f'c{idx}' for idx in range(n_items)])}{self.limit() if self.rng.random() < 0.6 else ''}",
+                    True,
+                )
             return Query(distinct)
         if source.key and self.rng.random() < 0.5:
             terms = [field.text for field in source.key]
@@ -233,7 +292,9 @@ class Generator:
             others = [field.text for field in source.fields if field not in source.key]
             front = self.order(self.rng.sample(others, min(len(others), self.rng.choice([0, 0, 1, 2]))))
             order = ", ".join(part for part in (front, self.order(terms)) if part)
-            return Query(f"SELECT {listed} {sql} ORDER BY {order}{self.limit() if self.rng.random() < 0.7 else ''}", True)
+            return Query(
+                f"SELECT {listed} {sql} ORDER BY {order}{self.limit() if self.rng.random() < 0.7 else ''}", True
+            )
         return Query(f"SELECT {listed} {sql}")
 
     def aggregate(self, fields: list[Field]) -> tuple[str, bool]:
@@ -264,14 +325,20 @@ class Generator:
         groups = list(dict.fromkeys(groups))
         aggregates = [self.aggregate(source.fields) for _ in range(self.rng.randint(1, 3))]
         items = groups + [text for text, _ in aggregates]
-        approximate = frozenset(len(groups) + idx for idx, (_, is_approximate) in enumerate(aggregates) if is_approximate)
+        approximate = frozenset(
+            len(groups) + idx for idx, (_, is_approximate) in enumerate(aggregates) if is_approximate
+        )
         sql = f"SELECT {', '.join(f'{item} AS c{idx}' for idx, item in enumerate(items))} FROM {source.sql}{self.where(source.fields)}"
         if groups:
             sql += f" GROUP BY {', '.join(str(idx + 1) for idx in range(len(groups)))}"
             if self.rng.random() < 0.25:
                 sql += f" HAVING {self.rng.choice(['count(*) > 1', 'count(*) < 3', 'min(1) = 1'])}"
             if self.rng.random() < 0.4:
-                return Query(f"{sql} ORDER BY {self.order([f'c{idx}' for idx in range(len(groups))])}{self.limit()}", True, approximate)
+                return Query(
+                    f"{sql} ORDER BY {self.order([f'c{idx}' for idx in range(len(groups))])}{self.limit()}",
+                    True,
+                    approximate,
+                )
         return Query(sql, False, approximate)
 
     def set_operation(self) -> Query:
@@ -293,11 +360,20 @@ class Generator:
         field = self.rng.choice(source.fields)
         part = f"PARTITION BY {self.rng.choice(source.fields).text} " if self.rng.random() < 0.6 else ""
         number = self.fields_of(source.fields, *NUMBERS)
-        forms = [f"row_number() OVER ({part}ORDER BY {key})", f"count({field.text}) OVER ({part}ORDER BY {key})", f"count(*) OVER ({part})"]
+        forms = [
+            f"row_number() OVER ({part}ORDER BY {key})",
+            f"count({field.text}) OVER ({part}ORDER BY {key})",
+            f"count(*) OVER ({part})",
+        ]
         forms += [f"rank() OVER ({part}ORDER BY {field.text})", f"dense_rank() OVER ({part}ORDER BY {field.text} DESC)"]
-        forms += [f"lag({field.text}) OVER ({part}ORDER BY {key})", f"first_value({field.text}) OVER ({part}ORDER BY {key})"]
+        forms += [
+            f"lag({field.text}) OVER ({part}ORDER BY {key})",
+            f"first_value({field.text}) OVER ({part}ORDER BY {key})",
+        ]
         forms += [f"sum({self.rng.choice(number).text}) OVER ({part}ORDER BY {key})"] if number else []
-        return Query(f"SELECT {', '.join(f.text for f in source.key)}, {self.rng.choice(forms)} AS w FROM {source.sql}{self.where(source.fields)}")
+        return Query(
+            f"SELECT {', '.join(f.text for f in source.key)}, {self.rng.choice(forms)} AS w FROM {source.sql}{self.where(source.fields)}"
+        )
 
     def with_cte(self) -> Query:
         inner, name = self.source(1), self._alias()
@@ -307,6 +383,10 @@ class Generator:
         counted, is_approximate = self.aggregate(fields)
         head = f"WITH {name} AS (SELECT {columns} FROM {inner.sql}{self.where(inner.fields)})"
         if self.rng.random() < 0.5:
-            return Query(f"{head} SELECT {counted} AS c0 FROM {name}", False, frozenset([0]) if is_approximate else frozenset())
+            return Query(
+                f"{head} SELECT {counted} AS c0 FROM {name}", False, frozenset([0]) if is_approximate else frozenset()
+            )
         other = self._alias()
-        return Query(f"{head} SELECT {name}.x0, {other}.x0 AS y0 FROM {name} JOIN {name} AS {other} ON {name}.x0 = {other}.x0{self.where(fields)}")
+        return Query(
+            f"{head} SELECT {name}.x0, {other}.x0 AS y0 FROM {name} JOIN {name} AS {other} ON {name}.x0 = {other}.x0{self.where(fields)}"
+        )

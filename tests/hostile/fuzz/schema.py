@@ -1,4 +1,5 @@
-"""Random tables: keys of one to three columns of any key type, values of any type, options that change how rows lie but not what they are."""
+"""Random tables: keys of one to three columns of any key type, values of any type, options that change how rows lie but
+not what they are."""
 
 import dataclasses
 import random
@@ -34,7 +35,9 @@ class Table:
 
     def row(self, rng: random.Random, with_known: bool) -> list[str]:
         return [
-            "NULL" if not column.is_key and rng.random() < 0.2 else literal(rng, column.kind, with_known and not column.is_key)
+            "NULL"
+            if not column.is_key and rng.random() < 0.2
+            else literal(rng, column.kind, with_known and not column.is_key)
             for column in self.columns
         ]
 
@@ -62,5 +65,7 @@ def table(rng: random.Random, name: str) -> Table:
     if texts and rng.random() < 0.3:
         options.append(f"tokens = '{rng.choice(texts)}'")
     if rng.random() < 0.3:
-        options.append(f"bloom = '{rng.choice([column.name for column in columns if column.kind is INT] or [columns[0].name])}'")
+        options.append(
+            f"bloom = '{rng.choice([column.name for column in columns if column.kind is INT] or [columns[0].name])}'"
+        )
     return Table(name, tuple(columns), f" WITH ({', '.join(options)})" if options else "")

@@ -1,7 +1,7 @@
 """A shorter script that shows the same: steps are left out, half of them at first, one by one at last."""
 
 import time
-from typing import Callable
+from collections.abc import Callable
 
 from .steps import Step
 

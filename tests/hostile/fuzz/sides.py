@@ -1,6 +1,7 @@
 """The two servers, and when their answers are the same.
 
-A Tarn that says no before it does anything (0A000 not supported, or the planner's errors of class 42) is counted, not compared: nothing is wrong in
+A Tarn that says no before it does anything (0A000 not supported, or the planner's errors of class 42) is counted, not
+compared: nothing is wrong in
 silence. `is_strict` compares the planner's errors, too. Whatever else only one of the two refuses is a difference.
 Numbers are compared by value, floats by their shortest text (−0 is 0), everything else by its text.
 """

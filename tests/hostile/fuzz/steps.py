@@ -44,9 +44,21 @@ class Script:
 def script(rng: random.Random, with_known: bool) -> Script:
     tables = schema.tables(rng)
     generator = Generator(rng, tables, with_known)
-    flags = ["--lake-row-group-rows", rng.choice(["20", "100", "1000"]), "--copy-batch-rows", rng.choice(["7", "100", "32768"])]
+    flags = [
+        "--lake-row-group-rows",
+        rng.choice(["20", "100", "1000"]),
+        "--copy-batch-rows",
+        rng.choice(["7", "100", "32768"]),
+    ]
     flags += ["--query-partitions", rng.choice(["1", "2", "3"]), "--versions-kept-ms", rng.choice(["0", "1s", "1h"])]
-    flags += ["--cache-local", rng.choice(["true", "false"]), "--background", rng.choice(["true", "false", "false"]), "--background-interval-ms", "50ms"]
+    flags += [
+        "--cache-local",
+        rng.choice(["true", "false"]),
+        "--background",
+        rng.choice(["true", "false", "false"]),
+        "--background-interval-ms",
+        "50ms",
+    ]
     steps = [Step("create", table.ddl(True), table.ddl(False)) for table in tables]
     steps += [fill(rng, table, with_known, rng.choice([5, 40, 120])) for table in tables]
     while len(steps) < N_STEPS:
@@ -103,17 +115,27 @@ def write(rng: random.Random, table: Table, generator: Generator, with_known: bo
     chance = rng.random()
     if chance < 0.3:
         n_rows = rng.choice([1, 1, 2, 20])
-        return fill(rng, table, with_known, n_rows) if rng.random() < 0.5 else put(table, rows_of(rng, table, with_known, n_rows))
+        return (
+            fill(rng, table, with_known, n_rows)
+            if rng.random() < 0.5
+            else put(table, rows_of(rng, table, with_known, n_rows))
+        )
     if chance < 0.4 and table.key[0].kind is INT:
         # The first column of the key moves all rows elsewhere, so that keys within the statement differ.
-        moved = ", ".join(f"{c.name} + {rng.choice([1, 1000, 1000000])}" if c is table.key[0] else c.name for c in table.columns)
-        return Step("write", f"INSERT INTO {table.name} SELECT {moved} FROM {table.name} WHERE {table.key[0].name} < 1000000 AND {generator.predicate(fields)} ON CONFLICT DO NOTHING")
+        moved = ", ".join(
+            f"{c.name} + {rng.choice([1, 1000, 1000000])}" if c is table.key[0] else c.name for c in table.columns
+        )
+        return Step(
+            "write",
+            f"INSERT INTO {table.name} SELECT {moved} FROM {table.name} WHERE {table.key[0].name} < 1000000 AND {generator.predicate(fields)} ON CONFLICT DO NOTHING",
+        )
     by_key = " AND ".join(f"{column.name} = {generator.literal(column.kind)}" for column in table.key)
     where = by_key if rng.random() < 0.35 else generator.predicate(fields)
     if chance < 0.75 and table.values:
         picked = rng.sample(table.values, rng.choice([1, 1, min(2, len(table.values))]))
         sets = ", ".join(
-            f"{column.name} = {rng.choice([generator.literal(column.kind), generator.scalar(fields, column.kind), 'NULL'])}" for column in picked
+            f"{column.name} = {rng.choice([generator.literal(column.kind), generator.scalar(fields, column.kind), 'NULL'])}"
+            for column in picked
         )
         return Step("write", f"UPDATE {table.name} SET {sets} WHERE {where}")
     return Step("write", f"DELETE FROM {table.name} WHERE {where}")
@@ -140,5 +162,9 @@ def copy_cell(rng: random.Random, column: schema.Column) -> str:
         return "\\N"
     text = literal(rng, column.kind)
     # The literal's own text: between quotes, or a number in parentheses.
-    value = text[text.index("'") + 1 : text.rindex("'")].replace("''", "'") if "'" in text else text.split("::")[0].strip("()")
+    value = (
+        text[text.index("'") + 1 : text.rindex("'")].replace("''", "'")
+        if "'" in text
+        else text.split("::")[0].strip("()")
+    )
     return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")

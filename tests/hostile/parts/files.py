@@ -1,10 +1,11 @@
-"""Every kind of file of a stopped server: flipped, cut, zeroed, swapped, old, gone. Never a wrong answer, nothing destroyed."""
+"""Every kind of file of a stopped server: flipped, cut, zeroed, swapped, old, gone. Never a wrong answer, nothing
+destroyed."""
 
 import pathlib
 import random
 import re
 import shutil
-from typing import Iterator
+from collections.abc import Iterator
 
 from server import DidNotStart, Options, Server
 from stage import Attack, Failure, Part, Stage
@@ -37,7 +38,8 @@ FOLDERS = ["meta", "log", "rows", "lake", "cache"]
 
 
 class Files(Part):
-    """Each kind of file flipped, cut, zeroed, swapped, old or gone: what is asked then is right, or refused by the file's name; put back, all is there."""
+    """Each kind of file flipped, cut, zeroed, swapped, old or gone: what is asked then is right, or refused by the
+    file's name; put back, all is there."""
 
     name = "files"
     has_server = False
@@ -222,7 +224,8 @@ def damage(rng: random.Random, trial: Trial, path: str, siblings: list[str], old
     how = rng.choice(["flip", "flip", "flip", "cut", "zero", "swap", "old", "gone", "grow"])
     said = how
     if how == "flip" and data:
-        # Files that take their space ahead are zeros at their end: a flip there is another damage, and rarely of interest.
+        # Files that take their space ahead are zeros at their end: a flip there is another damage, and rarely of
+        # interest.
         used = len(before.rstrip(b"\0")) or len(data)
         at, bit = rng.randrange(used if rng.random() < 0.95 else len(data)), 1 << rng.randrange(8)
         data[at] ^= bit

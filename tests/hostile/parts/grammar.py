@@ -1,12 +1,14 @@
 """SQL texts of any size: every form of the grammar that contains itself, or a list.
 
-Three kinds. A *wrapper* puts an expression into another one of the same type, so that wrappers are nested in any mixture and depth; a *chain* is
-a long row of elements that parsers read as a deep tree; a *list* is a long row that is flat. All take a size and give a text.
+Three kinds. A *wrapper* puts an expression into another one of the same type, so that wrappers are nested in any
+mixture and depth; a *chain* is
+a long row of elements that parsers read as a deep tree; a *list* is a long row that is flat. All take a size and give a
+text.
 Tables: `w (id int PRIMARY KEY, a int, b boolean, v text)`.
 """
 
 import random
-from typing import Callable
+from collections.abc import Callable
 
 Wrapper = Callable[[str], str]
 
@@ -119,7 +121,9 @@ def subqueries_in_from(n: int) -> str:
 
 
 def joins(kind: str) -> Callable[[int], str]:
-    return lambda n: "SELECT count(*) FROM w t0" + "".join(f" {kind} w t{idx} ON t{idx}.id = t{idx - 1}.id" for idx in range(1, n))
+    return lambda n: (
+        "SELECT count(*) FROM w t0" + "".join(f" {kind} w t{idx} ON t{idx}.id = t{idx - 1}.id" for idx in range(1, n))
+    )
 
 
 def nested_joins(n: int) -> str:
@@ -194,7 +198,9 @@ CHAINS: dict[str, Callable[[int], str]] = {
     "nested comments": lambda n: "/*" * n + " x " + "*/" * n + " SELECT 1",
     "begin": lambda n: "BEGIN; " * n,
     "lambdas": lambda n: "SELECT " + "x -> " * n + "1",
-    "grouping sets": lambda n: "SELECT count(*) FROM w GROUP BY GROUPING SETS (" + "(a, ROLLUP (" * n + "b" + "))" * n + ")",
+    "grouping sets": lambda n: (
+        "SELECT count(*) FROM w GROUP BY GROUPING SETS (" + "(a, ROLLUP (" * n + "b" + "))" * n + ")"
+    ),
 }
 
 # A flat row of n elements.
@@ -211,15 +217,23 @@ LISTS: dict[str, Callable[[int], str]] = {
     "aggregates": lambda n: "SELECT " + ", ".join(f"sum(a + {idx})" for idx in range(n)) + " FROM w",
     "windows": lambda n: "SELECT " + ", ".join(f"sum(a) OVER (ORDER BY a + {idx})" for idx in range(n)) + " FROM w",
     "values": lambda n: "VALUES " + ", ".join(f"({idx}, 'x')" for idx in range(n)),
-    "values in from": lambda n: "SELECT count(*) FROM (VALUES " + ", ".join(f"({idx})" for idx in range(n)) + ") AS s (x)",
-    "insert rows": lambda n: "INSERT INTO w VALUES " + ", ".join(f"({-idx - 1}, 1, true, 'x')" for idx in range(n)) + " ON CONFLICT DO NOTHING",
+    "values in from": lambda n: (
+        "SELECT count(*) FROM (VALUES " + ", ".join(f"({idx})" for idx in range(n)) + ") AS s (x)"
+    ),
+    "insert rows": lambda n: (
+        "INSERT INTO w VALUES "
+        + ", ".join(f"({-idx - 1}, 1, true, 'x')" for idx in range(n))
+        + " ON CONFLICT DO NOTHING"
+    ),
     "insert columns": lambda n: "INSERT INTO w (" + ", ".join(["a"] * n) + ") VALUES (1)",
     "sets": sets,
     "arguments": lambda n: "SELECT coalesce(" + ", ".join(["NULL"] * n) + ", 1)",
     "concat arguments": lambda n: "SELECT concat(" + ", ".join(["'x'"] * n) + ")",
     "array": lambda n: "SELECT ARRAY[" + ", ".join(["1"] * n) + "]",
     "whens": lambda n: "SELECT CASE a" + "".join(f" WHEN {idx} THEN {idx}" for idx in range(n)) + " END FROM w",
-    "whens of conditions": lambda n: "SELECT CASE" + "".join(f" WHEN a = {idx} THEN 'x{idx}'" for idx in range(n)) + " END FROM w",
+    "whens of conditions": lambda n: (
+        "SELECT CASE" + "".join(f" WHEN a = {idx} THEN 'x{idx}'" for idx in range(n)) + " END FROM w"
+    ),
     "order by": lambda n: "SELECT a FROM w ORDER BY " + ", ".join(f"a + {idx}" for idx in range(n)),
     "group by": lambda n: "SELECT count(*) FROM w GROUP BY " + ", ".join(f"a + {idx}" for idx in range(n)),
     "rollup": lambda n: "SELECT count(*) FROM w GROUP BY ROLLUP (" + ", ".join(f"a + {idx}" for idx in range(n)) + ")",
@@ -239,7 +253,11 @@ LISTS: dict[str, Callable[[int], str]] = {
     "identifier": lambda n: 'SELECT 1 AS "' + "x" * n + '"',
     "dotted name": lambda n: "SELECT " + ".".join(["a"] * n),
     "unknown table": lambda n: "SELECT * FROM " + "t" * n,
-    "create columns": lambda n: f"CREATE TABLE wide_{n} (id int PRIMARY KEY" + "".join(f", c{idx} int" for idx in range(n)) + f"); DROP TABLE wide_{n}",
+    "create columns": lambda n: (
+        f"CREATE TABLE wide_{n} (id int PRIMARY KEY"
+        + "".join(f", c{idx} int" for idx in range(n))
+        + f"); DROP TABLE wide_{n}"
+    ),
     "create name": lambda n: 'CREATE TABLE "' + "n" * n + '" (id int PRIMARY KEY)',
     "drop names": lambda n: "DROP TABLE IF EXISTS " + ", ".join(f"nothing{idx}" for idx in range(n)),
     "parameters": lambda n: "SELECT " + ", ".join(f"${idx + 1}::int" for idx in range(n)),

@@ -4,7 +4,7 @@ import json
 import random
 import socket
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 from stage import Attack, Failure, Part, Stage
 from wire import Hung
@@ -12,10 +12,13 @@ from wire import Hung
 N_SLOW = 150
 # A connection that has not sent its request by then was given enough time.
 SLOW_LIMIT_S = 150
+# What a good client waits for while others hold places and say nothing.
+PLACE_S = 60.0
 
 
 class Http(Part):
-    """Garbage, slowloris, big bodies, chunks, many connections; SQL runs only for a JSON request to a known host from no foreign page."""
+    """Garbage, slowloris, big bodies, chunks, many connections; SQL runs only for a JSON request to a known host from
+    no foreign page."""
 
     name = "http"
 
@@ -24,7 +27,18 @@ class Http(Part):
             wire.must("CREATE TABLE h (id int PRIMARY KEY)")
 
     def attacks(self, stage: Stage) -> Iterator[Attack]:
-        kinds = [well_behaved, foreign_page, garbage, foreign_page, bodies, slow, foreign_page, chunks, many, big_result]
+        kinds = [
+            well_behaved,
+            foreign_page,
+            garbage,
+            foreign_page,
+            bodies,
+            slow,
+            foreign_page,
+            chunks,
+            many,
+            big_result,
+        ]
         while True:
             for kind in kinds:
                 yield Attack(kind.__name__.replace("_", " "), kind)
@@ -78,9 +92,15 @@ def sql(text: str) -> bytes:
 
 
 def lives(stage: Stage) -> None:
-    answer = exchange(stage, request(b"", {"Host": stage.server.http}, "GET", "/livez"))
-    if status(answer) != 200:
-        raise Failure(f"/livez answers {answer[:100]!r}")
+    """A place may be taken by those who say nothing, for a while."""
+    deadline = time.monotonic() + PLACE_S
+    while True:
+        answer = exchange(stage, request(b"", {"Host": stage.server.http}, "GET", "/livez"), PLACE_S)
+        if status(answer) == 200:
+            return
+        if time.monotonic() > deadline:
+            raise Failure(f"/livez answers {answer[:100]!r} for {PLACE_S} s")
+        time.sleep(0.5)
 
 
 def well_behaved(stage: Stage, rng: random.Random) -> None:
@@ -98,20 +118,43 @@ def well_behaved(stage: Stage, rng: random.Random) -> None:
 
 
 def foreign_page(stage: Stage, rng: random.Random) -> None:
-    """What a browser sends for a stranger's page runs nothing: another content type, origin or host (also by DNS rebinding)."""
+    """What a browser sends for a stranger's page runs nothing: another content type, origin or host (also by DNS
+    rebinding)."""
     headers = good_headers(stage)
     wrong = rng.choice(["type", "type", "origin", "host", "null origin", "no type", "referer of a page"])
     if wrong == "type":
-        headers["Content-Type"] = rng.choice(["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain; application/json", "application/jsonp"])
+        headers["Content-Type"] = rng.choice(
+            [
+                "text/plain",
+                "application/x-www-form-urlencoded",
+                "multipart/form-data; boundary=x",
+                "text/plain; application/json",
+                "application/jsonp",
+            ]
+        )
     elif wrong == "no type":
         del headers["Content-Type"]
     elif wrong == "origin":
         port = stage.server.http_port
-        headers["Origin"] = rng.choice(["http://evil.example", "https://evil.example", f"http://127.0.0.1.evil.example:{port}", f"http://evil.example:{port}", "http://localhost:1"])
+        headers["Origin"] = rng.choice(
+            [
+                "http://evil.example",
+                "https://evil.example",
+                f"http://127.0.0.1.evil.example:{port}",
+                f"http://evil.example:{port}",
+                "http://localhost:1",
+            ]
+        )
     elif wrong == "null origin":
         headers["Origin"] = "null"
     elif wrong == "host":
-        headers["Host"] = rng.choice(["evil.example", f"evil.example:{stage.server.http_port}", f"127.0.0.1.evil.example:{stage.server.http_port}"])
+        headers["Host"] = rng.choice(
+            [
+                "evil.example",
+                f"evil.example:{stage.server.http_port}",
+                f"127.0.0.1.evil.example:{stage.server.http_port}",
+            ]
+        )
     else:
         headers |= {"Origin": "http://evil.example", "Referer": "http://evil.example/x", "Content-Type": "text/plain"}
     key = rng.randrange(1 << 30)
@@ -133,11 +176,16 @@ def garbage(stage: Stage, rng: random.Random) -> None:
         elif kind == 2:
             data = b"GET /" + b"a" * rng.choice([1_000, 1_000_000]) + b" HTTP/1.1\r\n\r\n"
         elif kind == 3:
-            data = rng.choice([b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT", b"PRI * HTTP/2.0\r\n\r\nSM"]) + b" /v1/sql HTTP/1.1\r\nHost: x\r\n\r\n"
+            data = (
+                rng.choice([b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT", b"PRI * HTTP/2.0\r\n\r\nSM"])
+                + b" /v1/sql HTTP/1.1\r\nHost: x\r\n\r\n"
+            )
         elif kind == 4:
             data = b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"
         elif kind == 5:
-            data = b"POST /v1/sql HTTP/1.1\r\nContent-Length: %s\r\n\r\n{}" % rng.choice([b"-1", b"99999999999999999999", b"1e3", b"2, 3", b"0x5"])
+            data = b"POST /v1/sql HTTP/1.1\r\nContent-Length: %s\r\n\r\n{}" % rng.choice(
+                [b"-1", b"99999999999999999999", b"1e3", b"2, 3", b"0x5"]
+            )
         elif kind == 6:
             good = bytearray(request(sql("SELECT 1"), good_headers(stage)))
             good[rng.randrange(len(good))] = rng.randrange(256)
@@ -152,9 +200,23 @@ def bodies(stage: Stage, rng: random.Random) -> None:
     """Bodies that are no request: large, deep, not UTF-8, not JSON."""
     mega = 1 << (20 if stage.settings.quick else 24)
     choices = [
-        b"x" * mega, b"[" * 100_000, b'{"sql":' * 50_000, b'{"sql": "' + b"\\u0000" * 1_000 + b'"}', b'{"sql": "\xff\xfe"}', b"", b"null", b"1",
-        b'{"sql": 1}', b'{"sql": "SELECT 1", "sql": "SELECT 2"}', b'{"sql": "SELECT 1", "other": 1}', sql(" " * mega), sql(";" * 100_000),
-        sql("SELECT '" + "x" * mega + "'"), sql("\ud800".encode("utf-8", "surrogatepass").decode("latin1")), sql("COPY h FROM STDIN"), sql("BEGIN"),
+        b"x" * mega,
+        b"[" * 100_000,
+        b'{"sql":' * 50_000,
+        b'{"sql": "' + b"\\u0000" * 1_000 + b'"}',
+        b'{"sql": "\xff\xfe"}',
+        b"",
+        b"null",
+        b"1",
+        b'{"sql": 1}',
+        b'{"sql": "SELECT 1", "sql": "SELECT 2"}',
+        b'{"sql": "SELECT 1", "other": 1}',
+        sql(" " * mega),
+        sql(";" * 100_000),
+        sql("SELECT '" + "x" * mega + "'"),
+        sql("\ud800".encode("utf-8", "surrogatepass").decode("latin1")),
+        sql("COPY h FROM STDIN"),
+        sql("BEGIN"),
     ]
     for body in rng.sample(choices, 4):
         exchange(stage, request(body, good_headers(stage)), timeout_s=30)
@@ -166,7 +228,15 @@ def chunks(stage: Stage, rng: random.Random) -> None:
     head %= stage.server.http.encode()
     body = sql("SELECT 7")
     one = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    for tail in [one, b"ffffffffffffffff\r\nxx", b"-1\r\nxx\r\n", b"zz\r\n", b"5\r\nab", b"1" * 50_000, b"1;" + b"e" * 100_000 + b"\r\nx\r\n0\r\n\r\n"]:
+    for tail in [
+        one,
+        b"ffffffffffffffff\r\nxx",
+        b"-1\r\nxx\r\n",
+        b"zz\r\n",
+        b"5\r\nab",
+        b"1" * 50_000,
+        b"1;" + b"e" * 100_000 + b"\r\nx\r\n0\r\n\r\n",
+    ]:
         if tail is not one:
             throw(stage, head + tail)
             continue
@@ -220,19 +290,29 @@ def many(stage: Stage, rng: random.Random) -> None:
     sockets = [socket.create_connection(("127.0.0.1", stage.server.http_port), timeout=30) for _ in range(150)]
     try:
         for other in sockets:
-            other.sendall(request(sql("SELECT count(*) FROM h"), good_headers(stage)))
+            try:
+                other.sendall(request(sql("SELECT count(*) FROM h"), good_headers(stage)))
+            except ConnectionError:
+                pass
         lives(stage)
-        answers = [other.recv(100) for other in sockets]
+        answers = [received(other) for other in sockets]
     except TimeoutError as error:
         raise Hung("one of 150 requests is not answered") from error
-    except OSError as error:
-        raise Failure(f"one of 150 requests: {error}") from error
     finally:
         for other in sockets:
             other.close()
-    unexpected = [answer for answer in answers if status(answer) not in (200, 503, 429)]
-    if unexpected:
-        raise Failure(f"{len(unexpected)} of 150 requests: {unexpected[0]!r}")
+    # Too many may be refused, in words or by a closed connection.
+    answered = [answer for answer in answers if status(answer) == 200]
+    unexpected = [answer for answer in answers if answer and status(answer) not in (200, 503, 429)]
+    if unexpected or len(answered) < 20:
+        raise Failure(f"{len(answered)} of 150 requests are answered, {unexpected[:1]}")
+
+
+def received(other: socket.socket) -> bytes:
+    try:
+        return other.recv(100)
+    except ConnectionError:
+        return b""
 
 
 def big_result(stage: Stage, rng: random.Random) -> None:

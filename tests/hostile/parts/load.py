@@ -4,7 +4,7 @@ import random
 import socket
 import struct
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 import wire as protocol
 from stage import MEBIBYTE, Attack, Failure, Part, Stage
@@ -17,10 +17,20 @@ MAX_GROWTH_BYTES = 768 * MEBIBYTE
 
 
 class Load(Part):
-    """Idle, half-open and silent connections, COPYs without data, prepared statements and cursors without end, held transactions."""
+    """Idle, half-open and silent connections, COPYs without data, prepared statements and cursors without end, held
+    transactions."""
 
     name = "load"
-    flags = ("--max-connections", str(MAX_CONNECTIONS), "--log-segment-bytes", "256KiB", "--log-flush-bytes", "2MiB", "--rows-memory-bytes", "16MiB")
+    flags = (
+        "--max-connections",
+        str(MAX_CONNECTIONS),
+        "--log-segment-bytes",
+        "256KiB",
+        "--log-flush-bytes",
+        "2MiB",
+        "--rows-memory-bytes",
+        "16MiB",
+    )
     # The usual soft limit, as the hard one: descriptors can run out.
     open_files = 1024
     share = 1.5
@@ -31,7 +41,16 @@ class Load(Part):
             wire.must("INSERT INTO l SELECT value, repeat('x', 100) FROM generate_series(1, 2000)")
 
     def attacks(self, stage: Stage) -> Iterator[Attack]:
-        kinds = [silent_sockets, idle_connections, prepared_without_end, half_started, idle_copies, fetch_all, held_transactions, cursors_without_end]
+        kinds = [
+            silent_sockets,
+            idle_connections,
+            prepared_without_end,
+            half_started,
+            idle_copies,
+            fetch_all,
+            held_transactions,
+            cursors_without_end,
+        ]
         kinds += [queries_of_the_gone, slow_readers, many_writers, unfinished_messages, many_tables, cancelled_joins]
         order = random.Random(f"{stage.settings.seed}/load")
         while True:
@@ -52,19 +71,25 @@ def writes(stage: Stage, when: str) -> None:
     """Somebody else inserts, updates, delivers and reads."""
     with patient(stage) as wire:
         key = time.monotonic_ns()
-        for sql in (f"INSERT INTO l VALUES ({key}, 'w')", f"UPDATE l SET v = 'u' WHERE id = {key}", "CALL tarn.flush('l')", "CALL tarn.deliver('l')", f"DELETE FROM l WHERE id = {key}"):
+        for sql in (
+            f"INSERT INTO l VALUES ({key}, 'w')",
+            f"UPDATE l SET v = 'u' WHERE id = {key}",
+            "CALL tarn.flush('l')",
+            "CALL tarn.deliver('l')",
+            f"DELETE FROM l WHERE id = {key}",
+        ):
             answer = wire.ask(sql)
             if answer.error:
                 raise Failure(f"{when}: {sql}: {answer.error}")
 
 
 def patient(stage: Stage) -> Wire:
-    """A new client; told that there is no place (53300), it comes again for a while."""
+    """A new client; told that there is no place (53300), or not answered, it comes again for a while."""
     deadline = time.monotonic() + PLACE_S
     while True:
         try:
             return stage.wire()
-        except (ServerError, Left, OSError) as error:
+        except (ServerError, Left, Hung, OSError) as error:
             if time.monotonic() > deadline or not stage.server.is_alive():
                 raise Failure(f"a good client found no place in {PLACE_S:.0f} s: {error}") from error
             time.sleep(0.5)
@@ -89,14 +114,17 @@ def close_all(sockets: list) -> None:
 
 
 def silent_sockets(stage: Stage, rng: random.Random) -> None:
-    """More sockets than the server has descriptors, which say nothing; writes go on beside, and at the latest when they left."""
+    """More sockets than the server has descriptors, which say nothing; writes go on beside, and at the latest when they
+    left."""
     sockets = sockets_of(stage, 1_100)
     try:
         if not stage.settings.quick:
             for _ in range(10):
                 time.sleep(1)
                 with patient(stage) as wire:
-                    wire.ask("INSERT INTO l SELECT 1000000 + value, repeat('y', 1000) FROM generate_series(1, 2000) ON CONFLICT DO NOTHING")
+                    wire.ask(
+                        "INSERT INTO l SELECT 1000000 + value, repeat('y', 1000) FROM generate_series(1, 2000) ON CONFLICT DO NOTHING"
+                    )
         writes(stage, f"beside {len(sockets)} silent sockets")
     finally:
         close_all(sockets)
@@ -104,7 +132,13 @@ def silent_sockets(stage: Stage, rng: random.Random) -> None:
 
 
 def half_started(stage: Stage, rng: random.Random) -> None:
-    said = rng.choice([struct.pack(">ii", 8, 80877103), protocol.startup()[:9], struct.pack(">ii", 8, 80877103) + struct.pack(">ii", 8, 80877104)])
+    said = rng.choice(
+        [
+            struct.pack(">ii", 8, 80877103),
+            protocol.startup()[:9],
+            struct.pack(">ii", 8, 80877103) + struct.pack(">ii", 8, 80877104),
+        ]
+    )
     sockets = sockets_of(stage, MAX_CONNECTIONS + 50, said)
     try:
         writes(stage, f"beside {len(sockets)} half-started connections")
@@ -153,7 +187,13 @@ def prepared_without_end(stage: Stage, rng: random.Random) -> None:
     with stage.wire() as wire:
         for at in range(0, n_statements, 200):
             names = [b"s%d" % idx for idx in range(at, at + 200)]
-            wire.send(b"".join(protocol.parse(b"SELECT v FROM l WHERE id = %d + $1" % idx, name) for idx, name in enumerate(names, at)) + protocol.SYNC)
+            wire.send(
+                b"".join(
+                    protocol.parse(b"SELECT v FROM l WHERE id = %d + $1" % idx, name)
+                    for idx, name in enumerate(names, at)
+                )
+                + protocol.SYNC
+            )
             answer = wire.until_ready(60)
             if answer.error:
                 refused += 1
@@ -205,7 +245,9 @@ def held_transactions(stage: Stage, rng: random.Random) -> None:
             wire = stage.wire()
             wires.append(wire)
             wire.must("BEGIN")
-            answer = wire.ask(f"INSERT INTO l SELECT {rng.randrange(1 << 40)} + value, repeat('z', 100) FROM generate_series(1, 30000)")
+            answer = wire.ask(
+                f"INSERT INTO l SELECT {rng.randrange(1 << 40)} + value, repeat('z', 100) FROM generate_series(1, 30000)"
+            )
             if answer.error and answer.error.state not in ("53200", "53400", "54000", "57014"):
                 raise Failure(f"a held INSERT: {answer.error}")
         writes(stage, f"beside {len(wires)} held transactions")
@@ -284,7 +326,7 @@ def unfinished_messages(stage: Stage, rng: random.Random) -> None:
             wires.append(wire)
             try:
                 wire.send(kind + struct.pack(">i", promised))
-                for _ in range((8 if stage.settings.quick else 60)):
+                for _ in range(8 if stage.settings.quick else 60):
                     wire.send(b"x" * MEBIBYTE)
             except Left:
                 pass  # refused as too long
@@ -309,11 +351,14 @@ def many_tables(stage: Stage, rng: random.Random) -> None:
 
 
 def cancelled_joins(stage: Stage, rng: random.Random) -> None:
-    """A join that is cut off stops, and gives back what it took: the same again works, and others have the processor."""
+    """A join that is cut off stops, and gives back what it took: the same again works, and others have the
+    processor."""
     with stage.wire() as wire:
         wire.must("SET statement_timeout = '500ms'")
         for _ in range(4):
-            wire.ask("SELECT count(*) FROM generate_series(1, 300000) AS a (x), generate_series(1, 300000) AS b (y) WHERE a.x < b.y + 1")
+            wire.ask(
+                "SELECT count(*) FROM generate_series(1, 300000) AS a (x), generate_series(1, 300000) AS b (y) WHERE a.x < b.y + 1"
+            )
     deadline = time.monotonic() + 10
     while (held := stage.metric("tarn_query_memory_bytes")) > MEBIBYTE:
         if time.monotonic() > deadline:

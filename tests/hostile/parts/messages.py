@@ -4,7 +4,7 @@ import random
 import socket
 import struct
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 import wire as protocol
 from stage import Attack, Failure, Part, Stage
@@ -43,7 +43,8 @@ HARD_S = 10.0
 
 
 class Messages(Part):
-    """Every frontend message cut at each byte, with wrong lengths, counts and ids; random bytes; startup packets of all kinds; slow clients."""
+    """Every frontend message cut at each byte, with wrong lengths, counts and ids; random bytes; startup packets of all
+    kinds; slow clients."""
 
     name = "messages"
 
@@ -53,8 +54,28 @@ class Messages(Part):
             wire.must("INSERT INTO m VALUES (0, 'a'), (1, 'b'), (2, NULL)")
 
     def attacks(self, stage: Stage) -> Iterator[Attack]:
-        kinds = [cut, cut, twisted_length, twisted_bytes, twisted_bytes, mutated_stream, mutated_stream, random_bytes, counts]
-        kinds += [random_parameters, startups, startups, half_open, vanish, out_of_order, random_before_startup, cancels, not_utf8]
+        kinds = [
+            cut,
+            cut,
+            twisted_length,
+            twisted_bytes,
+            twisted_bytes,
+            mutated_stream,
+            mutated_stream,
+            random_bytes,
+            counts,
+        ]
+        kinds += [
+            random_parameters,
+            startups,
+            startups,
+            half_open,
+            vanish,
+            out_of_order,
+            random_before_startup,
+            cancels,
+            not_utf8,
+        ]
         while True:
             for kind in kinds:
                 yield Attack(kind.__name__.replace("_", " "), kind)
@@ -69,7 +90,8 @@ class Messages(Part):
 
 
 def attack_with(stage: Stage, data: bytes, greet: bool = True, close_write: bool = False) -> bytes:
-    """Sends bytes and takes what comes, for a moment: what is answered matters less than what the server is afterwards."""
+    """Sends bytes and takes what comes, for a moment: what is answered matters less than what the server is
+    afterwards."""
     wire = Wire(stage.server.port, HARD_S, greet)
     said = b""
     try:
@@ -167,25 +189,45 @@ def counts(stage: Stage, rng: random.Random) -> None:
     some = [-1, 0, 1, 2, 100, 32767, -32768]
     for _ in range(N_PER_ATTACK):
         n_formats, n_values, n_results = (rng.choice(some) for _ in range(3))
-        body = b"\0s\0" + struct.pack(">h", n_formats) + struct.pack(">h", rng.choice([0, 1, 2, -1])) * rng.choice([0, 1, 2])
+        body = (
+            b"\0s\0"
+            + struct.pack(">h", n_formats)
+            + struct.pack(">h", rng.choice([0, 1, 2, -1])) * rng.choice([0, 1, 2])
+        )
         body += struct.pack(">h", n_values) + struct.pack(">i", rng.choice([-1, -2, 0, 1, 4, 1 << 30])) + b"abcd"
         body += struct.pack(">h", n_results)
-        parsed = protocol.parse("SELECT v FROM m WHERE id = $1", b"s", tuple(rng.choice([0, 23, 25, 1 << 30, -1]) for _ in range(rng.choice([0, 1, 9]))))
+        parsed = protocol.parse(
+            "SELECT v FROM m WHERE id = $1",
+            b"s",
+            tuple(rng.choice([0, 23, 25, 1 << 30, -1]) for _ in range(rng.choice([0, 1, 9]))),
+        )
         attack_with(stage, parsed + message(b"B", body) + protocol.execute() + protocol.SYNC)
         attack_with(stage, message(b"P", b"s\0SELECT $1\0" + struct.pack(">h", rng.choice(some))) + protocol.SYNC)
-        attack_with(stage, protocol.extended("SELECT 1") + protocol.execute(b"", rng.choice([-1, 1 << 30])) + protocol.SYNC)
+        attack_with(
+            stage, protocol.extended("SELECT 1") + protocol.execute(b"", rng.choice([-1, 1 << 30])) + protocol.SYNC
+        )
     still_serves(stage)
 
 
 def random_parameters(stage: Stage, rng: random.Random) -> None:
-    """Binary parameters of every type with bytes that may not be one: an answer each time, and the connection goes on."""
+    """Binary parameters of every type with bytes that may not be one: an answer each time, and the connection goes
+    on."""
     types = "boolean smallint int bigint real float8 numeric(10,2) numeric text bytea date time timestamp timestamptz uuid json int[] text[] interval".split()
     with stage.wire() as wire:
         for _ in range(N_PER_ATTACK * 2):
             data = rng.randbytes(rng.choice([0, 1, 2, 4, 8, 12, 16, 20, 40]))
             sql = f"SELECT $1::{rng.choice(types)}"
-            wire.send(protocol.parse(sql) + protocol.bind((data,), binary=True) + protocol.describe() + protocol.execute() + protocol.SYNC)
-            answer = wire.until_ready(HARD_S)
+            wire.send(
+                protocol.parse(sql)
+                + protocol.bind((data,), binary=True)
+                + protocol.describe()
+                + protocol.execute()
+                + protocol.SYNC
+            )
+            try:
+                answer = wire.until_ready(HARD_S)
+            except Left as error:
+                raise Failure(f"{error}; {sql} with {data.hex()}") from error
             if answer.error and len(answer.error.state) != 5:
                 raise Failure(f"no SQLSTATE for {sql} with {data!r}")
 
@@ -193,8 +235,13 @@ def random_parameters(stage: Stage, rng: random.Random) -> None:
 def startups(stage: Stage, rng: random.Random) -> None:
     ssl, gss = struct.pack(">ii", 8, 80877103), struct.pack(">ii", 8, 80877104)
     for _ in range(N_PER_ATTACK):
-        parameters = {"user": rng.choice(["tarn", "", "x" * 100_000, "ü"]), rng.choice(["database", "options", "replication", "a" * 5_000, ""]): "y" * rng.choice([0, 1, 200, 9_000])}
-        good = protocol.startup(parameters, rng.choice([196608, 196609, 131072, 0, -1, 80877102, 1 << 30, 196608 + (3 << 16)]))
+        parameters = {
+            "user": rng.choice(["tarn", "", "x" * 100_000, "ü"]),
+            rng.choice(["database", "options", "replication", "a" * 5_000, ""]): "y" * rng.choice([0, 1, 200, 9_000]),
+        }
+        good = protocol.startup(
+            parameters, rng.choice([196608, 196609, 131072, 0, -1, 80877102, 1 << 30, 196608 + (3 << 16)])
+        )
         kind = rng.randrange(6)
         if kind == 0:
             data = good
@@ -203,7 +250,18 @@ def startups(stage: Stage, rng: random.Random) -> None:
         elif kind == 2:
             data = struct.pack(">i", rng.choice(LENGTHS)) + good[4:]
         elif kind == 3:
-            data = rng.choice([ssl, gss, ssl + gss, gss + ssl, ssl * 20, ssl + good, gss + ssl + good, ssl + b"\x16\x03\x01\x02\x00" + rng.randbytes(512)])
+            data = rng.choice(
+                [
+                    ssl,
+                    gss,
+                    ssl + gss,
+                    gss + ssl,
+                    ssl * 20,
+                    ssl + good,
+                    gss + ssl + good,
+                    ssl + b"\x16\x03\x01\x02\x00" + rng.randbytes(512),
+                ]
+            )
         elif kind == 4:
             data = good[:8] + rng.randbytes(rng.choice([1, 10, 9_000]))
         else:
@@ -217,7 +275,9 @@ def random_before_startup(stage: Stage, rng: random.Random) -> None:
     for _ in range(N_PER_ATTACK):
         http = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
         tls = b"\x16\x03\x01\x00\xf0\x01\x00\x00\xec\x03\x03" + rng.randbytes(229)
-        data = rng.choice([rng.randbytes(rng.choice([1, 4, 8, 100, 9_000])), http, tls, b"\0" * 20_000, protocol.query("SELECT 1")])
+        data = rng.choice(
+            [rng.randbytes(rng.choice([1, 4, 8, 100, 9_000])), http, tls, b"\0" * 20_000, protocol.query("SELECT 1")]
+        )
         attack_with(stage, data, greet=False)
     still_serves(stage)
 
@@ -246,13 +306,17 @@ def vanish(stage: Stage, rng: random.Random) -> None:
     """Clients that leave while they are answered, some without a word."""
     for _ in range(N_PER_ATTACK):
         wire = stage.wire()
-        wire.send(rng.choice([
-            protocol.query("SELECT count(*) FROM generate_series(1, 3000000) AS a (x) WHERE x % 7 = 3"),
-            protocol.query("SELECT repeat('x', 1000) FROM generate_series(1, 100000)"),
-            protocol.query("COPY m FROM STDIN") + protocol.copy_data(b"77\tx"),
-            protocol.query("BEGIN; INSERT INTO m VALUES (-7, 'held')"),
-            protocol.parse("SELECT 1") + protocol.bind() + protocol.execute(),
-        ]))
+        wire.send(
+            rng.choice(
+                [
+                    protocol.query("SELECT count(*) FROM generate_series(1, 3000000) AS a (x) WHERE x % 7 = 3"),
+                    protocol.query("SELECT repeat('x', 1000) FROM generate_series(1, 100000)"),
+                    protocol.query("COPY m FROM STDIN") + protocol.copy_data(b"77\tx"),
+                    protocol.query("BEGIN; INSERT INTO m VALUES (-7, 'held')"),
+                    protocol.parse("SELECT 1") + protocol.bind() + protocol.execute(),
+                ]
+            )
+        )
         if rng.random() < 0.5:
             # A reset instead of an orderly end.
             wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -291,9 +355,18 @@ def not_utf8(stage: Stage, rng: random.Random) -> None:
     key = rng.randrange(10_000, 1 << 30)
     ways = {
         "Query": protocol.query(b"INSERT INTO m VALUES (%d, '%s')" % (key, bad)),
-        "Parse": protocol.parse(b"INSERT INTO m VALUES (%d, '%s')" % (key, bad)) + protocol.bind() + protocol.execute() + protocol.SYNC,
-        "Bind": protocol.parse(f"INSERT INTO m VALUES ({key}, $1)") + protocol.bind((bad,)) + protocol.execute() + protocol.SYNC,
-        "Bind with NUL": protocol.parse(f"INSERT INTO m VALUES ({key}, $1)") + protocol.bind((b"a\0b",)) + protocol.execute() + protocol.SYNC,
+        "Parse": protocol.parse(b"INSERT INTO m VALUES (%d, '%s')" % (key, bad))
+        + protocol.bind()
+        + protocol.execute()
+        + protocol.SYNC,
+        "Bind": protocol.parse(f"INSERT INTO m VALUES ({key}, $1)")
+        + protocol.bind((bad,))
+        + protocol.execute()
+        + protocol.SYNC,
+        "Bind with NUL": protocol.parse(f"INSERT INTO m VALUES ({key}, $1)")
+        + protocol.bind((b"a\0b",))
+        + protocol.execute()
+        + protocol.SYNC,
         "chr(0)": protocol.query(f"INSERT INTO m VALUES ({key}, chr(0))"),
     }
     name = rng.choice(list(ways))

@@ -1,13 +1,43 @@
 """Every setting that a client can set, set to what it should not be."""
 
 import random
-from typing import Iterator
+from collections.abc import Iterator
 
 from stage import MEBIBYTE, Attack, Failure, Part, Stage
 from wire import Wire
 
-VALUES = ["0", "-1", "1", "1000000", "100000000", "9223372036854775807", "18446744073709551615", "99999999999999999999999", "NaN", "1e308", "true"]
-VALUES += ["false", "", " ", "x" * 100_000, "'", "\\", "ü\U0001f600", "/etc/passwd", "../../x", "0.0000001", "1B", "999999GB", "UTC", "+99:99", "NULL", "off", "on"]
+VALUES = [
+    "0",
+    "-1",
+    "1",
+    "1000000",
+    "100000000",
+    "9223372036854775807",
+    "18446744073709551615",
+    "99999999999999999999999",
+    "NaN",
+    "1e308",
+    "true",
+]
+VALUES += [
+    "false",
+    "",
+    " ",
+    "x" * 100_000,
+    "'",
+    "\\",
+    "ü\U0001f600",
+    "/etc/passwd",
+    "../../x",
+    "0.0000001",
+    "1B",
+    "999999GB",
+    "UTC",
+    "+99:99",
+    "NULL",
+    "off",
+    "on",
+]
 MAX_GROWTH_BYTES = 768 * MEBIBYTE
 
 # Statement and its answer, whatever is set; an error is right, too.
@@ -22,16 +52,21 @@ QUESTIONS = [
 
 
 class ServerSettings(Part):
-    """SET of everything in SHOW ALL to hostile values: answers stay right or are errors, others do not notice, RESET ALL undoes it."""
+    """SET of everything in SHOW ALL to hostile values: answers stay right or are errors, others do not notice, RESET
+    ALL undoes it."""
 
     name = "settings"
 
     def prepare(self, stage: Stage) -> None:
         with stage.wire() as wire:
             wire.must("CREATE TABLE s (id int PRIMARY KEY, g int, v text)")
-            wire.must("INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(0, 1999)")
+            wire.must(
+                "INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(0, 1999)"
+            )
             wire.must("CALL tarn.deliver('s')")
-            wire.must("INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(2000, 2999)")
+            wire.must(
+                "INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(2000, 2999)"
+            )
 
     def attacks(self, stage: Stage) -> Iterator[Attack]:
         with stage.wire() as wire:

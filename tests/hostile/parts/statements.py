@@ -3,7 +3,7 @@
 import http.client
 import json
 import random
-from typing import Iterator
+from collections.abc import Iterator
 
 import stage as staging
 from stage import Attack, Failure, Part, Stage
@@ -17,6 +17,7 @@ MAX_TEXT_BYTES = 12 << 20
 N_ROWS = 1_000
 # What everyday programs send: these sizes have to work, not only to be survived.
 MUST_WORK = [10, 500, 2_000, 5_000]
+WORKING_S = 60
 
 
 class Statements(Part):
@@ -42,7 +43,9 @@ class Statements(Part):
             for idx, (name, text) in enumerate(shapes):
                 if idx % 4 == 0 and must:
                     shape, size = must.pop()
-                    yield Attack(f"must work: {shape}, {size}", lambda s, _, shape=shape, size=size: works(s, shape, size))
+                    yield Attack(
+                        f"must work: {shape}, {size}", lambda s, _, shape=shape, size=size: works(s, shape, size)
+                    )
                 yield Attack(name, lambda s, rng, text=text: survive(s, rng, text))
 
 
@@ -50,7 +53,11 @@ def survive(stage: Stage, rng: random.Random, text) -> None:
     size = rng.choice(QUICK_SIZES if stage.settings.quick else SIZES)
     if text is None:
         detail, expression = nested_expression(rng, size)
-        sql = f"SELECT {expression} FROM w" if rng.random() < 0.7 else f"SELECT count(*) FROM w WHERE ({expression}) IS NULL"
+        sql = (
+            f"SELECT {expression} FROM w"
+            if rng.random() < 0.7
+            else f"SELECT count(*) FROM w WHERE ({expression}) IS NULL"
+        )
     else:
         detail, sql = "", text(size)
     frame, around = rng.choice(FRAMES)
@@ -114,7 +121,9 @@ def by_http(stage: Stage, sql: str) -> str | None:
 def works(stage: Stage, shape: str, size: int) -> None:
     """ORs and INs of thousands of terms have the right answer."""
     sql, want = WORKING[shape](size)
-    with stage.wire() as wire:
+    with stage.wire(WORKING_S + 30) as wire:
+        # It is to work; how fast is not asked here.
+        wire.must(f"SET statement_timeout = '{WORKING_S}s'")
         answer = wire.ask(sql)
         if answer.error:
             raise Failure(f"{answer.error}, but {size} terms have to work: {sql[:60]!r}")
@@ -130,22 +139,22 @@ def terms(element, by: str, n: int) -> str:
 WORKING = {
     "OR": lambda n: (f"SELECT count(*) FROM w WHERE {terms(lambda i: f'a = {i}', ' OR ', n)}", str(min(n, N_ROWS))),
     "OR of texts": lambda n: (
-        "SELECT count(*) FROM w WHERE " + terms(lambda i: f"v = 't{i}'", " OR ", n), str(min(n, N_ROWS))
+        "SELECT count(*) FROM w WHERE " + terms(lambda i: f"v = 't{i}'", " OR ", n),
+        str(min(n, N_ROWS)),
     ),
     "OR of ANDs": lambda n: (
-        "SELECT count(*) FROM w WHERE " + terms(lambda i: f"(a = {i} AND id = {i})", " OR ", n), str(min(n, N_ROWS))
+        "SELECT count(*) FROM w WHERE " + terms(lambda i: f"(a = {i} AND id = {i})", " OR ", n),
+        str(min(n, N_ROWS)),
     ),
     "AND": lambda n: (
-        "SELECT count(*) FROM w WHERE " + terms(lambda i: f"a <> {i}", " AND ", n), str(N_ROWS - min(n, N_ROWS))
+        "SELECT count(*) FROM w WHERE " + terms(lambda i: f"a <> {i}", " AND ", n),
+        str(N_ROWS - min(n, N_ROWS)),
     ),
-    "IN": lambda n: (
-        f"SELECT count(*) FROM w WHERE a IN ({terms(str, ', ', n)})", str(min(n, N_ROWS))
-    ),
+    "IN": lambda n: (f"SELECT count(*) FROM w WHERE a IN ({terms(str, ', ', n)})", str(min(n, N_ROWS))),
     "keys": lambda n: (f"SELECT count(*) FROM w WHERE id IN ({terms(str, ', ', n)})", str(min(n, N_ROWS))),
     "UPDATE OR": lambda n: (
-        f"UPDATE w SET v = v WHERE {terms(lambda i: f'id = {i}', ' OR ', n)}", f"UPDATE {min(n, N_ROWS)}"
+        f"UPDATE w SET v = v WHERE {terms(lambda i: f'id = {i}', ' OR ', n)}",
+        f"UPDATE {min(n, N_ROWS)}",
     ),
-    "VALUES": lambda n: (
-        "SELECT count(*) FROM (VALUES " + terms(lambda i: f"({i})", ", ", n) + ") AS s (x)", str(n)
-    ),
+    "VALUES": lambda n: ("SELECT count(*) FROM (VALUES " + terms(lambda i: f"({i})", ", ", n) + ") AS s (x)", str(n)),
 }

@@ -1,6 +1,7 @@
 """A data folder whose content is known: how it is made, what it is asked, and the answers that are right.
 
-Five tables: `plain` is delivered, compacted, partly evicted and changed again; `pair` has a key of two columns, blooms and tokens; `events` only
+Five tables: `plain` is delivered, compacted, partly evicted and changed again; `pair` has a key of two columns, blooms
+and tokens; `events` only
 appends; `hot` is never delivered. Every value is computed here, beside the server.
 """
 
@@ -14,7 +15,16 @@ from server import Options, Server
 from wire import Wire
 
 COMMON = ("--log-segment-bytes", "256KiB", "--log-flush-bytes", "2MiB", "--rows-memory-bytes", "16MiB")
-COMMON += ("--lake-row-group-rows", "40", "--cache-local", "true", "--versions-kept-ms", "1h", "--query-partitions", "2")
+COMMON += (
+    "--lake-row-group-rows",
+    "40",
+    "--cache-local",
+    "true",
+    "--versions-kept-ms",
+    "1h",
+    "--query-partitions",
+    "2",
+)
 FLAGS = (*COMMON, "--background", "false")
 BACKGROUND = (*COMMON, "--background", "true", "--background-interval-ms", "100ms", "--compaction", "false")
 N_PLAIN, N_PAIR, N_EVENTS, N_HOT = 2_400, 700, 900, 300
@@ -34,7 +44,8 @@ class Question:
 
 @dataclasses.dataclass
 class Stored:
-    """`folder / "killed"`, `"stopped"` and `"old"` are data folders; the first two have all of it, the last one what came first."""
+    """`folder / "killed"`, `"stopped"` and `"old"` are data folders; the first two have all of it, the last one what
+    came first."""
 
     folder: pathlib.Path
     questions: list[Question]
@@ -65,7 +76,9 @@ def build(tarn: pathlib.Path, folder: pathlib.Path, seed: int) -> Stored:
     with server:
         wire = Wire(server.port, 60)
         wire.must("CREATE TABLE plain (id int PRIMARY KEY, n bigint, t text)")
-        wire.must("CREATE TABLE pair (k text, j int, d date, t text, PRIMARY KEY (k, j)) WITH (tokens = 't', bloom = 'd')")
+        wire.must(
+            "CREATE TABLE pair (k text, j int, d date, t text, PRIMARY KEY (k, j)) WITH (tokens = 't', bloom = 'd')"
+        )
         wire.must("CREATE TABLE events (id int PRIMARY KEY, n int) WITH (append_only = true)")
         wire.must("CREATE TABLE hot (id int PRIMARY KEY, v text)")
         first_half(rng, wire, plain, pair, events, hot)
@@ -148,26 +161,66 @@ def ask_about(rng, plain, pair, events, hot, late) -> list[Question]:
         return [None if cell is None else str(cell) for cell in row]
 
     questions = [
-        Question("plain", "SELECT id, n, t FROM plain ORDER BY id", [cells((key, *plain[key])) for key in sorted(plain)]),
-        Question("plain", "SELECT count(*), sum(n), min(id), max(t) FROM plain", [cells((len(plain), sum(r[0] for r in plain.values()), min(plain), max(r[1] for r in plain.values())))]),
-        Question("pair", "SELECT k, j, d, t FROM pair ORDER BY j", [cells((*key, *pair[key])) for key in sorted(pair, key=lambda key: key[1])]),
+        Question(
+            "plain", "SELECT id, n, t FROM plain ORDER BY id", [cells((key, *plain[key])) for key in sorted(plain)]
+        ),
+        Question(
+            "plain",
+            "SELECT count(*), sum(n), min(id), max(t) FROM plain",
+            [cells((len(plain), sum(r[0] for r in plain.values()), min(plain), max(r[1] for r in plain.values())))],
+        ),
+        Question(
+            "pair",
+            "SELECT k, j, d, t FROM pair ORDER BY j",
+            [cells((*key, *pair[key])) for key in sorted(pair, key=lambda key: key[1])],
+        ),
         Question("pair", "SELECT d, count(*) FROM pair GROUP BY d ORDER BY d", grouped(pair)),
         Question("events", "SELECT id, n FROM events ORDER BY id", [cells(row) for row in sorted(events)]),
-        Question("events", "SELECT count(*), sum(n) FROM events", [cells((len(events), sum(row[1] for row in events)))]),
+        Question(
+            "events", "SELECT count(*), sum(n) FROM events", [cells((len(events), sum(row[1] for row in events)))]
+        ),
         Question("hot", "SELECT id, v FROM hot ORDER BY id", [cells((key, hot[key])) for key in sorted(hot)]),
         Question("late", "SELECT id, v FROM late ORDER BY id", [cells((key, late[key])) for key in sorted(late)]),
-        Question("hot", "SELECT count(*) FROM hot WHERE v LIKE 'alpha%'", [[str(sum(v.startswith("alpha") for v in hot.values()))]]),
+        Question(
+            "hot",
+            "SELECT count(*) FROM hot WHERE v LIKE 'alpha%'",
+            [[str(sum(v.startswith("alpha") for v in hot.values()))]],
+        ),
     ]
     for key in rng.sample(range(N_PLAIN + 500), 4):
-        questions.append(Question("plain", f"SELECT n, t FROM plain WHERE id = {key}", [cells(plain[key])] if key in plain else [], False))
+        questions.append(
+            Question(
+                "plain", f"SELECT n, t FROM plain WHERE id = {key}", [cells(plain[key])] if key in plain else [], False
+            )
+        )
     low = rng.randrange(1 << 40)
-    questions.append(Question("plain", f"SELECT count(*) FROM plain WHERE n > {low}", [[str(sum(row[0] > low for row in plain.values()))]]))
+    questions.append(
+        Question(
+            "plain", f"SELECT count(*) FROM plain WHERE n > {low}", [[str(sum(row[0] > low for row in plain.values()))]]
+        )
+    )
     row = rng.choice(list(plain.values()))
-    questions.append(Question("plain", f"SELECT id FROM plain WHERE t = '{row[1]}' ORDER BY id", [[str(key)] for key in sorted(plain) if plain[key][1] == row[1]]))
+    questions.append(
+        Question(
+            "plain",
+            f"SELECT id FROM plain WHERE t = '{row[1]}' ORDER BY id",
+            [[str(key)] for key in sorted(plain) if plain[key][1] == row[1]],
+        )
+    )
     word = rng.choice(WORDS)
     found = sorted(key for key, row in pair.items() if word in row[1].split())
-    questions.append(Question("pair", f"SELECT k, j FROM pair WHERE matches(t, '{word}') ORDER BY k, j", [cells(key) for key in found]))
-    questions.append(Question("pair", "SELECT count(*) FROM pair WHERE d = '2024-03-12'", [[str(sum(row[0] == "2024-03-12" for row in pair.values()))]]))
+    questions.append(
+        Question(
+            "pair", f"SELECT k, j FROM pair WHERE matches(t, '{word}') ORDER BY k, j", [cells(key) for key in found]
+        )
+    )
+    questions.append(
+        Question(
+            "pair",
+            "SELECT count(*) FROM pair WHERE d = '2024-03-12'",
+            [[str(sum(row[0] == "2024-03-12" for row in pair.values()))]],
+        )
+    )
     k, j = rng.choice(list(pair))
     questions.append(Question("pair", f"SELECT d, t FROM pair WHERE k = '{k}' AND j = {j}", [cells(pair[k, j])], False))
     return questions
@@ -180,7 +233,9 @@ def grouped(pair) -> list[list[str]]:
     return [[day, str(counts[day])] for day in sorted(counts)]
 
 
-def wrong_answers(wire: Wire, questions: list[Question], paths: tuple[str, ...] = ("auto", "lake", "rows")) -> tuple[list[str], list[tuple[Question, str]]]:
+def wrong_answers(
+    wire: Wire, questions: list[Question], paths: tuple[str, ...] = ("auto", "lake", "rows")
+) -> tuple[list[str], list[tuple[Question, str]]]:
     """What is answered wrongly, and what is answered with an error (its text)."""
     wrong, errors = [], []
     for path in paths:
@@ -214,5 +269,3 @@ def copy_folder(source: pathlib.Path, target: pathlib.Path) -> None:
     if target.exists():
         shutil.rmtree(target)
     shutil.copytree(source, target, symlinks=True)
-
-
