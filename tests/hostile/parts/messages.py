@@ -38,6 +38,9 @@ GOOD: list[tuple[str, bytes]] = [
     ("Terminate", protocol.TERMINATE),
 ]
 LENGTHS = [0, 1, 2, 3, 4, 5, 7, 8, 100, 10_000, 1 << 20, (1 << 30) - 1, 1 << 30, (1 << 31) - 1, -1, -4, -(1 << 31)]
+STORED_KINDS = (
+    "boolean smallint int bigint real float8 numeric(10,2) text bytea date time timestamp timestamptz uuid".split()
+)
 N_PER_ATTACK = 12
 HARD_S = 10.0
 
@@ -67,6 +70,7 @@ class Messages(Part):
         ]
         kinds += [
             random_parameters,
+            stored_parameters,
             startups,
             startups,
             half_open,
@@ -230,6 +234,41 @@ def random_parameters(stage: Stage, rng: random.Random) -> None:
                 raise Failure(f"{error}; {sql} with {data.hex()}") from error
             if answer.error and len(answer.error.state) != 5:
                 raise Failure(f"no SQLSTATE for {sql} with {data!r}")
+
+
+def stored_parameters(stage: Stage, rng: random.Random) -> None:
+    """Binary parameters that are taken are stored; what is stored can be read, as text and in binary, and delivered."""
+    table = f"stored_{rng.randrange(1 << 30)}"
+    with stage.wire() as wire:
+        columns = ", ".join(f"c{idx} {kind}" for idx, kind in enumerate(STORED_KINDS))
+        wire.must(f"CREATE TABLE {table} (id int PRIMARY KEY, {columns})")
+        for key in range(60):
+            idx = rng.randrange(len(STORED_KINDS))
+            edge = rng.choice(
+                [0, 1, -1, 1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63), -(1 << 63) + 5, 86_400_000_001]
+            )
+            data = rng.choice(
+                [struct.pack(">q", edge), struct.pack(">q", edge)[4:], rng.randbytes(rng.choice([4, 8, 16]))]
+            )
+            sql = f"INSERT INTO {table} (id, c{idx}) VALUES ({key}, $1)"
+            wire.send(protocol.parse(sql) + protocol.bind((data,), binary=True) + protocol.execute() + protocol.SYNC)
+            taken = not wire.until_ready(HARD_S).error
+            if not taken:
+                continue
+            for binary in (False, True):
+                read = protocol.parse(f"SELECT c{idx} FROM {table} WHERE id = {key}") + protocol.bind(binary=binary)
+                wire.send(read + protocol.execute() + protocol.SYNC)
+                try:
+                    error = wire.until_ready(HARD_S).error
+                except Left as left:
+                    raise Failure(
+                        f"{STORED_KINDS[idx]} {data.hex()} is stored, and reading it ends the connection: {left}"
+                    ) from left
+                if error:
+                    raise Failure(f"{STORED_KINDS[idx]} {data.hex()} is stored, and cannot be read: {error}")
+        wire.must(f"CALL tarn.deliver('{table}')")
+        wire.must(f"SELECT * FROM {table}")
+        wire.must(f"DROP TABLE {table}")
 
 
 def startups(stage: Stage, rng: random.Random) -> None:
