@@ -118,6 +118,8 @@ HINTS: list[tuple[str, list[str]]] = [
         NUMBERS,
     ),
 ]
+# The statement before, of this process.
+LAST = [""]
 SLEEPY = re.compile(r"pg_sleep|version|^tarn_")
 
 
@@ -198,6 +200,8 @@ def call(rng: random.Random, name: str, kind: str, hints: list[str]) -> str:
 
 
 def survive(stage: Stage, sql: str) -> None:
+    # What a statement that was cut off still holds may show with the next one.
+    before_it, LAST[0] = LAST[0], sql
     stage.server.peak_rss_bytes = before = stage.server.rss_bytes()
     try:
         with stage.wire() as wire:
@@ -206,8 +210,9 @@ def survive(stage: Stage, sql: str) -> None:
                 wire.must("SELECT 1")
     except Exception as error:
         stage.peak_rss_bytes = max(stage.peak_rss_bytes, stage.server.peak_rss_bytes)
+        about = f"{error}; {sql}; before it {before_it}"
         # The statement is what the reader wants; the type says whether the server hung.
-        raise type(error)(f"{error}; {sql}") if not hasattr(error, "fields") else Failure(f"{error}; {sql}") from error
+        raise type(error)(about) if not hasattr(error, "fields") else Failure(about) from error
     peak = stage.server.peak_rss_bytes
     stage.peak_rss_bytes = max(stage.peak_rss_bytes, peak)
     if answer.error and answer.error.state.startswith("XX"):
