@@ -8,6 +8,7 @@ TARN_VENV ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tarn/venv
 export CARGO_TARGET_DIR TARN_VENV
 
 SF ?= 1
+HOSTILE_MINUTES := $(if $(SOAK_MINUTES),$(SOAK_MINUTES),60)
 SOAK_MINUTES ?= 30
 RAFTLOG_ARGS ?=
 METASTORE_ARGS ?= --backend embedded,cassandra,postgres
@@ -18,7 +19,7 @@ TPCH_CHECK_SF ?= 0.1
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench soak
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -59,6 +60,19 @@ test-clients: setup-tests
 	cargo test --workspace --no-run
 	@$(TARN_VENV)/bin/python tests/clients/run.py --tarn $(DEBUG)/tarn
 	@$(DEBUG)/tarn-bench tpch --check --sf $(TPCH_CHECK_SF) --python $(TARN_VENV)/bin/python
+
+# What is run against, and for how long: HOSTILE_ARGS="--part files --seed 7", FUZZ_ARGS="--seed 3 --only 12".
+HOSTILE_ARGS ?=
+FUZZ_ARGS ?=
+POWERCUT_ARGS ?=
+HOSTILE := $(TARN_VENV)/bin/python tests/hostile
+TARN ?= $(DEBUG)/tarn
+
+test-hostile: setup-tests ## hostile statements, bytes, files and clients, power cuts, and a minute of fuzzing beside PostgreSQL; short form
+	cargo test --workspace --no-run
+	@$(HOSTILE)/run.py --tarn $(TARN) --quick $(HOSTILE_ARGS)
+	@$(HOSTILE)/powercut.py --tarn $(TARN) --seconds 15 $(POWERCUT_ARGS)
+	@$(HOSTILE)/differential.py --tarn $(TARN) --seconds 60 $(FUZZ_ARGS)
 
 lint: setup-tests ## formatting, clippy without warnings, rooms and files
 	cargo fmt --all --check
@@ -143,3 +157,12 @@ test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one qu
 
 soak: setup ## kill -9 at random points and at every failpoint of delivery for SOAK_MINUTES=30
 	TARN_SOAK_SECONDS=$$(( $(SOAK_MINUTES) * 60 )) cargo test --workspace --test kill9 -- --nocapture
+
+# A release build: what is hostile to a debug build is not what users meet. Everything in turn, each time with fresh seeds.
+soak-hostile: setup-tests ## everything of tests/hostile in turn with fresh seeds for SOAK_MINUTES (60 unless set)
+	cargo build --release --workspace --bins
+	@$(TARN_VENV)/bin/python tests/hostile/soak.py --tarn $(RELEASE)/tarn --minutes $(HOSTILE_MINUTES)
+
+soak-fuzz: setup-tests ## the differential fuzzer beside PostgreSQL for SOAK_MINUTES (60 unless set)
+	cargo build --release --workspace --bins
+	@$(HOSTILE)/differential.py --tarn $(RELEASE)/tarn --seconds $$(( $(HOSTILE_MINUTES) * 60 )) $(FUZZ_ARGS)

@@ -9,13 +9,16 @@ a test decides when something is delivered. Exits with 1 if a test failed; its o
 import argparse
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from server import DidNotStart, Options, Server  # noqa: E402
+
 JDBC_JAR = os.environ.get("TARN_JDBC_JAR", "/usr/share/java/postgresql.jar")
 
 
@@ -34,31 +37,21 @@ TESTS = {
 
 
 def run(name, tarn):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"tarn-{name}-"))
-    log = open(folder / "server.log", "w+")
-    command = [tarn, "serve", "--stop-when-stdin-closes", "--data-dir", folder / "data", "--background", "false"]
-    command += ["--pg-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        ready = next((line for line in server.stdout if line.startswith("ready ")), None)
-        if ready is None:
-            return False, "the server did not start"
-        addresses = dict(part.split("=") for part in ready.split()[1:])
-        env = dict(os.environ, TARN=str(tarn), TARN_PORT=addresses["postgres"].rsplit(":", 1)[1], TARN_HTTP=addresses["http"])
-        env |= {"TARN_TEST_DIR": str(folder), "TARN_LAKE": str(folder / "data" / "lake"), "PGCONNECT_TIMEOUT": "10"}
-        test = subprocess.run(TESTS[name](env), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
-        passed, output = test.returncode == 0, test.stdout
-        if server.poll() is not None:
-            passed, output = False, output + f"\nthe server ended with {server.returncode}"
-        return passed, output
-    finally:
-        server.kill()
-        server.wait()
-        log.seek(0)
-        last = log.readlines()[-15:]
-        if any("panicked" in line for line in last):
-            print("".join(last), file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"tarn-{name}-") as folder:
+        server = Server(tarn, pathlib.Path(folder), Options(("--background", "false"), nice=0))
+        try:
+            with server:
+                addresses = {"TARN_PORT": str(server.port), "TARN_HTTP": server.http, "TARN_LAKE": str(server.data / "lake")}
+                env = dict(os.environ, TARN=str(tarn), TARN_TEST_DIR=folder, PGCONNECT_TIMEOUT="10", **addresses)
+                test = subprocess.run(TESTS[name](env), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+                passed, output = test.returncode == 0, test.stdout
+                if not server.is_alive():
+                    passed, output = False, output + f"\nthe server {server.death()}"
+                if server.panics():
+                    print(server.log()[-4000:], file=sys.stderr)
+                return passed, output
+        except DidNotStart as error:
+            return False, f"the server did not start: {error}"
 
 
 def main():

@@ -1,0 +1,1 @@
+"""The differential fuzzer's rooms: values, schemas, queries, steps, sides, shrinking."""
