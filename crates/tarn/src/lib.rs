@@ -19,13 +19,16 @@
 
 pub mod attach_sql;
 pub mod attachments;
+mod budget;
 mod cache_metrics;
 pub mod cache_sql;
 pub mod caches;
 pub mod catalog;
 pub mod clock;
 pub mod ddl;
+mod descriptors;
 mod drops;
+mod encoding;
 pub mod error;
 mod hot;
 pub mod http;
@@ -37,6 +40,7 @@ mod metrics;
 pub mod node;
 pub mod pg;
 mod pg_catalog;
+mod quiet;
 pub mod server;
 pub mod session;
 pub mod settings;

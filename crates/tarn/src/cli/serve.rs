@@ -12,6 +12,7 @@ use nix::sys::stat::{Mode, umask};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::config::SettingFlags;
 
@@ -38,8 +39,7 @@ impl Serve {
         // What it writes is for this user alone, wherever it is.
         umask(Mode::S_IRWXG | Mode::S_IRWXO);
         let settings = self.flags.layers()?.settings().clone();
-        let filter =
-            EnvFilter::try_new(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
+        let filter = filter(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
@@ -53,6 +53,19 @@ impl Serve {
         runtime.shutdown_background();
         stopped
     }
+}
+
+/// What is logged. Libraries that write statements at their level `debug` are left at `info` there: a literal may be a
+/// secret. `trace`, or a directive that names the library, has them.
+fn filter(log: &str) -> Result<EnvFilter> {
+    const TELLTALES: [&str; 3] = ["sqlparser", "datafusion", "tokio_postgres"];
+    let mut filter = EnvFilter::try_new(log)?;
+    if filter.max_level_hint() == Some(LevelFilter::DEBUG) {
+        for library in TELLTALES.into_iter().filter(|library| !log.contains(library)) {
+            filter = filter.add_directive(format!("{library}=info").parse()?);
+        }
+    }
+    Ok(filter)
 }
 
 fn ready(postgres: std::net::SocketAddr, http: Option<std::net::SocketAddr>) {
@@ -118,4 +131,19 @@ fn abort_at_failpoint() -> Result<()> {
         }
     };
     fail::cfg_callback(name, abort).map_err(|error| anyhow::anyhow!("failpoint {name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_has_no_statements_of_libraries() {
+        let debug = filter("debug").unwrap().to_string();
+        assert!(debug.contains("datafusion=info") && debug.contains("sqlparser=info"), "{debug}");
+        for log in ["trace", "info", "warn,tarn=info"] {
+            assert!(!filter(log).unwrap().to_string().contains("datafusion"), "{log}");
+        }
+        assert!(!filter("info,datafusion=debug").unwrap().to_string().contains("datafusion=info"));
+    }
 }

@@ -17,7 +17,7 @@ mod keyed;
 mod literals;
 mod prepare;
 mod transaction;
-mod utility;
+pub(crate) mod utility;
 mod vars;
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub use transaction::{Held, Transaction};
 pub use vars::{REPORTED, SERVER_VERSION, Vars};
 
 use self::cursor::Cursor;
-use crate::error::{Result, SqlError};
+use crate::error::{Result, SqlError, state};
 use crate::node::Node;
 use crate::statement::{Parsed, parse};
 
@@ -46,7 +46,8 @@ pub struct Session {
     /// Each lock is held for moments, never across a wait.
     vars: Mutex<Vars>,
     transaction: Mutex<Transaction>,
-    cursors: Mutex<HashMap<String, Cursor>>,
+    /// Shared with the rows that a FETCH is still giving out.
+    cursors: Arc<Mutex<HashMap<String, Cursor>>>,
     named: Mutex<HashMap<String, Arc<Prepared>>>,
     has_pg_catalog: Mutex<bool>,
 }
@@ -68,7 +69,7 @@ impl Session {
             interrupt: Arc::default(),
             vars: Mutex::default(),
             transaction: Mutex::default(),
-            cursors: Mutex::default(),
+            cursors: Arc::default(),
             named: Mutex::default(),
             has_pg_catalog: Mutex::new(false),
         }
@@ -121,9 +122,18 @@ impl Session {
 
     pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
         if vars::is_engine_setting(name) {
-            return self.set_engine(name, value.unwrap_or("default"));
+            let value = match value {
+                Some(value) => value.to_owned(),
+                None => self.fresh_engine_setting(name)?,
+            };
+            return self.set_engine(name, &value);
         }
         self.vars.lock().set(name, value)
+    }
+
+    /// What is set now is what RESET goes back to.
+    pub fn started(&self) {
+        self.vars.lock().started();
     }
 
     fn set_engine(&self, name: &str, value: &str) -> Result<()> {
@@ -131,6 +141,31 @@ impl Session {
         let mut state = state.write();
         state.config_mut().options_mut().set(name, value)?;
         Ok(())
+    }
+
+    /// What a setting of the query engine is in a new session.
+    fn fresh_engine_setting(&self, name: &str) -> Result<String> {
+        if name.starts_with("tarn.") {
+            return Ok("default".to_owned());
+        }
+        let state = self.node.query().session().context().state();
+        let found = state.config_options().entries().into_iter().find(|entry| entry.key == name);
+        found.map(|entry| entry.value.unwrap_or_default()).ok_or_else(|| vars::unrecognized(name))
+    }
+
+    /// Before a statement is prepared by name on a connection that has so many.
+    ///
+    /// Errors: 53400: a client that never deallocates would take all memory.
+    pub fn check_prepared_limit(&self, n_prepared: usize) -> Result<()> {
+        let limit = self.node.settings().prepared_statements_limit;
+        if n_prepared < limit {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            state::CONFIGURATION_LIMIT,
+            format!("this connection has {n_prepared} prepared statements, the limit is {limit}"),
+        )
+        .with_hint("DEALLOCATE those that are not needed, or raise the setting prepared_statements_limit"))
     }
 
     /// Parses and runs a text of one or more statements, each by itself, without parameters; for HTTP and tests.

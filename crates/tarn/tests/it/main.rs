@@ -5,6 +5,7 @@
 mod attach;
 mod attach_faults;
 mod catalog;
+mod connections;
 mod copy;
 mod drops;
 mod errors;
@@ -14,6 +15,8 @@ mod lake;
 mod metastore;
 mod model;
 mod prepared;
+mod protocol;
+mod raw;
 mod remote;
 mod restart;
 mod slt;
