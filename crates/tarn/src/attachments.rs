@@ -444,7 +444,7 @@ impl Node {
         Ok(attachment)
     }
 
-    fn check_free(&self, name: &str) -> Result<()> {
+    pub(crate) fn check_free(&self, name: &str) -> Result<()> {
         let message = format!("table \"{name}\" already exists");
         let error = SqlError::new(state::DUPLICATE_TABLE, message);
         match (self.catalog().archive(name), self.catalog().contains(name)) {

@@ -22,6 +22,7 @@ pub mod state {
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
+    pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
     pub const INVALID_DATETIME: &str = "22007";
     pub const DIVISION_BY_ZERO: &str = "22012";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
@@ -90,6 +91,7 @@ struct Parts {
     message: String,
     detail: Option<String>,
     hint: Option<String>,
+    context: Option<String>,
     position: Option<usize>,
     fatal: bool,
 }
@@ -101,6 +103,7 @@ impl SqlError {
             message: message.into(),
             detail: None,
             hint: None,
+            context: None,
             position: None,
             fatal: false,
         }))
@@ -151,6 +154,12 @@ impl SqlError {
         self
     }
 
+    /// Where it happened, when that is not in the statement: `COPY t, line 2, column n: "abc"`.
+    pub fn with_context(mut self, context: impl Into<String>) -> SqlError {
+        self.0.context = Some(context.into());
+        self
+    }
+
     pub fn with_state(mut self, state: &'static str) -> SqlError {
         self.0.state = state;
         self
@@ -176,6 +185,10 @@ impl SqlError {
 
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+
+    pub fn context(&self) -> Option<&str> {
+        self.0.context.as_deref()
     }
 
     pub fn is_fatal(&self) -> bool {

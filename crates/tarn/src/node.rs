@@ -27,6 +27,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Directory;
+use crate::budget::Budget;
 use crate::caches::{Caches, Near};
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
@@ -106,6 +107,8 @@ pub struct Node {
     /// Serializes CREATE and DROP (`drops.rs`).
     ddl: tokio::sync::Mutex<()>,
     stop: CancellationToken,
+    /// What transactions hold back until COMMIT.
+    held: Arc<Budget>,
     closed: RwLock<bool>,
     /// Queries have threads of their own: a join must not hold up connections.
     _queries: Threads,
@@ -131,11 +134,13 @@ impl Node {
         let queries = Threads::start("tarn-query", QUERY_THREADS_PER_CORE * cores())?;
         let query = query_engine(&parts, queries.handle())?;
         let _ = parts.caches.metadata.set(Arc::clone(query.metadata_cache()));
+        let held = Budget::new(parts.settings.transactions_bytes);
         let node = Arc::new(Node {
             parts,
             query,
             ddl: tokio::sync::Mutex::new(()),
             stop: CancellationToken::new(),
+            held,
             closed: RwLock::new(false),
             _queries: queries,
             background: Mutex::new(Some(background)),
@@ -145,6 +150,11 @@ impl Node {
         node.open_tables().await?;
         node.start_upkeep();
         Ok(node)
+    }
+
+    /// What all transactions together may hold back.
+    pub fn held(&self) -> &Arc<Budget> {
+        &self.held
     }
 
     async fn open_tables(&self) -> Result<()> {

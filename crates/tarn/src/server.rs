@@ -1,24 +1,29 @@
 //! How does a server start, serve and stop?
 //!
-//! Listeners accept; each connection is a task. Stopping: no new connections, idle ones are told, running statements get
+//! Listeners accept; each connection is a task with a place. Descriptors are shared out at the start, so that connections
+//! never take those that the engine needs. Stopping: no new connections, idle ones are told, running statements get
 //! `shutdown_ms` to finish, then the node closes (which flushes the row engine and closes the log).
 
+use std::fs::File;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use bytes::Bytes;
+use futures::FutureExt;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::tls::Tls;
 use crate::auth::{listen, roots};
 use crate::error::{Result, SqlError, state};
-use crate::http;
-use crate::http_listen::HttpListener;
 use crate::node::Node;
-use crate::pg::{Shared, serve_connection};
+use crate::pg::places::Places;
+use crate::pg::{Shared, errors, serve_connection};
 use crate::settings::Settings;
+use crate::{descriptors, http};
 
 /// Who is made of a password in the environment.
 const FIRST_SUPERUSER: &str = "tarn";
@@ -84,11 +89,18 @@ pub async fn serve(node: Arc<Node>) -> Result<Running> {
         stop: CancellationToken::new(),
         listeners: Vec::new(),
     };
-    let shared = Arc::new(Shared::new(Arc::clone(&node), tls.clone()));
-    running.listeners.push(tokio::spawn(accept(pg_listener, shared, running.stop.clone())));
+    let seats = descriptors::seats(settings.max_connections, settings.http_max_connections);
+    let places = Places::new(seats.pg, seats.pg_waiting);
+    let shared = Arc::new(Shared::new(Arc::clone(&node), tls.clone(), places));
+    let refusal = SqlError::new(state::TOO_MANY_CONNECTIONS, "too many connections: the server is out of open files");
+    let refusal = errors::encoded(&refusal.with_hint("raise the limit of open files (ulimit -n)").fatal()).freeze();
+    // A place is taken when a connection is accepted, not when its task first runs: they come in that order.
+    let serve = move |socket, stop| serve_connection(Arc::clone(&shared), shared.places.admit(), socket, stop);
+    running.listeners.push(tokio::spawn(accept(pg_listener, serve, refusal, running.stop.clone())));
     if let Some(listener) = http_listener {
-        let listener = HttpListener::start(listener, tls).map_err(|e| SqlError::new(state::IO_ERROR, e.to_string()))?;
-        running.listeners.push(tokio::spawn(http::serve(listener, node, running.stop.clone())));
+        let face = http::Face::new(node, tls, listener.local_addr().ok(), Places::new(seats.http, seats.http));
+        let serve = move |socket, stop| Arc::clone(&face).serve_connection(face.places.admit(), socket, stop);
+        running.listeners.push(tokio::spawn(accept(listener, serve, http::REFUSAL.into(), running.stop.clone())));
     }
     Ok(running)
 }
@@ -100,8 +112,17 @@ async fn bind(address: SocketAddr, setting: &str) -> Result<TcpListener> {
     })
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
+/// Accepts until `stop`, then waits for the connections. `refusal` is what one hears for which there is no descriptor.
+async fn accept<F>(
+    listener: TcpListener,
+    serve: impl Fn(TcpStream, CancellationToken) -> F,
+    refusal: Bytes,
+    stop: CancellationToken,
+) where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
     let mut connections = JoinSet::new();
+    let mut spare = spare_descriptor();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -110,21 +131,33 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationTo
         };
         match accepted {
             Ok((socket, peer)) => {
-                let (shared, stop) = (Arc::clone(&shared), stop.clone());
+                let serving = serve(socket, stop.clone());
                 connections.spawn(async move {
-                    if let Err(error) = serve_connection(shared, socket, stop).await {
+                    if let Err(error) = serving.await {
                         tracing::debug!(%peer, %error, "connection ended");
                     }
                 });
             }
             Err(error) => {
-                // Out of file descriptors, most likely: wait for some to come back.
+                // Out of descriptors, most likely. With the spare one, who knocks is told so instead of left waiting.
                 tracing::warn!(%error, "accept failed");
+                drop(spare.take());
+                if let Some(Ok((socket, _))) = listener.accept().now_or_never() {
+                    let _ = socket.try_write(&refusal);
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
+        if spare.is_none() {
+            spare = spare_descriptor();
+        }
     }
     while connections.join_next().await.is_some() {}
+}
+
+/// A descriptor that is kept for refusing.
+fn spare_descriptor() -> Option<File> {
+    File::open("/dev/null").ok()
 }
 
 impl Running {
@@ -162,6 +195,7 @@ pub async fn run(
         Some(hint) => anyhow::anyhow!("{error}; {hint}"),
         None => anyhow::Error::new(error),
     };
+    descriptors::raise();
     let running = start_with(settings, first_password).await.map_err(told)?;
     on_ready(running.pg, running.http);
     shutdown.await;

@@ -84,9 +84,8 @@ impl Node {
             .with_hint("see the log for failing deliveries, or raise recent_limit_bytes")
     }
 
-    /// Commits batches, each whole and by itself, and answers what became of each, in order.
-    pub async fn write(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
-        self.wait_for_room(handle).await?;
+    /// Commits batches, each whole and by itself, and answers what became of each, in order. Callers waited for room.
+    pub async fn commit(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
         let handle = Arc::clone(handle);
         let outcomes = blocking(move || handle.propose(batches)).await?;
         self.count(&outcomes);
@@ -94,9 +93,8 @@ impl Node {
     }
 
     /// Encodes rows (storage schema, all columns) and commits them: one batch a tablet. Answers how many were written;
-    /// with `Op::Insert`, how many did not exist.
-    pub async fn write_rows(&self, handle: &Arc<TableHandle>, rows: RecordBatch, op: Op) -> Result<u64> {
-        self.wait_for_room(handle).await?;
+    /// with `Op::Insert`, how many did not exist. Callers waited for room.
+    pub async fn commit_rows(&self, handle: &Arc<TableHandle>, rows: RecordBatch, op: Op) -> Result<u64> {
         let table = Arc::clone(handle);
         let outcomes = blocking(move || {
             let batches = batches_from_columns(table.schema(), &rows, op)?;
@@ -108,11 +106,7 @@ impl Node {
     }
 
     pub(crate) fn count(&self, outcomes: &[Outcome]) {
-        let rows: u64 = outcomes
-            .iter()
-            .map(|outcome| if let Outcome::Applied { affected } = outcome { *affected } else { 0 })
-            .sum();
-        self.metrics().rows_written.inc_by(rows);
+        self.metrics().rows_written.inc_by(applied(outcomes));
     }
 }
 
@@ -138,6 +132,11 @@ impl TableHandle {
             SqlError::new(state::INTERNAL, format!("tablet {tablet} is not one of table {}", self.schema().name))
         })
     }
+}
+
+/// Rows written in all, whatever became of the rest.
+pub(crate) fn applied(outcomes: &[Outcome]) -> u64 {
+    outcomes.iter().map(|outcome| if let Outcome::Applied { affected } = outcome { *affected } else { 0 }).sum()
 }
 
 /// Rows written in all; a conflict is `40001`.

@@ -158,7 +158,7 @@ pub fn describe(error: &anyhow::Error) -> String {
         let _ = writeln!(text, "error: {error}");
     }
     let _ = write!(text, "{} {}: {}", server.severity(), server.code().code(), server.message());
-    for (title, part) in [("DETAIL", server.detail()), ("HINT", server.hint())] {
+    for (title, part) in [("DETAIL", server.detail()), ("HINT", server.hint()), ("CONTEXT", server.where_())] {
         if let Some(part) = part {
             let _ = write!(text, "\n{title}: {part}");
         }

@@ -13,6 +13,7 @@ use tarn_query::parser::CONNECTION_STACK_BYTES;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::config::SettingFlags;
 
@@ -65,17 +66,18 @@ fn first_password() -> Option<String> {
     std::env::var("TARN_SUPERUSER_PASSWORD").ok().filter(|password| !password.is_empty())
 }
 
-/// Some crates write statements with their literals, plans and messages at level `debug`: that is for `trace` alone.
-fn filter(text: &str) -> Result<EnvFilter> {
-    const TALKATIVE: [&str; 7] =
+/// What is logged. Libraries that write statements at their level `debug` are left at `info` there: a literal may be a
+/// secret. `trace`, or a directive that names the library, has them.
+fn filter(log: &str) -> Result<EnvFilter> {
+    const TELLTALES: [&str; 7] =
         ["arrow_pg", "datafusion", "pgwire", "postgres", "scylla", "sqlparser", "tokio_postgres"];
-    let filter = EnvFilter::try_new(text)?;
-    let said = text.to_ascii_lowercase();
-    if said.contains("trace") || !said.contains("debug") {
-        return Ok(filter);
+    let mut filter = EnvFilter::try_new(log)?;
+    if filter.max_level_hint() == Some(LevelFilter::DEBUG) {
+        for library in TELLTALES.into_iter().filter(|library| !log.contains(library)) {
+            filter = filter.add_directive(format!("{library}=info").parse()?);
+        }
     }
-    let quiet = |filter: EnvFilter, name: &str| Ok(filter.add_directive(format!("{name}=warn").parse()?));
-    TALKATIVE.into_iter().try_fold(filter, quiet)
+    Ok(filter)
 }
 
 fn ready(postgres: std::net::SocketAddr, http: Option<std::net::SocketAddr>) {
@@ -141,4 +143,19 @@ fn abort_at_failpoint() -> Result<()> {
         }
     };
     fail::cfg_callback(name, abort).map_err(|error| anyhow::anyhow!("failpoint {name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_has_no_statements_of_libraries() {
+        let debug = filter("debug").unwrap().to_string();
+        assert!(debug.contains("datafusion=info") && debug.contains("sqlparser=info"), "{debug}");
+        for log in ["trace", "info", "warn,tarn=info"] {
+            assert!(!filter(log).unwrap().to_string().contains("datafusion"), "{log}");
+        }
+        assert!(!filter("info,datafusion=debug").unwrap().to_string().contains("datafusion=info"));
+    }
 }

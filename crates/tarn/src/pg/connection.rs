@@ -4,12 +4,15 @@
 //! (Sync, Flush, ReadyForQuery): one write a round trip. Rows go out as they are read, so a portal with a row limit
 //! (JDBC's fetch size) holds one batch, not the result.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::DerefMut;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use datafusion::sql::sqlparser::ast::Statement;
 use futures::{Sink, SinkExt};
 use parking_lot::Mutex;
 use pgwire::api::auth::{StartupHandler, protocol_negotiation, save_startup_parameters_to_metadata};
@@ -42,8 +45,10 @@ use super::rows::{fields, pg_type};
 use super::{Shared, send};
 use crate::auth::Principal;
 use crate::error::{Result, SqlError, state};
-use crate::session::{Answer, CopyFrom, Parameter, REPORTED, SERVER_VERSION, Session, Status, Tag};
-use crate::statement::Parsed;
+use crate::quiet;
+use crate::session::utility::is_all;
+use crate::session::{Answer, CopyFrom, Interrupt, Parameter, REPORTED, SERVER_VERSION, Session, Status, Tag};
+use crate::statement::{Parsed, fold};
 
 pub use crate::session::Prepared;
 
@@ -55,6 +60,14 @@ pub struct Connection {
     copy: tokio::sync::Mutex<Option<CopyFrom>>,
     pid: Mutex<Option<i32>>,
     login: Mutex<Login>,
+    names: Mutex<Names>,
+}
+
+/// What the client has named in the protocol. The protocol library keeps it, but does not list or count it.
+#[derive(Default)]
+struct Names {
+    statements: HashSet<String>,
+    portals: HashSet<String>,
 }
 
 impl Connection {
@@ -66,6 +79,7 @@ impl Connection {
             copy: tokio::sync::Mutex::new(None),
             pid: Mutex::new(None),
             login: Mutex::default(),
+            names: Mutex::default(),
         }
     }
 
@@ -74,15 +88,38 @@ impl Connection {
     }
 
     /// After any error on the wire.
-    pub fn failed(&self) {
+    pub async fn failed(&self) {
+        // Its data may still come: it is swallowed.
+        *self.copy.lock().await = None;
         self.session.failed();
+    }
+
+    /// What stops the running statement.
+    pub fn interrupt(&self) -> &Interrupt {
+        self.session.interrupt()
+    }
+
+    /// Returns when the COPY that is running has failed.
+    pub async fn copy_failed(&self) -> SqlError {
+        match self.copy.lock().await.as_mut() {
+            Some(copy) => copy.failed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the COPY that is running, if one is, because of `reason`; what is to be told of that.
+    pub async fn abort_copy(&self, reason: SqlError) -> SqlError {
+        match self.copy.lock().await.take() {
+            Some(mut copy) => copy.abort(reason).await,
+            None => reason,
+        }
     }
 
     pub fn idle_limit(&self) -> Option<Duration> {
         self.session.idle_limit()
     }
 
-    fn transaction_status(&self) -> TransactionStatus {
+    pub fn transaction_status(&self) -> TransactionStatus {
         match self.session.status() {
             Status::Idle => TransactionStatus::Idle,
             Status::InTransaction => TransactionStatus::Transaction,
@@ -178,9 +215,7 @@ impl Connection {
         let n_statements = statements.len();
         for (idx, parsed) in statements.into_iter().enumerate() {
             let before = self.before(&parsed);
-            if let Some(name) = deallocated(&parsed)
-                && forget(client.portal_store(), &name)
-            {
+            if self.deallocate(client.portal_store(), &parsed) {
                 send::complete(client, &Tag::new("DEALLOCATE")).await?;
                 continue;
             }
@@ -192,13 +227,13 @@ impl Connection {
                     send::rows(client, &mut response, 0, self.session.interrupt()).await?;
                 }
                 Answer::Done(tag) => {
+                    self.forget_all(client.portal_store(), &tag);
                     self.tell_changes(client, before).await?;
                     send::complete(client, &tag).await?;
                 }
                 Answer::CopyTo(copy) => send::copy_to(client, copy, self.session.interrupt()).await?,
                 Answer::CopyFrom(copy) => {
                     if idx + 1 < n_statements {
-                        copy.abort().await;
                         return Err(SqlError::unsupported(
                             "COPY FROM STDIN before other statements of the same text",
                             "send it by itself",
@@ -211,6 +246,71 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// `DEALLOCATE name` of a statement that the protocol has. False: it is the session's business.
+    fn deallocate(&self, store: &impl PortalStore, parsed: &Parsed) -> bool {
+        let Some(name) = deallocated(parsed) else { return false };
+        if store.get_statement(&name).is_none() {
+            return false;
+        }
+        store.rm_statement(&name);
+        self.names.lock().statements.remove(&name);
+        true
+    }
+
+    /// After `DEALLOCATE ALL` and `DISCARD ALL`, which mean the protocol's names too.
+    fn forget_all(&self, store: &impl PortalStore, done: &Tag) {
+        if !matches!(done.command.as_str(), "DEALLOCATE ALL" | "DISCARD ALL") {
+            return;
+        }
+        let mut names = self.names.lock();
+        for name in names.statements.drain() {
+            store.rm_statement(&name);
+        }
+        store.rm_statement(DEFAULT_NAME);
+        if done.command == "DISCARD ALL" {
+            store.clear_portals();
+            names.portals.clear();
+        }
+    }
+
+    /// Before a portal is made.
+    fn check_portal(&self, store: &impl PortalStore, name: &str) -> Result<()> {
+        if name == DEFAULT_NAME {
+            return Ok(());
+        }
+        if store.get_portal(name).is_some() || self.session.cursor_columns(name).is_some() {
+            return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
+        }
+        let (n_portals, limit) =
+            (self.names.lock().portals.len(), self.shared.node.settings().prepared_statements_limit);
+        if n_portals >= limit {
+            return Err(SqlError::new(
+                state::CONFIGURATION_LIMIT,
+                format!("this connection has {n_portals} portals, the limit is {limit}"),
+            )
+            .with_hint("close those that are not needed, or raise the setting prepared_statements_limit"));
+        }
+        self.names.lock().portals.insert(name.to_owned());
+        Ok(())
+    }
+}
+
+/// What a Bind says of formats must fit the statement.
+fn check_formats(message: &Bind, prepared: &Prepared) -> Result<()> {
+    let violation = |message| Err(SqlError::new(state::PROTOCOL_VIOLATION, message));
+    let (n_formats, n_parameters) = (message.parameter_format_codes.len(), message.parameters.len());
+    if n_formats > 1 && n_formats != n_parameters {
+        return violation(format!("bind message has {n_formats} parameter formats but {n_parameters} parameters"));
+    }
+    let n_formats = message.result_column_format_codes.len();
+    match &prepared.columns {
+        Some(columns) if n_formats > 1 && n_formats != columns.fields().len() => violation(format!(
+            "bind message has {n_formats} result formats but query has {} columns",
+            columns.fields().len()
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -231,8 +331,10 @@ fn is_binary(format: &Format, idx: usize) -> Result<bool> {
 fn array_parameters(portal: &Portal<Arc<Prepared>>) -> Result<Vec<Parameter>> {
     let prepared = &portal.statement.statement;
     let types: Vec<_> = prepared.parameters.iter().map(|field| field.as_ref().map(|field| field.data_type())).collect();
-    let values = arrow_pg::datatypes::df::deserialize_parameters(portal, &types)
-        .map_err(|error| SqlError::new(state::INVALID_BINARY, format!("parameters: {error}")))?;
+    // It trusts the lengths inside an array.
+    let read = AssertUnwindSafe(|| arrow_pg::datatypes::df::deserialize_parameters(portal, &types));
+    let bad = |message: String| SqlError::new(state::INVALID_BINARY, format!("parameters: {message}"));
+    let values = quiet::catch(read).map_err(bad)?.map_err(|error| bad(error.to_string()))?;
     match values {
         datafusion::common::ParamValues::List(list) => {
             Ok(list.into_iter().map(|scalar| Parameter::Scalar(scalar.value)).collect())
@@ -245,19 +347,11 @@ fn array_parameters(portal: &Portal<Arc<Prepared>>) -> Result<Vec<Parameter>> {
 fn deallocated(parsed: &Parsed) -> Option<String> {
     match parsed {
         Parsed::Sql(statement) => match statement.as_ref() {
-            datafusion::sql::sqlparser::ast::Statement::Deallocate { name, .. } => Some(name.value.clone()),
+            Statement::Deallocate { name, .. } if !is_all(name) => Some(fold(name)),
             _ => None,
         },
         _ => None,
     }
-}
-
-fn forget(store: &impl PortalStore, name: &str) -> bool {
-    let found = store.get_statement(name).is_some();
-    if found {
-        store.rm_statement(name);
-    }
-    found
 }
 
 #[async_trait]
@@ -339,6 +433,7 @@ impl Connection {
                 }
             }
         }
+        self.session.started();
         client.feed(PgWireBackendMessage::Authentication(Authentication::Ok)).await?;
         for (name, value) in self.reported() {
             client.feed(PgWireBackendMessage::ParameterStatus(ParameterStatus::new(name, value))).await?;
@@ -472,13 +567,22 @@ impl ExtendedQueryHandler for Connection {
             )
             .into());
         }
+        if name != DEFAULT_NAME {
+            self.session.check_prepared_limit(self.names.lock().statements.len())?;
+        }
         let types: Vec<Option<Type>> = message.type_oids.iter().map(|oid| Type::from_oid(*oid)).collect();
         match self.parse_sql(client, &message.query, &types).await? {
             Some(prepared) => {
+                if name != DEFAULT_NAME {
+                    self.names.lock().statements.insert(name.clone());
+                }
                 let statement = StoredStatement::new(name, prepared, types);
                 client.portal_store().put_statement(Arc::new(statement));
             }
-            None => client.portal_store().put_empty_statement(&name),
+            None => {
+                self.names.lock().statements.insert(name.clone());
+                client.portal_store().put_empty_statement(&name);
+            }
         }
         client.feed(PgWireBackendMessage::ParseComplete(ParseComplete::new())).await?;
         Ok(())
@@ -492,17 +596,21 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
+        let portal_name = message.portal_name.as_deref().unwrap_or(DEFAULT_NAME);
         let wanted = match client.portal_store().get_statement(name) {
             Some(Entry::Value(statement)) => {
                 let wanted = statement.statement.parameters.len();
                 if message.parameters.len() == wanted {
+                    check_formats(&message, &statement.statement)?;
+                    self.check_portal(client.portal_store(), portal_name)?;
                     let portal = Portal::try_new(&message, statement)?;
                     client.portal_store().put_portal(Arc::new(portal));
                 }
                 wanted
             }
             Some(Entry::Empty) => {
-                client.portal_store().put_empty_portal(message.portal_name.as_deref().unwrap_or(DEFAULT_NAME));
+                self.check_portal(client.portal_store(), portal_name)?;
+                client.portal_store().put_empty_portal(portal_name);
                 0
             }
             None => return Err(PgWireError::StatementNotFound(name.to_owned())),
@@ -583,14 +691,18 @@ impl ExtendedQueryHandler for Connection {
         let mut portal_state = shared_state.lock().await;
         if matches!(*portal_state, PortalExecutionState::Initial) {
             let before = self.before(portal.statement.statement.parsed());
+            if self.deallocate(client.portal_store(), portal.statement.statement.parsed()) {
+                *portal_state = PortalExecutionState::Finished;
+                send::complete(client, &Tag::new("DEALLOCATE")).await?;
+                client.set_state(PgWireConnectionState::ReadyForQuery);
+                return Ok(());
+            }
             match self.run_portal(&portal).await? {
                 Answer::Rows(rows) => {
                     *portal_state = PortalExecutionState::Suspended(send::response(rows, &portal.result_column_format)?)
                 }
                 Answer::Done(tag) => {
-                    if let Some(name) = tag.command.starts_with("DEALLOCATE").then_some(DEFAULT_NAME) {
-                        client.portal_store().rm_portal(name);
-                    }
+                    self.forget_all(client.portal_store(), &tag);
                     self.tell_changes(client, before).await?;
                     *portal_state = PortalExecutionState::Finished;
                     send::complete(client, &tag).await?;
@@ -618,7 +730,15 @@ impl ExtendedQueryHandler for Connection {
                     *portal_state = PortalExecutionState::Finished;
                 }
             }
-            _ => send::complete(client, &Tag::rows("SELECT", 0)).await?,
+            // Its rows are used up. What has none ran once, and runs no second time.
+            _ if portal.statement.statement.columns.is_some() => {
+                send::complete(client, &Tag::rows("SELECT", 0)).await?;
+            }
+            _ => {
+                let shown = if name == DEFAULT_NAME { "" } else { name };
+                let message = format!("portal \"{shown}\" cannot be run");
+                return Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message).into());
+            }
         }
         client.set_state(PgWireConnectionState::ReadyForQuery);
         client.set_transaction_status(self.transaction_status());
@@ -636,6 +756,7 @@ impl ExtendedQueryHandler for Connection {
         // Portals live as long as their transaction.
         if status == TransactionStatus::Idle {
             client.portal_store().clear_portals();
+            self.names.lock().portals.clear();
         }
         client.set_transaction_status(status);
         client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
@@ -651,8 +772,14 @@ impl ExtendedQueryHandler for Connection {
     {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
         match message.target_type {
-            TARGET_TYPE_BYTE_STATEMENT => client.portal_store().rm_statement(name),
-            _ => client.portal_store().rm_portal(name),
+            TARGET_TYPE_BYTE_STATEMENT => {
+                client.portal_store().rm_statement(name);
+                self.names.lock().statements.remove(name);
+            }
+            _ => {
+                client.portal_store().rm_portal(name);
+                self.names.lock().portals.remove(name);
+            }
         }
         client.feed(PgWireBackendMessage::CloseComplete(CloseComplete::new())).await?;
         Ok(())
@@ -713,18 +840,14 @@ impl CopyHandler for Connection {
     {
         let mut running = self.copy.lock().await;
         let Some(copy) = running.as_mut() else { return Ok(()) };
-        let pushed = tokio::select! {
+        let reason = tokio::select! {
             biased;
-            error = self.session.interrupt().triggered() => Err(error),
-            pushed = copy.push(data.data) => pushed,
+            reason = self.session.interrupt().triggered() => reason,
+            pushed = copy.push(data.data) => return Ok(pushed?),
         };
-        if let Err(error) = pushed {
-            if let Some(copy) = running.take() {
-                copy.abort().await;
-            }
-            return Err(error.into());
-        }
-        Ok(())
+        let stopped = copy.abort(reason).await;
+        *running = None;
+        Err(stopped.into())
     }
 
     async fn on_copy_done<C>(&self, client: &mut C, _done: CopyDone) -> PgWireResult<()>
@@ -733,8 +856,16 @@ impl CopyHandler for Connection {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let Some(copy) = self.copy.lock().await.take() else { return Ok(()) };
-        let rows = copy.finish(&self.session).await?;
+        let Some(mut copy) = self.copy.lock().await.take() else { return Ok(()) };
+        let finished = tokio::select! {
+            biased;
+            finished = copy.finish(&self.session) => Ok(finished?),
+            reason = self.session.interrupt().triggered() => Err(reason),
+        };
+        let rows = match finished {
+            Ok(rows) => rows,
+            Err(reason) => return Err(copy.abort(reason).await.into()),
+        };
         client.set_transaction_status(self.transaction_status());
         send::complete(client, &Tag::rows("COPY", rows)).await
     }
@@ -745,10 +876,8 @@ impl CopyHandler for Connection {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        if let Some(copy) = self.copy.lock().await.take() {
-            copy.abort().await;
-        }
-        SqlError::new(state::QUERY_CANCELED, format!("COPY from stdin failed: {}", fail.message)).into()
+        let reason = SqlError::new(state::QUERY_CANCELED, format!("COPY from stdin failed: {}", fail.message));
+        self.abort_copy(reason).await.into()
     }
 }
 

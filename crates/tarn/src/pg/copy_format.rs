@@ -1,8 +1,9 @@
 //! How do CSV and Postgres' text format become columns, and back?
 //!
-//! [`Splitter`] cuts the byte stream into records and fields wherever the client cut its messages; [`Splitter::take`] turns
-//! what has gathered into one [`RecordBatch`] of the table. An error names the line and the column; a batch with a bad line
-//! is never half returned. Formats: `COPY` of PostgreSQL 16, sections "Text Format" and "CSV Format".
+//! [`Splitter`] cuts the byte stream into records and fields wherever the client cut its messages, and looks at every byte
+//! once, however long a field is; [`Splitter::take`] turns what has gathered into one [`RecordBatch`] of the table. An error
+//! names the line and the column; a batch with a bad line is never half returned. Formats: `COPY` of PostgreSQL 16, sections
+//! "Text Format" and "CSV Format"; any of LF, CR LF and (CSV) CR ends a line.
 
 use std::sync::Arc;
 
@@ -16,7 +17,14 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
 use tarn_types::{DataType, TableSchema, Value, arrow_field, arrow_type};
 
+use crate::encoding;
 use crate::error::{Result, SqlError, state};
+
+/// A batch is cut when its cells, or its columns, take more memory than this.
+pub const MAX_BATCH_BYTES: usize = 16 << 20;
+
+/// Of a line or a value, an error shows so many characters, as Postgres does.
+const SHOWN_CHARS: usize = 100;
 
 /// A record longer than this is refused: a quote that never closes must not fill memory.
 const MAX_RECORD_BYTES: usize = 64 << 20;
@@ -85,7 +93,34 @@ impl Format {
             }
         }
         format.escape = escape.unwrap_or(format.quote);
+        format.check()?;
         Ok(format)
+    }
+
+    /// What would make lines that read as something else.
+    fn check(&self) -> Result<()> {
+        let refuse = |message: String| Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+        let delimiter = char::from(self.delimiter);
+        let is_letter = self.delimiter.is_ascii_lowercase() || self.delimiter.is_ascii_digit();
+        match self.kind {
+            Kind::Text if is_letter || delimiter == '.' || delimiter == '\\' => {
+                return refuse(format!("COPY delimiter cannot be \"{delimiter}\""));
+            }
+            Kind::Csv if self.delimiter == self.quote => {
+                return refuse("COPY delimiter and quote must be different".to_owned());
+            }
+            _ => {}
+        }
+        if self.null.contains(['\n', '\r']) {
+            return refuse("COPY null representation cannot use newline or carriage return".to_owned());
+        }
+        if self.null.contains(delimiter) {
+            return refuse("COPY delimiter character must not appear in the NULL specification".to_owned());
+        }
+        if self.kind == Kind::Csv && self.null.contains(char::from(self.quote)) {
+            return refuse("CSV quote character must not appear in the NULL specification".to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -131,6 +166,11 @@ impl Texts {
         self.nulls.push(null);
     }
 
+    fn cell(&self, row: usize) -> &[u8] {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.bytes[start..self.ends[row]]
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -147,18 +187,32 @@ pub struct Splitter {
     fields: Vec<Texts>,
     /// Line on which each gathered record begins, from 1.
     lines: Vec<u64>,
+    /// Bytes of the gathered records.
+    n_bytes: usize,
     pending: Vec<u8>,
+    /// Bytes of `pending` that are consumed.
+    at: usize,
+    /// Text format: bytes behind `at` that were searched for the end of the line.
+    searched: usize,
+    /// CSV: the record that is being read.
+    record: Record,
+    mode: Mode,
+    /// CSV: the last record ended in CR: an LF that follows belongs to it.
+    skip_line_feed: bool,
     line: u64,
     skip_header: bool,
     ended: bool,
 }
 
-enum Cut {
-    /// A record and the bytes it took, its line end included.
-    Record(usize),
-    Incomplete,
-    /// `\.` on a line of its own.
-    End,
+/// Where in a CSV record the reader is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Mode {
+    #[default]
+    Plain,
+    /// Between quotes: a line end belongs to the field.
+    Quoted,
+    /// Behind an escape (by default: a quote) between quotes: the next byte tells what it is.
+    Escape,
 }
 
 impl Splitter {
@@ -171,22 +225,30 @@ impl Splitter {
             columns,
             fields,
             lines: Vec::new(),
+            n_bytes: 0,
             pending: Vec::new(),
+            at: 0,
+            searched: 0,
+            record: Record::default(),
+            mode: Mode::Plain,
+            skip_line_feed: false,
             line: 1,
             skip_header,
             ended: false,
         }
     }
 
-    /// Records gathered and not yet taken.
-    pub fn n_records(&self) -> usize {
-        self.lines.len()
+    /// Whether what has gathered is a batch: so many records, or so many bytes.
+    pub fn is_full(&self, max_records: usize) -> bool {
+        self.lines.len() >= max_records || self.n_bytes >= MAX_BATCH_BYTES
     }
 
-    /// Adds bytes as they came. Stops early once `max_records` have gathered: call again with no bytes after
-    /// [`Splitter::take`] until [`Splitter::n_records`] is below the maximum.
+    /// Adds bytes as they came. Stops early once it [`is full`](Splitter::is_full): call again with no bytes after
+    /// [`Splitter::take`] until it is not.
     pub fn push(&mut self, bytes: &[u8], max_records: usize) -> Result<()> {
-        self.pending.extend_from_slice(bytes);
+        if !self.ended {
+            self.pending.extend_from_slice(bytes);
+        }
         self.drain(max_records, false)
     }
 
@@ -196,49 +258,76 @@ impl Splitter {
     }
 
     fn drain(&mut self, max_records: usize, last: bool) -> Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        let mut at = 0;
-        let mut record = Record::default();
-        while at < pending.len() && self.lines.len() < max_records && !self.ended {
-            record.clear();
-            match self.cut(&pending[at..], last, &mut record)? {
-                Cut::Incomplete => break,
-                Cut::End => self.ended = true,
-                Cut::Record(length) => {
-                    let begun = self.line;
-                    self.line += record.n_line_ends;
-                    at += length;
-                    if std::mem::take(&mut self.skip_header) {
-                        continue;
-                    }
-                    self.keep(&record, begun)?;
-                }
+        while !self.ended && !self.is_full(max_records) {
+            let is_whole = match self.format.kind {
+                Kind::Csv => self.cut_csv(last)?,
+                _ => self.cut_text(last)?,
+            };
+            if !is_whole {
+                break;
             }
+            self.finish_record()?;
         }
-        if !self.ended {
-            self.pending = pending;
-            self.pending.drain(..at);
+        if self.ended || self.at == self.pending.len() {
+            self.pending.clear();
+            self.at = 0;
+        } else if self.at > self.pending.len() / 2 {
+            self.pending.drain(..self.at);
+            self.at = 0;
         }
-        if self.pending.len() > MAX_RECORD_BYTES && self.lines.len() < max_records {
-            return Err(self
-                .bad(self.line, None, format!("the record is longer than {MAX_RECORD_BYTES} bytes"))
-                .with_hint("an opening quote may lack its closing one"));
+        let unfinished = match self.format.kind {
+            Kind::Csv => self.record.bytes.len(),
+            _ => self.searched,
+        };
+        if unfinished > MAX_RECORD_BYTES {
+            let message = format!("the record is longer than {MAX_RECORD_BYTES} bytes");
+            return Err(self.bad(self.line, message).with_hint("an opening quote may lack its closing one"));
         }
         Ok(())
     }
 
-    fn cut(&self, bytes: &[u8], last: bool, record: &mut Record) -> Result<Cut> {
-        match self.format.kind {
-            Kind::Csv => self.cut_csv(bytes, last, record),
-            _ => self.cut_text(bytes, last, record),
+    /// Keeps the record that has been read, unless it is the header or the mark of the end.
+    fn finish_record(&mut self) -> Result<()> {
+        let begun = self.line;
+        let mut record = std::mem::take(&mut self.record);
+        self.line += record.n_line_ends;
+        if record.is_end_mark {
+            self.ended = true;
+        } else if !std::mem::take(&mut self.skip_header) {
+            self.keep(&record, begun)?;
         }
+        record.clear();
+        self.record = record;
+        Ok(())
     }
 
-    fn cut_text(&self, bytes: &[u8], last: bool, record: &mut Record) -> Result<Cut> {
-        let Some((line, length)) = line(bytes, last) else { return Ok(Cut::Incomplete) };
-        record.n_line_ends = 1;
+    /// Reads on in a line of text format. True: `record` has one.
+    fn cut_text(&mut self, last: bool) -> Result<bool> {
+        let bytes = &self.pending[self.at..];
+        let mut end = self.searched;
+        // A backslash takes the byte behind it along, a newline too.
+        let found = loop {
+            match bytes.get(end) {
+                None => break false,
+                Some(b'\n') => break true,
+                Some(b'\\') if end + 1 == bytes.len() && !last => break false,
+                Some(b'\\') => end = (end + 2).min(bytes.len()),
+                Some(_) => end += 1,
+            }
+        };
+        if !found && (!last || bytes.is_empty()) {
+            self.searched = end;
+            return Ok(false);
+        }
+        self.searched = 0;
+        let line = without_carriage_return(&bytes[..end]);
+        let length = end + usize::from(found);
+        let record = &mut self.record;
+        record.n_line_ends = 1 + line.iter().filter(|b| **b == b'\n').count() as u64;
         if line == b"\\." {
-            return Ok(Cut::End);
+            record.is_end_mark = true;
+            self.at += length;
+            return Ok(true);
         }
         let mut rest = line;
         loop {
@@ -246,86 +335,91 @@ impl Splitter {
             let end = unescaped(rest, self.format.delimiter);
             let raw = &rest[..end];
             if raw == self.format.null.as_bytes() {
-                record.push(b"", true);
-            } else {
-                unescape(raw, &mut record.bytes);
+                record.end(true);
+            } else if unescape(raw, &mut record.bytes) {
                 record.end(false);
+            } else {
+                let error = self.bad(self.line, "end-of-copy marker is not alone on its line".to_owned());
+                return Err(error.with_hint("a backslash of the data is written as two"));
             }
             if end == rest.len() {
-                return Ok(Cut::Record(length));
+                break;
             }
             rest = &rest[end + 1..];
         }
+        self.at += length;
+        Ok(true)
     }
 
-    fn cut_csv(&self, bytes: &[u8], last: bool, record: &mut Record) -> Result<Cut> {
-        let Format { delimiter, quote, escape, null, .. } = &self.format;
-        let mut at = 0;
+    /// Reads on in a CSV record, from where the last bytes ended. True: `record` has one.
+    fn cut_csv(&mut self, last: bool) -> Result<bool> {
+        let Format { delimiter, quote, escape, .. } = self.format;
         loop {
-            let mut quoted = false;
-            let start = record.bytes.len();
-            loop {
-                match bytes.get(at) {
-                    None if last => break,
-                    None => return Ok(Cut::Incomplete),
-                    Some(b) if b == quote && !quoted && record.bytes.len() == start => {
-                        quoted = true;
-                        at += 1;
-                        // To the closing quote; a line end inside belongs to the field.
-                        loop {
-                            match bytes.get(at) {
-                                None if last => {
-                                    return Err(self.bad(self.line, None, "a quoted field is not closed".to_owned()));
-                                }
-                                None => return Ok(Cut::Incomplete),
-                                Some(b)
-                                    if b == escape
-                                        && matches!(bytes.get(at + 1), Some(n) if n == quote || n == escape) =>
-                                {
-                                    record.bytes.push(bytes[at + 1]);
-                                    at += 2;
-                                }
-                                Some(b) if b == quote && at + 1 == bytes.len() && !last => return Ok(Cut::Incomplete),
-                                Some(b) if b == quote => {
-                                    at += 1;
-                                    break;
-                                }
-                                Some(b) => {
-                                    record.n_line_ends += u64::from(*b == b'\n');
-                                    record.bytes.push(*b);
-                                    at += 1;
-                                }
-                            }
-                        }
+            let bytes = &self.pending[self.at..];
+            let Some(&next) = bytes.first() else {
+                if !last {
+                    return Ok(false);
+                }
+                if self.mode == Mode::Escape && escape == quote {
+                    self.mode = Mode::Plain;
+                }
+                if self.mode != Mode::Plain {
+                    return Err(self.bad(self.line, "unterminated CSV quoted field".to_owned()));
+                }
+                if !self.record.is_begun {
+                    return Ok(false);
+                }
+                self.record.end_csv(&self.format.null);
+                self.record.mark_end();
+                return Ok(true);
+            };
+            if std::mem::take(&mut self.skip_line_feed) && next == b'\n' {
+                self.at += 1;
+                continue;
+            }
+            let record = &mut self.record;
+            record.is_begun = true;
+            match self.mode {
+                Mode::Plain => {
+                    let special = |b: &u8| *b == delimiter || *b == quote || *b == b'\n' || *b == b'\r';
+                    let n_plain = bytes.iter().position(special).unwrap_or(bytes.len());
+                    record.bytes.extend_from_slice(&bytes[..n_plain]);
+                    self.at += n_plain;
+                    let Some(&next) = bytes.get(n_plain) else { continue };
+                    self.at += 1;
+                    if next == delimiter {
+                        record.end_csv(&self.format.null);
+                    } else if next == quote {
+                        record.is_quoted = true;
+                        self.mode = Mode::Quoted;
+                    } else {
+                        self.skip_line_feed = next == b'\r';
+                        record.end_csv(&self.format.null);
+                        record.n_line_ends += 1;
+                        record.mark_end();
+                        return Ok(true);
                     }
-                    Some(b) if b == delimiter || *b == b'\n' || *b == b'\r' => break,
-                    Some(b) => {
-                        record.bytes.push(*b);
-                        at += 1;
-                    }
                 }
-            }
-            let is_null = !quoted && &record.bytes[start..] == null.as_bytes();
-            if !quoted && record.ends.is_empty() && &record.bytes[start..] == b"\\." && bytes.get(at) != Some(delimiter)
-            {
-                return Ok(Cut::End);
-            }
-            if is_null {
-                record.bytes.truncate(start);
-            }
-            record.end(is_null);
-            match bytes.get(at) {
-                Some(b) if b == delimiter => at += 1,
-                Some(b'\r') if at + 1 == bytes.len() && !last => return Ok(Cut::Incomplete),
-                Some(b'\r') if bytes.get(at + 1) == Some(&b'\n') => {
-                    record.n_line_ends += 1;
-                    return Ok(Cut::Record(at + 2));
+                Mode::Quoted => {
+                    let n_plain = bytes.iter().position(|b| *b == quote || *b == escape).unwrap_or(bytes.len());
+                    let run = &bytes[..n_plain];
+                    record.bytes.extend_from_slice(run);
+                    record.n_line_ends += run.iter().filter(|b| **b == b'\n').count() as u64;
+                    self.at += n_plain;
+                    let Some(&next) = bytes.get(n_plain) else { continue };
+                    self.at += 1;
+                    self.mode = if next == escape { Mode::Escape } else { Mode::Plain };
                 }
-                Some(_) => {
-                    record.n_line_ends += 1;
-                    return Ok(Cut::Record(at + 1));
+                Mode::Escape if next == quote || next == escape => {
+                    record.bytes.push(next);
+                    self.at += 1;
+                    self.mode = Mode::Quoted;
                 }
-                None => return Ok(Cut::Record(at)),
+                Mode::Escape if escape == quote => self.mode = Mode::Plain,
+                Mode::Escape => {
+                    record.bytes.push(escape);
+                    self.mode = Mode::Quoted;
+                }
             }
         }
     }
@@ -337,15 +431,18 @@ impl Splitter {
             let message = if got < want {
                 format!("missing data for column \"{}\"", self.name(got.min(want - 1)))
             } else {
-                format!("extra data after last expected column ({got} fields, want {want})")
+                "extra data after last expected column".to_owned()
             };
-            return Err(self.bad(line, None, message));
+            let shown = shown(&record.line(self.format.delimiter));
+            let context = format!("COPY {}, line {line}: {shown}", self.table.name);
+            return Err(SqlError::new(state::BAD_COPY_FORMAT, message).with_context(context));
         }
         let mut start = 0;
         for (idx, (end, null)) in record.ends.iter().zip(&record.nulls).enumerate() {
             self.fields[idx].push(&record.bytes[start..*end], *null);
             start = *end;
         }
+        self.n_bytes += record.bytes.len();
         self.lines.push(line);
         Ok(())
     }
@@ -359,16 +456,20 @@ impl Splitter {
         let mut fields = Vec::with_capacity(self.columns.len());
         for (idx, texts) in self.fields.iter().enumerate() {
             let column = &self.table.columns[self.columns[idx]];
-            let array = array(texts, &column.data_type).map_err(|(row, message)| {
-                self.bad(self.lines[row], Some(&column.name), message).with_state(state::INVALID_TEXT)
+            let array = array(texts, &column.data_type).map_err(|(row, error)| {
+                let (line, value) = (self.lines[row], shown(&String::from_utf8_lossy(texts.cell(row))));
+                error.with_context(format!("COPY {}, line {line}, column {}: {value}", self.table.name, column.name))
             })?;
             if !column.nullable
                 && let Some(row) = texts.nulls.iter().position(|null| *null)
             {
-                let message = "null value in a NOT NULL column".to_owned();
-                return Err(self
-                    .bad(self.lines[row], Some(&column.name), message)
-                    .with_state(state::NOT_NULL_VIOLATION));
+                let message = format!(
+                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                    column.name, self.table.name
+                );
+                let context =
+                    format!("COPY {}, line {}, column {}: null input", self.table.name, self.lines[row], column.name);
+                return Err(SqlError::new(state::NOT_NULL_VIOLATION, message).with_context(context));
             }
             arrays.push(array);
             fields.push(arrow_field(&column.name, &column.data_type, true));
@@ -377,6 +478,7 @@ impl Splitter {
             texts.clear();
         }
         self.lines.clear();
+        self.n_bytes = 0;
         Ok(Some(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?))
     }
 
@@ -384,21 +486,31 @@ impl Splitter {
         &self.table.columns[self.columns[field]].name
     }
 
-    fn bad(&self, line: u64, column: Option<&str>, message: String) -> SqlError {
-        let place = match column {
-            Some(column) => format!("COPY {}, line {line}, column {column}: {message}", self.table.name),
-            None => format!("COPY {}, line {line}: {message}", self.table.name),
-        };
-        SqlError::new(state::BAD_COPY_FORMAT, place)
+    fn bad(&self, line: u64, message: String) -> SqlError {
+        SqlError::new(state::BAD_COPY_FORMAT, message).with_context(format!("COPY {}, line {line}", self.table.name))
     }
 }
 
-#[derive(Default)]
+/// The beginning of a value or a line, in quotes.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("\"{}...\"", &text[..end]),
+        None => format!("\"{text}\""),
+    }
+}
+
+#[derive(Debug, Default)]
 struct Record {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     nulls: Vec<bool>,
     n_line_ends: u64,
+    /// CSV: a byte of it was seen.
+    is_begun: bool,
+    /// CSV: the field that is being read has quotes.
+    is_quoted: bool,
+    /// `\.` on a line of its own.
+    is_end_mark: bool,
 }
 
 impl Record {
@@ -407,29 +519,52 @@ impl Record {
         self.ends.clear();
         self.nulls.clear();
         self.n_line_ends = 0;
-    }
-
-    fn push(&mut self, field: &[u8], null: bool) {
-        self.bytes.extend_from_slice(field);
-        self.end(null);
+        (self.is_begun, self.is_quoted, self.is_end_mark) = (false, false, false);
     }
 
     fn end(&mut self, null: bool) {
         self.ends.push(self.bytes.len());
         self.nulls.push(null);
     }
+
+    /// Ends a field of CSV; what is in quotes is never NULL.
+    fn end_csv(&mut self, null: &str) {
+        let start = self.ends.last().copied().unwrap_or(0);
+        let is_null = !self.is_quoted && &self.bytes[start..] == null.as_bytes();
+        // The only field of its line so far, so it may be the mark; see `mark_end`.
+        self.is_end_mark = !self.is_quoted && self.ends.is_empty() && self.bytes == b"\\.";
+        if is_null {
+            self.bytes.truncate(start);
+        }
+        self.end(is_null);
+        self.is_quoted = false;
+    }
+
+    /// The line is over: `\.` marks the end only if it is all there is.
+    fn mark_end(&mut self) {
+        self.is_end_mark &= self.ends.len() == 1;
+    }
+
+    /// As it came, nearly: for errors.
+    fn line(&self, delimiter: u8) -> String {
+        let mut start = 0;
+        let mut line = Vec::new();
+        for (idx, end) in self.ends.iter().enumerate().take(SHOWN_CHARS) {
+            if idx > 0 {
+                line.push(delimiter);
+            }
+            line.extend_from_slice(&self.bytes[start..*end]);
+            start = *end;
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    }
 }
 
-/// The first line without its end, and the bytes it takes with it.
-fn line(bytes: &[u8], last: bool) -> Option<(&[u8], usize)> {
-    match bytes.iter().position(|b| *b == b'\n') {
-        Some(end) => {
-            let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
-            Some((line, end + 1))
-        }
-        None if last => Some((bytes.strip_suffix(b"\r").unwrap_or(bytes), bytes.len())),
-        None => None,
-    }
+/// A line without the CR of its CR LF; a CR behind a backslash is data.
+fn without_carriage_return(line: &[u8]) -> &[u8] {
+    let Some(rest) = line.strip_suffix(b"\r") else { return line };
+    let n_backslashes = rest.iter().rev().take_while(|b| **b == b'\\').count();
+    if n_backslashes.is_multiple_of(2) { rest } else { line }
 }
 
 /// Position of the first `delimiter` that no backslash precedes, or the end.
@@ -445,8 +580,8 @@ fn unescaped(bytes: &[u8], delimiter: u8) -> usize {
     bytes.len()
 }
 
-/// Postgres' backslash sequences.
-fn unescape(raw: &[u8], out: &mut Vec<u8>) {
+/// Postgres' backslash sequences. False: there is a `\.`, which ends the data and so cannot be in it.
+fn unescape(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let mut at = 0;
     while at < raw.len() {
         if raw[at] != b'\\' || at + 1 == raw.len() {
@@ -457,6 +592,7 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) {
         let c = raw[at + 1];
         at += 2;
         match c {
+            b'.' => return false,
             b'b' => out.push(8),
             b'f' => out.push(12),
             b'n' => out.push(b'\n'),
@@ -488,10 +624,11 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) {
             other => out.push(other),
         }
     }
+    true
 }
 
 /// One column's fields as an array of its storage type; an error is the row (of the batch) and what is wrong there.
-fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, String)> {
+fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, SqlError)> {
     let n_rows = texts.ends.len();
     let mut start = 0;
     let cells = texts.ends.iter().zip(&texts.nulls).enumerate().map(move |(row, (end, null))| {
@@ -500,10 +637,7 @@ fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, String
         if *null {
             return Ok((row, None));
         }
-        match std::str::from_utf8(cell) {
-            Ok(text) => Ok((row, Some(text))),
-            Err(_) => Err((row, "invalid UTF-8".to_owned())),
-        }
+        encoding::text(cell).map(|text| (row, Some(text))).map_err(|error| (row, error))
     });
     macro_rules! build {
         ($builder:expr, $parse:expr) => {{
@@ -512,7 +646,7 @@ fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, String
                 let (row, text) = cell?;
                 match text {
                     None => builder.append_null(),
-                    Some(text) => builder.append_value($parse(text).map_err(|message: String| (row, message))?),
+                    Some(text) => builder.append_value($parse(text).map_err(|error: SqlError| (row, error))?),
                 }
             }
             Arc::new(builder.finish()) as ArrayRef
@@ -522,15 +656,18 @@ fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, String
         ($builder:expr, $variant:ident) => {
             build!($builder, |text: &str| match Value::parse(data_type, text) {
                 Ok(Value::$variant(value)) => Ok(value),
-                Ok(_) => Err(format!("{text:?} is not a valid {data_type}")),
-                Err(error) => Err(error.to_string()),
+                Ok(other) => Err(SqlError::new(state::INTERNAL, format!("{other:?} is no {data_type}"))),
+                Err(error) => Err(SqlError::from(error)),
             })
         };
     }
-    let number = |text: &str| format!("{:?} is not a valid {data_type}", text.chars().take(100).collect::<String>());
+    let number = |text: &str| match Value::parse(data_type, text) {
+        Ok(other) => SqlError::new(state::INTERNAL, format!("{other:?} is no {data_type}")),
+        Err(error) => SqlError::from(error),
+    };
     Ok(match data_type {
         DataType::Text => {
-            build!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), |text: &'_ str| Ok::<String, String>(
+            build!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), |text: &'_ str| Ok::<String, SqlError>(
                 text.to_owned()
             ))
         }
@@ -662,16 +799,62 @@ mod tests {
     #[test]
     fn errors_name_line_and_column() {
         let cases = [
-            ("1,x\n\"2\n\",y\nz,y\n", "line 4, column a: \"z\" is not a valid"),
-            ("1,x\n2\n", "line 2: missing data for column \"b\""),
-            ("1,x,y\n", "line 1: extra data"),
-            ("1,x\n,y\n", "line 2, column a: null value"),
-            ("1,\"open", "line 1: a quoted field is not closed"),
+            ("1,x\n\"2\n\",y\nz,y\n", "22P02", "\"z\" is not a valid", "COPY t, line 4, column a: \"z\""),
+            ("1,x\n99999999999,y\n", "22003", "99999999999", "COPY t, line 2, column a: \"99999999999\""),
+            ("1,x\n2\n", "22P04", "missing data for column \"b\"", "COPY t, line 2: \"2\""),
+            ("1,x,y\n", "22P04", "extra data after last", "COPY t, line 1: \"1,x,y\""),
+            ("1,x\n,y\n", "23502", "null value in column \"a\"", "COPY t, line 2, column a: null input"),
+            ("1,\"open", "22P04", "unterminated CSV quoted field", "COPY t, line 1"),
         ];
-        for (input, want) in cases {
-            let message = read(format(Kind::Csv), input.as_bytes(), 4).unwrap_err().to_string();
-            assert!(message.contains(want), "{message}");
+        for (input, state, message, context) in cases {
+            let error = read(format(Kind::Csv), input.as_bytes(), 4).unwrap_err();
+            assert_eq!((error.state(), error.context()), (state, Some(context)), "{error}");
+            assert!(error.message().contains(message), "{error}");
         }
+        let error = read(format(Kind::Text), b"1\tcaf\xe9\n", 4).unwrap_err();
+        assert_eq!((error.state(), error.context()), ("22021", Some("COPY t, line 1, column b: \"caf\u{fffd}\"")));
+        assert_eq!(read(format(Kind::Text), b"1\ta\\000b\n", 4).unwrap_err().state(), "22021");
+    }
+
+    #[test]
+    fn csv_quotes_inside_a_field_and_text_newlines_are_those_of_postgres() {
+        for chunk in [1, 2, 3, 100] {
+            let rows = read(format(Kind::Csv), b"1,ab\"c,d\"e\r\n2,\"a\"b\"c\"\r3,\"x\"\"\"", chunk).unwrap();
+            let texts: Vec<Option<&str>> = rows.iter().map(|(_, b)| b.as_deref()).collect();
+            assert_eq!(texts, [Some("abc,de"), Some("abc"), Some("x\"")], "chunks of {chunk}");
+            let rows = read(format(Kind::Text), b"1\ta\\\nb\r\n2\t\\\\.\n", chunk).unwrap();
+            assert_eq!(rows, [(1, Some("a\nb".into())), (2, Some("\\.".into()))], "chunks of {chunk}");
+        }
+        assert_eq!(read(format(Kind::Text), b"1\t\\.\n", 3).unwrap_err().state(), state::BAD_COPY_FORMAT);
+        assert_eq!(read(format(Kind::Csv), b"1,x\n\\.\nnonsense", 3).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_delimiter_that_data_would_hide_is_refused() {
+        let with = |kind: &str, options: Vec<CopyOption>| {
+            let kind = CopyOption::Format(kind.into());
+            Format::new(&[vec![kind], options].concat(), &[]).map(|_| ()).map_err(|error| error.state())
+        };
+        for bad in ['n', '7', '.', '\\'] {
+            assert_eq!(with("text", vec![CopyOption::Delimiter(bad)]), Err("22023"), "{bad}");
+        }
+        assert_eq!(with("csv", vec![CopyOption::Delimiter('"')]), Err("22023"));
+        assert_eq!(with("csv", vec![CopyOption::Null("a,b".into())]), Err("22023"));
+        assert_eq!(with("csv", vec![CopyOption::Delimiter('n')]), Ok(()));
+    }
+
+    /// A scan that began anew at each message would read 512 GiB here.
+    #[test]
+    fn a_long_quoted_field_costs_its_length() {
+        let mut splitter = Splitter::new(format(Kind::Csv), table(), vec![0, 1]);
+        splitter.push(b"1,\"", 10).unwrap();
+        let chunk = [b'x'; 1024];
+        for _ in 0..32 << 10 {
+            splitter.push(&chunk, 10).unwrap();
+        }
+        splitter.push(b"\"\n", 10).unwrap();
+        assert!(splitter.is_full(10), "32 MiB are a batch, whatever its rows");
+        assert_eq!(splitter.take().unwrap().unwrap().num_rows(), 1);
     }
 
     #[test]

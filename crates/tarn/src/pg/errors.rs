@@ -1,6 +1,8 @@
 //! How does an error travel to a Postgres client, and back out of the protocol library?
 
+use bytes::BytesMut;
 use pgwire::error::{ErrorInfo, PgWireError};
+use pgwire::messages::PgWireBackendMessage;
 
 use crate::error::{SqlError, state};
 
@@ -17,7 +19,16 @@ pub fn error_info(error: &SqlError) -> ErrorInfo {
     info.severity_nonlocalized = Some(severity.to_owned());
     info.detail = error.detail().map(str::to_owned);
     info.hint = error.hint().map(str::to_owned);
+    info.where_context = error.context().map(str::to_owned);
     info
+}
+
+/// An error as bytes, for who is refused before there is a connection to answer on.
+pub fn encoded(error: &SqlError) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    // Only a message of gigabytes cannot be encoded.
+    let _ = PgWireBackendMessage::ErrorResponse(error_info(error).into()).encode(&mut bytes);
+    bytes
 }
 
 /// A notice: something was done, but not quite as asked.

@@ -7,6 +7,7 @@ use datafusion::common::ScalarValue;
 use pgwire::api::Type;
 use tarn_types::{DataType, Value};
 
+use crate::encoding;
 use crate::error::{Result, SqlError, state};
 
 const EPOCH_DAYS: i32 = 10_957;
@@ -27,6 +28,9 @@ impl Bound<'_> {
     /// The value as one of `want`; without `want` as the type it was sent in.
     pub fn value(&self, want: Option<&DataType>) -> Result<Value> {
         let Some(bytes) = self.bytes else { return Ok(Value::Null) };
+        if !self.binary || is_text(self.pg_type) {
+            encoding::text(bytes).map_err(|error| error.with_context(format!("parameter ${}", self.number)))?;
+        }
         let raw = if self.binary { binary(bytes, self.pg_type) } else { text(bytes).map(Raw::Text) };
         let raw = raw.map_err(|message| {
             let code = if self.binary { state::INVALID_BINARY } else { state::INVALID_TEXT };
@@ -100,6 +104,10 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
 pub fn scalar(value: Value, data_type: &DataType) -> Result<ScalarValue> {
     let array = value.to_array(data_type, 1)?;
     Ok(ScalarValue::try_from_array(&array, 0)?)
+}
+
+fn is_text(pg_type: &Type) -> bool {
+    natural(pg_type).is_some_and(|natural| matches!(natural, DataType::Text | DataType::Json))
 }
 
 fn text(bytes: &[u8]) -> Result<String, String> {
@@ -214,6 +222,11 @@ mod tests {
         let error = bound(b"seven", false, &Type::INT4).value(Some(&DataType::Int32)).unwrap_err();
         assert_eq!(error.state(), state::INVALID_TEXT);
         assert!(error.message().starts_with("parameter $1"), "{error}");
+        for bytes in [&b"caf\xe9"[..], b"a\0b"] {
+            for binary in [false, true] {
+                assert_eq!(bound(bytes, binary, &Type::TEXT).value(None).unwrap_err().state(), "22021", "{bytes:?}");
+            }
+        }
         assert_eq!(bound(&[1, 2], true, &Type::INT4).value(None).unwrap_err().state(), state::INVALID_BINARY);
         assert_eq!(bound(&[0; 7], true, &Type::NUMERIC).value(None).unwrap_err().state(), state::INVALID_BINARY);
     }

@@ -1,14 +1,18 @@
 //! How does bulk data get in and out?
 //!
-//! `COPY FROM` is a pipeline: the connection hands over bytes, one thread decodes and encodes, one task commits, with bounded
-//! queues between. Every batch is one commit a tablet, all or nothing; a bad row fails its whole batch, and batches before
-//! it stay, which the error says. Inside BEGIN everything is held until COMMIT.
+//! `COPY FROM` is a pipeline: the connection hands over bytes, one task decodes and encodes, one commits, with bounded queues
+//! between. A thread is taken for each step, none while the client is silent. Every batch is one commit a tablet, all or
+//! nothing; a bad row fails its whole batch, and batches before it stay, which the error says. Inside BEGIN everything is
+//! held until COMMIT.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -20,24 +24,29 @@ use tarn_query::dml::{rows_of, table_of};
 use tarn_types::{MutationBatch, Op, TableSchema, batches_from_columns, conform};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::answer::Rows;
+use super::interrupt::part_of_it;
+use super::transaction::no_room;
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
+use crate::ddl::quote;
 use crate::error::{Result, SqlError, state};
 use crate::node::Node;
-use crate::pg::copy_format::{Format, Kind, Splitter};
+use crate::pg::copy_format::{Format, Kind, MAX_BATCH_BYTES, Splitter};
 use crate::statement::{fold, shown, table_name};
+use crate::{encoding, quiet};
 use crate::write::affected;
 
 /// Messages waiting to be decoded.
 const INPUT_QUEUE: usize = 16;
 
+/// Bytes that are decoded at once, on a thread.
+const STEP_BYTES: usize = 256 << 10;
+
 /// Encoded batches waiting to be committed.
 const COMMIT_QUEUE: usize = 2;
-
-/// A batch is cut when its columns take more memory than this.
-const MAX_BATCH_BYTES: usize = 32 << 20;
 
 /// A COPY TO that is about to run.
 pub struct CopyTo {
@@ -49,8 +58,12 @@ pub struct CopyTo {
 pub struct CopyFrom {
     pub format: Format,
     pub n_columns: usize,
+    /// Closed when the data has ended, or the pipeline.
     input: Option<mpsc::Sender<Input>>,
-    task: JoinHandle<Result<Done>>,
+    /// None when it is known how it ended.
+    task: Option<JoinHandle<Done>>,
+    /// Nothing more is committed.
+    stop: CancellationToken,
 }
 
 enum Input {
@@ -60,16 +73,17 @@ enum Input {
 }
 
 /// What a pipeline did.
+#[derive(Default)]
 struct Done {
+    /// Rows that are committed, or held.
     rows: u64,
     /// Inside BEGIN: what is to be held.
     held: Option<Held>,
+    error: Option<SqlError>,
 }
 
-/// Rows on their way to the log.
-struct Encoded {
-    batches: Vec<MutationBatch>,
-}
+/// Rows of one commit on their way to the log.
+type Encoded = Vec<MutationBatch>;
 
 impl CopyFrom {
     /// Hands over bytes; waits while the pipeline is full. An error ends the COPY.
@@ -79,32 +93,68 @@ impl CopyFrom {
             return Ok(());
         }
         // The pipeline ended early: it knows why.
-        self.input = None;
-        let ended = (&mut self.task).await.map_err(died)?;
-        ended.map(|_| ())
+        let error = self.ended().await.error;
+        Err(error.unwrap_or_else(|| SqlError::new(state::INTERNAL, "the COPY pipeline ended before its data")))
+    }
+
+    /// Returns when the pipeline has failed, though the client is silent: it waits for the error.
+    pub async fn failed(&mut self) -> SqlError {
+        if let Some(input) = &self.input {
+            input.closed().await;
+        }
+        if self.task.is_none() {
+            return std::future::pending().await;
+        }
+        let error = self.ended().await.error;
+        error.unwrap_or_else(|| SqlError::new(state::INTERNAL, "the COPY pipeline ended before its data"))
     }
 
     /// All data was sent: commits what is left and answers how many rows were written.
-    pub async fn finish(mut self, session: &Session) -> Result<u64> {
-        if let Some(input) = self.input.take() {
+    pub async fn finish(&mut self, session: &Session) -> Result<u64> {
+        if let Some(input) = &self.input {
             let _ = input.send(Input::End).await;
         }
-        let done = self.task.await.map_err(died)??;
+        let done = self.ended().await;
+        if let Some(error) = done.error {
+            return Err(error);
+        }
         if let Some(held) = done.held {
             session.hold(held)?;
         }
         Ok(done.rows)
     }
 
-    /// The client gave up: nothing more is committed. Batches that were stay.
-    pub async fn abort(mut self) {
+    /// Ends it before its data did: nothing more is committed. Batches that were stay, which the error says that `reason`
+    /// becomes.
+    pub async fn abort(&mut self, reason: SqlError) -> SqlError {
+        self.stop.cancel();
+        let done = self.ended().await;
+        let committed = if done.held.is_some() { 0 } else { done.rows };
+        // A write that failed just now may have happened: that is worse than being stopped.
+        match done.error.filter(|error| error.state() == state::COMPLETION_UNKNOWN) {
+            Some(error) => error,
+            None => part_of_it(reason, committed),
+        }
+    }
+
+    /// Waits for the pipeline. Asked once; later it did nothing.
+    async fn ended(&mut self) -> Done {
         self.input = None;
-        let _ = self.task.await;
+        let Some(task) = &mut self.task else { return Done::default() };
+        // Whoever is stopped while it waits here may ask again.
+        let done = task.await;
+        self.task = None;
+        done.unwrap_or_else(|died| {
+            let error = SqlError::new(state::COMPLETION_UNKNOWN, format!("the COPY pipeline died: {died}"));
+            Done { error: Some(error), ..Done::default() }
+        })
     }
 }
 
-fn died(error: tokio::task::JoinError) -> SqlError {
-    SqlError::new(state::INTERNAL, format!("the COPY pipeline died: {error}"))
+impl Drop for CopyFrom {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
 }
 
 impl Session {
@@ -168,7 +218,7 @@ impl Session {
     }
 
     pub(super) fn hold(&self, held: Held) -> Result<()> {
-        self.transaction.lock().hold(held, self.node.settings().transaction_bytes)
+        self.transaction.lock().hold(held, self.node.settings().transaction_bytes, self.node.held())
     }
 }
 
@@ -203,39 +253,49 @@ fn start(node: Arc<Node>, handle: Arc<TableHandle>, columns: Vec<usize>, format:
     let (encoded, to_commit) = mpsc::channel(COMMIT_QUEUE);
     let n_columns = columns.len();
     let decoder = Decoder::new(format.clone(), Arc::clone(handle.schema()), columns, node.settings().copy_batch_rows);
-    tokio::task::spawn_blocking(move || decode(decoder, received, &encoded));
-    let task = tokio::spawn(commit(node, handle, to_commit, hold));
-    CopyFrom { format, n_columns, input: Some(input), task }
+    let stop = CancellationToken::new();
+    tokio::spawn(decode(decoder, received, encoded));
+    let task = tokio::spawn(commit(node, handle, to_commit, hold, stop.clone()));
+    CopyFrom { format, n_columns, input: Some(input), task: Some(task), stop }
 }
 
-/// The decoding thread: ends when the input does, or when nobody commits any more.
-fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encoded: &mpsc::Sender<Result<Encoded>>) {
-    let step = |decoder: &mut Decoder, input: Input| -> Result<bool> {
+/// The decoding task: ends when the input does, or when nobody commits any more.
+async fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encoded: mpsc::Sender<Result<Encoded>>) {
+    let (mut waiting, mut n_waiting) = (Vec::new(), 0);
+    while let Some(input) = received.recv().await {
         let is_last = matches!(input, Input::End);
-        match input {
-            Input::Data(data) => decoder.push(data)?,
-            Input::End => decoder.end()?,
-        }
-        while let Some(rows) = decoder.take(is_last)? {
-            let batches = batches_from_columns(&decoder.table, &rows, Op::Put).map_err(|e| decoder.place(e.into()))?;
-            decoder.n_rows += rows.num_rows() as u64;
-            if encoded.blocking_send(Ok(Encoded { batches })).is_err() {
-                return Ok(false);
+        if let Input::Data(data) = input {
+            n_waiting += data.len();
+            waiting.push(data);
+            if n_waiting < STEP_BYTES {
+                continue;
             }
         }
-        Ok(!is_last)
-    };
-    while let Some(input) = received.blocking_recv() {
-        match step(&mut decoder, input) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => {
-                let _ = encoded.blocking_send(Err(error));
+        n_waiting = 0;
+        let data = std::mem::take(&mut waiting);
+        let stepped = tokio::task::spawn_blocking(move || {
+            let (batches, error) = decoder.step(data, is_last);
+            (decoder, batches, error)
+        });
+        let (back, batches, error) = match stepped.await {
+            Ok(stepped) => stepped,
+            Err(died) => {
+                let error = SqlError::new(state::INTERNAL, format!("decoding the data of COPY died: {died}"));
+                let _ = encoded.send(Err(error)).await;
+                return;
+            }
+        };
+        decoder = back;
+        for next in batches.into_iter().map(Ok).chain(error.map(Err)) {
+            let is_error = next.is_err();
+            if encoded.send(next).await.is_err() || is_error {
                 return;
             }
         }
+        if is_last {
+            return;
+        }
     }
-    let _ = encoded.blocking_send(Err(SqlError::new(state::QUERY_CANCELED, "COPY FROM was aborted by the client")));
 }
 
 /// The committing task.
@@ -244,14 +304,32 @@ async fn commit(
     handle: Arc<TableHandle>,
     mut encoded: mpsc::Receiver<Result<Encoded>>,
     hold: bool,
-) -> Result<Done> {
+    stop: CancellationToken,
+) -> Done {
     let limit = node.settings().transaction_bytes as usize;
     let (mut rows, mut kept, mut kept_bytes) = (0, Vec::new(), 0);
-    while let Some(next) = encoded.recv().await {
+    // Until the session holds it, which counts it anew.
+    let mut reservation = node.held().reservation();
+    let mut failed = None;
+    loop {
+        let next = async {
+            let next = encoded.recv().await?;
+            if hold || next.is_err() {
+                return Some(next);
+            }
+            let room = node.wait_for_room(&handle).await;
+            Some(room.and(next))
+        };
+        let next = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            next = next => next,
+        };
+        let Some(next) = next else { break };
         let step = async {
-            let Encoded { batches } = next?;
+            let batches = next?;
             if !hold {
-                return affected(&handle, &node.write(&handle, batches).await?);
+                return affected(&handle, &node.commit(&handle, batches).await?);
             }
             let n_rows = batches.iter().map(|batch| batch.len() as u64).sum();
             kept_bytes += batches.iter().map(MutationBatch::size_bytes).sum::<usize>();
@@ -263,23 +341,30 @@ async fn commit(
                 )
                 .with_hint("COPY outside a transaction (autocommit), or raise the setting transaction_bytes"));
             }
+            if !reservation.resize(kept_bytes as u64) {
+                return Err(no_room(node.held()));
+            }
             Ok(n_rows)
         };
-        rows += step.await.map_err(|error: SqlError| {
-            let committed = if hold { 0 } else { rows };
-            match error.detail() {
-                Some(detail) => {
-                    let detail = format!("{detail}; {committed} rows before it are committed");
-                    error.with_detail(detail)
-                }
-                None => error.with_detail(format!(
-                    "{committed} rows before the batch with this error are committed, none of the batch is"
-                )),
+        match step.await {
+            Ok(n_rows) => rows += n_rows,
+            Err(error) => {
+                failed = Some(with_committed(error, if hold { 0 } else { rows }));
+                break;
             }
-        })?;
+        }
     }
     let held = (hold && rows > 0).then(|| Held::new(Arc::clone(handle.schema()), kept, true));
-    Ok(Done { rows, held })
+    Done { rows, held, error: failed }
+}
+
+/// What stays of a COPY that failed.
+fn with_committed(error: SqlError, committed: u64) -> SqlError {
+    let told = match error.detail() {
+        Some(detail) => format!("{detail}; {committed} rows before it are committed"),
+        None => format!("{committed} rows before the batch with this error are committed, none of the batch is"),
+    };
+    error.with_detail(told)
 }
 
 /// Bytes to batches of the table.
@@ -290,12 +375,13 @@ struct Decoder {
     /// Arrow batches waiting to be long enough.
     waiting: Vec<RecordBatch>,
     n_waiting: usize,
+    waiting_bytes: usize,
     /// Rows given out so far, for errors.
     n_rows: u64,
 }
 
 enum Source {
-    Text { splitter: Splitter, last: bool },
+    Text { splitter: Box<Splitter>, last: bool },
     Arrow(Box<StreamDecoder>),
 }
 
@@ -303,9 +389,38 @@ impl Decoder {
     fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>, batch_rows: usize) -> Decoder {
         let input = match format.kind {
             Kind::Arrow => Source::Arrow(Box::new(StreamDecoder::new())),
-            _ => Source::Text { splitter: Splitter::new(format, Arc::clone(&table), columns), last: false },
+            _ => Source::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false },
         };
-        Decoder { table, input, batch_rows, waiting: Vec::new(), n_waiting: 0, n_rows: 0 }
+        Decoder { table, input, batch_rows, waiting: Vec::new(), n_waiting: 0, waiting_bytes: 0, n_rows: 0 }
+    }
+
+    /// Decodes some data, and all that is left behind the last. Batches that came before an error are good.
+    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<Encoded>, Option<SqlError>) {
+        let mut out = Vec::new();
+        let decode = || -> Result<()> {
+            for bytes in data {
+                self.push(bytes)?;
+                self.encode(false, &mut out)?;
+            }
+            if is_last {
+                self.end()?;
+                self.encode(true, &mut out)?;
+            }
+            Ok(())
+        };
+        let error = decode().err();
+        (out, error)
+    }
+
+    /// Everything that is long enough, as mutations.
+    fn encode(&mut self, is_last: bool, out: &mut Vec<Encoded>) -> Result<()> {
+        while let Some(rows) = self.take(is_last)? {
+            let batches = batches_from_columns(&self.table, &rows, Op::Put).map_err(|e| self.place(e.into()))?;
+            self.n_rows += rows.num_rows() as u64;
+            out.push(batches);
+            self.go_on()?;
+        }
+        Ok(())
     }
 
     fn push(&mut self, data: Bytes) -> Result<()> {
@@ -314,9 +429,15 @@ impl Decoder {
             Source::Arrow(decoder) => {
                 let mut buffer = Buffer::from(data);
                 while !buffer.is_empty() {
-                    let batch = decoder.decode(&mut buffer).map_err(|e| bad_stream(&e))?;
-                    if let Some(batch) = batch {
+                    // The decoder asserts what a stream can break: offsets, lengths of buffers.
+                    let decode = || -> Result<_, ArrowError> {
+                        let batch = decoder.decode(&mut buffer)?;
+                        Ok(batch.map(|batch| (size_bytes(&batch), batch)))
+                    };
+                    let decoded = quiet::catch(AssertUnwindSafe(decode));
+                    if let Some((size, batch)) = decoded.map_err(broken_stream)?.map_err(|e| bad_stream(&e))? {
                         self.n_waiting += batch.num_rows();
+                        self.waiting_bytes += size;
                         self.waiting.push(batch);
                     }
                 }
@@ -331,43 +452,49 @@ impl Decoder {
                 *last = true;
                 splitter.finish(self.batch_rows)
             }
-            Source::Arrow(decoder) => decoder.finish().map_err(|e| bad_stream(&e)),
+            Source::Arrow(decoder) => {
+                let finished = quiet::catch(AssertUnwindSafe(|| decoder.finish()));
+                finished.map_err(broken_stream)?.map_err(|e| bad_stream(&e))
+            }
         }
     }
 
     /// The next batch that is long enough; with `is_last` whatever there is.
     fn take(&mut self, is_last: bool) -> Result<Option<RecordBatch>> {
         match &mut self.input {
-            Source::Text { splitter, last } => {
-                if splitter.n_records() < self.batch_rows && !is_last {
+            Source::Text { splitter, .. } => {
+                if !splitter.is_full(self.batch_rows) && !is_last {
                     return Ok(None);
                 }
                 let Some(batch) = splitter.take()? else { return Ok(None) };
-                if *last {
-                    splitter.finish(self.batch_rows)?
-                } else {
-                    splitter.push(&[], self.batch_rows)?
-                }
                 Ok(Some(conform(&batch, &self.table)?))
             }
             Source::Arrow(_) => {
-                if self.n_waiting == 0 || (self.n_waiting < self.batch_rows && !is_last) {
+                let is_full = self.n_waiting >= self.batch_rows || self.waiting_bytes >= MAX_BATCH_BYTES;
+                if self.n_waiting == 0 || !(is_full || is_last) {
                     return Ok(None);
                 }
-                let whole = match self.waiting.as_slice() {
-                    [one] => one.clone(),
-                    several => concat_batches(&several[0].schema(), several)?,
-                };
-                let n_take = whole.num_rows().min(rows_that_fit(&whole, self.batch_rows));
-                let rest = whole.slice(n_take, whole.num_rows() - n_take);
+                // What a broken stream made may not bear being looked at either.
+                let (table, waiting) = (&self.table, std::mem::take(&mut self.waiting));
+                let n_take = rows_that_fit(self.n_waiting, self.waiting_bytes, self.batch_rows);
+                let cut = quiet::catch(AssertUnwindSafe(|| cut_arrow(table, &waiting, n_take)));
+                let (taken, rest) = cut.map_err(broken_stream)??;
+                self.waiting_bytes = self.waiting_bytes / self.n_waiting * rest.num_rows();
                 self.n_waiting = rest.num_rows();
-                self.waiting.clear();
                 if rest.num_rows() > 0 {
                     self.waiting.push(rest);
                 }
-                let taken = conform(&whole.slice(0, n_take), &self.table).map_err(|e| self.place(e.into()))?;
-                Ok(Some(taken))
+                Ok(Some(taken.map_err(|error| self.place(error))?))
             }
+        }
+    }
+
+    /// Reads on in what has come, after a batch was taken.
+    fn go_on(&mut self) -> Result<()> {
+        match &mut self.input {
+            Source::Text { splitter, last: true } => splitter.finish(self.batch_rows),
+            Source::Text { splitter, last: false } => splitter.push(&[], self.batch_rows),
+            Source::Arrow(_) => Ok(()),
         }
     }
 
@@ -380,13 +507,47 @@ impl Decoder {
     }
 }
 
+/// The rows of the next commit, and the others.
+fn cut_arrow(
+    table: &Arc<TableSchema>,
+    waiting: &[RecordBatch],
+    n_take: usize,
+) -> Result<(Result<RecordBatch>, RecordBatch)> {
+    let whole = match waiting {
+        [one] => one.clone(),
+        several => concat_batches(&several[0].schema(), several)?,
+    };
+    let n_take = whole.num_rows().min(n_take);
+    let rest = whole.slice(n_take, whole.num_rows() - n_take);
+    let taken = conform(&whole.slice(0, n_take), table).map_err(SqlError::from);
+    let taken = taken.and_then(|rows| encoding::check_columns(&rows).map(|()| rows));
+    Ok((taken, rest))
+}
+
 /// Rows of one commit: as many as wanted, fewer when they are wide. A little more is better than a short rest.
-fn rows_that_fit(batch: &RecordBatch, wanted: usize) -> usize {
-    let per_row = (batch.get_array_memory_size() / batch.num_rows().max(1)).max(1);
+fn rows_that_fit(n_rows: usize, size_bytes: usize, wanted: usize) -> usize {
+    let per_row = (size_bytes / n_rows.max(1)).max(1);
     let most = (MAX_BATCH_BYTES / per_row).max(1);
-    if batch.num_rows() <= wanted * 2 { batch.num_rows().min(most) } else { wanted.min(most) }
+    if n_rows <= wanted * 2 { n_rows.min(most) } else { wanted.min(most) }
+}
+
+/// What the rows of a batch take, not the buffers that they share with others.
+fn size_bytes(batch: &RecordBatch) -> usize {
+    let of = |array: &ArrayRef| {
+        let views = match array.data_type() {
+            ArrowType::Utf8View => array.as_string_view().total_buffer_bytes_used(),
+            ArrowType::BinaryView => array.as_binary_view().total_buffer_bytes_used(),
+            _ => 0,
+        };
+        views + array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+    };
+    batch.columns().iter().map(of).sum()
 }
 
 fn bad_stream(error: &ArrowError) -> SqlError {
     SqlError::new(state::BAD_COPY_FORMAT, format!("the data is no Arrow IPC stream: {error}"))
+}
+
+fn broken_stream(panic: String) -> SqlError {
+    SqlError::new(state::BAD_COPY_FORMAT, format!("the data is no Arrow IPC stream: {panic}"))
 }

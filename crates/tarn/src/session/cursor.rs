@@ -1,14 +1,20 @@
 //! How does `DECLARE … CURSOR` fetch? A result is kept open and read piece by piece, forward only.
 
-use datafusion::arrow::compute::concat_batches;
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{Declare, FetchDirection, Statement, Value as Literal};
-use futures::StreamExt;
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 
-use super::{Answer, Batches, Session};
+use super::{Answer, Batches, Rows, Session};
 use crate::error::{Result, SqlError, state};
 use crate::statement::{fold, shown};
+
+/// Open cursors of one connection.
+const MAX_CURSORS: usize = 1_000;
 
 /// An open result.
 pub struct Cursor {
@@ -23,26 +29,48 @@ impl Cursor {
         &self.schema
     }
 
-    /// The next rows, at most `n_rows`.
-    async fn fetch(&mut self, n_rows: usize) -> Result<RecordBatch> {
-        let mut taken = Vec::new();
-        let mut missing = n_rows;
-        while missing > 0 {
-            let batch = match self.rest.take() {
+    /// The next rows, at most `n_rows`; `None` when there are none left.
+    async fn next(&mut self, n_rows: usize) -> Result<Option<RecordBatch>> {
+        let batch = match self.rest.take() {
+            Some(batch) => batch,
+            None => match self.batches.next().await.transpose()? {
                 Some(batch) => batch,
-                None => match self.batches.next().await.transpose()? {
-                    Some(batch) => batch,
-                    None => break,
-                },
-            };
-            let n = batch.num_rows().min(missing);
-            taken.push(batch.slice(0, n));
-            if n < batch.num_rows() {
-                self.rest = Some(batch.slice(n, batch.num_rows() - n));
-            }
-            missing -= n;
+                None => return Ok(None),
+            },
+        };
+        if batch.num_rows() > n_rows {
+            self.rest = Some(batch.slice(n_rows, batch.num_rows() - n_rows));
         }
-        Ok(concat_batches(&self.schema, &taken)?)
+        Ok(Some(batch.slice(0, batch.num_rows().min(n_rows))))
+    }
+}
+
+/// What a FETCH still has to give. Nothing is gathered: FETCH ALL of a large result takes one batch.
+struct Fetching {
+    cursors: Arc<Mutex<HashMap<String, Cursor>>>,
+    name: String,
+    cursor: Cursor,
+    missing: usize,
+}
+
+impl Fetching {
+    /// The next batch; the cursor is back in its place when that was the last. An error ends the cursor.
+    async fn step(mut self) -> Result<Option<(RecordBatch, Option<Fetching>)>> {
+        let batch = self.cursor.next(self.missing).await?;
+        let Some(batch) = batch else {
+            self.put_back();
+            return Ok(None);
+        };
+        self.missing -= batch.num_rows();
+        if self.missing > 0 {
+            return Ok(Some((batch, Some(self))));
+        }
+        self.put_back();
+        Ok(Some((batch, None)))
+    }
+
+    fn put_back(self) {
+        self.cursors.lock().insert(self.name, self.cursor);
     }
 }
 
@@ -77,6 +105,13 @@ impl Session {
             .with_hint("BEGIN first"));
         }
         let name = fold(name);
+        if self.cursors.lock().len() >= MAX_CURSORS {
+            return Err(SqlError::new(
+                state::CONFIGURATION_LIMIT,
+                format!("this connection has {MAX_CURSORS} open cursors already"),
+            )
+            .with_hint("CLOSE those that are not needed"));
+        }
         if self.cursors.lock().contains_key(&name) {
             return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
         }
@@ -89,13 +124,17 @@ impl Session {
         Ok(Answer::done("DECLARE CURSOR"))
     }
 
-    pub(super) async fn fetch(&self, name: &str, direction: &FetchDirection) -> Result<Answer> {
+    pub(super) fn fetch(&self, name: &str, direction: &FetchDirection) -> Result<Answer> {
         let n_rows = count(direction)?;
         let taken = self.cursors.lock().remove(name);
-        let Some(mut cursor) = taken else { return Err(unknown_cursor(name)) };
-        let rows = cursor.fetch(n_rows).await?;
-        self.cursors.lock().insert(name.to_owned(), cursor);
-        Ok(Answer::batch(rows, "FETCH"))
+        let Some(cursor) = taken else { return Err(unknown_cursor(name)) };
+        let schema = SchemaRef::clone(cursor.schema());
+        let fetching = Fetching { cursors: Arc::clone(&self.cursors), name: name.to_owned(), cursor, missing: n_rows };
+        let batches = stream::try_unfold(Some(fetching), async |fetching| match fetching {
+            Some(fetching) => fetching.step().await,
+            None => Ok(None),
+        });
+        Ok(Answer::Rows(Rows { schema, batches: batches.boxed(), command: "FETCH" }))
     }
 
     /// The columns of an open cursor.

@@ -21,6 +21,7 @@ use tarn_types::{
 
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
+use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::write::{blocking, conflict};
 
@@ -97,13 +98,15 @@ impl Session {
         op: Op,
         hold: bool,
     ) -> Result<u64> {
+        encoding::check_columns(&rows)?;
         if !hold {
-            return self.node.write_rows(handle, rows, op).await;
+            self.node.wait_for_room(handle).await?;
+            return self.interrupt.submit(self.node.commit_rows(handle, rows, op), |rows| *rows).await;
         }
         let n_rows = rows.num_rows() as u64;
         let batches = batches_from_columns(handle.schema(), &rows, op)?;
         let held = Held::new(Arc::clone(handle.schema()), batches, true);
-        self.transaction.lock().hold(held, self.node.settings().transaction_bytes)?;
+        self.hold(held)?;
         Ok(n_rows)
     }
 
@@ -119,7 +122,7 @@ impl Session {
             let (batches, n_rows) = self.read_changes(dml, handle, parameters, None, usize::MAX).await?;
             if n_rows > 0 {
                 let held = Held::new(Arc::clone(handle.schema()), batches, false);
-                self.transaction.lock().hold(held, self.node.settings().transaction_bytes)?;
+                self.hold(held)?;
             }
             return Ok(n_rows);
         }
@@ -131,7 +134,8 @@ impl Session {
             let mut failed = HashSet::new();
             for batch in batches {
                 // One by one: the entries of a tablet that were submitted behind a failing guard would be decided already.
-                match self.node.write(handle, vec![batch.clone()]).await?.as_slice() {
+                match self.write(handle, vec![batch.clone()]).await.map_err(|error| partial(error, written))?.as_slice()
+                {
                     [Outcome::Applied { affected }] => written += affected,
                     _ => failed.extend(batch.iter().map(|mutation| mutation.key.to_vec())),
                 }
@@ -190,6 +194,7 @@ struct Changes {
 impl Changes {
     fn add(&mut self, handle: &TableHandle, batch: &RecordBatch, only: Option<&HashSet<Vec<u8>>>) -> Result<()> {
         let schema = handle.schema();
+        encoding::check_columns(batch)?;
         let keys = encode_keys(schema, batch)?;
         let cells = match self.kind {
             DmlKind::Delete => None,

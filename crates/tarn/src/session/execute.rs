@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tarn_query::AccessPath;
-use tarn_types::TableSchema;
+use tarn_rows::Outcome;
+use tarn_types::{MutationBatch, TableSchema};
 
 use super::prepare::{Kind, bind};
 use super::{Answer, Parameter, Prepared, Session};
@@ -11,6 +12,7 @@ use crate::catalog::TableHandle;
 use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, Work};
 use crate::worker::{Report, ask};
+use crate::write::applied;
 
 /// An error about a value, with the column it was meant for if that can be told.
 fn named(error: SqlError, parsed: &Parsed, table: &TableSchema) -> SqlError {
@@ -124,13 +126,21 @@ impl Session {
             Kind::Attach(request) => {
                 self.outside_transaction("ATTACH")?;
                 self.allow_place(&request.url)?;
+                let (node, name) = (Arc::clone(&self.node), request.name.clone());
+                // It was free before: an archive of this name is this one.
+                self.node.check_free(&name)?;
+                self.interrupt.leaves(move || {
+                    node.catalog().archive(&name)?;
+                    Some(format!("the table is there with what was read until now; CALL tarn.attach('{name}') goes on"))
+                });
                 let progress = self.node.attach(request).await?;
                 Ok(Answer::counted("ATTACH", progress.attached))
             }
             Kind::Detach { table, if_exists } => {
                 self.outside_transaction("DETACH TABLE")?;
                 let (node, table, if_exists) = (Arc::clone(&self.node), table.clone(), *if_exists);
-                to_its_end(async move { node.detach(&table, if_exists).await }).await?;
+                let detached = to_its_end(async move { node.detach(&table, if_exists).await });
+                self.interrupt.submit(detached, |_| 0).await?;
                 Ok(Answer::done("DETACH TABLE"))
             }
             Kind::CacheTable(asked) => {
@@ -181,6 +191,12 @@ impl Session {
         ask(&handle, work).await
     }
 
+    /// Commits batches. Whoever stops the statement meanwhile waits for what becomes of them.
+    pub(super) async fn write(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
+        self.node.wait_for_room(handle).await?;
+        self.interrupt.submit(self.node.commit(handle, batches), |outcomes| applied(outcomes)).await
+    }
+
     /// Commits what a transaction held.
     pub(super) async fn commit_held(&self, held: super::Held) -> Result<()> {
         match held {
@@ -191,7 +207,7 @@ impl Session {
                     return Err(SqlError::undefined_table(&table.name)
                         .with_detail("it was dropped and made again during the transaction"));
                 }
-                let outcomes = self.node.write(&handle, crate::write::merge(&handle, &batches)).await?;
+                let outcomes = self.write(&handle, crate::write::merge(&handle, &batches)).await?;
                 crate::write::affected(&handle, &outcomes).map(|_| ())
             }
         }

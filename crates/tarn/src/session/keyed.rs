@@ -17,6 +17,7 @@ use tarn_types::{
 
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
+use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::write::{affected, conflict};
 
@@ -38,6 +39,11 @@ impl Session {
         parameters: &[Value],
     ) -> Result<Answer> {
         let bound = plan.bind(handle.schema(), parameters)?;
+        match &bound {
+            Bound::Insert { rows } => rows.iter().try_for_each(encoding::check_values)?,
+            Bound::Update { set, .. } => encoding::check_values(set.iter().map(|(_, value)| value))?,
+            _ => {}
+        }
         if !matches!(plan, KeyedPlan::Select { .. }) && self.transaction.lock().must_hold()? {
             return self.hold_keyed(plan, handle, bound).await;
         }
@@ -54,14 +60,14 @@ impl Session {
             (Bound::Nothing, _) => Ok(Answer::counted("DELETE", 0)),
             (Bound::Insert { rows }, KeyedPlan::Insert { on_conflict_do_nothing, .. }) => {
                 let batches = insert(handle, &rows, *on_conflict_do_nothing)?;
-                let outcomes = self.node.write(handle, batches).await?;
+                let outcomes = self.write(handle, batches).await?;
                 Ok(Answer::counted("INSERT", affected(handle, &outcomes)?))
             }
             (Bound::Update { key, set }, _) => Ok(Answer::counted("UPDATE", self.update(handle, &key, &set).await?)),
             (Bound::Delete { key }, _) => {
                 let batch =
                     single(handle, &encode_key(handle.schema(), &key)?, |builder, key| builder.delete(key, None))?;
-                let outcomes = self.node.write(handle, vec![batch]).await?;
+                let outcomes = self.write(handle, vec![batch]).await?;
                 Ok(Answer::counted("DELETE", affected(handle, &outcomes)?))
             }
             (bound, plan) => Err(SqlError::new(state::INTERNAL, format!("{bound:?} is no binding of {plan:?}"))),
@@ -70,7 +76,6 @@ impl Session {
 
     /// Inside BEGIN: rows are computed now, written at COMMIT, guarded by what was read.
     async fn hold_keyed(&self, plan: &KeyedPlan, handle: &Arc<TableHandle>, bound: Bound) -> Result<Answer> {
-        let limit = self.node.settings().transaction_bytes;
         let table = Arc::clone(handle.schema());
         let (batches, answer, is_plain) = match bound {
             Bound::Insert { rows } => {
@@ -99,7 +104,7 @@ impl Session {
             Bound::Nothing if matches!(plan, KeyedPlan::Update { .. }) => return Ok(Answer::counted("UPDATE", 0)),
             _ => return Ok(Answer::counted("DELETE", 0)),
         };
-        self.transaction.lock().hold(Held::new(table, batches, is_plain), limit)?;
+        self.hold(Held::new(table, batches, is_plain))?;
         Ok(answer)
     }
 
@@ -132,12 +137,12 @@ impl Session {
         let patch = encode_patch(handle.schema(), set)?;
         for _ in 0..MAX_TRIES {
             let batch = single(handle, &key, |builder, key| builder.patch(key, &patch, None))?;
-            let outcomes = self.node.write(handle, vec![batch]).await?;
+            let outcomes = self.write(handle, vec![batch]).await?;
             if !matches!(outcomes.as_slice(), [Outcome::NeedsBase { .. }]) {
                 return affected(handle, &outcomes);
             }
             let Some(found) = self.find(handle, &key).await? else { continue };
-            let outcomes = self.node.write(handle, vec![changed(handle, &key, found, set)?]).await?;
+            let outcomes = self.write(handle, vec![changed(handle, &key, found, set)?]).await?;
             if let [Outcome::Applied { affected }] = outcomes.as_slice() {
                 return Ok(*affected);
             }

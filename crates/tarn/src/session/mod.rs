@@ -19,7 +19,7 @@ mod keyed;
 mod literals;
 mod prepare;
 mod transaction;
-mod utility;
+pub(crate) mod utility;
 mod vars;
 
 use std::collections::HashMap;
@@ -51,7 +51,8 @@ pub struct Session {
     vars: Mutex<Vars>,
     principal: Mutex<Principal>,
     transaction: Mutex<Transaction>,
-    cursors: Mutex<HashMap<String, Cursor>>,
+    /// Shared with the rows that a FETCH is still giving out.
+    cursors: Arc<Mutex<HashMap<String, Cursor>>>,
     named: Mutex<HashMap<String, Arc<Prepared>>>,
     has_pg_catalog: Mutex<bool>,
 }
@@ -74,7 +75,7 @@ impl Session {
             vars: Mutex::default(),
             principal: Mutex::default(),
             transaction: Mutex::default(),
-            cursors: Mutex::default(),
+            cursors: Arc::default(),
             named: Mutex::default(),
             has_pg_catalog: Mutex::new(false),
         }
@@ -131,9 +132,18 @@ impl Session {
         }
         if vars::is_engine_setting(name) {
             self.allow_setting(&name.to_ascii_lowercase())?;
-            return self.set_engine(name, value.unwrap_or("default"));
+            let value = match value {
+                Some(value) => value.to_owned(),
+                None => self.fresh_engine_setting(name)?,
+            };
+            return self.set_engine(name, &value);
         }
         self.vars.lock().set(name, value)
+    }
+
+    /// What is set now is what RESET goes back to.
+    pub fn started(&self) {
+        self.vars.lock().started();
     }
 
     fn set_engine(&self, name: &str, value: &str) -> Result<()> {
@@ -159,6 +169,31 @@ impl Session {
         let text = sql.to_owned();
         let parsing = self.query.compute(async move { Ok(parse(&text)) });
         self.interrupt.run(async { parsing.await? }).await
+    }
+
+    /// What a setting of the query engine is in a new session.
+    fn fresh_engine_setting(&self, name: &str) -> Result<String> {
+        if name.starts_with("tarn.") {
+            return Ok("default".to_owned());
+        }
+        let state = self.node.query().session().context().state();
+        let found = state.config_options().entries().into_iter().find(|entry| entry.key == name);
+        found.map(|entry| entry.value.unwrap_or_default()).ok_or_else(|| vars::unrecognized(name))
+    }
+
+    /// Before a statement is prepared by name on a connection that has so many.
+    ///
+    /// Errors: 53400: a client that never deallocates would take all memory.
+    pub fn check_prepared_limit(&self, n_prepared: usize) -> Result<()> {
+        let limit = self.node.settings().prepared_statements_limit;
+        if n_prepared < limit {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            state::CONFIGURATION_LIMIT,
+            format!("this connection has {n_prepared} prepared statements, the limit is {limit}"),
+        )
+        .with_hint("DEALLOCATE those that are not needed, or raise the setting prepared_statements_limit"))
     }
 
     /// Parses and runs a text of one or more statements, each by itself, without parameters; for HTTP and tests.

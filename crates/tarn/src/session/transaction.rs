@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tarn_types::{MutationBatch, TableSchema};
 
+use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 
@@ -22,6 +23,8 @@ pub enum Held {
         size_bytes: usize,
         /// Plain upserts: more of them may follow.
         is_plain: bool,
+        /// Taken when it is held.
+        reservation: Option<Reservation>,
     },
     Ddl(Ddl),
 }
@@ -29,7 +32,7 @@ pub enum Held {
 impl Held {
     pub fn new(table: Arc<TableSchema>, batches: Vec<MutationBatch>, is_plain: bool) -> Held {
         let size_bytes = batches.iter().map(MutationBatch::size_bytes).sum();
-        Held::Mutations { table, batches, size_bytes, is_plain }
+        Held::Mutations { table, batches, size_bytes, is_plain, reservation: None }
     }
 }
 
@@ -94,16 +97,16 @@ impl Transaction {
         }
     }
 
-    /// Holds one write until COMMIT.
-    pub fn hold(&mut self, write: Held, limit_bytes: u64) -> Result<()> {
+    /// Holds one write until COMMIT. `budget` is what all transactions together may hold.
+    pub fn hold(&mut self, write: Held, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
         let Transaction::Open { held, .. } = self else {
             return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress"));
         };
         match (held.as_mut(), write) {
             (None, write) => *held = Some(write),
             (
-                Some(Held::Mutations { table, batches, size_bytes, is_plain: true }),
-                Held::Mutations { table: other, batches: more, size_bytes: n, is_plain: true },
+                Some(Held::Mutations { table, batches, size_bytes, is_plain: true, .. }),
+                Held::Mutations { table: other, batches: more, size_bytes: n, is_plain: true, .. },
             ) if table.id == other.id => {
                 batches.extend(more);
                 *size_bytes += n;
@@ -116,9 +119,20 @@ impl Transaction {
                 format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}"),
             )
             .with_hint("load outside BEGIN (autocommit), or raise the setting transaction_bytes")),
+            Some(Held::Mutations { size_bytes, reservation, .. }) => {
+                let taken = reservation.get_or_insert_with(|| budget.reservation()).resize(*size_bytes as u64);
+                if taken { Ok(()) } else { Err(no_room(budget)) }
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// `53200`: others hold so much.
+pub(super) fn no_room(budget: &Budget) -> SqlError {
+    let limit = budget.limit();
+    SqlError::new(state::OUT_OF_MEMORY, format!("all transactions together hold {limit} bytes until their COMMIT"))
+        .with_hint("COMMIT earlier or use autocommit, try again later, or raise the setting transactions_bytes")
 }
 
 fn second_write() -> SqlError {

@@ -84,18 +84,14 @@ impl Session {
             Statement::Execute { name: Some(name), parameters, .. } => {
                 self.execute_named(&statement_name(name)?, parameters).await
             }
-            Statement::Deallocate { name, .. } => self.deallocate(&fold(name)),
+            Statement::Deallocate { name, .. } => self.deallocate(name),
             Statement::Declare { stmts } => self.declare(stmts).await,
-            Statement::Fetch { name, direction, .. } => self.fetch(&fold(name), direction).await,
+            Statement::Fetch { name, direction, .. } => self.fetch(&fold(name), direction),
             Statement::Close { cursor } => match cursor {
                 CloseCursor::All => self.close_cursor(None),
                 CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
             },
-            Statement::Discard { object_type: DiscardObject::ALL } => self.discard(),
-            // There are none: plans are made anew when tables change.
-            Statement::Discard { object_type: DiscardObject::PLANS } => Ok(Answer::done("DISCARD PLANS")),
-            Statement::Discard { object_type: DiscardObject::SEQUENCES } => Ok(Answer::done("DISCARD SEQUENCES")),
-            Statement::Discard { object_type: DiscardObject::TEMP } => Ok(Answer::done("DISCARD TEMP")),
+            Statement::Discard { object_type } => self.discard(object_type),
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
@@ -187,7 +183,7 @@ impl Session {
 
     pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<()> {
         let (node, principal) = (Arc::clone(&self.node), self.principal());
-        to_its_end(async move {
+        let changed = to_its_end(async move {
             match ddl {
                 Ddl::Create { schema, if_not_exists } => {
                     let name = schema.name.clone();
@@ -209,8 +205,8 @@ impl Session {
                     Ok(())
                 }
             }
-        })
-        .await
+        });
+        self.interrupt.submit(changed, |()| 0).await
     }
 
     fn set(&self, set: &Set) -> Result<Answer> {
@@ -244,23 +240,28 @@ impl Session {
 
     fn reset(&self, reset: &Reset) -> Result<Answer> {
         match reset {
-            Reset::ALL => self.reset_all()?,
+            Reset::ALL => self.reset_all(),
             Reset::ConfigurationParameter(name) => self.set_var(&dotted(name), None)?,
         }
         Ok(Answer::done("RESET"))
     }
 
-    fn reset_all(&self) -> Result<()> {
+    /// Every setting is again what a new session has: the next client of a pooled connection must not inherit one.
+    fn reset_all(&self) {
         self.vars.lock().reset_all();
-        let all = self.engine_settings();
-        all.iter().filter(|(name, _)| name.starts_with("tarn.")).try_for_each(|(name, _)| self.set_var(name, None))
+        let fresh = self.node.query().session().context().state().config_options().as_ref().clone();
+        *self.query.context().state_ref().write().config_mut().options_mut() = fresh;
     }
 
-    fn discard(&self) -> Result<Answer> {
-        if self.transaction.lock().is_open() {
-            return Err(SqlError::new(state::ACTIVE_TRANSACTION, "DISCARD cannot run inside a transaction block"));
+    fn discard(&self, object: &DiscardObject) -> Result<Answer> {
+        // Plans are made anew when tables change; sequences and temporary tables there are none.
+        if *object != DiscardObject::ALL {
+            return Ok(Answer::done(format!("DISCARD {object}")));
         }
-        self.reset_all()?;
+        if self.transaction.lock().is_open() {
+            return Err(SqlError::new(state::ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block"));
+        }
+        self.reset_all();
         self.cursors.lock().clear();
         self.named.lock().clear();
         Ok(Answer::done("DISCARD ALL"))
@@ -363,6 +364,7 @@ impl Session {
         statement: &Statement,
         declared: &[Option<tarn_types::DataType>],
     ) -> Result<Answer> {
+        self.check_prepared_limit(self.named.lock().len())?;
         if self.named.lock().contains_key(name) {
             return Err(SqlError::new(
                 state::DUPLICATE_PREPARED,
@@ -397,10 +399,13 @@ impl Session {
         Box::pin(self.execute(&prepared, parameters)).await
     }
 
-    fn deallocate(&self, name: &str) -> Result<Answer> {
-        if name == "all" {
+    fn deallocate(&self, name: &Ident) -> Result<Answer> {
+        if is_all(name) {
             self.named.lock().clear();
-        } else if self.named.lock().remove(name).is_none() {
+            return Ok(Answer::done("DEALLOCATE ALL"));
+        }
+        let name = fold(name);
+        if self.named.lock().remove(&name).is_none() {
             return Err(SqlError::new(
                 state::INVALID_STATEMENT_NAME,
                 format!("prepared statement \"{name}\" does not exist"),
@@ -408,6 +413,11 @@ impl Session {
         }
         Ok(Answer::done("DEALLOCATE"))
     }
+}
+
+/// The ALL of DEALLOCATE ALL.
+pub(crate) fn is_all(name: &Ident) -> bool {
+    name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all")
 }
 
 fn name_of(variable: &[Ident]) -> String {

@@ -12,6 +12,14 @@ use crate::settings::parse_duration_ms;
 /// Version of the Postgres whose protocol and catalog clients may expect.
 pub const SERVER_VERSION: &str = "16.6";
 
+const MAX_APPLICATION_NAME_BYTES: usize = 63;
+
+/// A value is told to the client in one message, which drivers bound at 30,000 bytes.
+const MAX_VALUE_BYTES: usize = 10_000;
+
+/// Parameters of one connection that differ from their default; a client may invent names.
+const MAX_CHANGED: usize = 1_000;
+
 /// Name, default, and the only values accepted (none: any).
 const KNOWN: &[(&str, &str, &[&str])] = &[
     ("application_name", "", &[]),
@@ -79,6 +87,8 @@ const IDENTITY: [&str; 2] = ["is_superuser", "session_authorization"];
 #[derive(Debug, Clone, Default)]
 pub struct Vars {
     changed: BTreeMap<String, String>,
+    /// Those that the client gave when it introduced itself: RESET goes back to them.
+    given: BTreeMap<String, String>,
 }
 
 impl Vars {
@@ -86,10 +96,26 @@ impl Vars {
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
         let name = name.to_ascii_lowercase();
         let Some(value) = value else {
-            self.changed.remove(&name);
+            match self.given.get(&name) {
+                Some(given) => self.changed.insert(name.clone(), given.clone()),
+                None => self.changed.remove(&name),
+            };
             return known(&name).map(|_| ());
         };
         let (_, _, accepted) = known(&name)?;
+        if value.len() > MAX_VALUE_BYTES && name != "application_name" {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("the value of parameter \"{name}\" is longer than {MAX_VALUE_BYTES} bytes"),
+            ));
+        }
+        if !self.changed.contains_key(&name) && self.changed.len() >= MAX_CHANGED {
+            return Err(SqlError::new(
+                state::CONFIGURATION_LIMIT,
+                format!("this connection has set {MAX_CHANGED} parameters already"),
+            )
+            .with_hint("RESET those that are not needed"));
+        }
         if !accepted.is_empty() && !accepted.iter().any(|a| a.eq_ignore_ascii_case(value)) {
             return Err(SqlError::new(
                 state::INVALID_PARAMETER_VALUE,
@@ -115,6 +141,8 @@ impl Vars {
             "datestyle" => "ISO, MDY",
             "client_encoding" => "UTF8",
             "timezone" => "UTC",
+            // As Postgres cuts it: some drivers put a whole command line there.
+            "application_name" => &value[..value.floor_char_boundary(MAX_APPLICATION_NAME_BYTES)],
             _ => value,
         };
         self.changed.insert(name, value.to_owned());
@@ -144,8 +172,16 @@ impl Vars {
         self.changed.insert(name.to_owned(), value.to_owned());
     }
 
+    /// The client has introduced itself.
+    pub fn started(&mut self) {
+        self.given = self.changed.clone();
+    }
+
     pub fn reset_all(&mut self) {
-        self.changed.retain(|name, _| IDENTITY.contains(&name.as_str()));
+        let identity = IDENTITY.iter().filter_map(|name| self.changed.remove_entry(*name));
+        let mut fresh = self.given.clone();
+        fresh.extend(identity);
+        self.changed = fresh;
     }
 
     /// Name and value of every setting, by name.
@@ -175,8 +211,11 @@ fn known(name: &str) -> Result<&'static Known> {
     if name.contains('.') && !is_engine_setting(name) {
         return Ok(&CUSTOM);
     }
-    Err(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
-        .with_hint("SHOW ALL lists them"))
+    Err(unrecognized(name))
+}
+
+pub(super) fn unrecognized(name: &str) -> SqlError {
+    SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")).with_hint("SHOW ALL lists them")
 }
 
 #[cfg(test)]
@@ -199,6 +238,9 @@ mod tests {
     #[test]
     fn what_tarn_cannot_do_is_refused() {
         let mut vars = Vars::default();
+        vars.set("application_name", Some(&"é".repeat(50_000))).unwrap();
+        assert_eq!(vars.get("application_name").unwrap(), "é".repeat(31));
+        assert_eq!(vars.set("search_path", Some(&"x".repeat(20_000))).unwrap_err().state(), "22023");
         for (name, value) in
             [("client_encoding", "latin1"), ("bytea_output", "escape"), ("datestyle", "German"), ("lock_timeout", "x")]
         {

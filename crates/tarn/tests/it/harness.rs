@@ -86,7 +86,8 @@ pub fn failure<T>(result: Result<T, Error>) -> (String, String) {
             let db = error.as_db_error().unwrap_or_else(|| panic!("no server error: {error:?}"));
             (
                 db.code().code().to_owned(),
-                format!("{} | {} | {}", db.message(), db.detail().unwrap_or(""), db.hint().unwrap_or("")),
+                [db.message(), db.detail().unwrap_or(""), db.hint().unwrap_or(""), db.where_().unwrap_or("")]
+                    .join(" | "),
             )
         }
     }

@@ -12,14 +12,43 @@ fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, S
     let mut socket = TcpStream::connect(address).unwrap();
     write!(
         socket,
-        "{method} {path} HTTP/1.1\r\nhost: tarn\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
     .unwrap();
+    answer(&mut socket)
+}
+
+/// Status and body of what the server sends until it closes the connection.
+fn answer(socket: &mut TcpStream) -> (u16, String) {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    let body = if head.contains("chunked") { unchunked(body) } else { body.to_owned() };
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
+}
+
+fn unchunked(mut text: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, rest)) = text.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap();
+        body.push_str(&rest[..length]);
+        text = &rest[length + 2..];
+    }
+    body
+}
+
+/// A request for SQL with these headers besides Host.
+async fn asked(server: &Server, headers: &str, body: &str) -> (u16, Value) {
+    let (address, body) = (server.running.http.unwrap(), body.to_owned());
+    let head = format!("POST /v1/sql HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    let asked = tokio::task::spawn_blocking(move || {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.write_all((head + &body).as_bytes()).unwrap();
+        answer(&mut socket)
+    });
+    let (status, body) = asked.await.unwrap();
+    (status, serde_json::from_str(&body).unwrap_or_else(|_| panic!("{body}")))
 }
 
 async fn sql(server: &Server, text: &str) -> (u16, Value) {
@@ -64,4 +93,87 @@ async fn probes_and_metrics() {
     ] {
         assert!(text.contains(name), "{name} is missing:\n{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_another_origin_cannot_ask_for_sql() {
+    let server = Server::start_with(|settings| settings.http_hosts = "db.example other.example".to_owned()).await;
+    let body = json!({ "sql": "CREATE TABLE t (k int PRIMARY KEY)" }).to_string();
+    let json_type = "content-type: application/json\r\n";
+    let refused = [
+        ("host: localhost\r\ncontent-type: text/plain\r\n".to_owned(), 415),
+        ("host: localhost\r\n".to_owned(), 415),
+        (format!("host: evil.example\r\n{json_type}"), 403),
+        (format!("host: evil.example:8433\r\n{json_type}"), 403),
+        (format!("host: localhost\r\norigin: http://evil.example\r\n{json_type}"), 403),
+        (format!("host: localhost:8433\r\norigin: http://localhost:3000\r\n{json_type}"), 403),
+        (format!("host: localhost\r\norigin: null\r\n{json_type}"), 403),
+    ];
+    for (headers, want) in &refused {
+        let (status, answer) = asked(&server, headers, &body).await;
+        assert_eq!(status, *want, "{headers}: {answer}");
+        assert!(answer["error"]["hint"].is_string(), "{answer}");
+    }
+    let body = json!({ "sql": "SELECT count(*) FROM tarn.tables" }).to_string();
+    for headers in [
+        "host: localhost:8433\r\norigin: http://localhost:8433\r\n",
+        "host: 127.0.0.1\r\n",
+        "host: [::1]:8433\r\n",
+        "host: db.example:80\r\norigin: https://other.example\r\n",
+    ] {
+        let (status, answer) =
+            asked(&server, &format!("{headers}content-type: application/json; charset=utf-8\r\n"), &body).await;
+        assert_eq!((status, &answer["results"][0]["rows"]), (200, &json!([[0]])), "{headers}: {answer}");
+    }
+    let nul = json!({ "sql": "SELECT 'a\0b'" }).to_string();
+    let (status, answer) = asked(&server, &format!("host: localhost\r\n{json_type}"), &nul).await;
+    assert_eq!((status, &answer["error"]["code"]), (400, &json!("22021")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_go_out_as_they_are_made() {
+    let server = Server::start().await;
+    let (status, answer) =
+        sql(&server, "SELECT 1; SELECT value, repeat('x', 1000) FROM generate_series(1, 20000); SELECT 2").await;
+    assert_eq!(status, 200);
+    assert_eq!(answer["results"][1]["rows"].as_array().unwrap().len(), 20_000);
+    assert_eq!(answer["results"][1]["command"], "SELECT 20000");
+    assert_eq!(answer["results"][2]["rows"], json!([[2]]));
+    // What fails later is told beside what was sent.
+    let late = "SELECT repeat('x', 1000), 1 / (150000 - value) FROM generate_series(1, 200000)";
+    let (status, answer) = sql(&server, late).await;
+    assert_eq!((status, &answer["error"]["code"]), (200, &json!("22012")));
+    assert!(!answer["results"][0]["rows"].as_array().unwrap().is_empty());
+    let (status, answer) = sql(&server, "SELECT 1/0").await;
+    assert_eq!((status, &answer["error"]["code"]), (400, &json!("22012")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_http_clients_are_shown_out() {
+    let server = Server::start_with(|settings| {
+        settings.http_timeout_ms = 100;
+        settings.http_max_connections = 2;
+    })
+    .await;
+    let address = server.running.http.unwrap();
+    let slow = tokio::task::spawn_blocking(move || {
+        let mut sockets: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for socket in &mut sockets {
+            // Those that came first are shown out already.
+            let _ = socket.write_all(b"GET /livez HTTP/1.1\r\nhost: ");
+        }
+        assert_eq!(request(address, "GET", "/livez", "").0, 200, "they keep nobody out");
+        let mut body = TcpStream::connect(address).unwrap();
+        let head =
+            "POST /v1/sql HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n";
+        body.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = body.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+        for mut socket in sockets {
+            // Closed by the server, properly or not.
+            let _ = socket.read_to_end(&mut Vec::new());
+        }
+    });
+    slow.await.unwrap();
 }
