@@ -1,7 +1,8 @@
 //! What does HTTP serve? Probes, metrics, and SQL as JSON.
 //!
-//! `GET /livez` the process runs; `GET /readyz` it serves statements; `GET /metrics` Prometheus text; `POST /v1/sql` with
-//! `{"sql": "…"}` runs one text and answers `{"columns": […], "rows": [[…]], "command": "SELECT 2"}` per statement.
+//! `GET /livez` the process runs; `GET /readyz` it serves statements, or 503 and what does not work; `GET /metrics`
+//! Prometheus text; `POST /v1/sql` with `{"sql": "…"}` runs one text and answers `{"columns": […], "rows": [[…]],
+//! "command": "SELECT 2"}` per statement.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use axum::{Json, Router};
 use bytes::BytesMut;
 use datafusion::arrow::datatypes::DataType;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use pgwire::api::portal::Format;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,15 +49,34 @@ pub fn router(node: Arc<Node>) -> Router {
 }
 
 async fn readyz(State(node): State<Arc<Node>>) -> Response {
-    if node.is_ready() {
+    let reasons = node.not_ready();
+    if reasons.is_empty() {
         // It serves, and an operator should look.
         let degraded = node.catalog().stuck().into_iter().map(|(table, stuck)| {
             format!("degraded: table \"{table}\" is not delivered since {}: {}\n", stuck.since(), stuck.reason)
         });
-        std::iter::once("ready\n".to_owned()).chain(degraded).collect::<String>().into_response()
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
+        return std::iter::once("ready\n".to_owned()).chain(degraded).collect::<String>().into_response();
     }
+    not_ready(&reasons)
+}
+
+/// Answers for a node that is being opened anew, until `stop`: the process lives, and is not ready.
+pub(crate) async fn serve_not_ready(listener: TcpListener, reasons: Arc<Mutex<Vec<String>>>, stop: CancellationToken) {
+    let answer = move || {
+        let reasons = reasons.lock().clone();
+        async move { not_ready(&reasons) }
+    };
+    let routes = Router::new().route("/livez", get(|| async { "ok\n" })).fallback(answer);
+    let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned());
+    if let Err(error) = served.await {
+        tracing::error!(%error, "HTTP ended");
+    }
+}
+
+/// `503`, one reason a line.
+pub(crate) fn not_ready(reasons: &[String]) -> Response {
+    let lines: String = reasons.iter().map(|reason| format!("not ready: {}\n", reason.replace('\n', " "))).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Response {
@@ -75,7 +96,7 @@ async fn sql(State(node): State<Arc<Node>>, body: Bytes) -> Response {
         Err(error) => {
             let status = match error.state() {
                 state::INTERNAL | state::IO_ERROR | state::DATA_CORRUPTED => StatusCode::INTERNAL_SERVER_ERROR,
-                state::CANNOT_CONNECT_NOW | state::ADMIN_SHUTDOWN | state::OUT_OF_MEMORY => {
+                state::CANNOT_CONNECT_NOW | state::ADMIN_SHUTDOWN | state::OUT_OF_MEMORY | state::DISK_FULL => {
                     StatusCode::SERVICE_UNAVAILABLE
                 }
                 state::UNDEFINED_TABLE => StatusCode::NOT_FOUND,

@@ -85,6 +85,7 @@ impl Node {
 
     /// Commits batches, each whole and by itself, and answers what became of each, in order.
     pub async fn write(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
+        self.parts().check_writable()?;
         self.wait_for_room(handle).await?;
         let handle = Arc::clone(handle);
         let outcomes = blocking(move || handle.propose(batches)).await?;
@@ -95,6 +96,7 @@ impl Node {
     /// Encodes rows (storage schema, all columns) and commits them: one batch a tablet. Answers how many were written;
     /// with `Op::Insert`, how many did not exist.
     pub async fn write_rows(&self, handle: &Arc<TableHandle>, rows: RecordBatch, op: Op) -> Result<u64> {
+        self.parts().check_writable()?;
         self.wait_for_room(handle).await?;
         let table = Arc::clone(handle);
         let outcomes = blocking(move || {
