@@ -8,6 +8,7 @@ mod catalog;
 mod copy;
 mod drops;
 mod errors;
+mod faults;
 mod harness;
 mod http;
 mod lake;
