@@ -49,6 +49,8 @@ pub(crate) struct Log {
     file: Arc<LogFile>,
     /// Where the next frame goes.
     end: u64,
+    /// Where the last record ends: what is behind it was not answered.
+    records_end: u64,
     /// The length of the file. What lies behind `end` is zero.
     reserved: u64,
     last_seq: u64,
@@ -210,7 +212,7 @@ impl Prepared {
         sync_dir(dir)?;
         let file = Arc::new(LogFile { first_seq, path, file: OnceLock::from(self.file) });
         let (end, reserved, last_seq) = (HEADER_BYTES, RESERVED_BYTES, first_seq - 1);
-        Ok(Log { file, end, reserved, last_seq, details_bytes: 0, buf: Vec::new() })
+        Ok(Log { file, end, records_end: end, reserved, last_seq, details_bytes: 0, buf: Vec::new() })
     }
 }
 
@@ -227,8 +229,9 @@ impl Log {
         log.file.set(file).expect("nobody has read from it yet");
         let (end, details_bytes) = (end.max(HEADER_BYTES), contents.details_bytes);
         let last_seq = contents.last_seq;
-        let mut log = Self { file: log, end, reserved: end, last_seq, details_bytes, buf: Vec::new() };
-        log.seal();
+        let (records_end, reserved, buf) = (end, end, Vec::new());
+        let mut log = Self { file: log, end, records_end, reserved, last_seq, details_bytes, buf };
+        let _ = log.seal();
         Ok(log)
     }
 
@@ -294,22 +297,47 @@ impl Log {
             return Append::Unknown(error);
         }
         self.end += buf.len() as u64;
+        self.records_end = self.end;
         self.details_bytes += details_bytes as u64;
         self.last_seq = seq;
-        self.seal();
+        // Not synced, and no loss when it fails: the next record takes its place.
+        let _ = self.seal();
         if buf.capacity() <= KEPT_BUF_BYTES {
             self.buf = buf;
         }
         Append::Done(offsets)
     }
 
-    /// Not synced, and no loss when it fails: the next record takes its place.
-    fn seal(&mut self) {
+    fn seal(&mut self) -> io::Result<()> {
         let mut seal = Vec::with_capacity(FRAME_BYTES);
         put_frame(&mut seal, self.last_seq, SEAL, &Payload::new(Vec::new())).expect("an empty frame is short");
-        if self.out().write_all_at(&seal, self.end).is_ok() {
-            self.end += seal.len() as u64;
+        self.out().write_all_at(&seal, self.end)?;
+        self.end += seal.len() as u64;
+        Ok(())
+    }
+
+    /// Goes on after a write or a sync that failed: cuts off what was never answered, for good, and reads everything
+    /// that was answered back from the disk. Cost: reads the file.
+    ///
+    /// # Errors
+    /// The disk still fails; or `Corrupt`: it does not have what it said it had.
+    pub fn mend(&mut self) -> Result<()> {
+        let path = self.path();
+        self.out().set_len(self.records_end).and_then(|()| self.out().sync_all()).map_err(io_error("cut", path))?;
+        // After a failed sync the kernel may call pages clean that never came to the disk. Those are not to be read here.
+        let _ = rustix::fs::fadvise(self.out(), 0, None, rustix::fs::Advice::DontNeed);
+        let bytes = fs::read(path).map_err(io_error("read", path))?;
+        let format = check_header(path, &bytes, LOG_MAGIC)?;
+        let before = self.file.first_seq - 1;
+        let mut found = Contents { last_seq: before, end: HEADER_BYTES, details_bytes: 0, format, torn: None };
+        read_frames(&self.file, &bytes, before, &mut found, &mut |_| Ok(()))?;
+        if (found.last_seq, found.end) != (self.last_seq, self.records_end) {
+            let reason = format!("record {} was synced, the disk has record {}", self.last_seq, found.last_seq);
+            return Err(corrupt(path, found.end, reason));
         }
+        self.end = self.records_end;
+        self.reserved = self.end;
+        self.seal().map_err(io_error("write", self.path()))
     }
 
     /// Makes the last seal durable, too: another log follows on this one.

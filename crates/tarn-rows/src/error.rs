@@ -30,6 +30,13 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
+    /// The engine's disk failed earlier, and it cannot be written to until it is healed. Nothing happened; try again
+    /// later.
+    #[error("the row engine cannot write: {reason}")]
+    Faulty {
+        /// What failed.
+        reason: String,
+    },
     /// The engine has no such operation.
     #[error("the {engine} engine cannot {operation}")]
     Unsupported {
@@ -125,7 +132,7 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Engine { corrupt: true, .. } | Self::Corrupt { .. } => Kind::Corrupt,
-            Self::Engine { .. } | Self::Io { .. } | Self::Replaying { .. } => Kind::Unavailable,
+            Self::Engine { .. } | Self::Io { .. } | Self::Faulty { .. } | Self::Replaying { .. } => Kind::Unavailable,
             Self::Stale { .. } => Kind::Conflict,
             Self::Types(source) => source.kind(),
             _ => Kind::Invalid,

@@ -58,8 +58,8 @@ mod whose;
 
 pub use changes::{Changes, EntrySource};
 pub use engine::{
-    Engine, EngineSnapshot, EngineStats, MemoryEngine, RocksEngine, RocksOptions, RowIter, Space, StagedFile,
-    WriteBatch,
+    Engine, EngineSnapshot, EngineStats, Fault, MemoryEngine, Remedy, RocksEngine, RocksOptions, RowIter, Space,
+    StagedFile, WriteBatch,
 };
 pub use error::{Error, Result};
 pub use evict::EvictReport;

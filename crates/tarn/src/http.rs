@@ -1,7 +1,7 @@
 //! What does HTTP serve? Probes, metrics, and SQL as JSON.
 //!
-//! `GET /livez` the process runs; `GET /readyz` it serves statements; `GET /metrics` Prometheus text; `POST /v1/sql` with
-//! `{"sql": "…"}` runs one text and answers `{"columns": […], "rows": [[…]], "command": "SELECT 2"}` per statement.
+//! `GET /livez` the process runs; `GET /readyz` it serves statements, or 503 and what does not work; `GET /metrics`
+//! Prometheus text; `POST /v1/sql` with `{"sql": "…"}` runs one text and answers `{"columns": […], "rows": [[…]], "command": "SELECT 2"}` per statement.
 //!
 //! - *Who may ask.* A browser sends what any page asks it to. So SQL wants `application/json`, which a page of another
 //!   origin cannot send unasked; a known `Host`, which a name that was bound to this address anew is not; and no foreign
@@ -28,11 +28,12 @@ use datafusion::arrow::datatypes::DataType;
 use futures::{StreamExt, stream};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use pgwire::api::portal::Format;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -79,12 +80,7 @@ impl Drop for Seat {
 }
 
 impl Face {
-    pub fn new(
-        node: Arc<Node>,
-        tls: Option<Arc<Tls>>,
-        listen: Option<SocketAddr>,
-        places: Arc<Places>,
-    ) -> Arc<Face> {
+    pub fn new(node: Arc<Node>, tls: Option<Arc<Tls>>, listen: Option<SocketAddr>, places: Arc<Places>) -> Arc<Face> {
         let settings = node.settings();
         let names = settings.http_hosts.split_whitespace().map(str::to_ascii_lowercase);
         let hosts = names.chain(listen.map(|address| address.ip().to_string())).collect();
@@ -170,15 +166,34 @@ async fn seated(State(guest): State<Arc<Guest>>, mut request: Request, next: Nex
 
 async fn readyz(State(face): State<Arc<Face>>) -> Response {
     let node = &face.node;
-    if node.is_ready() {
+    let reasons = node.not_ready();
+    if reasons.is_empty() {
         // It serves, and an operator should look.
         let degraded = node.catalog().stuck().into_iter().map(|(table, stuck)| {
             format!("degraded: table \"{table}\" is not delivered since {}: {}\n", stuck.since(), stuck.reason)
         });
-        std::iter::once("ready\n".to_owned()).chain(degraded).collect::<String>().into_response()
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
+        return std::iter::once("ready\n".to_owned()).chain(degraded).collect::<String>().into_response();
     }
+    not_ready(&reasons)
+}
+
+/// Answers for a node that is being opened anew, until `stop`: the process lives, and is not ready.
+pub(crate) async fn serve_not_ready(listener: TcpListener, reasons: Arc<Mutex<Vec<String>>>, stop: CancellationToken) {
+    let answer = move || {
+        let reasons = reasons.lock().clone();
+        async move { not_ready(&reasons) }
+    };
+    let routes = Router::new().route("/livez", get(|| async { "ok\n" })).fallback(answer);
+    let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned());
+    if let Err(error) = served.await {
+        tracing::error!(%error, "HTTP ended");
+    }
+}
+
+/// `503`, one reason a line.
+pub(crate) fn not_ready(reasons: &[String]) -> Response {
+    let lines: String = reasons.iter().map(|reason| format!("not ready: {}\n", reason.replace('\n', " "))).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }
 
 async fn metrics(State(face): State<Arc<Face>>) -> Response {
@@ -192,11 +207,7 @@ struct Asked {
     sql: String,
 }
 
-async fn sql(
-    State(face): State<Arc<Face>>,
-    Extension(principal): Extension<Principal>,
-    request: Request,
-) -> Response {
+async fn sql(State(face): State<Arc<Face>>, Extension(principal): Extension<Principal>, request: Request) -> Response {
     if let Err((status, error)) = face.check_headers(request.headers()) {
         return refused(status, &error);
     }
@@ -300,7 +311,9 @@ fn name_of(authority: &str) -> &str {
 fn status_of(error: &SqlError) -> StatusCode {
     match error.state() {
         state::INTERNAL | state::IO_ERROR | state::DATA_CORRUPTED => StatusCode::INTERNAL_SERVER_ERROR,
-        state::CANNOT_CONNECT_NOW | state::ADMIN_SHUTDOWN | state::OUT_OF_MEMORY => StatusCode::SERVICE_UNAVAILABLE,
+        state::CANNOT_CONNECT_NOW | state::ADMIN_SHUTDOWN | state::OUT_OF_MEMORY | state::DISK_FULL => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         state::INSUFFICIENT_PRIVILEGE | state::INVALID_AUTHORIZATION => StatusCode::FORBIDDEN,
         state::UNDEFINED_TABLE => StatusCode::NOT_FOUND,
         state::SERIALIZATION_FAILURE => StatusCode::CONFLICT,

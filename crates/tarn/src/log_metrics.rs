@@ -69,7 +69,11 @@ impl Collector for LogMetrics {
             ("log_groups", "Groups: one a tablet", log.n_groups),
             ("log_segments", "Segments with entries, or taking them", log.n_segments),
             ("log_free_segments", "Empty segment files ready for use", log.n_free),
-            ("log_poisoned", "1: a write failed, and nothing more is written until a restart", u64::from(log.poisoned)),
+            (
+                "log_poisoned",
+                "1: a write failed, and nothing more is written until the log is opened anew",
+                u64::from(log.poisoned),
+            ),
         ];
         for (name, help, value) in gauges {
             let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));

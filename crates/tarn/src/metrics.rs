@@ -27,6 +27,7 @@ pub struct Metrics {
     pub compactions: Counter,
     pub background_failures: Counter,
     pub evicted_rows: Counter,
+    pub heals: Counter,
     pub attach_passes: Counter,
     pub attached_files: Counter,
     pub attach_failures: Counter,
@@ -36,6 +37,10 @@ pub struct Metrics {
     pub query_memory_bytes: Gauge,
     /// By table, those alone whose last delivery failed.
     delivery_failing: Family<[(&'static str, String); 1], Gauge>,
+    pub engine_faulty: Gauge,
+    pub engine_errors: Gauge,
+    pub metastore_faulty: Gauge,
+    pub disk_low: Gauge,
 }
 
 impl Metrics {
@@ -59,6 +64,8 @@ impl Metrics {
         let compactions = counter("compactions", "Compactions of lake files");
         let background_failures = counter("background_failures", "Background steps that failed and will be retried");
         let evicted_rows = counter("evicted_rows", "Rows that left the row engine for the lake alone");
+        let heals =
+            counter("heals", "Faults of the row engine's or the metastore's disk that were over, and writes went on");
         let attach_passes = counter("attach_passes", "Passes over archives that came to their end");
         let attached_files = counter("attached_files", "Files of archives that were attached");
         let attach_failures = counter("attach_failures", "Passes over archives that failed");
@@ -71,6 +78,10 @@ impl Metrics {
         let tables = gauge("tables", "Tables");
         let recent_bytes = gauge("recent_bytes", "Memory of rows that are not delivered yet");
         let query_memory_bytes = gauge("query_memory_bytes", "Memory of running queries");
+        let engine_faulty = gauge("engine_faulty", "1: a flush of the row engine failed, and writes are refused");
+        let engine_errors = gauge("engine_errors", "Errors the row engine met in the background since the start");
+        let metastore_faulty = gauge("metastore_faulty", "1: the metastore takes no commits");
+        let disk_low = gauge("disk_low", "1: the disk is nearly full, and writes are refused");
         let delivery_failing = Family::default();
         registry.register(
             "delivery_failing",
@@ -89,6 +100,7 @@ impl Metrics {
             compactions,
             background_failures,
             evicted_rows,
+            heals,
             attach_passes,
             attached_files,
             attach_failures,
@@ -97,6 +109,10 @@ impl Metrics {
             recent_bytes,
             query_memory_bytes,
             delivery_failing,
+            engine_faulty,
+            engine_errors,
+            metastore_faulty,
+            disk_low,
         }
     }
 

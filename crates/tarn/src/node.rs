@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
 use tarn_feed::HotTable;
 use tarn_lake::Lake;
@@ -24,6 +25,7 @@ use tarn_types::{Clock, Kind, TableSchema};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Directory;
@@ -33,10 +35,12 @@ use crate::catalog::{Catalog, TableHandle};
 use crate::clock::{SystemClock, monotonic_ns};
 use crate::drops::Drops;
 use crate::error::{Result, SqlError, state};
+use crate::health::Health;
 use crate::lake_store;
 use crate::ledger::Ledger;
 use crate::metastores::{self, Place};
 use crate::metrics::Metrics;
+use crate::reserve::Reserve;
 use crate::settings::{LogRecovery, Settings};
 use crate::stores;
 use crate::system::System;
@@ -59,6 +63,12 @@ const BACKGROUND_THREADS: usize = 2;
 
 /// Log bytes that one round of garbage collection may copy.
 const GARBAGE_BUDGET_BYTES: u64 = 16 << 20;
+
+/// Tables that replay their logs at the same time when a node starts.
+const OPENED_AT_ONCE: usize = 16;
+
+/// However late it is, closing the log and flushing the row engine get so long.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The row engine is flushed at least this often while there are writes.
 const FLUSH_INTERVAL_MS: i64 = 60_000;
@@ -84,6 +94,10 @@ pub struct Parts {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) drops: Drops,
     pub metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) reserve: Reserve,
+    /// Cancelled when the node closes: background work stops where it is.
+    pub(crate) stop: CancellationToken,
     /// Woken when a delivery made room for writers.
     pub room: Notify,
     /// Log bytes appended when the engine was last flushed.
@@ -106,7 +120,6 @@ pub struct Node {
     query: tarn_query::Engine,
     /// Serializes CREATE and DROP (`drops.rs`).
     ddl: tokio::sync::Mutex<()>,
-    stop: CancellationToken,
     /// What transactions hold back until COMMIT.
     held: Arc<Budget>,
     closed: RwLock<bool>,
@@ -139,7 +152,6 @@ impl Node {
             parts,
             query,
             ddl: tokio::sync::Mutex::new(()),
-            stop: CancellationToken::new(),
             held,
             closed: RwLock::new(false),
             _queries: queries,
@@ -160,16 +172,19 @@ impl Node {
     async fn open_tables(&self) -> Result<()> {
         let mut tables = self.parts.metastore.tables().await?;
         tables.retain(|schema| !is_document(schema));
-        for schema in tables {
+        let open = |schema: Arc<TableSchema>| async move {
             let name = schema.name.clone();
             let opened = match schema.options.archive {
                 Some(_) => self.open_archive(schema).await.map(|()| None),
                 None => self.open_table(schema).await,
             };
-            let handle = opened.map_err(|error| {
+            opened.map_err(|error| {
                 let told = SqlError::new(error.state(), format!("open table \"{name}\": {}", error.message()));
                 error.hint().map_or(told.clone(), |hint| told.with_hint(hint))
-            })?;
+            })
+        };
+        let mut opened = futures::stream::iter(tables).map(open).buffered(OPENED_AT_ONCE);
+        while let Some(handle) = opened.try_next().await? {
             handle.into_iter().for_each(|handle| self.parts.catalog.insert(handle));
         }
         self.parts.metrics.tables.set(self.parts.catalog.names().len() as i64);
@@ -207,7 +222,7 @@ impl Node {
             replicas,
             jobs,
             kick: Notify::new(),
-            stop: self.stop.child_token(),
+            stop: self.parts.stop.child_token(),
             worker: Mutex::new(None),
             damage,
             stuck: Mutex::default(),
@@ -235,7 +250,7 @@ impl Node {
         if !self.parts.settings.background {
             return;
         }
-        let (parts, stop) = (Arc::clone(&self.parts), self.stop.clone());
+        let (parts, stop) = (Arc::clone(&self.parts), self.parts.stop.clone());
         if let Some(background) = self.background.lock().as_ref() {
             let upkeep = background.handle().spawn(async move {
                 let mut flushed_ms = parts.clock.now_ms();
@@ -244,9 +259,12 @@ impl Node {
                         () = stop.cancelled() => return,
                         () = tokio::time::sleep(UPKEEP) => {}
                     }
-                    if let Err(error) = parts.upkeep(&mut flushed_ms).await {
+                    // Closing waits for its end as long as it can.
+                    let failed = parts.upkeep(&mut flushed_ms).await.err();
+                    parts.tell_troubles();
+                    if let Some(error) = failed {
                         parts.metrics.background_failures.inc();
-                        tracing::error!(%error, "upkeep failed, will be retried");
+                        tracing::debug!(%error, "upkeep failed, will be retried");
                     }
                 }
             });
@@ -254,40 +272,56 @@ impl Node {
         }
     }
 
-    /// Stops the workers, makes everything applied durable in the row engine, so that the next start replays nothing, and
-    /// closes the log, so that it has nothing to scan either and can tell any damage from a crash.
+    /// [`Node::close_within`] what a stop may take.
     pub async fn close(&self) -> Result<()> {
+        self.close_within(Duration::from_millis(self.parts.settings.shutdown_ms)).await
+    }
+
+    /// Stops the workers, closes the log, so that the next start has nothing to scan and can tell any damage from a
+    /// crash, and makes everything applied durable in the row engine, so that it replays nothing. What is not done in
+    /// time is left: it costs the next start what a crash would have cost it.
+    pub async fn close_within(&self, patience: Duration) -> Result<()> {
         {
             let mut closed = self.closed.write();
             if std::mem::replace(&mut *closed, true) {
                 return Ok(());
             }
         }
-        self.stop.cancel();
-        for handle in self.parts.catalog.all() {
-            let worker = handle.worker.lock().take();
-            if let Some(worker) = worker {
-                let _ = worker.await;
+        let deadline = Instant::now() + patience;
+        // All at once: each stops where it is. Deliveries and compactions may be left at any point.
+        self.parts.stop.cancel();
+        let workers = async {
+            for handle in self.parts.catalog.all() {
+                let worker = handle.worker.lock().take();
+                if let Some(worker) = worker {
+                    let _ = worker.await;
+                }
             }
-        }
-        for attachment in self.parts.catalog.archives() {
-            attachment.end().await;
-        }
-        let upkeep = self.upkeep.lock().take();
-        if let Some(upkeep) = upkeep {
-            let _ = upkeep.await;
+            for attachment in self.parts.catalog.archives() {
+                attachment.end().await;
+            }
+            let upkeep = self.upkeep.lock().take();
+            if let Some(upkeep) = upkeep {
+                let _ = upkeep.await;
+            }
+        };
+        if tokio::time::timeout(patience / 2, workers).await.is_err() {
+            tracing::warn!("background work still runs: closing all the same");
         }
         let parts = Arc::clone(&self.parts);
-        blocking(move || {
+        let closed = blocking(move || {
             parts.caches.close();
             // Whatever becomes of the rows: from the log they can be made again.
-            let flushed = parts.flush();
-            parts.log.close()?;
-            flushed
-        })
-        .await?;
+            let closed = parts.log.close();
+            parts.flush()?;
+            Ok(closed?)
+        });
+        let closed = tokio::time::timeout_at(deadline.max(Instant::now() + LEAST_PATIENCE), closed).await;
         drop(self.background.lock().take());
-        Ok(())
+        closed.unwrap_or_else(|_| {
+            tracing::warn!("the row engine is not flushed in time: the next start replays the log");
+            Ok(())
+        })
     }
 
     pub fn settings(&self) -> &Settings {
@@ -337,7 +371,7 @@ impl Node {
 
     /// Cancelled when the node closes.
     pub(crate) fn stop_token(&self) -> CancellationToken {
-        self.stop.child_token()
+        self.parts.stop.child_token()
     }
 
     /// Runs `work` on the threads of background work. Dropped before its end, the work is, too.
@@ -364,9 +398,17 @@ impl Node {
         &self.parts.room
     }
 
-    /// Whether statements are served; `/readyz`.
-    pub fn is_ready(&self) -> bool {
-        !*self.closed.read() && !self.parts.log.metrics().poisoned
+    /// Why not every statement is served, a reason a line; `/readyz`. Empty: all are.
+    pub fn not_ready(&self) -> Vec<String> {
+        if *self.closed.read() {
+            return vec!["the server is stopping".to_owned()];
+        }
+        self.parts.troubles().into_iter().map(|trouble| format!("{}: {}", trouble.part, trouble.reason)).collect()
+    }
+
+    /// Ends when the data folder must be opened anew, because of a fault that is over and that nothing else heals.
+    pub async fn reopen_asked(&self) {
+        self.parts.health.reopen.cancelled().await;
     }
 
     /// The text of `/metrics`, gauges brought up to date.
@@ -374,13 +416,17 @@ impl Node {
         let metrics = &self.parts.metrics;
         metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
         metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
+        metrics.engine_faulty.set(i64::from(self.parts.engine.fault().is_some()));
+        metrics.engine_errors.set(self.parts.engine.n_background_errors() as i64);
+        metrics.metastore_faulty.set(i64::from(self.parts.is_metastore_faulty()));
+        metrics.disk_low.set(i64::from(self.parts.reserve.is_low()));
         metrics.text()
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.parts.stop.cancel();
         // A runtime may not be waited for inside another: let its threads end by themselves.
         drop(self.background.lock().take());
     }
@@ -448,23 +494,33 @@ impl Parts {
         blocking(move || {
             // First: what follows may need the room.
             parts.caches.upkeep();
-            if flush {
-                parts.flush()?;
-            }
-            parts.log.collect_garbage(GARBAGE_BUDGET_BYTES)?;
+            let healed = parts.heal();
+            let flushed = if flush { parts.flush() } else { Ok(()) };
+            let collected = parts.log.collect_garbage(GARBAGE_BUDGET_BYTES);
             // Here rather than by the next writer that ends a segment.
-            parts.log.prepare()?;
-            Ok(())
+            let prepared = parts.log.prepare();
+            parts.note_log(prepared.as_ref().map(|_| ()));
+            // One part that fails keeps no other from its work.
+            healed.and(flushed)?;
+            collected?;
+            Ok(prepared?)
         })
-        .await?;
+        .await
+        .and(self.upkeep_metastore().await)
+    }
+
+    async fn upkeep_metastore(&self) -> Result<()> {
         self.sweep_dropped().await;
-        self.metastore.upkeep(METASTORE_BUDGET_BYTES).await?;
-        Ok(())
+        let done = self.metastore.upkeep(METASTORE_BUDGET_BYTES).await;
+        self.note_metastore(done.as_ref().map(|_| ()));
+        Ok(done.map(|_| ())?)
     }
 }
 
 async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
     let dir = settings.data_dir.clone();
+    // First: everything below may need the room.
+    let reserve = Reserve::open(&dir, settings.reserve_bytes).map_err(|e| io_error("look for room in", &dir, &e))?;
     let before = Before::look(&settings)?;
     let begins = metastores::begins(&settings)?;
     let log_options = tarn_raftlog::Options {
@@ -526,6 +582,9 @@ async fn open_parts(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Par
         ledger: Arc::new(ledger),
         drops: Drops::default(),
         metrics,
+        health: Health::default(),
+        reserve,
+        stop: CancellationToken::new(),
         room: Notify::new(),
         flushed_log_bytes: AtomicU64::new(0),
         flushing: Mutex::new(()),

@@ -100,6 +100,7 @@ pub struct Settings {
     pub lake_row_group_rows: usize,
     pub versions_kept_ms: u64,
     pub copy_batch_rows: usize,
+    pub reserve_bytes: u64,
     pub shutdown_ms: u64,
     pub log: String,
 }
@@ -170,6 +171,7 @@ impl Default for Settings {
             lake_row_group_rows: 0,
             versions_kept_ms: 0,
             copy_batch_rows: 0,
+            reserve_bytes: 0,
             shutdown_ms: 0,
             log: String::new(),
         };
@@ -272,6 +274,7 @@ pub const SETTINGS: &[Setting] = &[
     row("lake_row_group_rows", "262144", "rows of one block (Parquet row group)"),
     row("versions_kept_ms", "1h", "how long a superseded lake version and its files stay readable (AS OF)"),
     row("copy_batch_rows", "32768", "rows of one commit of COPY FROM and of INSERT … SELECT"),
+    row("reserve_bytes", "64MiB", "room held back in <data_dir>/RESERVE, at most a sixteenth of the disk: it is given back when the disk fills, and writes are refused (53100) until there is room for it again; 0 = none"),
     row("shutdown_ms", "30s", "how long running statements may finish after a stop was asked for"),
     row("log", "info", "what is logged, in the syntax of RUST_LOG"),
 ];
@@ -379,6 +382,7 @@ impl Settings {
             "lake_row_group_rows" => self.lake_row_group_rows = count(value)?.max(1),
             "versions_kept_ms" => self.versions_kept_ms = parse_duration_ms(value)?,
             "copy_batch_rows" => self.copy_batch_rows = count(value)?.max(1),
+            "reserve_bytes" => self.reserve_bytes = parse_bytes(value)?,
             "shutdown_ms" => self.shutdown_ms = parse_duration_ms(value)?,
             "log" => self.log = value.to_owned(),
             _ => return Err(""),

@@ -10,6 +10,7 @@ use tarn_feed::HotTable;
 use tarn_lake::Compacted;
 use tarn_types::{Cursor, SeqNo};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Stuck, TableHandle};
 use crate::error::{Result, SqlError, state};
@@ -19,6 +20,9 @@ use crate::write::blocking;
 
 /// Jobs waiting for one table.
 pub const MAX_JOBS: usize = 64;
+
+/// How long background work may go on when the node closes.
+const LAST_STEPS: Duration = Duration::from_secs(1);
 
 /// Rows of the row engine looked at by one eviction step.
 const EVICT_BUDGET: usize = 50_000;
@@ -66,24 +70,37 @@ pub async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
     answer.await.map_err(|_| gone())?
 }
 
+/// Runs `work` to its end, or until [`LAST_STEPS`] after `closing`: what is short is done then, and nothing of it runs on.
+async fn until<T>(closing: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        done = &mut work => return Some(done),
+        () = closing.cancelled() => {}
+    }
+    tokio::time::timeout(LAST_STEPS, work).await.ok()
+}
+
 /// The task of one table.
 pub struct Worker {
     parts: Arc<Parts>,
     handle: Arc<TableHandle>,
     /// Positions at earlier times, oldest first: what the feed's retention keeps.
     marks: Vec<(i64, Cursor)>,
+    /// Up to where the log was trimmed.
+    trimmed: Cursor,
     maintained_ms: i64,
     n_maintained: u64,
 }
 
 impl Worker {
     pub fn new(parts: Arc<Parts>, handle: Arc<TableHandle>) -> Worker {
-        Worker { parts, handle, marks: Vec::new(), maintained_ms: 0, n_maintained: 0 }
+        Worker { parts, handle, marks: Vec::new(), trimmed: Cursor::new(), maintained_ms: 0, n_maintained: 0 }
     }
 
     /// Runs until the table is dropped or the node closes.
     pub async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let handle = Arc::clone(&self.handle);
+        let closing = self.parts.stop.clone();
         let background = self.parts.settings.background;
         let mut interval = tokio::time::interval(Duration::from_millis(self.parts.settings.background_interval_ms));
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -93,14 +110,15 @@ impl Worker {
                 () = handle.stop.cancelled() => return,
                 job = jobs.recv() => match job {
                     Some(job) => {
-                        let report = self.work(job.work).await;
+                        let report = until(&closing, self.work(job.work)).await;
+                        let report = report.unwrap_or_else(|| Err(SqlError::stopping()));
                         // Nobody waits any more: the work is done all the same.
                         let _ = job.done.send(report);
                     }
                     None => return,
                 },
-                () = handle.kick.notified(), if background => self.turn().await,
-                _ = interval.tick(), if background => self.turn().await,
+                () = handle.kick.notified(), if background => self.turn_until(&closing).await,
+                _ = interval.tick(), if background => self.turn_until(&closing).await,
             }
         }
     }
@@ -118,6 +136,12 @@ impl Worker {
         };
         report.version = self.handle.table.installed().0.0;
         Ok(report)
+    }
+
+    /// One turn, left when the node closes: whatever it began is taken up again by the next start. A table that is dropped
+    /// waits for its end.
+    async fn turn_until(&mut self, closing: &CancellationToken) {
+        until(closing, self.turn()).await;
     }
 
     /// One turn: whatever is due.
@@ -216,6 +240,9 @@ impl Worker {
 
     /// What recent rows hide, before a query has to ask.
     async fn look_up_hidden(&self) -> Result<()> {
+        if self.handle.table.pending().oldest_ms.is_none() {
+            return Ok(());
+        }
         let table = Arc::clone(&self.handle.table);
         blocking(move || Ok(table.look_up_hidden()?)).await
     }
@@ -269,18 +296,30 @@ impl Worker {
             return Ok(());
         };
         self.marks.drain(..n_old - 1);
+        let (_, installed) = handle.table.installed();
+        let tablets = handle.replicas.iter().map(tarn_replica::Replica::tablet);
+        let upto: Cursor = tablets
+            .map(|tablet| {
+                let kept = handle.table.durable(tablet).min(installed.get(tablet)).min(retained.get(tablet));
+                (tablet, kept)
+            })
+            .collect();
+        if upto == self.trimmed {
+            return Ok(());
+        }
+        let trimming = upto.clone();
         blocking(move || {
-            let (_, installed) = handle.table.installed();
             for replica in &handle.replicas {
-                let tablet = replica.tablet();
-                let upto = handle.table.durable(tablet).min(installed.get(tablet)).min(retained.get(tablet));
+                let upto = trimming.get(replica.tablet());
                 if upto > SeqNo::ZERO {
                     replica.trim(upto)?;
                 }
             }
             Ok(())
         })
-        .await
+        .await?;
+        self.trimmed = upto;
+        Ok(())
     }
 
     /// Rarely: forgets lake versions nobody may ask for any more, tombstones of keys the lake has forgotten, and objects no

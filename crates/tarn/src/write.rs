@@ -29,6 +29,7 @@ impl Node {
     ///
     /// Errors: `53400` when delivery does not make room in `write_wait_ms`, with what is in its way.
     pub async fn wait_for_room(&self, handle: &TableHandle) -> Result<()> {
+        self.parts().check_writable()?;
         let limit = self.settings().recent_limit_bytes;
         let is_stuck = || handle.stuck.lock().is_some();
         let has_room = |recent: Recent| recent.has_room(limit, is_stuck());
@@ -86,6 +87,7 @@ impl Node {
 
     /// Commits batches, each whole and by itself, and answers what became of each, in order. Callers waited for room.
     pub async fn commit(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
+        self.parts().check_writable()?;
         let handle = Arc::clone(handle);
         let outcomes = blocking(move || handle.propose(batches)).await?;
         self.count(&outcomes);
@@ -95,6 +97,7 @@ impl Node {
     /// Encodes rows (storage schema, all columns) and commits them: one batch a tablet. Answers how many were written;
     /// with `Op::Insert`, how many did not exist. Callers waited for room.
     pub async fn commit_rows(&self, handle: &Arc<TableHandle>, rows: RecordBatch, op: Op) -> Result<u64> {
+        self.parts().check_writable()?;
         let table = Arc::clone(handle);
         let outcomes = blocking(move || {
             let batches = batches_from_columns(table.schema(), &rows, op)?;

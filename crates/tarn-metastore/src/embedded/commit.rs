@@ -25,7 +25,7 @@ use tarn_types::{FileId, TableId, Version};
 
 use super::held::{Brought, Held};
 use super::journal::Change;
-use super::{Inner, Writer};
+use super::{Inner, Stopped, Writer};
 use crate::check::{Checked, check_commit};
 use crate::codec::{self, DetailsPlaces};
 use crate::log::{Append, Entry, Payload};
@@ -136,7 +136,7 @@ impl Drop for Leader {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
         if std::thread::panicking() {
-            inner.writer.lock().is_stopped = true;
+            inner.writer.lock().stopped = Some(Stopped::Died);
         }
         drop(inner);
         let mut pending = self.queue.pending.lock();
@@ -252,14 +252,20 @@ impl Inner {
 
     /// Makes records durable. Answers where their details are.
     pub(super) fn append(&self, writer: &mut Writer, entries: &[Entry]) -> Result<Vec<u64>, Failed> {
-        if writer.is_stopped {
+        if writer.stopped.is_some() {
             return Err(Failed::Stopped);
         }
         match writer.log.append(entries) {
-            Append::Done(offsets) => Ok(offsets),
-            Append::Undone(source) => Err(Failed::Undone(source)),
+            Append::Done(offsets) => {
+                writer.is_failing = false;
+                Ok(offsets)
+            }
+            Append::Undone(source) => {
+                writer.is_failing |= source.kind() != io::ErrorKind::FileTooLarge;
+                Err(Failed::Undone(source))
+            }
             Append::Unknown(source) => {
-                writer.is_stopped = true;
+                writer.stopped = Some(Stopped::Unsynced);
                 Err(Failed::Unknown(source))
             }
         }

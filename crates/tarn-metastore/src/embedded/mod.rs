@@ -9,8 +9,8 @@
 //!
 //! Invariants: a record is in the log and synced before its effect is visible or answered; writes are numbered without a
 //! gap; only the very end of the log can be torn, and what is cut there was never answered (`log.rs` says how that is
-//! known). After a failed sync nothing more is written: what is on the disk is not known then. What an older format wrote is
-//! written anew when it is opened.
+//! known). After a failed sync nothing more is written until upkeep has cut off what was not answered and read back from the disk
+//! what was (`Inner::mend`). What an older format wrote is written anew when it is opened.
 //!
 //! Locks: `writer` orders changes and is held over the sync; `held` is held only to look or to apply, so readers never wait for
 //! the disk; `chores` is held by the one who does upkeep. They are taken in the order `chores`, `writer`, `held`; the queue,
@@ -43,7 +43,7 @@ use self::journal::Change;
 use self::places::PackFile;
 use self::read::{Asked, OpenPacks};
 use crate::error::io_error;
-use crate::log::{Entry, Log, LogFile, Payload};
+use crate::log::{self, Entry, Log, LogFile, Payload, Prepared};
 use crate::state::Record;
 use crate::{
     At, Commit, CommitInfo, Definition, Details, Error, File, HourBlocks, Metastore, Probe, Probed, Result,
@@ -132,7 +132,18 @@ struct Writer {
     older: Vec<Arc<LogFile>>,
     checkpoint_seq: u64,
     checkpoint_bytes: u64,
-    is_stopped: bool,
+    stopped: Option<Stopped>,
+    /// The last write failed, and is not there. The next one may work.
+    is_failing: bool,
+}
+
+/// Why nothing is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    /// A sync failed: what the disk has is not known, until it is looked.
+    Unsynced,
+    /// A thread died while it changed what is held: only opening the store anew makes memory and disk one.
+    Died,
 }
 
 impl Embedded {
@@ -154,7 +165,14 @@ impl Embedded {
             dir: dir.to_owned(),
             limits,
             held: RwLock::new(held),
-            writer: Mutex::new(Writer { log, older, checkpoint_seq, checkpoint_bytes, is_stopped: false }),
+            writer: Mutex::new(Writer {
+                log,
+                older,
+                checkpoint_seq,
+                checkpoint_bytes,
+                stopped: None,
+                is_failing: false,
+            }),
             queue: Arc::default(),
             files: Mutex::new(next..next),
             chores: Mutex::default(),
@@ -251,6 +269,31 @@ impl Inner {
         let removed = self.held.write().apply(change, Vec::new());
         self.doomed.lock().extend(removed.expect("a record that was checked against the state applies to it"));
         self.bound_log(writer);
+        Ok(())
+    }
+
+    /// Takes writes again after one that failed, if the disk works.
+    fn mend(&self) -> Result<()> {
+        let mut writer = self.writer.lock();
+        match writer.stopped {
+            None if !writer.is_failing => return Ok(()),
+            Some(Stopped::Died) => return Err(Error::Stopped { path: writer.log.path().to_owned() }),
+            None | Some(Stopped::Unsynced) => {}
+        }
+        let next = writer.log.last_seq() + 1;
+        if writer.log.file().first_seq == next {
+            // Nothing is in it, and another empty one may have taken its name.
+            writer.log = Prepared::create(&self.dir, "mend")?.install(next)?;
+        } else {
+            // It may have been this log's successor that could not be synced.
+            let successor = log::path(&self.dir, next);
+            match fs::remove_file(&successor) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(io_error("delete", &successor)(e)),
+                _ => log::sync_dir(&self.dir)?,
+            }
+            writer.log.mend()?;
+        }
+        (writer.stopped, writer.is_failing) = (None, false);
         Ok(())
     }
 

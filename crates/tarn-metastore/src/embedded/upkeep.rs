@@ -20,7 +20,7 @@ use tarn_types::TableId;
 
 use super::journal::{Change, Image};
 use super::places::{self, Hour, Loose, PackFile, Packed};
-use super::{Inner, Writer};
+use super::{Inner, Stopped, Writer};
 use crate::checkpoint;
 use crate::error::io_error;
 use crate::log::{self, Log, LogFile, Prepared};
@@ -76,9 +76,10 @@ impl Inner {
         if budget_bytes > 0 {
             // One at a time.
             let mut doomed = self.chores.lock();
+            self.mend()?;
             // Before a pack is made: it may get the name of one of these.
             self.delete_unnamed_packs()?;
-            let is_stopped = || self.writer.lock().is_stopped;
+            let is_stopped = || self.writer.lock().stopped.is_some();
             while done.bytes_written < budget_bytes && !is_stopped() {
                 let Some(job) = self.next_job() else { break };
                 self.run(job, &mut done)?;
@@ -257,7 +258,7 @@ impl Inner {
 
     /// After a change: a store that nobody drives folds its log by itself, long after it was due.
     pub(super) fn bound_log(&self, writer: &mut Writer) {
-        if writer.is_stopped || !self.is_due(writer, self.limits.patience) {
+        if writer.stopped.is_some() || !self.is_due(writer, self.limits.patience) {
             return;
         }
         // The change is durable whether this works or not; if not, the log grows on and the next change tries again.
@@ -309,7 +310,9 @@ impl Inner {
     fn turn_log(&self, writer: &mut Writer, next: Prepared) -> Result<Turned> {
         writer.log.finish()?;
         let seq = writer.log.last_seq();
-        let before = std::mem::replace(&mut writer.log, next.install(seq + 1)?);
+        // If it is there but not for good, the log must not go on beside it.
+        let next = next.install(seq + 1).inspect_err(|_| writer.stopped = Some(Stopped::Unsynced))?;
+        let before = std::mem::replace(&mut writer.log, next);
         // An empty log gave its name to the next one.
         if before.file().first_seq <= seq {
             writer.older.push(before.file().clone());

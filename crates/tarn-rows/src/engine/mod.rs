@@ -6,6 +6,7 @@
 
 mod memory;
 mod rocks;
+mod watch;
 
 use std::any::Any;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use crate::error::Result;
 
 pub use memory::MemoryEngine;
 pub use rocks::{RocksEngine, RocksOptions};
+pub use watch::{Fault, Remedy};
 
 /// Which keys?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,14 +3,19 @@
 //! One column family per space, atomic flush over all of them, the WAL off: what a flush wrote is one consistent cut, and what no
 //! flush wrote comes back from the tablet's log. Atomic flush excludes pipelined and unordered writes; a batch of many rows amortises
 //! what they would save. Staged files lie in `staged/` until they are linked in; what a crash left there is removed at open.
+//!
+//! A disk that fails makes the engine faulty, not dead: see `watch.rs`. [`RocksEngine::fault`] says so,
+//! [`RocksEngine::heal`] tries again.
 
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
@@ -19,11 +24,22 @@ use rust_rocksdb::{
 };
 use self_cell::self_cell;
 
+use super::watch::{Fault, Listener, Remedy, Watch};
 use super::{Engine, EngineSnapshot, EngineStats, RowIter, Space, StagedFile, WriteBatch};
 use crate::error::{Error, Result};
 
-/// Memtables of the rows space: one is written, the others are being flushed.
+/// Memtables of the rows space that may wait to be flushed: then writers wait, too.
 const N_MEMTABLES: i32 = 3;
+/// When RocksDB would make them wait: never, because whoever waits there is not told of a failed flush. Writers of
+/// several tables may pass ours at once.
+const NEVER_REACHED_MEMTABLES: i32 = 64;
+/// A flush that nothing is heard of for so long is begun again: nobody tells when one was forgotten.
+const FLUSH_SILENCE: Duration = Duration::from_secs(10);
+/// How often, and after how long, healing looks whether a failed flush has ended.
+const HEAL_LOOKS: usize = 30;
+const HEAL_PAUSE: Duration = Duration::from_millis(100);
+/// A key of the meta space that no value ever has.
+const NO_KEY: &[u8] = b"h";
 const MAX_MEMTABLE_BYTES: usize = 64 << 20;
 const MIN_MEMTABLE_BYTES: usize = 1 << 20;
 /// Bits of bloom filter per key: one absent key in a hundred costs a block read.
@@ -54,6 +70,10 @@ pub struct RocksEngine {
     cache: Cache,
     staged_dir: PathBuf,
     next_staged: AtomicU64,
+    watch: Arc<Watch>,
+    /// One flush at a time: none may begin behind one that fails.
+    flushing: Mutex<()>,
+    flush_on_close: bool,
 }
 
 fn engine_error(context: &'static str) -> impl FnOnce(rust_rocksdb::Error) -> Error {
@@ -93,14 +113,164 @@ impl RocksEngine {
         db_options.set_stats_dump_period_sec(0);
         db_options.set_keep_log_file_num(4);
         db_options.set_max_log_file_size(8 << 20);
-        db_options.set_avoid_flush_during_shutdown(!options.flush_on_close);
+        // RocksDB would wait there for a flush that failed: see `Drop`.
+        db_options.set_avoid_flush_during_shutdown(true);
+        let watch = Arc::new(Watch::default());
+        db_options.add_event_listener(Listener(Arc::clone(&watch)));
         let descriptors = Space::ALL.map(|space| {
             let memtable = if space == Space::Rows { memtable_bytes } else { memtable_bytes.min(16 << 20) };
             ColumnFamilyDescriptor::new(space.name(), family_options(&cache, memtable))
         });
         let db = DB::open_cf_descriptors(&db_options, dir.join("db"), descriptors)
             .map_err(engine_error("open the row engine"))?;
-        Ok(Self { db: Arc::new(db), cache, staged_dir, next_staged: AtomicU64::new(0) })
+        let flush_on_close = options.flush_on_close;
+        let (next_staged, flushing) = (AtomicU64::new(0), Mutex::default());
+        Ok(Self { db: Arc::new(db), cache, staged_dir, next_staged, watch, flushing, flush_on_close })
+    }
+
+    /// Why the engine should not be written to, if a flush or a change of its MANIFEST failed. Reads go on. What was
+    /// written stays readable, and is as durable as before.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        self.watch.fault()
+    }
+
+    /// How often RocksDB met an error in the background, since it was opened.
+    #[must_use]
+    pub fn n_background_errors(&self) -> u64 {
+        self.watch.n_errors()
+    }
+
+    /// Tries again what failed. Ok: the engine is well, and everything written before is durable. For whoever drives
+    /// the engine, now and then while there is a [`RocksEngine::fault`]. Cost: a flush.
+    pub fn heal(&self) -> Result<()> {
+        let Some(fault) = self.fault() else { return Ok(()) };
+        if fault.remedy != Remedy::Heal {
+            return Err(Error::Faulty { reason: fault.reason });
+        }
+        let _one = self.flushing.lock();
+        // RocksDB holds on to a flush that failed for a second. One that began behind it may never end.
+        for _ in 0..HEAL_LOOKS {
+            if self.property(Space::Rows, properties::NUM_RUNNING_FLUSHES)? == 0 {
+                break;
+            }
+            self.watch.wait_past(self.watch.seen().n_events, HEAL_PAUSE);
+        }
+        if self.property(Space::Rows, properties::NUM_RUNNING_FLUSHES)? > 0 {
+            return Err(Error::Faulty { reason: fault.reason });
+        }
+        if self.is_stuck()? {
+            self.watch.fail(fault.reason.clone(), Remedy::Reopen);
+            return Err(Error::Faulty { reason: fault.reason });
+        }
+        if self.watch.manifest_failed.load(Ordering::Acquire) {
+            self.change_manifest()?;
+        }
+        self.flush_all()
+    }
+
+    /// A flush that failed last of all, when its folder was synced, keeps its memtables: the next one waits for it, and
+    /// even closing RocksDB waits for that one then (RocksDB 11, `AtomicFlushMemTablesToOutputFiles`). So none is begun.
+    fn is_stuck(&self) -> Result<bool> {
+        for space in Space::ALL {
+            let n_immutable = self.property(space, properties::NUM_IMMUTABLE_MEM_TABLE)?;
+            if n_immutable > 0 && self.property(space, properties::MEM_TABLE_FLUSH_PENDING)? == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes RocksDB begin a new MANIFEST when the last one is in doubt; flushes do not even try then. It takes a change
+    /// for that: a file that deletes a key that is not there.
+    fn change_manifest(&self) -> Result<()> {
+        let file = self.stage(Space::Meta, &mut [(NO_KEY, None)].into_iter())?;
+        self.ingest(vec![file])?;
+        self.watch.manifest_failed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn property(&self, space: Space, property: &properties::PropName) -> Result<u64> {
+        let value = self.db.property_int_value_cf(family(&self.db, space), property);
+        value.map(|n| n.unwrap_or(0)).map_err(engine_error("read engine statistics"))
+    }
+
+    fn n_immutable(&self) -> Result<u64> {
+        Space::ALL.into_iter().map(|space| self.property(space, properties::NUM_IMMUTABLE_MEM_TABLE)).sum()
+    }
+
+    fn begin_flush(&self) -> Result<()> {
+        let families = Space::ALL.map(|space| family(&self.db, space));
+        let mut options = FlushOptions::default();
+        options.set_wait(false);
+        options.set_allow_write_stall(true);
+        loop {
+            let n_events = self.watch.seen().n_events;
+            match self.db.flush_cfs_opt(&families, &options) {
+                // Writes are stopped until a compaction is done.
+                Err(error) if error.kind() == ErrorKind::TryAgain && !self.compaction_fails() => {
+                    self.watch.wait_past(n_events, FLUSH_SILENCE);
+                }
+                begun => return begun.map_err(engine_error("flush")),
+            }
+        }
+    }
+
+    /// `flushing` is held.
+    fn flush_all(&self) -> Result<()> {
+        let upto = self.db.latest_sequence_number();
+        let n_failed = self.watch.seen().n_failed;
+        self.begin_flush()?;
+        loop {
+            let seen = self.watch.seen();
+            if self.n_immutable()? == 0 || seen.flushed >= upto {
+                self.watch.heal(n_failed);
+                return Ok(());
+            }
+            if let Some(fault) = seen.fault.filter(|_| seen.n_failed > n_failed) {
+                return Err(Error::Faulty { reason: fault.reason });
+            }
+            if !self.watch.wait_past(seen.n_events, FLUSH_SILENCE) {
+                self.begin_flush()?;
+            }
+        }
+    }
+
+    fn compaction_fails(&self) -> bool {
+        self.watch.compaction_failed.load(Ordering::Acquire)
+    }
+
+    /// Before a write: there is a memtable for it. A writer waits while others are flushed, and is refused when that
+    /// fails.
+    fn wait_for_memtable(&self) -> Result<()> {
+        if self.compaction_fails() && self.property(Space::Rows, properties::IS_WRITE_STOPPED)? > 0 {
+            return Err(Error::Faulty { reason: "compactions fail, and too many files wait for one".to_owned() });
+        }
+        // Cleared before looking, so that what is sealed meanwhile is not missed.
+        while self.watch.sealed.load(Ordering::Acquire) && self.watch.sealed.swap(false, Ordering::AcqRel) {
+            let seen = self.watch.seen();
+            let n_immutable = self.property(Space::Rows, properties::NUM_IMMUTABLE_MEM_TABLE)?;
+            self.watch.sealed.fetch_or(n_immutable > 0, Ordering::AcqRel);
+            if n_immutable < N_MEMTABLES as u64 {
+                break;
+            }
+            if let Some(fault) = seen.fault {
+                return Err(Error::Faulty { reason: fault.reason });
+            }
+            if !self.watch.wait_past(seen.n_events, FLUSH_SILENCE) {
+                self.begin_flush()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RocksEngine {
+    fn drop(&mut self) {
+        // What is not written comes back from the tablets' logs.
+        if self.flush_on_close && self.fault().is_none() {
+            let _ = self.flush();
+        }
     }
 }
 
@@ -121,7 +291,7 @@ fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     options.set_block_based_table_factory(&table);
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_write_buffer_size(memtable_bytes);
-    options.set_max_write_buffer_number(N_MEMTABLES);
+    options.set_max_write_buffer_number(NEVER_REACHED_MEMTABLES);
     options.set_target_file_size_base(64 << 20);
     options.set_max_bytes_for_level_base(256 << 20);
     options.set_level_compaction_dynamic_level_bytes(true);
@@ -151,6 +321,7 @@ fn copy_values(batch: &DBPinnableBatch<'_>) -> Result<Vec<Option<Bytes>>> {
 
 impl Engine for RocksEngine {
     fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.wait_for_memtable()?;
         let families = Space::ALL.map(|space| family(&self.db, space));
         let mut native = rust_rocksdb::WriteBatch::with_capacity_bytes(batch.size_bytes() + batch.len() * 8 + 16);
         for (space, key, value) in batch.iter() {
@@ -220,6 +391,11 @@ impl Engine for RocksEngine {
         if paths.is_empty() {
             return Ok(());
         }
+        // RocksDB would flush memtables with such keys, and wait for it: a dropped table's, at most.
+        let unflushed = [properties::NUM_ENTRIES_ACTIVE_MEM_TABLE, properties::NUM_ENTRIES_IMM_MEM_TABLES];
+        if space == Space::Addresses && self.property(space, unflushed[0])? + self.property(space, unflushed[1])? > 0 {
+            self.flush()?;
+        }
         let mut options = IngestExternalFileOptions::default();
         options.set_move_files(true);
         let family = family(&self.db, space);
@@ -227,8 +403,11 @@ impl Engine for RocksEngine {
     }
 
     fn flush(&self) -> Result<()> {
-        let families = Space::ALL.map(|space| family(&self.db, space));
-        self.db.flush_cfs_opt(&families, &FlushOptions::default()).map_err(engine_error("flush"))
+        let _one = self.flushing.lock();
+        match self.fault() {
+            Some(fault) => Err(Error::Faulty { reason: fault.reason }),
+            None => self.flush_all(),
+        }
     }
 
     fn delete_range(&self, space: Space, range: Range<&[u8]>) -> Result<()> {
@@ -245,10 +424,7 @@ impl Engine for RocksEngine {
     }
 
     fn stats(&self) -> Result<EngineStats> {
-        let read = |space, property| {
-            let value = self.db.property_int_value_cf(family(&self.db, space), property);
-            value.map(|n| n.unwrap_or(0)).map_err(engine_error("read engine statistics"))
-        };
+        let read = |space, property| self.property(space, property);
         let mut stats = EngineStats { cache_bytes: self.cache.get_usage() as u64, ..EngineStats::default() };
         for space in Space::ALL {
             stats.n_keys[space as usize] = read(space, properties::ESTIMATE_NUM_KEYS)?;

@@ -71,7 +71,14 @@ pub struct Shared {
 impl Shared {
     pub fn new(node: Arc<Node>, tls: Option<Arc<Tls>>, places: Arc<Places>) -> Shared {
         let messages = Budget::new(node.settings().message_bytes.saturating_mul(MESSAGES_AT_ONCE));
-        Shared { node, tls, interrupts: Mutex::default(), keys: RandomPidSecretKeyGenerator::default(), places, messages }
+        Shared {
+            node,
+            tls,
+            interrupts: Mutex::default(),
+            keys: RandomPidSecretKeyGenerator::default(),
+            places,
+            messages,
+        }
     }
 
     fn register(&self, pid: i32, key: SecretKey, interrupt: Arc<Interrupt>) {

@@ -36,8 +36,8 @@ use crate::error::{Result, SqlError, state};
 use crate::node::Node;
 use crate::pg::copy_format::{Format, Kind, MAX_BATCH_BYTES, Splitter};
 use crate::statement::{fold, shown, table_name};
-use crate::{encoding, quiet};
 use crate::write::affected;
+use crate::{encoding, quiet};
 
 /// Messages waiting to be decoded.
 const INPUT_QUEUE: usize = 16;

@@ -1,6 +1,7 @@
 //! The shipped binary as a child process that can be killed.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -11,6 +12,9 @@ use tokio_postgres::{Client, NoTls};
 pub struct Server {
     child: parking_lot::Mutex<Child>,
     pub port: u16,
+    /// Where HTTP is, if `arguments` asked for it.
+    #[allow(dead_code)] // not by every test binary
+    pub http: Option<SocketAddr>,
 }
 
 impl Server {
@@ -19,7 +23,10 @@ impl Server {
         let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log"))?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
         command.arg("serve").arg("--stop-when-stdin-closes").arg("--data-dir").arg(folder.join("data"));
-        command.args(["--pg-listen", "127.0.0.1:0", "--http-listen", ""]).args(arguments);
+        command.args(["--pg-listen", "127.0.0.1:0"]).args(arguments);
+        if !arguments.contains(&"--http-listen") {
+            command.args(["--http-listen", ""]);
+        }
         std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).for_each(|(name, _)| {
             command.env_remove(name);
         });
@@ -27,10 +34,11 @@ impl Server {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
         let stdout = child.stdout.take().context("stdout of the server")?;
         let ready = tokio::task::spawn_blocking(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| port(&line))
+            BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| ready(&line))
         })
         .await?;
-        let server = Server { child: parking_lot::Mutex::new(child), port: ready.unwrap_or_default() };
+        let (port, http) = ready.unwrap_or_default();
+        let server = Server { child: parking_lot::Mutex::new(child), port, http };
         if ready.is_none() {
             server.wait();
             bail!("the server ended before it was ready: {}", last_lines(&folder.join("server.log")));
@@ -56,9 +64,21 @@ impl Server {
         Ok(())
     }
 
+    /// As an operator would; does not wait.
+    #[allow(dead_code)] // not by every test binary
+    pub fn ask_to_stop(&self) {
+        drop(self.child.lock().stdin.take());
+    }
+
     /// SIGKILL.
     pub fn kill(&self) {
         let _ = self.child.lock().kill();
+    }
+
+    /// Has the process ended, by itself or not?
+    #[allow(dead_code)] // not by every test binary
+    pub fn has_ended(&self) -> bool {
+        !matches!(self.child.lock().try_wait(), Ok(None))
     }
 
     pub fn wait(&self) {
@@ -73,8 +93,10 @@ impl Drop for Server {
     }
 }
 
-fn port(line: &str) -> Option<u16> {
-    line.strip_prefix("ready postgres=")?.split_whitespace().next()?.rsplit(':').next()?.parse().ok()
+fn ready(line: &str) -> Option<(u16, Option<SocketAddr>)> {
+    let mut words = line.strip_prefix("ready postgres=")?.split_whitespace();
+    let port = words.next()?.rsplit(':').next()?.parse().ok()?;
+    Some((port, words.next()?.strip_prefix("http=")?.parse().ok()))
 }
 
 fn last_lines(path: &Path) -> String {

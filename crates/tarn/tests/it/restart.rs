@@ -188,3 +188,27 @@ fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
         }
     }
 }
+
+/// They are opened several at a time, and their workers stop all at once, wherever they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_tables_than_are_opened_at_once_are_back_after_a_stop() {
+    const N_TABLES: usize = 40;
+    let server = Server::start_with(|settings| {
+        settings.background = true;
+        settings.background_interval_ms = 5;
+    })
+    .await;
+    let client = server.client().await;
+    for n in 0..N_TABLES {
+        let create = format!("CREATE TABLE t{n:02} (k int PRIMARY KEY) WITH (delivery = '5 ms')");
+        client.batch_execute(&format!("{create}; INSERT INTO t{n:02} VALUES ({n})")).await.unwrap();
+    }
+    let Server { running, dir } = server;
+    running.stop().await.unwrap();
+    let running = tarn::server::start(settings(dir.path())).await.unwrap();
+    let server = Server { running, dir };
+    let client = server.client().await;
+    for n in 0..N_TABLES {
+        assert_eq!(cell(&client, &format!("SELECT k FROM t{n:02}")).await, n.to_string());
+    }
+}

@@ -2,6 +2,7 @@
 
 mod damage;
 mod groups;
+mod mend;
 mod upkeep;
 
 use tempfile::TempDir;

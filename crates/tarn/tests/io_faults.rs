@@ -1,0 +1,369 @@
+//! Does a server whose disk fails live, lose nothing, refuse cleanly, and serve again by itself?
+//!
+//! A round: the shipped binary runs below `tests/hostile/faultio.c`; a writer inserts rows and remembers what became of
+//! each; for a while, calls of one kind on one folder fail; then they work again. Whatever failed: the process lives
+//! and answers reads; `/readyz` says what does not work while it does not, and is well afterwards, without a restart;
+//! rows that were acknowledged are there, rows that were refused are not, now and after kill -9.
+//!
+//! `TARN_FAULT_ROUNDS=all` takes every combination, `TARN_SOAK_SECONDS` repeats them with changing odds.
+
+mod child;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+
+use crate::child::Server;
+
+const EIO: i32 = 5;
+const EMFILE: i32 = 24;
+const ENOSPC: i32 = 28;
+
+const PLACES: [&str; 3] = ["/rows/", "/log/", "/meta/"];
+const OPERATIONS: [&str; 4] = ["write", "sync", "open", "rename"];
+
+/// Servers at once.
+const AT_ONCE: usize = 3;
+/// How long faults last at most if nothing comes of them.
+const FAULT: Duration = Duration::from_secs(4);
+const ENOUGH_FIRED: u64 = 4;
+/// A server that is not well after so long is not healed.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, Copy)]
+struct Fault {
+    place: &'static str,
+    operation: &'static str,
+    error: i32,
+    one_in: u32,
+    /// Is it certain that it strikes, and shows in `/readyz`?
+    shows: bool,
+}
+
+const fn fault(place: &'static str, operation: &'static str, error: i32) -> Fault {
+    Fault { place, operation, error, one_in: 1, shows: true }
+}
+
+/// What is known to have broken a server.
+const KNOWN: [Fault; 7] = [
+    fault("/rows/", "sync", EIO),
+    fault("/rows/", "open", EMFILE),
+    fault("/rows/", "write", ENOSPC),
+    fault("/rows/db/MANIFEST", "sync", EIO),
+    fault("/meta/", "sync", EIO),
+    fault("/meta/", "write", ENOSPC),
+    fault("/log/", "write", EIO),
+];
+
+#[test]
+fn a_server_whose_disk_fails_for_a_while_loses_nothing_and_serves_again_by_itself() -> Result<()> {
+    let all = std::env::var("TARN_FAULT_ROUNDS").is_ok_and(|rounds| rounds == "all");
+    let soak: Option<u64> = std::env::var("TARN_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let started = Instant::now();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut odds = 1;
+    loop {
+        let faults: Vec<Fault> = if all || soak.is_some() { every_fault(odds) } else { KNOWN.to_vec() };
+        runtime.block_on(run_all(faults))?;
+        odds = odds % 7 + 1;
+        if soak.is_none_or(|seconds| started.elapsed() >= Duration::from_secs(seconds)) {
+            return Ok(());
+        }
+    }
+}
+
+/// A failed flush of the log leaves what was written in doubt; a folder that cannot be synced leaves memtables that
+/// RocksDB flushes no more. Both are ended by opening the data folder anew, inside of the process.
+#[test]
+fn a_data_folder_is_opened_anew_after_a_fault_that_nothing_else_ends() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(run_all(vec![fault("/log/", "sync", EIO), fault("/rows/db$", "sync", EIO)]))
+}
+
+/// SIGTERM with a delivery of a table of 100,000 columns was not done after a minute.
+#[test]
+fn a_stop_does_not_wait_for_a_delivery_that_hangs() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let folder = tempfile::tempdir()?;
+        let control = folder.path().join("faults");
+        std::fs::write(&control, "/lake/ write -1 1 0\n")?;
+        let variables = variables(&control)?;
+        let server = Server::start(folder.path(), &ARGUMENTS, &borrowed(&variables)).await?;
+        let client = server.connect().await?;
+        client.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY) WITH (delivery = '50 ms')").await?;
+        client.batch_execute("INSERT INTO t VALUES (1), (2)").await?;
+        let began = Instant::now();
+        while n_fired(&control) == 0 {
+            ensure!(began.elapsed() < PATIENCE, "no delivery began");
+            tokio::time::sleep(PAUSE).await;
+        }
+        server.ask_to_stop();
+        let asked = Instant::now();
+        while !server.has_ended() {
+            ensure!(asked.elapsed() < PATIENCE, "the server waits for the delivery");
+            tokio::time::sleep(PAUSE).await;
+        }
+        server.stop().context("as an operator wants it")?;
+        std::fs::write(&control, "")?;
+        let server = Server::start(folder.path(), &ARGUMENTS, &borrowed(&variables)).await?;
+        ensure!(count(&server).await? == 2, "rows of the delivery that was left");
+        Ok(())
+    })
+}
+
+fn every_fault(one_in: u32) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for place in PLACES {
+        for operation in OPERATIONS {
+            for error in [EIO, ENOSPC, EMFILE] {
+                faults.push(Fault { place, operation, error, one_in, shows: false });
+            }
+        }
+        faults.push(Fault { place, operation: "read", error: EIO, one_in: 50, shows: false });
+    }
+    faults
+}
+
+async fn run_all(faults: Vec<Fault>) -> Result<()> {
+    futures::stream::iter(faults)
+        .map(|fault| async move { round(fault).await.with_context(|| format!("{fault:?}")) })
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<Vec<()>>()
+        .await
+        .map(drop)
+}
+
+/// The compiled library.
+fn faultio() -> Result<&'static Path> {
+    static PATH: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile/faultio.c");
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("faultio-{}.so", std::process::id()));
+        let status = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&path, &source])
+            .arg("-ldl")
+            .status()
+            .map_err(|error| format!("cc: {error}"))?;
+        if status.success() { Ok(path) } else { Err(format!("cc {}: {status}", source.display())) }
+    };
+    PATH.get_or_init(build).as_deref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn variables(control: &Path) -> Result<[(&'static str, String); 2]> {
+    Ok([("LD_PRELOAD", faultio()?.display().to_string()), ("FAULTIO", control.display().to_string())])
+}
+
+fn borrowed<'a>(variables: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    variables.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
+
+/// How often a call was made to fail, rounded down to a power of two.
+fn n_fired(control: &Path) -> u64 {
+    let told = std::fs::read_to_string(control.with_extension("fired")).unwrap_or_default();
+    told.trim().strip_prefix("fired ").and_then(|n| n.parse().ok()).unwrap_or_default()
+}
+
+/// What became of rows, by id.
+#[derive(Default)]
+struct Told {
+    acknowledged: Mutex<BTreeSet<i64>>,
+    refused: Mutex<BTreeSet<i64>>,
+    /// Errors, with how often each state came.
+    states: Mutex<std::collections::BTreeMap<String, u64>>,
+    n_acknowledged: AtomicUsize,
+    stop: AtomicBool,
+}
+
+const ARGUMENTS: [&str; 16] = [
+    "--http-listen",
+    "127.0.0.1:0",
+    "--log-segment-bytes",
+    "1MiB",
+    "--log-flush-bytes",
+    "16KiB",
+    "--rows-memory-bytes",
+    "8MiB",
+    "--background-interval-ms",
+    "100ms",
+    "--shutdown-ms",
+    "3s",
+    "--reserve-bytes",
+    "1MiB",
+    "--log",
+    "info",
+];
+
+async fn round(fault: Fault) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let done = round_in(folder.path(), fault).await;
+    done.with_context(|| {
+        let log = std::fs::read_to_string(folder.path().join("server.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    })
+}
+
+async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
+    let control = folder.join("faults");
+    std::fs::write(&control, "")?;
+    let variables = [("LD_PRELOAD", faultio()?.display().to_string()), ("FAULTIO", control.display().to_string())];
+    let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let server = Arc::new(Server::start(folder, &ARGUMENTS, &variables).await?);
+    let http = server.http.context("HTTP is on")?;
+    let client = server.connect().await?;
+    client.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY, v text) WITH (delivery = '200 ms')").await?;
+    drop(client);
+
+    let told = Arc::new(Told::default());
+    let writer = tokio::spawn(write(server.clone(), told.clone()));
+    acknowledge_more(&told, 30).await?;
+
+    std::fs::write(&control, format!("{} {} {} {} 0\n", fault.place, fault.operation, fault.error, fault.one_in))?;
+    let began = Instant::now();
+    let mut not_ready = None;
+    // Until it shows, and has struck again: the server has tried in vain.
+    while !server.has_ended() && began.elapsed() < FAULT && (not_ready.is_none() || n_fired(&control) < ENOUGH_FIRED) {
+        tokio::time::sleep(PAUSE).await;
+        let told = get(http, "/readyz").await.ok().filter(|(status, _)| *status == 503).map(|(_, body)| body);
+        not_ready = told.or(not_ready);
+        ensure!(get(http, "/livez").await.is_ok() || not_ready.is_some() || !fault.shows, "the server does not answer");
+    }
+    let fired = n_fired(&control);
+    if fault.shows {
+        ensure!(fired > 0, "the fault never struck");
+        let why = not_ready.as_deref().context("/readyz is well during the fault")?;
+        ensure!(why.starts_with("not ready: ") && why.len() > 20, "no reason: {why:?}");
+    }
+    // Reads go on, but where files can be written and the folder cannot be opened all the same.
+    if fault.shows && !fault.place.ends_with('$') {
+        count(&server).await.context("reads go on")?;
+    }
+
+    std::fs::write(&control, "")?;
+    let over = Instant::now();
+    let well = || async { matches!(get(http, "/readyz").await, Ok((200, _))) };
+    while !well().await {
+        ensure!(!server.has_ended(), "the server has ended");
+        if over.elapsed() > PATIENCE {
+            let why = get(http, "/readyz").await;
+            anyhow::bail!("not well again: {why:?}");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let healed_in = over.elapsed();
+    acknowledge_more(&told, 30).await.context("writes go on")?;
+    told.stop.store(true, Ordering::SeqCst);
+    writer.await??;
+    let client = server.connect().await?;
+    client.batch_execute("CREATE TABLE later (id bigint PRIMARY KEY)").await.context("definitions go on")?;
+    client.batch_execute("CALL tarn.deliver('t')").await.context("deliveries go on")?;
+    check(&server, &told).await.context("healed")?;
+    eprintln!(
+        "{fault:?}: fired {fired} times or more, healed in {healed_in:?}, {} acknowledged, {} refused, {:?}; {}",
+        told.acknowledged.lock().len(),
+        told.refused.lock().len(),
+        told.states.lock(),
+        not_ready.unwrap_or_default().trim(),
+    );
+
+    server.kill();
+    server.wait();
+    let server = Server::start(folder, &ARGUMENTS, &variables).await.context("the next start")?;
+    check(&server, &told).await.context("after kill -9")
+}
+
+/// Inserts one row after the other, each once.
+async fn write(server: Arc<Server>, told: Arc<Told>) -> Result<()> {
+    let text = "x".repeat(400);
+    let mut client = None;
+    let mut id = 0;
+    while !told.stop.load(Ordering::SeqCst) {
+        if client.is_none() {
+            ensure!(!server.has_ended(), "the server has ended");
+            client = server.connect().await.ok();
+        }
+        let Some(connected) = &client else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        id += 1;
+        match connected.batch_execute(&format!("INSERT INTO t VALUES ({id}, '{text}')")).await {
+            Ok(()) => {
+                told.acknowledged.lock().insert(id);
+                told.n_acknowledged.fetch_add(1, Ordering::SeqCst);
+            }
+            Err(error) => {
+                let state = error.code().map(|state| state.code().to_owned());
+                // Nobody knows of a row whose connection broke, or of which the server says so.
+                let is_unknown = state.as_deref().is_none_or(|state| ["40003", "57P01"].contains(&state));
+                if !is_unknown {
+                    told.refused.lock().insert(id);
+                }
+                *told.states.lock().entry(state.unwrap_or_else(|| "connection".to_owned())).or_default() += 1;
+                if connected.is_closed() {
+                    client = None;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn acknowledge_more(told: &Told, n: usize) -> Result<()> {
+    let wanted = told.n_acknowledged.load(Ordering::SeqCst) + n;
+    let began = Instant::now();
+    while told.n_acknowledged.load(Ordering::SeqCst) < wanted {
+        ensure!(began.elapsed() < PATIENCE, "no writes are acknowledged: {:?}", told.states.lock());
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+async fn count(server: &Server) -> Result<i64> {
+    let client = server.connect().await?;
+    Ok(client.query_one("SELECT count(*) FROM t", &[]).await?.get(0))
+}
+
+async fn check(server: &Server, told: &Told) -> Result<()> {
+    let client = server.connect().await?;
+    for path in ["auto", "rows", "lake"] {
+        client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await?;
+        let rows = client.query("SELECT id FROM t", &[]).await?;
+        let n_rows = rows.len();
+        let found: BTreeSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+        ensure!(found.len() == n_rows, "{path}: rows are there twice");
+        let lost: Vec<i64> = told.acknowledged.lock().difference(&found).copied().collect();
+        ensure!(lost.is_empty(), "{path}: acknowledged rows are lost: {lost:?}");
+        let refused: Vec<i64> = told.refused.lock().intersection(&found).copied().collect();
+        ensure!(refused.is_empty(), "{path}: refused rows are there: {refused:?}");
+    }
+    Ok(())
+}
+
+/// Status and body.
+async fn get(address: SocketAddr, path: &'static str) -> Result<(u16, String)> {
+    tokio::task::spawn_blocking(move || {
+        let mut stream = std::net::TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let (head, body) = text.split_once("\r\n\r\n").context("an HTTP answer")?;
+        let status = head.split_whitespace().nth(1).context("a status")?.parse()?;
+        Ok((status, body.to_owned()))
+    })
+    .await?
+}
