@@ -35,6 +35,7 @@ mod metrics;
 pub mod node;
 pub mod pg;
 mod pg_catalog;
+mod scrub;
 pub mod server;
 pub mod session;
 pub mod settings;

@@ -131,6 +131,7 @@ impl Node {
         });
         node.open_tables().await?;
         node.start_upkeep();
+        crate::scrub::start(&node);
         Ok(node)
     }
 
@@ -423,6 +424,7 @@ impl Node {
     pub fn metrics_text(&self) -> String {
         let metrics = &self.parts.metrics;
         metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
+        metrics.scrub_damaged_files.set(self.parts.lake.flaws().all().len() as i64);
         metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
         metrics.text()
     }
@@ -642,6 +644,7 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
         Arc::clone(&catalog),
         Arc::clone(&parts.log),
         Arc::clone(&caches),
+        parts.lake.flaws().clone(),
         backend,
     );
     let (metastore, read) = (Arc::clone(&parts.metastore), parts.lake_near.read.clone());

@@ -15,6 +15,7 @@ mod model;
 mod prepared;
 mod remote;
 mod restart;
+mod rot;
 mod slt;
 mod transactions;
 mod types;
