@@ -414,14 +414,13 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
                     .collect::<StringArray>(),
             )
         }
-        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on" => {
-            Arc::new(
-                cells
-                    .iter()
-                    .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
-                    .collect::<BooleanArray>(),
-            )
-        }
+        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on"
+        | "checksums" => Arc::new(
+            cells
+                .iter()
+                .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
+                .collect::<BooleanArray>(),
+        ),
         "hour" | "committed_at" | "started_at" | "ended_at" => {
             let micros =
                 cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });

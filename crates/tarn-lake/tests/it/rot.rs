@@ -1,7 +1,7 @@
 //! Is any byte of a lake file that is not what was written an error that names the file, whoever reads it, and never a row?
 
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 
 use tarn_lake::{Options, Round};
 use tarn_metastore::{Checksums, File};
@@ -46,13 +46,13 @@ async fn block(world: &World, file: &File, block: usize) -> Option<Vec<Event>> {
     }
 }
 
-/// Three files of two blocks.
+/// Three files of two blocks, all of them small enough to be compacted.
 async fn world() -> World {
-    let world = World::new(small()).await;
-    for at in 0..12 {
-        world.hot.put(["a", "b"][at as usize % 2], at);
+    let world = World::new(Options { target_file_rows: 100, compact_files: 100, ..small() }).await;
+    for from in [0, 4, 8] {
+        (from..from + 4).for_each(|at| world.hot.put(["a", "b"][at as usize % 2], at));
+        world.deliver().await;
     }
-    world.deliver().await;
     world
 }
 

@@ -14,7 +14,7 @@ const QUESTIONS: [&str; 8] = [
     "SELECT count(*), sum(n), min(s), max(d) FROM t",
     "SELECT count(*) FROM t",
     "SELECT * FROM t WHERE k = 7",
-    "SELECT n, s FROM t WHERE k IN (3, 150, 299)",
+    "SELECT n, s FROM t WHERE k IN (3, 150, 299) ORDER BY k",
     "SELECT k FROM t WHERE s LIKE '%77%' ORDER BY k",
     "SELECT n % 7, count(*) FROM t WHERE k > 100 GROUP BY 1 ORDER BY 1",
 ];
