@@ -3,8 +3,11 @@
 //! Files in key order are merged into files in key order; dead rows are left behind; each row keeps its `__seqno`. The protocol is
 //! that of a delivery: files, one commit, addresses. Small files are taken by size class once there are enough of one class, so
 //! that a row is rewritten once per class and not once per delivery.
+//!
+//! Invariant: nothing is written of a file of which a byte that is read is not what was written. Such a file stays as it is and is said
+//! once; the next call chooses among the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -14,15 +17,16 @@ use tokio::runtime::Handle;
 
 use tarn_feed::{HotTable, Stage};
 use tarn_metastore::{At, Commit, CommitKind, Expected, File, TableVersion};
-use tarn_types::Version;
+use tarn_types::{FileId, Version};
 
 use crate::error::parquet_error;
 use crate::lake::{commit_id, failpoint, metastore_error};
 use crate::merge::{Merged, Source};
 use crate::read::live_rows;
+use crate::scrub::Flaw;
 use crate::sort::KeyOrder;
 use crate::writer::Spec;
-use crate::{Lake, Options, Result};
+use crate::{Error, Lake, Options, Result};
 
 /// Size classes grow by this factor from `CLASS_BYTES` on.
 const CLASS_FACTOR: u64 = 4;
@@ -66,17 +70,34 @@ impl Lake {
     async fn compact_with(
         &self,
         hot: &Arc<dyn HotTable>,
-        choose: fn(&TableVersion, &Options) -> Vec<Arc<File>>,
+        choose: fn(&TableVersion, &Options, &BTreeSet<FileId>) -> Vec<Arc<File>>,
     ) -> Result<Option<Compacted>> {
-        let started_us = self.clock.monotonic_us();
         self.repair(hot).await?;
         let table = hot.schema();
         let before = self.metastore.snapshot(table.id, At::Latest).await;
         let before = before.map_err(metastore_error("read the version", table.id))?;
-        let inputs: Vec<Input> = choose(&before, &self.options)
+        let damaged: BTreeSet<FileId> = self.flaws.of_table(table.id).iter().map(|flaw| flaw.file).collect();
+        let inputs: Vec<Input> = choose(&before, &self.options, &damaged)
             .into_iter()
             .map(|file| (file.clone(), before.deletion_vectors.get(&file.id).cloned()))
             .collect();
+        let rewritten = self.rewrite(hot, &before, &inputs).await;
+        if let Err(error @ Error::Damaged { path, .. }) = &rewritten
+            && let Some((file, _)) = inputs.iter().find(|(file, _)| file.path == *path)
+        {
+            self.flaws.add(Flaw { table: table.id, file: file.id, path: path.clone(), what: error.to_string() });
+        }
+        rewritten
+    }
+
+    async fn rewrite(
+        &self,
+        hot: &Arc<dyn HotTable>,
+        before: &TableVersion,
+        inputs: &[Input],
+    ) -> Result<Option<Compacted>> {
+        let started_us = self.clock.monotonic_us();
+        let table = hot.schema();
         let sum = |of: fn(&File) -> u64| inputs.iter().map(|(file, _)| of(file)).sum::<u64>();
         let (bytes_before, rows_before) = (sum(|file| file.size_bytes), sum(|file| file.n_rows));
         let dropped: u64 = inputs.iter().filter_map(|(_, dead)| dead.as_ref()).map(|dead| dead.len()).sum();
@@ -88,7 +109,7 @@ impl Lake {
         let id = commit_id(&table, spec.first_file);
         let (order, chunk_rows) = (KeyOrder::new(&table)?, spec.chunk_rows);
         let mut sources = Vec::with_capacity(inputs.len());
-        for (file, dead) in &inputs {
+        for (file, dead) in inputs {
             sources.push(self.source(file, dead.as_deref()).await?);
         }
         let written = self.write_files(spec, move || Merged::new(order, sources, chunk_rows)).await?;
@@ -134,16 +155,16 @@ impl Lake {
     }
 }
 
-/// Files with many dead rows, or those of the smallest size class that is full.
-fn choose(version: &TableVersion, options: &Options) -> Vec<Arc<File>> {
+/// Files with many dead rows, or those of the smallest size class that is full. None of them is in `damaged`.
+fn choose(version: &TableVersion, options: &Options, damaged: &BTreeSet<FileId>) -> Vec<Arc<File>> {
     let dead_share = |file: &File| version.dead_rows(file.id) as f64 / file.n_rows.max(1) as f64;
-    let worn = sorted_files(version).filter(|file| dead_share(file) >= options.compact_dead);
+    let worn = sorted_files(version, damaged).filter(|file| dead_share(file) >= options.compact_dead);
     let worn = bounded(worn, options);
     if !worn.is_empty() {
         return worn;
     }
     let mut classes: BTreeMap<u32, Vec<&Arc<File>>> = BTreeMap::new();
-    for file in sorted_files(version).filter(|file| is_small(file, options)) {
+    for file in sorted_files(version, damaged).filter(|file| is_small(file, options)) {
         let class = (file.size_bytes / CLASS_BYTES).max(1).ilog(CLASS_FACTOR);
         classes.entry(class).or_default().push(file);
     }
@@ -151,11 +172,12 @@ fn choose(version: &TableVersion, options: &Options) -> Vec<Arc<File>> {
     several(bounded(full.into_iter().flatten(), options))
 }
 
-/// Every file that a rewrite could better.
-fn choose_all(version: &TableVersion, options: &Options) -> Vec<Arc<File>> {
-    let worn = sorted_files(version).filter(|file| version.dead_rows(file.id) > 0);
+/// Every file that a rewrite could better. None of them is in `damaged`.
+fn choose_all(version: &TableVersion, options: &Options, damaged: &BTreeSet<FileId>) -> Vec<Arc<File>> {
+    let worn = sorted_files(version, damaged).filter(|file| version.dead_rows(file.id) > 0);
     let worn: Vec<_> = bounded(worn, options);
-    let small = sorted_files(version).filter(|file| is_small(file, options) && version.dead_rows(file.id) == 0);
+    let small =
+        sorted_files(version, damaged).filter(|file| is_small(file, options) && version.dead_rows(file.id) == 0);
     match worn.is_empty() {
         true => several(bounded(small, options)),
         // Small ones come along as far as there is room.
@@ -163,8 +185,8 @@ fn choose_all(version: &TableVersion, options: &Options) -> Vec<Arc<File>> {
     }
 }
 
-fn sorted_files(version: &TableVersion) -> impl Iterator<Item = &Arc<File>> {
-    version.files.iter().filter(|file| file.sorted_by_key)
+fn sorted_files<'a>(version: &'a TableVersion, damaged: &'a BTreeSet<FileId>) -> impl Iterator<Item = &'a Arc<File>> {
+    version.files.iter().filter(|file| file.sorted_by_key && !damaged.contains(&file.id))
 }
 
 fn is_small(file: &File, options: &Options) -> bool {

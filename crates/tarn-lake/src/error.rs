@@ -1,5 +1,7 @@
 //! What can go wrong on the way into the lake, and what the caller can do about it.
 
+use parquet::errors::ParquetError;
+use tarn_metastore::Damage;
 use tarn_types::{FileId, Kind, TableId, Version};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -18,7 +20,15 @@ pub enum Error {
         action: &'static str,
         path: String,
         #[source]
-        source: parquet::errors::ParquetError,
+        source: ParquetError,
+    },
+    /// Bytes of a file are not those that were written.
+    #[error("{path} is damaged: {damage} ({place})")]
+    Damaged {
+        path: String,
+        /// Blocks and columns.
+        place: String,
+        damage: Damage,
     },
     #[error("{action}")]
     Arrow {
@@ -90,8 +100,12 @@ impl Error {
                 Kind::NotFound
             }
             Self::Store { .. } | Self::Cancelled | Self::Injected { .. } => Kind::Unavailable,
-            Self::Parquet { source: parquet::errors::ParquetError::External(_), .. } => Kind::Unavailable,
-            Self::Parquet { .. } | Self::Size { .. } | Self::NoFile { .. } | Self::Ahead { .. } => Kind::Corrupt,
+            Self::Parquet { source: ParquetError::External(_), .. } => Kind::Unavailable,
+            Self::Damaged { .. }
+            | Self::Parquet { .. }
+            | Self::Size { .. }
+            | Self::NoFile { .. }
+            | Self::Ahead { .. } => Kind::Corrupt,
             Self::Arrow { .. }
             | Self::NoRow { .. }
             | Self::NoColumn { .. }
@@ -115,12 +129,16 @@ pub(crate) fn types_error(action: &'static str) -> impl FnOnce(tarn_types::Error
     move |source| Error::Types { action, source }
 }
 
-pub(crate) fn parquet_error(
-    action: &'static str,
-    path: impl ToString,
-) -> impl FnOnce(parquet::errors::ParquetError) -> Error {
+pub(crate) fn parquet_error(action: &'static str, path: impl ToString) -> impl FnOnce(ParquetError) -> Error {
     let path = path.to_string();
-    move |source| Error::Parquet { action, path, source }
+    move |source| match source {
+        // Said by who read the bytes, with more than is known here.
+        ParquetError::External(inner) => match inner.downcast::<Error>() {
+            Ok(ours) => *ours,
+            Err(inner) => Error::Parquet { action, path, source: ParquetError::External(inner) },
+        },
+        source => Error::Parquet { action, path, source },
+    }
 }
 
 pub(crate) fn store_error(action: &'static str, path: impl ToString) -> impl FnOnce(object_store::Error) -> Error {

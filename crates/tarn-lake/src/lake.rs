@@ -14,6 +14,7 @@ use tarn_metastore::{At, Commit, Expected, File, Metastore};
 use tarn_types::{Clock, FileId, Kind, TableId, TableSchema, Version};
 
 use crate::names::MS_PER_HOUR;
+use crate::scrub::Flaws;
 use crate::upload::{channel, upload};
 use crate::writer::{Spec, Written, write};
 use crate::{Error, Options, Result};
@@ -41,6 +42,8 @@ pub struct Lake {
     instance: Uuid,
     /// The first ids of files that are being written and not yet committed; orphan removal keeps off.
     writing: Arc<Mutex<BTreeMap<FileId, TableId>>>,
+    /// Files that are known not to be as they were written: compaction leaves them alone.
+    pub(crate) flaws: Flaws,
 }
 
 /// While it lives, files from `first` on are not orphans.
@@ -64,7 +67,15 @@ impl Lake {
         options: Options,
         instance: Uuid,
     ) -> Self {
-        Self { store, metastore, clock, options: Arc::new(options), instance, writing: Arc::default() }
+        Self {
+            store,
+            metastore,
+            clock,
+            options: Arc::new(options),
+            instance,
+            writing: Arc::default(),
+            flaws: Flaws::default(),
+        }
     }
 
     pub fn options(&self) -> &Options {

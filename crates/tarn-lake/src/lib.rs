@@ -32,6 +32,7 @@ mod error;
 mod local;
 mod options;
 
+mod checked;
 mod chunks;
 mod index;
 mod merge;
@@ -49,6 +50,7 @@ mod compact;
 mod deliver;
 mod lake;
 mod repair;
+mod scrub;
 
 #[cfg(test)]
 mod test_data;
@@ -62,3 +64,4 @@ pub use local::LocalStore;
 pub use names::{table_folder, table_prefix};
 pub use options::{Compression, Options};
 pub use repair::Repaired;
+pub use scrub::{Flaw, Flaws, Round, Scrubbed, Stretch};

@@ -1,69 +1,29 @@
 //! How are rows of lake files read back: all that live, or some by their address?
 //!
-//! Through the store alone; who wants footers or pages cached hands in a store that does.
+//! Through the store alone; who wants footers or pages cached hands in a store that does. Every byte is held against its checksum (`checked.rs`).
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
-use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::{FutureExt, TryFutureExt, TryStreamExt};
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use futures::TryStreamExt;
+use object_store::ObjectStore;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection};
-use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStream};
+use parquet::arrow::async_reader::ParquetRecordBatchStream;
 use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use roaring::RoaringBitmap;
 
 use tarn_metastore::File;
 
-use crate::error::{arrow_error, parquet_error, store_error};
+use crate::checked::Reader;
+use crate::error::{arrow_error, parquet_error};
 use crate::writer::{FORMAT_KEY, FORMAT_VERSION};
 use crate::{Error, Result};
 
 /// Rows of one batch.
 pub(crate) const BATCH_ROWS: usize = 8192;
-
-/// Bytes fetched at the end of a file in the hope that they hold the whole footer.
-const FOOTER_BYTES: usize = 64 << 10;
-
-/// Ranged reads of one object.
-pub(crate) struct Reader {
-    store: Arc<dyn ObjectStore>,
-    path: Path,
-    size_bytes: u64,
-}
-
-fn external(error: object_store::Error) -> ParquetError {
-    ParquetError::External(Box::new(error))
-}
-
-impl AsyncFileReader for Reader {
-    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
-        self.store.get_range(&self.path, range).map_err(external).boxed()
-    }
-
-    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
-        async move { self.store.get_ranges(&self.path, &ranges).await.map_err(external) }.boxed()
-    }
-
-    fn get_metadata<'a>(
-        &'a mut self,
-        options: Option<&'a ArrowReaderOptions>,
-    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>, ParquetError>> {
-        async move {
-            let size_bytes = self.size_bytes;
-            let reader = ParquetMetaDataReader::new().with_arrow_reader_options(options);
-            let reader = reader.with_prefetch_hint(Some(FOOTER_BYTES.min(size_bytes as usize)));
-            Ok(Arc::new(reader.load_and_finish(self, size_bytes).await?))
-        }
-        .boxed()
-    }
-}
 
 type Stream = ParquetRecordBatchStream<Reader>;
 
@@ -74,8 +34,7 @@ async fn open(
     columns: Option<&[String]>,
     selected: Option<RowSelection>,
 ) -> Result<Stream> {
-    let path = Path::parse(&file.path).map_err(|e| store_error("read", &file.path)(e.into()))?;
-    let reader = Reader { store, path, size_bytes: file.size_bytes };
+    let reader = Reader::new(store, file)?;
     let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional);
     let builder = ParquetRecordBatchStreamBuilder::new_with_options(reader, options).await;
     let mut builder = builder.map_err(parquet_error("read", &file.path))?.with_batch_size(BATCH_ROWS);

@@ -4,7 +4,8 @@
 //! blocking thread: Pipe (io::Write) ── Piece… ──> upload(): one multipart upload per file
 //! ```
 //!
-//! The channel holds a few pieces; when the store is slower than the encoder, the encoder waits.
+//! The channel holds a few pieces; when the store is slower than the encoder, the encoder waits. Checksums are made of the bytes as the encoder
+//! hands them over, before anything can happen to them on their way.
 
 use std::io;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
+
+use tarn_metastore::{Checksums, Summing};
 
 use crate::error::store_error;
 use crate::{Error, Result};
@@ -45,20 +48,27 @@ pub(crate) fn channel() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
 pub(crate) struct Pipe {
     pieces: mpsc::Sender<Piece>,
     pending: Vec<u8>,
+    summing: Summing,
 }
 
 impl Pipe {
     /// Blocks while the channel is full, as all methods do.
     pub fn start(pieces: mpsc::Sender<Piece>, path: Path) -> io::Result<Self> {
-        let pipe = Self { pieces, pending: Vec::with_capacity(PIECE_BYTES) };
+        let pipe = Self { pieces, pending: Vec::with_capacity(PIECE_BYTES), summing: Summing::default() };
         pipe.send(Piece::Start(path))?;
         Ok(pipe)
     }
 
-    /// Nothing can be written behind it.
-    pub fn finish(&mut self, size_bytes: u64) -> io::Result<()> {
+    /// A block ends at `offset`; the bytes before it may still be on their way here.
+    pub fn end_block(&mut self, offset: u64) {
+        self.summing.cut(offset);
+    }
+
+    /// Nothing can be written behind it. Answers the checksums of all that was.
+    pub fn finish(&mut self, size_bytes: u64) -> io::Result<Checksums> {
         io::Write::flush(self)?;
-        self.send(Piece::Finish { size_bytes })
+        self.send(Piece::Finish { size_bytes })?;
+        Ok(std::mem::take(&mut self.summing).finish())
     }
 
     fn send(&self, piece: Piece) -> io::Result<()> {
@@ -68,6 +78,7 @@ impl Pipe {
 
 impl io::Write for Pipe {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.summing.feed(bytes);
         self.pending.extend_from_slice(bytes);
         if self.pending.len() >= PIECE_BYTES {
             io::Write::flush(self)?;

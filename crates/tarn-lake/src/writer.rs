@@ -135,6 +135,16 @@ struct Current {
     indexer: Indexer,
 }
 
+impl Current {
+    fn end_row_group(&mut self) -> Result<()> {
+        self.parquet.flush().map_err(parquet_error("write", &self.path))?;
+        let end = self.parquet.bytes_written() as u64;
+        self.parquet.inner_mut().end_block(end);
+        self.indexer.end_row_group();
+        Ok(())
+    }
+}
+
 impl Writer<'_> {
     fn push(&mut self, mut chunk: RecordBatch) -> Result<()> {
         while chunk.num_rows() > 0 {
@@ -149,8 +159,7 @@ impl Writer<'_> {
             self.add(&mut file, &rows)?;
             let group_ended = file.parquet.in_progress_rows() >= self.spec.row_group_rows;
             if group_ended {
-                file.parquet.flush().map_err(parquet_error("write", &file.path))?;
-                file.indexer.end_row_group();
+                file.end_row_group()?;
             }
             let full = file.parquet.bytes_written() as u64 >= self.spec.options.target_file_bytes
                 || file.n_rows >= self.spec.options.target_file_rows;
@@ -195,12 +204,12 @@ impl Writer<'_> {
     fn close(&mut self) -> Result<()> {
         let Some(mut file) = self.current.take() else { return Ok(()) };
         if file.parquet.in_progress_rows() > 0 {
-            file.indexer.end_row_group();
+            file.end_row_group()?;
         }
         let metadata = file.parquet.finish().map_err(parquet_error("write", &file.path))?;
         let size_bytes = file.parquet.bytes_written() as u64;
         let path = file.path.to_string();
-        file.parquet.inner_mut().finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
+        let sums = file.parquet.inner_mut().finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
         let mut blocks = blocks(&path, &self.spec.table, &self.spec.schema, &metadata, &file.nans)?;
         let details = details(&self.spec.table, &metadata, &blocks, file.indexer.finish());
         self.written.details.insert(file.id, details);
@@ -216,6 +225,7 @@ impl Writer<'_> {
             created_version: Version(0),
             sorted_by_key: true,
             note: None,
+            checksums: Some(Arc::new(sums)),
             path,
         });
         Ok(())

@@ -401,6 +401,7 @@ fn block_file(file: &File, block: &Block) -> File {
         path: String::new(),
         etag: None,
         note: None,
+        checksums: None,
         blocks: vec![block.clone()],
         n_rows: block.n_rows,
         ..file.clone()

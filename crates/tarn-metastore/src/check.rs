@@ -118,6 +118,8 @@ fn check_files(standing: &Standing<'_>, commit: &Commit) -> Result<()> {
             return invalid(file.id, "has blocks that do not add up to its rows");
         } else if !file.blocks.is_sorted_by(|a, b| a.row_group < b.row_group) {
             return invalid(file.id, "has blocks that are not in row-group order");
+        } else if file.checksums.as_ref().is_some_and(|sums| sums.size_bytes() != file.size_bytes) {
+            return invalid(file.id, "has checksums of a file of another size");
         }
     }
     for (file, details) in &commit.details {

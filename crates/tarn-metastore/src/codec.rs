@@ -13,16 +13,21 @@ use uuid::Uuid;
 use tarn_types::{ColumnId, FileId, TableId, TableSchema, Version};
 
 use crate::bloom::{CHUNK_BYTES, MAX_CHUNKS};
+use crate::checksums::n_pieces;
 use crate::wire::{
     Decoded, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_option, put_u64,
 };
 use crate::{
-    Block, BlockDetails, BlockRef, Bloom, ColumnChunk, ColumnDetails, ColumnStats, CommitInfo, CommitKind, File,
-    TableVersion,
+    Block, BlockDetails, BlockRef, Bloom, Checksums, ColumnChunk, ColumnDetails, ColumnStats, CommitInfo, CommitKind,
+    File, TableVersion,
 };
 
-/// What is written: 2 since blocks have details.
-pub const FORMAT: u8 = 2;
+/// What is written: 2 since blocks have details, 3 since files have checksums.
+pub const FORMAT: u8 = 3;
+
+/// What a file's record has.
+const HAS_NOTE: u8 = 1;
+const HAS_CHECKSUMS: u8 = 2;
 
 /// What is kept of one block, as it stands in front of the commit that adds its file.
 pub struct DetailsRecord {
@@ -151,12 +156,13 @@ pub fn put_file(out: &mut Vec<u8>, file: &File) {
     }
     put_u64(out, file.created_version.0);
     out.push(u8::from(file.sorted_by_key));
-    match &file.note {
-        None => out.push(0),
-        Some(note) => {
-            out.push(1);
-            put_bytes(out, note.as_bytes());
-        }
+    let has_note = if file.note.is_some() { HAS_NOTE } else { 0 };
+    out.push(has_note | if file.checksums.is_some() { HAS_CHECKSUMS } else { 0 });
+    if let Some(note) = &file.note {
+        put_bytes(out, note.as_bytes());
+    }
+    if let Some(checksums) = &file.checksums {
+        put_checksums(out, checksums);
     }
     put_len(out, file.blocks.len());
     for block in &file.blocks {
@@ -169,6 +175,17 @@ pub fn put_file(out: &mut Vec<u8>, file: &File) {
             put_stats(out, stats);
         }
     }
+}
+
+/// The cuts, each from the one before it; then a checksum for each piece. How many there are the size and the cuts say.
+fn put_checksums(out: &mut Vec<u8>, checksums: &Checksums) {
+    put_len(out, checksums.cuts().len());
+    let mut before = 0;
+    for cut in checksums.cuts() {
+        put_u64(out, cut - before);
+        before = *cut;
+    }
+    checksums.crcs().iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
 }
 
 pub fn put_stats(out: &mut Vec<u8>, stats: &ColumnStats) {
@@ -364,18 +381,41 @@ impl Reader<'_> {
     }
 
     pub fn file(&mut self) -> Decoded<File> {
+        let (id, path, size_bytes) = (FileId(self.u64()?), self.text()?, self.u64()?);
+        let (n_rows, hour) = (self.u64()?, self.i64()?);
+        let etag = if self.bool()? { Some(self.text()?) } else { None };
+        let (created_version, sorted_by_key) = (Version(self.u64()?), self.bool()?);
+        let has = if self.format >= 2 { self.byte()? } else { 0 };
+        if has > HAS_NOTE | HAS_CHECKSUMS {
+            return malformed(format!("flags of file {id} are {has}"));
+        }
         Ok(File {
-            id: FileId(self.u64()?),
-            path: self.text()?,
-            size_bytes: self.u64()?,
-            n_rows: self.u64()?,
-            hour: self.i64()?,
-            etag: if self.bool()? { Some(self.text()?) } else { None },
-            created_version: Version(self.u64()?),
-            sorted_by_key: self.bool()?,
-            note: if self.format >= 2 && self.bool()? { Some(self.text()?.into()) } else { None },
+            id,
+            path,
+            size_bytes,
+            n_rows,
+            hour,
+            etag,
+            created_version,
+            sorted_by_key,
+            note: if has & HAS_NOTE > 0 { Some(self.text()?.into()) } else { None },
+            checksums: if has & HAS_CHECKSUMS > 0 { Some(Arc::new(self.checksums(size_bytes)?)) } else { None },
             blocks: (0..self.count()?).map(|_| self.block()).collect::<Decoded<_>>()?,
         })
+    }
+
+    /// Of a file of this size.
+    fn checksums(&mut self, size_bytes: u64) -> Decoded<Checksums> {
+        let mut cuts = Vec::new();
+        let mut cut = 0u64;
+        for _ in 0..self.count()? {
+            cut = cut.checked_add(self.u64()?).ok_or_else(|| Malformed("cuts overflow".to_owned()))?;
+            cuts.push(cut);
+        }
+        let n_bytes = usize::try_from(n_pieces(size_bytes, &cuts)).ok().and_then(|n| n.checked_mul(4));
+        let crcs = self.take(n_bytes.unwrap_or(usize::MAX))?.as_chunks::<4>().0;
+        let crcs = crcs.iter().map(|crc| u32::from_le_bytes(*crc)).collect();
+        Checksums::new(size_bytes, cuts, crcs).ok_or_else(|| Malformed("cuts are out of order".to_owned()))
     }
 
     pub fn block(&mut self) -> Decoded<Block> {

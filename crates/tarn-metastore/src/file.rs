@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tarn_types::{ColumnId, FileId, Value, Version};
 
+use crate::Checksums;
 use crate::order::compare;
 
 /// What is said of one file besides its rows; shared, because many files have the same one.
@@ -68,6 +69,8 @@ pub struct File {
     pub sorted_by_key: bool,
     /// Why the file is skipped, or what of it was left out.
     pub note: Option<Note>,
+    /// Of every byte of the file. `None`: nobody computed them, as for files that others wrote.
+    pub checksums: Option<Arc<Checksums>>,
 }
 
 impl File {

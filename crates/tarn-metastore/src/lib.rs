@@ -24,6 +24,7 @@ mod error;
 mod metastore;
 mod model;
 
+mod checksums;
 mod file;
 mod files;
 mod order;
@@ -59,6 +60,7 @@ pub mod backend;
 pub mod contract;
 
 pub use bloom::{Bloom, BloomBuilder, CHUNK_BYTES, DEFAULT_CHUNKS, Hash, MAX_CHUNKS, chunks_for, false_positive_rate};
+pub use checksums::{Checking, Checksums, Damage, PIECE_BYTES, Plan, Summing};
 pub use copy::{Copied, TableSum, copy, extent, sums};
 pub use details::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, Details, HourBlocks, Wanted, hour_blocks};
 pub use document::{Document, MAX_DOCUMENT_BYTES, document, is_document, put_document};

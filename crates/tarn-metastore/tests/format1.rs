@@ -139,7 +139,7 @@ const LOG: &str = "log-00000000000000000016.tarn";
 fn it_is_written_anew_as_it_is_opened() {
     let dir = copy();
     drop(open(dir.path()));
-    assert_eq!(formats(dir.path()), [(CHECKPOINT.to_owned(), 2), (LOG.to_owned(), 2)]);
+    assert_eq!(formats(dir.path()), [(CHECKPOINT.to_owned(), 3), (LOG.to_owned(), 3)]);
     let (metastore, recovery) = open(dir.path());
     assert_eq!(recovery, Recovery::default());
     assert_eq!(runtime().block_on(held(&metastore)), expected());
@@ -168,7 +168,7 @@ fn a_crash_while_it_is_written_anew_loses_nothing() {
             let (metastore, _) = open(dir.path());
             assert_eq!(runtime().block_on(held(&metastore)), expected());
             assert!(
-                formats(dir.path()).iter().all(|(name, format)| *format == 2 || old.iter().any(|(at, _)| at == name))
+                formats(dir.path()).iter().all(|(name, format)| *format == 3 || old.iter().any(|(at, _)| at == name))
             );
         }
     }
@@ -185,6 +185,6 @@ fn an_empty_one_is_written_anew_too() {
     for _ in 0..2 {
         let (metastore, _) = open(dir.path());
         assert_eq!(runtime().block_on(held(&metastore)), "");
-        assert!(formats(dir.path()).iter().all(|(_, format)| *format == 2));
+        assert!(formats(dir.path()).iter().all(|(_, format)| *format == 3));
     }
 }

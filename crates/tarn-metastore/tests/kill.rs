@@ -49,6 +49,7 @@ fn append(file: FileId, number: u64) -> Commit {
         created_version: Version(0),
         sorted_by_key: true,
         note: None,
+        checksums: None,
     };
     let mut bloom = BloomBuilder::new(64);
     bloom.insert(token_hash(&number.to_string()));

@@ -5,6 +5,7 @@
 use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
 use tarn_metastore::At;
+use tarn_metastore::Damage;
 use tarn_types::Kind;
 
 use crate::parser::ParseError;
@@ -105,6 +106,16 @@ pub enum Error {
         /// What the cache said.
         source: tarn_cache::Error,
     },
+    /// Bytes of a file are not those that were written. Other blocks of it can be read.
+    #[error("{path} is damaged: {damage} ({place})")]
+    Damaged {
+        /// Object key.
+        path: String,
+        /// Blocks and columns.
+        place: String,
+        /// Which bytes.
+        damage: Damage,
+    },
     /// Metadata and data contradict each other.
     #[error("{what}")]
     Corrupt {
@@ -163,6 +174,17 @@ impl Error {
         Error::Hot { table: table.to_owned(), kind, source: source.into() }
     }
 
+    /// What a reader of the file at `path` met.
+    pub(crate) fn of_file(path: &str, source: ParquetError) -> Self {
+        match source {
+            ParquetError::External(inner) => match inner.downcast::<Error>() {
+                Ok(ours) => *ours,
+                Err(inner) => Error::File { path: path.to_owned(), source: ParquetError::External(inner) },
+            },
+            source => Error::File { path: path.to_owned(), source },
+        }
+    }
+
     /// What a Parquet reader met outside of Parquet.
     fn of_footer(inner: Box<dyn std::error::Error + Send + Sync>) -> Self {
         match inner.downcast::<tarn_cache::Error>() {
@@ -185,9 +207,9 @@ impl Error {
             Error::Changed { .. } | Error::Gone { .. } => Kind::Conflict,
             Error::Read { kind, .. } => *kind,
             Error::Types { source, .. } => source.kind(),
-            Error::File { .. } => Kind::Unavailable,
+            Error::File { source: ParquetError::External(_), .. } => Kind::Unavailable,
             Error::Footer { source } => source.kind(),
-            Error::Corrupt { .. } => Kind::Corrupt,
+            Error::File { .. } | Error::Damaged { .. } | Error::Corrupt { .. } => Kind::Corrupt,
             Error::AccessPath { .. }
             | Error::Unsupported { .. }
             | Error::TooLarge { .. }

@@ -9,7 +9,7 @@ use tarn_metastore::At;
 use tarn_types::{Address, DataType, SEQNO_COLUMN, SeqNo, TableSchema, Value, Version};
 
 use crate::engine::Engine;
-use crate::reader::LAKE;
+use crate::reader::{LAKE, Sums};
 use crate::snapshot::lake_at;
 use crate::{Error, Result};
 
@@ -33,13 +33,9 @@ impl Engine {
         let block = block.ok_or_else(|| corrupt(format!("the file has {} rows", file.n_rows)))?;
 
         let path = Path::parse(&file.path).map_err(|e| corrupt(e.to_string()))?;
-        let reader = self.lake().readers.open(FooterKey {
-            store: LAKE,
-            path,
-            size_bytes: file.size_bytes,
-            etag: file.etag.clone(),
-        });
-        let failed = |source| Error::File { path: file.path.clone(), source };
+        let key = FooterKey { store: LAKE, path, size_bytes: file.size_bytes, etag: file.etag.clone() };
+        let reader = self.lake().readers.open(key, Sums(file.checksums.clone()));
+        let failed = |source| Error::of_file(&file.path, source);
         let before = (row - block.first_row) as usize;
         let stream = ParquetRecordBatchStreamBuilder::new_with_options(reader, ArrowReaderOptions::new())
             .await

@@ -31,6 +31,7 @@ use tarn_metastore::{Block, File, TableVersion};
 use tarn_types::{DataType, FileId, TableSchema};
 
 use crate::chunks::{ChunkLoader, Detailed};
+use crate::reader::Sums;
 use crate::survivors::{Pruning, Survivors};
 use crate::values::to_scalar;
 use crate::{Error, Result};
@@ -237,13 +238,14 @@ fn piece(
 fn partitioned(file: &File) -> Result<PartitionedFile> {
     let location = Path::parse(&file.path)
         .map_err(|_| Error::Corrupt { what: format!("path {} of file {} is no object key", file.path, file.id) })?;
-    Ok(PartitionedFile::new_from_meta(ObjectMeta {
+    let meta = ObjectMeta {
         location,
         last_modified: Default::default(),
         size: file.size_bytes,
         e_tag: file.etag.clone(),
         version: None,
-    }))
+    };
+    Ok(PartitionedFile::new_from_meta(meta).with_extension(Sums(file.checksums.clone())))
 }
 
 /// Everything in `rows` that is not in `dead`.

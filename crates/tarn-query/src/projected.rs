@@ -322,6 +322,7 @@ mod tests {
             created_version: Version(1),
             sorted_by_key: false,
             note: None,
+            checksums: None,
         };
         (bytes, footer, file)
     }

@@ -1,10 +1,14 @@
 //! How does the Parquet scan get its bytes? What a footer would say from the metastore, or a footer from the cache; pages from the store.
+//!
+//! Invariant: of a file whose checksums are known, nothing is handed on, and nothing kept near, that is not what was written. What is not is
+//! read once more, past everything that is near: then it is the file's damage, and no longer that of a copy or of the way here.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datafusion::common::internal_err;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{ParquetFileMetrics, ParquetFileReaderFactory};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
@@ -16,6 +20,7 @@ use parquet::arrow::async_reader::{AsyncFileReader, MetadataFetch};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
 use tarn_cache::{Ask, FooterCache, FooterKey, ObjectState, PageUsage};
+use tarn_metastore::{Checksums, Damage};
 
 use crate::Error;
 use crate::chunks::Detailed;
@@ -28,6 +33,9 @@ pub(crate) const LAKE: u64 = 0;
 
 /// How many footers a scan read, cached ones included: a metric of the scan.
 pub(crate) const FOOTERS: &str = "footers";
+
+/// Columns that an error of damage names.
+const NAMED_COLUMNS: usize = 8;
 
 /// Makes readers over one store with shared footers.
 #[derive(Clone)]
@@ -100,8 +108,8 @@ impl Readers {
         }
     }
 
-    pub(crate) fn open(&self, key: FooterKey) -> Reader {
-        Reader { from: self.from.clone(), key, details: None, metrics: None }
+    pub(crate) fn open(&self, key: FooterKey, Sums(checksums): Sums) -> Reader {
+        Reader { from: self.from.clone(), key, checksums, details: None, metrics: None }
     }
 }
 
@@ -120,21 +128,29 @@ impl ParquetFileReaderFactory for Readers {
         metrics: &ExecutionPlanMetricsSet,
     ) -> datafusion::error::Result<Box<dyn AsyncFileReader + Send>> {
         let details = file.extensions.get::<Detailed>().cloned();
+        let Some(checksums) = file.extensions.get::<Sums>().cloned() else {
+            return internal_err!("{} came without its checksums", file.object_meta.location);
+        };
         let meta = file.object_meta;
         let of_file = ParquetFileMetrics::new(partition, meta.location.as_ref(), metrics);
         let footers = MetricBuilder::new(metrics).global_counter(FOOTERS);
         let key = FooterKey { store: self.id, path: meta.location, size_bytes: meta.size, etag: meta.e_tag };
-        let mut reader = self.open(key);
+        let mut reader = self.open(key, checksums);
         reader.metrics = Some(Metrics { of_file, footers });
         reader.details = details;
         Ok(Box::new(reader))
     }
 }
 
+/// Carried by each piece of a file: what it is held against. `None` inside: nobody knows what was written.
+#[derive(Debug, Clone)]
+pub(crate) struct Sums(pub Option<Arc<Checksums>>);
+
 /// Reads one file.
 pub(crate) struct Reader {
     from: Origin,
     key: FooterKey,
+    checksums: Option<Arc<Checksums>>,
     details: Option<Detailed>,
     metrics: Option<Metrics>,
 }
@@ -151,29 +167,86 @@ impl Reader {
         }
     }
 
-    /// From pages, else from the store; of an archive's file only as it was when it was attached.
+    /// What was written at `ranges`. The error is a [`Damage`], however deep, when that is not there any more.
     async fn read(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        match self.read_once(ranges, self.from.past_pages).await {
+            Err(error) if Damage::of(&error).is_some() => self.read_once(ranges, true).await,
+            answer => answer,
+        }
+    }
+
+    /// From pages, else from the store; of an archive's file only as it was when it was attached.
+    async fn read_once(&self, ranges: &[Range<u64>], past_pages: bool) -> Result<Vec<Bytes>> {
         // Names in the lake are never used again: a bucket that was restored or copied, and has other ETags, is the same lake.
         let etag = self.key.etag.clone().filter(|_| self.from.archive.is_some());
         let ask = || Ask {
             state: Some(ObjectState { size_bytes: self.key.size_bytes, etag, modified_ns: None }),
-            bypass: self.from.past_pages,
+            bypass: past_pages,
             usage: Some(self.from.usage.clone()),
+            checksums: self.checksums.clone(),
         };
-        let paged = self.from.store.read_pages(&self.key.path, ranges, ask).await;
-        match (paged, &self.from.archive) {
-            (Some(paged), _) => {
-                let read = paged.map_err(|error| self.failed(error))?;
-                match read.iter().zip(ranges).all(|(bytes, range)| bytes.len() as u64 == range.end - range.start) {
-                    true => Ok(read),
-                    false => Err(external(self.changed())),
-                }
-            }
-            (None, None) => self.from.store.store().get_ranges(&self.key.path, ranges).await.map_err(external),
-            (None, Some(_)) => {
-                let fetch = |range| self.get_unchanged(range);
-                coalesce_ranges(ranges, fetch, OBJECT_STORE_COALESCE_DEFAULT).await
-            }
+        if let Some(paged) = self.from.store.read_pages(&self.key.path, ranges, ask).await {
+            let read = paged.map_err(|error| self.failed(error))?;
+            return match read.iter().zip(ranges).all(|(bytes, range)| bytes.len() as u64 == range.end - range.start) {
+                true => Ok(read),
+                false => Err(external(self.changed())),
+            };
+        }
+        let Some(checksums) = &self.checksums else { return self.read_as_it_is(ranges).await };
+        let plan = checksums.plan(ranges);
+        let read = self.read_as_it_is(plan.runs()).await?;
+        plan.take(&read).map_err(external)
+    }
+
+    /// From the store, and not held against any checksum.
+    async fn read_as_it_is(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        if self.from.archive.is_none() {
+            return self.from.store.store().get_ranges(&self.key.path, ranges).await.map_err(external);
+        }
+        let fetch = |range| self.get_unchanged(range);
+        coalesce_ranges(ranges, fetch, OBJECT_STORE_COALESCE_DEFAULT).await
+    }
+
+    /// As [`Reader::read`]; an error of damage names path, block and columns.
+    async fn read_named(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        match self.read(ranges).await {
+            Ok(read) => Ok(read),
+            Err(error) => Err(self.named(error).await),
+        }
+    }
+
+    /// The error with what it is about, if that is damage.
+    async fn named(&self, error: ParquetError) -> ParquetError {
+        let damage = match Damage::of(&error) {
+            Some(damage) => damage.clone(),
+            // A store does not say that a file is too short, but only that it could not be read.
+            None if self.checksums.is_some() => match self.from.store.store().head(&self.key.path).await {
+                Ok(found) if found.size < self.key.size_bytes => Damage { range: found.size..self.key.size_bytes },
+                _ => return error,
+            },
+            None => return error,
+        };
+        let tail_start = self.tail_start();
+        let place = match damage.range.start >= tail_start && tail_start > 0 {
+            true => "its footer".to_owned(),
+            false => match self.footer().await {
+                Ok(footer) => place(&footer, &damage.range),
+                Err(_) => "which block it is cannot be told: its footer is damaged, too".to_owned(),
+            },
+        };
+        external(Error::Damaged { path: self.key.path.to_string(), place, damage })
+    }
+
+    /// Where the footer begins, at the earliest.
+    fn tail_start(&self) -> u64 {
+        self.checksums.as_ref().map_or(0, |checksums| checksums.tail_start())
+    }
+
+    async fn footer(&self) -> tarn_cache::Result<Arc<ParquetMetaData>> {
+        let footers = &self.from.footers;
+        match &self.from.archive {
+            Some(_) => footers.get_by(&self.key, Footer(self), usable).await,
+            None => footers.get_by(&self.key, Footer(self), Ok).await,
         }
     }
 
@@ -212,24 +285,58 @@ impl Reader {
     }
 }
 
-/// A footer, read as the rest of the file is.
+/// A footer, read as the rest of the file is. Who reads it asks for more than it takes, and is given zeros where it is known not to be: what is
+/// wrong with a block is none of its business.
 struct Footer<'a>(&'a Reader);
 
 impl MetadataFetch for Footer<'_> {
     fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
-        async move { Ok(self.0.read(&[range]).await?.pop().unwrap_or_default()) }.boxed()
+        async move {
+            let lead = self.0.tail_start().clamp(range.start, range.end) - range.start;
+            let tail = range.start + lead..range.end;
+            let tail = self.0.read(&[tail]).await?.pop().unwrap_or_default();
+            if lead == 0 {
+                return Ok(tail);
+            }
+            let mut bytes = vec![0; lead as usize];
+            bytes.extend_from_slice(&tail);
+            Ok(bytes.into())
+        }
+        .boxed()
     }
+}
+
+/// Which blocks and columns have bytes in `range`.
+fn place(footer: &ParquetMetaData, range: &Range<u64>) -> String {
+    let mut blocks = vec![];
+    for (block, group) in footer.row_groups().iter().enumerate() {
+        let touched = group.columns().iter().filter(|column| {
+            let (start, bytes) = column.byte_range();
+            start < range.end && range.start < start + bytes
+        });
+        let names: Vec<_> = touched.map(|column| column.column_path().string()).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let more = match names.len().saturating_sub(NAMED_COLUMNS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let named = names[..names.len().min(NAMED_COLUMNS)].join(", ");
+        blocks.push(format!("block {block}, columns {named}{more}"));
+    }
+    if blocks.is_empty() { "its footer".to_owned() } else { blocks.join("; ") }
 }
 
 impl AsyncFileReader for Reader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
         self.count(range.end - range.start);
-        async move { Ok(self.read(&[range]).await?.pop().unwrap_or_default()) }.boxed()
+        async move { Ok(self.read_named(&[range]).await?.pop().unwrap_or_default()) }.boxed()
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
         self.count(ranges.iter().map(|r| r.end - r.start).sum());
-        async move { self.read(&ranges).await }.boxed()
+        async move { self.read_named(&ranges).await }.boxed()
     }
 
     fn get_metadata<'a>(
@@ -245,17 +352,13 @@ impl AsyncFileReader for Reader {
             if let Some(metrics) = &self.metrics {
                 metrics.footers.add(1);
             }
-            let footers = &self.from.footers;
-            let footer = match &self.from.archive {
-                Some(_) => footers.get_by(&self.key, Footer(self), usable).await,
-                None => footers.get_by(&self.key, Footer(self), Ok).await,
-            };
-            footer.map_err(|error| match error {
-                tarn_cache::Error::Footer { source: ParquetError::External(inner), .. } if inner.is::<Error>() => {
-                    ParquetError::External(inner)
+            match self.footer().await {
+                Ok(footer) => Ok(footer),
+                Err(tarn_cache::Error::Footer { source: ParquetError::External(inner), .. }) if inner.is::<Error>() => {
+                    Err(ParquetError::External(inner))
                 }
-                error => external(error),
-            })
+                Err(error) => Err(self.named(external(error)).await),
+            }
         }
         .boxed()
     }

@@ -82,7 +82,7 @@ fn gather(
 
 async fn read(readers: Arc<Readers>, file: PartitionedFile) -> Result<Warmed> {
     let path = file.object_meta.location.to_string();
-    let failed = |source| Error::File { path: path.clone(), source };
+    let failed = |source| Error::of_file(&path, source);
     let access = file.extensions.get::<ParquetAccessPlan>().cloned();
     let mut reader = readers.create_reader(0, file, None, &ExecutionPlanMetricsSet::new())?;
     let metadata = reader.get_metadata(None).await.map_err(failed)?;

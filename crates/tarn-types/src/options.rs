@@ -105,6 +105,8 @@ pub struct Archive {
     pub follow_ms: Option<u64>,
     /// Files read at once. `None`: as the server likes.
     pub concurrency: Option<u32>,
+    /// Each file is read whole when it is attached, and every later read of it is held against the checksums that were made then.
+    pub checksums: bool,
     /// Its files were all looked at once: until then, a server that starts goes on with it.
     pub attached: bool,
 }

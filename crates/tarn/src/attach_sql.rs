@@ -26,7 +26,8 @@ const MIN_FOLLOW_MS: u64 = 1_000;
 /// Files read at once, at most.
 const MAX_CONCURRENCY: u32 = 256;
 
-const OPTIONS: &str = "options: hour_from, time_column, tokens, bloom, bloom_chunks, bloom_fpp, follow, concurrency";
+const OPTIONS: &str =
+    "options: hour_from, time_column, tokens, bloom, bloom_chunks, bloom_fpp, follow, concurrency, checksums";
 
 /// One `ATTACH`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,6 +38,7 @@ pub struct AttachRequest {
     time_column: Option<String>,
     follow_ms: Option<u64>,
     concurrency: Option<u32>,
+    checksums: bool,
     /// `tokens`, `bloom` and how large blooms are, as text: columns are known only when files have been seen.
     indexing: Vec<(String, String)>,
 }
@@ -87,6 +89,13 @@ impl AttachRequest {
                 Ok(n) if (1..=MAX_CONCURRENCY).contains(&n) => self.concurrency = Some(n),
                 _ => return bad("a number from 1 to 256"),
             },
+            "checksums" => {
+                self.checksums = match value.to_ascii_lowercase().as_str() {
+                    "true" | "on" | "yes" => true,
+                    "false" | "off" | "no" => false,
+                    _ => return bad("true or false"),
+                }
+            }
             _ => {
                 let message = format!("unknown ATTACH option {name}");
                 return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint(OPTIONS));
@@ -103,6 +112,7 @@ impl AttachRequest {
             time_column: None,
             follow_ms: self.follow_ms,
             concurrency: self.concurrency,
+            checksums: self.checksums,
             attached: false,
         }
     }
@@ -154,6 +164,9 @@ pub fn attach_statement(schema: &TableSchema, archive: &Archive) -> String {
     if let Some(n) = archive.concurrency {
         options.push(format!("concurrency = {n}"));
     }
+    if archive.checksums {
+        options.push("checksums = true".to_owned());
+    }
     let with = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
     format!("ATTACH {} AS {}{with}", text(&archive.url), quote(&schema.name))
 }
@@ -196,7 +209,7 @@ mod tests {
     #[test]
     fn a_statement_comes_back_as_it_was() {
         let sql = "ATTACH 's3://b/it''s' AS \"Logs\" WITH (hour_from = 'dt=…/hr=…', time_column = 'ts', tokens = '\"Body text\"', \
-                   bloom = '\"Body text\", ts', bloom_chunks = 8192, bloom_fpp = 0.01, follow = '1500ms', concurrency = 8)";
+                   bloom = '\"Body text\", ts', bloom_chunks = 8192, bloom_fpp = 0.01, follow = '1500ms', concurrency = 8, checksums = true)";
         let asked = request(sql).unwrap();
         let table = asked.table(surveyed(&asked)).unwrap();
         assert_eq!(attach_statement(&table, table.options.archive.as_ref().unwrap()), sql);
@@ -220,6 +233,7 @@ mod tests {
             ("ATTACH '/d' AS t WITH (follow = 'soon')", state::INVALID_PARAMETER_VALUE),
             ("ATTACH '/d' AS t WITH (follow = 0)", state::INVALID_PARAMETER_VALUE),
             ("ATTACH '/d' AS t WITH (concurrency = 0)", state::INVALID_PARAMETER_VALUE),
+            ("ATTACH '/d' AS t WITH (checksums = 'crc')", state::INVALID_PARAMETER_VALUE),
             ("ATTACH '/d' AS tarn.t", state::WRONG_OBJECT_TYPE),
             ("DETACH TABLE", state::SYNTAX_ERROR),
         ] {

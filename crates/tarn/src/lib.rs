@@ -47,6 +47,7 @@ pub mod pg;
 mod pg_catalog;
 mod quiet;
 mod reserve;
+mod scrub;
 pub mod server;
 pub mod session;
 pub mod settings;

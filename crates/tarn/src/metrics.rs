@@ -31,6 +31,10 @@ pub struct Metrics {
     pub attach_passes: Counter,
     pub attached_files: Counter,
     pub attach_failures: Counter,
+    pub scrub_bytes: Counter,
+    pub scrub_files: Counter,
+    pub scrub_rounds: Counter,
+    pub scrub_damaged_files: Gauge,
     pub connections: Gauge,
     pub tables: Gauge,
     pub recent_bytes: Gauge,
@@ -69,11 +73,15 @@ impl Metrics {
         let attach_passes = counter("attach_passes", "Passes over archives that came to their end");
         let attached_files = counter("attached_files", "Files of archives that were attached");
         let attach_failures = counter("attach_failures", "Passes over archives that failed");
+        let scrub_bytes = counter("scrub_bytes", "Bytes of lake files that the scrub held against their checksums");
+        let scrub_files = counter("scrub_files", "Lake files that it read to their end");
+        let scrub_rounds = counter("scrub_rounds", "Rounds over all lake files that it came to the end of");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
             registry.register(name, help, gauge.clone());
             gauge
         };
+        let scrub_damaged_files = gauge("scrub_damaged_files", "Lake files that are known to be damaged");
         let connections = gauge("connections", "Open Postgres connections");
         let tables = gauge("tables", "Tables");
         let recent_bytes = gauge("recent_bytes", "Memory of rows that are not delivered yet");
@@ -104,6 +112,10 @@ impl Metrics {
             attach_passes,
             attached_files,
             attach_failures,
+            scrub_bytes,
+            scrub_files,
+            scrub_rounds,
+            scrub_damaged_files,
             connections,
             tables,
             recent_bytes,

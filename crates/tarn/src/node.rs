@@ -161,6 +161,7 @@ impl Node {
         });
         node.open_tables().await?;
         node.start_upkeep();
+        crate::scrub::start(&node);
         Ok(node)
     }
 
@@ -415,6 +416,7 @@ impl Node {
     pub fn metrics_text(&self) -> String {
         let metrics = &self.parts.metrics;
         metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
+        metrics.scrub_damaged_files.set(self.parts.lake.flaws().all().len() as i64);
         metrics.query_memory_bytes.set(self.query.memory_used_bytes() as i64);
         metrics.engine_faulty.set(i64::from(self.parts.engine.fault().is_some()));
         metrics.engine_errors.set(self.parts.engine.n_background_errors() as i64);
@@ -638,6 +640,7 @@ fn query_engine(parts: &Arc<Parts>, threads: Handle) -> Result<tarn_query::Engin
         Arc::clone(&catalog),
         Arc::clone(&parts.log),
         Arc::clone(&caches),
+        parts.lake.flaws().clone(),
         backend,
     );
     let (metastore, read) = (Arc::clone(&parts.metastore), parts.lake_near.read.clone());

@@ -23,6 +23,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::datatypes::{Field, Schema};
 use tarn_feed::HotTable;
+use tarn_lake::Flaws;
 use tarn_metastore::{At, CommitInfo, CommitKind, Metastore, TableVersion};
 use tarn_query::{Error, SystemTables};
 use tarn_raftlog::{GroupId, RaftLog};
@@ -53,6 +54,7 @@ pub struct System {
     pub(crate) catalog: Arc<Catalog>,
     log: Arc<RaftLog>,
     pub(crate) caches: Arc<Caches>,
+    flaws: Flaws,
     /// Where the metastore is, as it may be shown.
     pub(crate) backend: String,
 }
@@ -64,9 +66,10 @@ impl System {
         catalog: Arc<Catalog>,
         log: Arc<RaftLog>,
         caches: Arc<Caches>,
+        flaws: Flaws,
         backend: String,
     ) -> System {
-        System { metastore, catalog, log, caches, backend }
+        System { metastore, catalog, log, caches, flaws, backend }
     }
 
     /// The lake at the version that is installed: what queries read now.
@@ -208,6 +211,8 @@ impl System {
             "n_blocks",
             "created_version",
             "sorted_by_key",
+            "checksums",
+            "damage",
         ]);
         for (schema, lake) in self.lakes().await? {
             for file in &lake.files {
@@ -222,6 +227,8 @@ impl System {
                     int(file.blocks.len() as u64),
                     int(file.created_version.0),
                     Cell::Bool(file.sorted_by_key),
+                    Cell::Bool(file.checksums.is_some()),
+                    self.flaws.of(schema.id, file.id).map_or(Cell::Null, |flaw| Cell::Text(flaw.what)),
                 ]);
             }
         }
@@ -407,14 +414,13 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
                     .collect::<StringArray>(),
             )
         }
-        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on" => {
-            Arc::new(
-                cells
-                    .iter()
-                    .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
-                    .collect::<BooleanArray>(),
-            )
-        }
+        "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on"
+        | "checksums" => Arc::new(
+            cells
+                .iter()
+                .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
+                .collect::<BooleanArray>(),
+        ),
         "hour" | "committed_at" | "started_at" | "ended_at" => {
             let micros =
                 cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });

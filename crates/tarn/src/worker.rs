@@ -221,15 +221,30 @@ impl Worker {
         Ok(compacted.map(|compacted| self.compacted(&compacted)).is_some())
     }
 
-    /// All small files and all dead rows.
+    /// All small files and all dead rows. Damaged files stay as they are; the others are done, and then the damage is the answer.
     async fn compact_all(&mut self) -> Result<Report> {
         let mut total = Report::default();
-        while let Some(compacted) = self.parts.lake.compact_fully(&self.handle.hot).await? {
-            self.compacted(&compacted);
-            total.rows += compacted.rows;
-            total.files += compacted.files_after;
+        let lake = &self.parts.lake;
+        lake.look_again(self.handle.schema().id).await?;
+        let n_damaged = || lake.flaws().of_table(self.handle.schema().id).len();
+        loop {
+            let before = n_damaged();
+            match lake.compact_fully(&self.handle.hot).await {
+                Ok(None) => break,
+                Ok(Some(compacted)) => {
+                    self.compacted(&compacted);
+                    total.rows += compacted.rows;
+                    total.files += compacted.files_after;
+                }
+                // The next one goes without it.
+                Err(tarn_lake::Error::Damaged { .. }) if n_damaged() > before => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(total)
+        match lake.flaws().of_table(self.handle.schema().id).into_iter().next() {
+            Some(flaw) => Err(SqlError::of_kind(tarn_types::Kind::Corrupt, flaw.what)),
+            None => Ok(total),
+        }
     }
 
     fn compacted(&self, compacted: &Compacted) {

@@ -18,6 +18,8 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use tarn_metastore::Checksums;
+
 use super::bytes::PageBytes;
 use super::fetch::{Pages, again, fetch};
 use super::format::{FiledPage, PageName};
@@ -56,6 +58,14 @@ struct Inner {
     ram: Mutex<S3Fifo<PageKey, (Bytes, i64)>>,
     disk: Option<Arc<Shelf<FiledPage>>>,
     objects: Mutex<Objects>,
+}
+
+/// Where pages come from that are not near.
+pub(crate) struct Origin<'a> {
+    pub store: &'a Arc<dyn ObjectStore>,
+    pub object: &'a Arc<Object>,
+    /// What the store gives must match them.
+    pub checksums: Option<&'a Arc<Checksums>>,
 }
 
 /// What a fetch gives everybody who waits for it. A page is missing when its file on disk was no good.
@@ -270,13 +280,12 @@ impl PageCache {
         objects.current.remove(&(Arc::clone(store), path.clone()));
     }
 
-    /// Pages `asked` (sorted, each once) of `object`, from memory, disk or `store`.
+    /// Pages `asked` (sorted, each once) of an object, from memory, from disk, or from where it is.
     ///
     /// Errors: those of the store; then no page of a failed request is kept.
     pub(crate) async fn read(
         &self,
-        store: &Arc<dyn ObjectStore>,
-        object: &Arc<Object>,
+        from: &Origin<'_>,
         asked: &[u32],
         meter: &Meter,
     ) -> object_store::Result<BTreeMap<u32, PageBytes>> {
@@ -286,7 +295,7 @@ impl PageCache {
             if missing.is_empty() {
                 break;
             }
-            let flights = self.look(store, object, &missing, round < MAX_ROUNDS, &mut have, meter);
+            let flights = self.look(from, &missing, round < MAX_ROUNDS, &mut have, meter);
             let mut landed = stream::iter(flights).buffer_unordered(REQUESTS_AT_ONCE);
             while let Some(pages) = landed.try_next().await.map_err(|error| again(&error))? {
                 let wanted = pages.iter().filter(|(page, _)| missing.binary_search(page).is_ok());
@@ -299,14 +308,13 @@ impl PageCache {
     /// Puts what memory has of `missing` into `have`, and returns the fetches that bring the rest: those of others, and new ones.
     fn look(
         &self,
-        store: &Arc<dyn ObjectStore>,
-        object: &Arc<Object>,
+        from: &Origin<'_>,
         missing: &[u32],
         use_disk: bool,
         have: &mut BTreeMap<u32, PageBytes>,
         meter: &Meter,
     ) -> Vec<Shared<Flight>> {
-        let inner = &self.0;
+        let (inner, object) = (&self.0, from.object);
         let mut counts = PageStats::default();
         let (mut joined, mut joined_ids) = (vec![], HashSet::new());
         let (mut on_disk, mut absent, mut hot) = (vec![], vec![], vec![]);
@@ -366,7 +374,7 @@ impl PageCache {
         for run in runs(&absent, gap, longest) {
             let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
             let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: run.clone().collect(), flight };
-            started.push((flight, run.clone().collect::<Vec<_>>(), self.remote(store, object, run, guard, meter)));
+            started.push((flight, run.clone().collect::<Vec<_>>(), self.remote(from, run, guard, meter)));
         }
         for run in runs(&on_disk, 0, longest_read) {
             let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
@@ -391,18 +399,14 @@ impl PageCache {
         joined
     }
 
-    fn remote(
-        &self,
-        store: &Arc<dyn ObjectStore>,
-        object: &Arc<Object>,
-        run: std::ops::Range<u32>,
-        guard: Guard,
-        meter: &Meter,
-    ) -> Flight {
-        let (inner, store, object, meter) = (Arc::clone(&self.0), Arc::clone(store), Arc::clone(object), meter.clone());
+    fn remote(&self, from: &Origin<'_>, run: std::ops::Range<u32>, guard: Guard, meter: &Meter) -> Flight {
+        let (inner, store, object, meter) =
+            (Arc::clone(&self.0), Arc::clone(from.store), Arc::clone(from.object), meter.clone());
+        let checksums = from.checksums.cloned();
         async move {
             let page_bytes = u64::from(inner.options.page_bytes);
-            let pages = fetch(store.as_ref(), &object, run, page_bytes, &meter).await.map_err(Arc::new)?;
+            let fetched = fetch(store.as_ref(), &object, run, page_bytes, checksums.as_deref(), &meter);
+            let pages = fetched.await.map_err(Arc::new)?;
             inner.keep(&object, &pages, now_ms(&inner.ttl));
             if let Some(disk) = &inner.disk {
                 for (page, bytes) in &pages {

@@ -9,7 +9,8 @@
 //! | says nothing, [`Trust::Checked`] | what a HEAD says, each time |
 //!
 //! Every page is fetched under the condition that it is of that state, so an object that was overwritten in place is never answered
-//! with bytes of two states, or of an old one.
+//! with bytes of two states, or of an old one. Who knows the checksums of an object hands them in with its [`Ask`], and gets no byte, from the
+//! store or from a page that was fetched with them, that is not what was written.
 
 use std::fmt;
 use std::ops::Range;
@@ -24,9 +25,11 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
+use tarn_metastore::Checksums;
+
 use super::bytes::{joined, pieces};
-use super::cache::PageCache;
-use super::fetch::changed;
+use super::cache::{Origin, PageCache};
+use super::fetch::{changed, damaged};
 use super::key::{Object, ObjectState, is_strong};
 use super::plan::pages_of;
 use super::stats::{Meter, NotUsed, PageStats, PageUsage};
@@ -55,6 +58,9 @@ pub struct Ask {
     pub bypass: bool,
     /// Where to count what this read got.
     pub usage: Option<PageUsage>,
+    /// Of the object: what the store gives is held against them before anybody sees it or it is kept. A read that does not match is an error
+    /// with a [`Damage`] in it, and nothing of it is kept.
+    pub checksums: Option<Arc<Checksums>>,
 }
 
 /// An object store whose reads go through a [`PageCache`]. Writes and listings pass through.
@@ -99,7 +105,7 @@ impl PageStore {
                 Meant::Given(object) => (object, true),
                 Meant::Found(object) => (object, false),
             };
-            match self.ranges_of(&object, ranges, &meter).await {
+            match self.ranges_of(&object, ranges, ask.checksums.as_ref(), &meter).await {
                 Err(error) if !given && is_replaced(&error) => self.replaced(location, &meter),
                 answer => return answer,
             }
@@ -116,6 +122,14 @@ impl PageStore {
         meter: &Meter,
     ) -> Result<Vec<Bytes>> {
         meter.not_used(why);
+        let Some(checksums) = &ask.checksums else { return self.get_as_they_are(location, ranges, ask).await };
+        let plan = checksums.plan(ranges);
+        let read = self.get_as_they_are(location, plan.runs(), ask).await?;
+        plan.take(&read).map_err(damaged)
+    }
+
+    /// Past the cache, and not held against any checksum.
+    async fn get_as_they_are(&self, location: &Path, ranges: &[Range<u64>], ask: &Ask) -> Result<Vec<Bytes>> {
         let Some(state) = &ask.state else { return self.inner.get_ranges(location, ranges).await };
         let ranges = within(location, ranges, state.size_bytes)?;
         let fetch = |range: Range<u64>| async move {
@@ -183,13 +197,19 @@ impl PageStore {
         meter.add(PageStats { replaced: 1, ..PageStats::default() });
     }
 
-    async fn ranges_of(&self, object: &Arc<Object>, ranges: &[Range<u64>], meter: &Meter) -> Result<Vec<Bytes>> {
+    async fn ranges_of(
+        &self,
+        object: &Arc<Object>,
+        ranges: &[Range<u64>],
+        checksums: Option<&Arc<Checksums>>,
+        meter: &Meter,
+    ) -> Result<Vec<Bytes>> {
         let cut = within(&object.path, ranges, object.state.size_bytes)?;
         let page_bytes = u64::from(self.cache.options().page_bytes);
         let mut asked: Vec<u32> = cut.iter().flat_map(|range| pages_of(range, page_bytes)).collect();
         asked.sort_unstable();
         asked.dedup();
-        let pages = self.cache.read(&self.inner, object, &asked, meter).await?;
+        let pages = self.cache.read(&Origin { store: &self.inner, object, checksums }, &asked, meter).await?;
         meter.add(PageStats { asked_bytes: cut.iter().map(|r| r.end - r.start).sum(), ..PageStats::default() });
         Ok(cut.iter().map(|range| joined(pieces(&pages, range, page_bytes), range)).collect())
     }
@@ -199,14 +219,16 @@ impl PageStore {
         &self,
         object: &Arc<Object>,
         range: &Range<u64>,
+        checksums: Option<Arc<Checksums>>,
         meter: &Meter,
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
         let page_bytes = u64::from(self.cache.options().page_bytes);
         let window_pages = (WINDOW_BYTES / page_bytes).max(1) as usize;
         let pages: Vec<u32> = pages_of(range, page_bytes).collect();
         let mut windows = pages.chunks(window_pages).map(<[u32]>::to_vec).collect::<Vec<_>>().into_iter();
+        let from = Origin { store: &self.inner, object, checksums: checksums.as_ref() };
         let first = match windows.next() {
-            Some(window) => self.cache.read(&self.inner, object, &window, meter).await?,
+            Some(window) => self.cache.read(&from, &window, meter).await?,
             None => Default::default(),
         };
         meter.add(PageStats { asked_bytes: range.end - range.start, ..PageStats::default() });
@@ -214,7 +236,11 @@ impl PageStore {
             (self.cache.clone(), Arc::clone(&self.inner), Arc::clone(object), meter.clone());
         let later = stream::iter(windows).then(move |window| {
             let (cache, inner, object, meter) = (cache.clone(), Arc::clone(&inner), Arc::clone(&object), meter.clone());
-            async move { cache.read(&inner, &object, &window, &meter).await }
+            let checksums = checksums.clone();
+            async move {
+                let from = Origin { store: &inner, object: &object, checksums: checksums.as_ref() };
+                cache.read(&from, &window, &meter).await
+            }
         });
         let range = range.clone();
         let pieces = stream::iter([Ok(first)]).chain(later).flat_map(move |window| {
@@ -292,7 +318,7 @@ impl ObjectStore for PageStore {
                 Some(range) => range.as_range(object.state.size_bytes).map_err(|e| out_of_range(location, e))?,
                 None => 0..object.state.size_bytes,
             };
-            match self.stream_of(&object, &range, &meter).await {
+            match self.stream_of(&object, &range, ask.checksums.clone(), &meter).await {
                 Err(error) if !given && is_replaced(&error) => self.replaced(location, &meter),
                 Err(error) => return Err(error),
                 Ok(stream) => {

@@ -292,3 +292,41 @@ async fn two_stores_with_the_same_path_share_a_cache_and_nothing_else() {
     assert_eq!(first.get(&Path::from("a")).await.unwrap().bytes().await.unwrap(), bytes(1, 100));
     assert_eq!(second.get(&Path::from("a")).await.unwrap().bytes().await.unwrap(), bytes(2, 100));
 }
+
+#[tokio::test]
+async fn what_is_not_what_was_written_is_an_error_and_is_not_kept() {
+    let inner = TestStore::new();
+    let path = Path::from("a");
+    let whole = bytes(1, 200_000);
+    let mut summing = tarn_metastore::Summing::default();
+    summing.cut(30_000);
+    summing.feed(&whole);
+    let checksums = Arc::new(summing.finish());
+    let ask = |bypass| Ask {
+        state: Some(ObjectState { size_bytes: 200_000, etag: None, modified_ns: None }),
+        checksums: Some(Arc::clone(&checksums)),
+        bypass,
+        ..Ask::default()
+    };
+    let mut damaged = whole.clone();
+    damaged[100_000] ^= 8;
+    // Pages that pieces end in the midst of, and pages of several pieces.
+    for page_bytes in [PAGE as u32, 5_000, 64 << 10, 150_000] {
+        let store = cached(&inner, PageOptions { page_bytes, ram_bytes: 1 << 20, ..options() }, Trust::WrittenOnce);
+        inner.put_plain("a", damaged.clone()).await;
+        for bypass in [false, true] {
+            let error =
+                store.read_ranges(&path, std::slice::from_ref(&(99_000..99_001)), &ask(bypass)).await.unwrap_err();
+            let damage = tarn_metastore::Damage::of(&error).expect("it says where");
+            assert_eq!(damage.range, 65_536..131_072);
+            let read = store.read_ranges(&path, &[10..20, 29_999..30_001, 199_000..200_000], &ask(true)).await.unwrap();
+            assert!(read[0] == whole[10..20] && read[1] == whole[29_999..30_001] && read[2] == whole[199_000..]);
+        }
+        assert_eq!(store.cache().held().ram_pages, 0, "nothing of a failed read is kept");
+        inner.put_plain("a", whole.clone()).await;
+        for _ in 0..2 {
+            let read = store.read_ranges(&path, &[99_000..140_000, 0..1], &ask(false)).await.unwrap();
+            assert!(read[0] == whole[99_000..140_000] && read[1] == whole[..1]);
+        }
+    }
+}

@@ -5,12 +5,14 @@
 //!
 //! Invariant: whatever numbers a footer has, nothing panics and every range lies within the file; else the file is refused.
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use parquet::basic::{ColumnOrder, Compression};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::ColumnDescriptor;
 
-use tarn_metastore::ColumnChunk;
+use tarn_metastore::{Checksums, ColumnChunk};
 use tarn_types::{DataType, ForeignNames, Value};
 
 use super::bounds::{Bounds, bounds};
@@ -28,6 +30,8 @@ pub(crate) struct Foreign {
     pub note: String,
     /// About what it takes in memory.
     pub bytes: usize,
+    /// Of the whole file, if the table asks for them.
+    pub checksums: Option<Arc<Checksums>>,
 }
 
 #[derive(Debug)]
@@ -86,7 +90,7 @@ pub(crate) fn foreign(metadata: &ParquetMetaData, size_bytes: u64) -> Result<For
         bytes += leaf.name.len() + records.iter().map(size_of_record).sum::<usize>();
         columns.push(ForeignColumn { name: leaf.name, leaf_idx: leaf.idx, data_type: leaf.data_type, records });
     }
-    Ok(Foreign { columns, groups, note, bytes })
+    Ok(Foreign { columns, groups, note, bytes, checksums: None })
 }
 
 fn size_of_record(record: &Option<Record>) -> usize {
@@ -145,7 +149,7 @@ struct Leaf {
     idx: usize,
     arrow: ArrowType,
     data_type: Option<DataType>,
-    shape: std::sync::Arc<str>,
+    shape: Arc<str>,
 }
 
 /// The leaves that a table can hold, and what is to be said of the others.

@@ -104,6 +104,7 @@ mod tests {
             created_version: Version(id),
             sorted_by_key: false,
             note: None,
+            checksums: None,
         })
     }
 

@@ -258,7 +258,8 @@ mod tests {
             let group = || Group { n_rows: 1, bytes: 1 };
             let columns =
                 vec![column(1, vec![record(Some(0)), unknown]), column(2, vec![record(Some(0)), record(Some(1))])];
-            let file = Foreign { groups: vec![group(), group()], columns, note: String::new(), bytes: 0 };
+            let file =
+                Foreign { groups: vec![group(), group()], columns, note: String::new(), bytes: 0, checksums: None };
             let (_, details) = Places::new(&table).blocks(file, vec![]);
             details.iter().map(|of_block| of_block.columns.len()).collect::<Vec<_>>()
         };

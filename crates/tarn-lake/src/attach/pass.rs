@@ -299,12 +299,14 @@ impl Pass<'_> {
                 created_version: Version(0),
                 sorted_by_key: false,
                 note: None,
+                checksums: None,
             };
             let (rows, note) = match (content, refused) {
                 (Content::Gone, _) => continue,
                 (Content::Rows(..), Some(reason)) => (None, reason),
                 (Content::Rows(mut foreign, blooms), None) => {
                     let note = std::mem::take(&mut foreign.note);
+                    file.checksums = foreign.checksums.take();
                     (Some((foreign, blooms)), note)
                 }
                 (Content::Skipped { reason, retry }, _) => {

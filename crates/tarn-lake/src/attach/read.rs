@@ -15,11 +15,11 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 
-use tarn_metastore::Bloom;
+use tarn_metastore::{Bloom, Checksums, Summing};
 use tarn_types::TableSchema;
 
 use super::columns::{Foreign, foreign};
@@ -40,6 +40,9 @@ const END_BYTES: u64 = 8;
 
 /// Magic at both ends, a footer's length, and a footer of a byte.
 const MIN_BYTES: u64 = 13;
+
+/// Bytes of one read where the whole file is read.
+const SUMMED_BYTES: u64 = 4 << 20;
 
 /// How often a request is made before the store counts as away.
 const TRIES: usize = 3;
@@ -175,7 +178,10 @@ pub(crate) async fn columns(source: &Arc<Source>) -> Result<Result<Foreign, Stri
 }
 
 async fn rows(source: &Arc<Source>, table: &Arc<TableSchema>) -> Result<(Foreign, Vec<Option<Bloom>>), Trouble> {
-    let (metadata, foreign) = footer(source).await?;
+    let (metadata, mut foreign) = footer(source).await?;
+    if table.options.archive.as_ref().is_some_and(|archive| archive.checksums) {
+        foreign.checksums = Some(Arc::new(checksums(source, &metadata).await?));
+    }
     let named = foreign.columns.iter().filter_map(|column| Some((column.name.as_str(), column.data_type?)));
     let indexer = Indexer::new(table, named);
     let blooms = blooms(source, metadata, indexer, &foreign).await?;
@@ -214,6 +220,39 @@ async fn footer(source: &Arc<Source>) -> Result<(Arc<ParquetMetaData>, Foreign),
         Ok((Arc::new(metadata), foreign))
     });
     decoded.await?
+}
+
+/// Reads the whole file.
+async fn checksums(source: &Arc<Source>, metadata: &ParquetMetaData) -> Result<Checksums, Trouble> {
+    let mut summing = Summing::default();
+    cuts(metadata).into_iter().for_each(|cut| summing.cut(cut));
+    let mut at = 0;
+    while at < source.object.size_bytes {
+        let end = source.object.size_bytes.min(at + SUMMED_BYTES);
+        summing.feed(&source.get(at..end).await?);
+        at = end;
+    }
+    Ok(summing.finish())
+}
+
+/// Where row groups begin, and where the last of them ends and what a footer refers to begins. None, if they lie among each other: then
+/// damage of one may be taken for that of another.
+fn cuts(metadata: &ParquetMetaData) -> Vec<u64> {
+    let columns = || metadata.row_groups().iter().flat_map(|group| group.columns());
+    let start = |column: &ColumnChunkMetaData| {
+        u64::try_from(column.dictionary_page_offset().unwrap_or(column.data_page_offset())).unwrap_or(u64::MAX)
+    };
+    let end = |column: &ColumnChunkMetaData| {
+        start(column).saturating_add(u64::try_from(column.compressed_size()).unwrap_or(u64::MAX))
+    };
+    let data_end = columns().map(end).max();
+    let index = columns().flat_map(|column| [column.offset_index_offset(), column.column_index_offset()]).flatten();
+    let tail_start = data_end.into_iter().chain(index.filter_map(|offset| u64::try_from(offset).ok())).min();
+    let first = |group: &RowGroupMetaData| group.columns().iter().map(start).min();
+    let mut cuts: Vec<u64> = metadata.row_groups().iter().filter_map(first).collect();
+    let is_apart = cuts.last().copied() < tail_start && data_end == tail_start && cuts.is_sorted_by(|a, b| a < b);
+    cuts.extend(tail_start);
+    if is_apart { cuts } else { Vec::new() }
 }
 
 /// Reads the key columns, row group by row group, on a blocking thread.

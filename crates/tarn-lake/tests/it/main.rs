@@ -18,3 +18,4 @@ mod exactly_once;
 mod files;
 mod indexed;
 mod lives;
+mod rot;

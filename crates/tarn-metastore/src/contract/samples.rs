@@ -15,8 +15,8 @@ use tarn_types::{
 };
 
 use crate::{
-    Block, BlockDetails, Bloom, BloomBuilder, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File, Hash,
-    Metastore, MetastoreExt, token_hash,
+    Block, BlockDetails, Bloom, BloomBuilder, Checksums, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File,
+    Hash, Metastore, MetastoreExt, Summing, token_hash,
 };
 
 /// In memory where there is such a place: tests open thousands of folders, and every opening syncs.
@@ -66,7 +66,16 @@ pub fn sample_file(id: FileId, n_rows: u64) -> File {
         created_version: Version(0),
         sorted_by_key: true,
         note: None,
+        checksums: Some(Arc::new(sample_checksums(10 * n_rows))),
     }
+}
+
+/// Of a file of this size, all zeros, in two pieces or fewer.
+fn sample_checksums(size_bytes: u64) -> Checksums {
+    let mut summing = Summing::default();
+    summing.cut(size_bytes / 2);
+    summing.feed(&vec![0; size_bytes as usize]);
+    summing.finish()
 }
 
 /// Of a block with these keys, and two columns.

@@ -100,9 +100,10 @@ async fn sums_tell_what_differs_and_not_what_keeps_it() {
     };
     let same = of(|_| {}).await;
     assert_eq!(of(|_| {}).await, same);
-    let changes: [fn(&mut Commit); 7] = [
+    let changes: [fn(&mut Commit); 8] = [
         |commit| commit.at_ms += 1,
-        |commit| commit.add[1].size_bytes += 1,
+        |commit| commit.add[1].path.push('x'),
+        |commit| commit.add[1].checksums = None,
         |commit| commit.deletion_vectors = [(FileId(1), [0, 1].into())].into(),
         |commit| commit.deletion_vectors.clear(),
         |commit| drop(commit.details.remove(&FileId(2))),

@@ -220,6 +220,7 @@ mod tests {
             created_version: Version(0),
             sorted_by_key: true,
             note: None,
+            checksums: None,
         };
         PrunedFile { file: Arc::new(file), row_groups: kept.to_vec() }
     }

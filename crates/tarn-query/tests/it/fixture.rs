@@ -327,6 +327,7 @@ pub async fn write_file(
         created_version: Version(0),
         sorted_by_key: true,
         note: None,
+        checksums: None,
     };
     (file, details)
 }

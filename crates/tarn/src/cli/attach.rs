@@ -64,6 +64,9 @@ pub struct Attach {
     /// Files read at once [default: 4]
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
+    /// Read each file whole once, and hold every later read of it against checksums
+    #[arg(long)]
+    checksums: bool,
     /// What somebody wrote behind `--follow` with a space between.
     #[arg(hide = true)]
     stray: Option<String>,
@@ -157,6 +160,7 @@ impl Attach {
         options.extend(self.bloom_chunks.map(|n| format!("bloom_chunks = {n}")));
         options.extend(self.bloom_fpp.map(|share| format!("bloom_fpp = {share}")));
         options.extend(self.concurrency.map(|n| format!("concurrency = {n}")));
+        options.extend(self.checksums.then(|| "checksums = true".to_owned()));
         let with = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
         format!("ATTACH {} AS {}{with}", text(&url), quoted(&self.table))
     }

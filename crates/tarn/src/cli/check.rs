@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use tarn::metastores::Place;
 use tarn_raftlog::{Damage, Lost, RaftLog, VerifyReport};
 
+use super::check_lake::CheckLake;
 use super::client::runtime;
 use super::metastore;
 use super::output::grouped;
@@ -18,6 +19,7 @@ use super::output::grouped;
 Examples:
   tarn check log ./tarn-data/log
   tarn check metastore ./tarn-data/meta
+  tarn check lake --data-dir ./tarn-data
 
 Stop the server first: what it is writing at the moment may look torn. Exit code 0: sound; 1: damaged, or not readable.")]
 pub struct Check {
@@ -45,12 +47,14 @@ copy out what is left of them, drop them, and load them again.")]
         /// Folder of the metastore: `meta` in the server's data folder
         dir: PathBuf,
     },
+    Lake(Box<CheckLake>),
 }
 
 impl Check {
     pub fn run(self) -> Result<()> {
         match self.what {
             What::Log { dir } => check_log(&dir),
+            What::Lake(lake) => lake.run(),
             What::Metastore { dir } => runtime()?.block_on(metastore::check(&Place::Folder(dir))),
         }
     }

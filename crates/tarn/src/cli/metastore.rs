@@ -222,6 +222,18 @@ pub async fn check(place: &Place) -> Result<()> {
     checked.map_err(|error| anyhow!("{}", format!("{error:#}").replace(&inside, &dir.display().to_string())))
 }
 
+/// A metastore to read from. One in a folder is opened beside it, so that nothing of it changes; the folder goes with the second part.
+pub async fn open_twin(place: &Place) -> Result<(Arc<dyn Metastore>, Option<TempDir>)> {
+    let Place::Folder(dir) = place else { return Ok((open(place).await?, None)) };
+    must_hold_a_metastore(dir)?;
+    let scratch = twin(dir)?;
+    let opened = open(&Place::Folder(scratch.path().to_owned())).await;
+    let inside = scratch.path().display().to_string();
+    let opened =
+        opened.map_err(|error| anyhow!("{}", format!("{error:#}").replace(&inside, &dir.display().to_string())));
+    Ok((opened?, Some(scratch)))
+}
+
 async fn check_opened(place: &Place) -> Result<()> {
     let metastore = open(place).await?;
     let sums = tarn_metastore::sums(metastore.as_ref()).await.with_context(|| place.shown())?;
@@ -342,6 +354,7 @@ mod tests {
                     created_version: Version(0),
                     sorted_by_key: true,
                     note: None,
+                    checksums: None,
                 };
                 let commit = Commit {
                     id: uuid::Uuid::new_v4(),

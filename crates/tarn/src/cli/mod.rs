@@ -12,6 +12,7 @@ macro_rules! say {
 
 mod attach;
 mod check;
+mod check_lake;
 mod child;
 mod client;
 mod config;

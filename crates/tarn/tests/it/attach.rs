@@ -39,6 +39,11 @@ fn write(folder: &Path, name: &str, rows: &RecordBatch) {
     std::fs::rename(scratch, path).unwrap();
 }
 
+/// Ten log lines in two blocks, for other tests.
+pub fn write_logs(path: &Path) {
+    write(path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap(), &logs(470_000, "word"));
+}
+
 /// Twenty-four files of one day, two blocks each.
 fn archive() -> TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -21,6 +21,7 @@ mod protocol;
 mod raw;
 mod remote;
 mod restart;
+mod rot;
 mod slt;
 mod sql_front;
 mod tls;
