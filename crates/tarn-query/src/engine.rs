@@ -33,8 +33,11 @@ use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
+use crate::lists::Lists;
+use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
+use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spellings::CanonicalSpellings;
@@ -138,14 +141,17 @@ impl Engine {
     pub fn session(&self) -> Session {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(CanonicalSpellings), Arc::new(Bytea::Written)];
+            vec![Arc::new(CanonicalSpellings), Arc::new(Bytea::Written), Arc::new(Lists::Written)];
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
+        analyzers.push(Arc::new(Quantified));
+        analyzers.push(Arc::new(Lists::Coerced));
         let mut state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_default_features()
-            .with_analyzer_rules(analyzers);
+            .with_analyzer_rules(analyzers)
+            .with_physical_optimizer_rules(sealed_rules());
         if let Some(fragments) = &self.fragments {
             state = state.with_physical_optimizer_rule(Arc::clone(fragments) as _);
         }
@@ -189,6 +195,8 @@ fn config(options: &Options) -> SessionConfig {
     set.sql_parser.parse_float_as_decimal = true;
     // Each scan decides (late.rs); switched on, every scan reads late.
     set.execution.parquet.pushdown_filters = false;
+    // It skips files by the bounds of some of the aggregates, although others need their rows: `min(a), min(b + 1)`.
+    set.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     set.extensions.insert(Settings::default());
     config
 }

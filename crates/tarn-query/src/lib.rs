@@ -25,6 +25,12 @@ mod rewrite;
 mod settings;
 mod values;
 
+mod truth;
+
+mod lists;
+mod quantified;
+mod seal;
+
 mod clauses;
 mod late;
 mod predicate;

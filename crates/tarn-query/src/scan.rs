@@ -270,7 +270,11 @@ impl ExecutionPlan for TarnScan {
         let union = self.input.downcast_ref::<UnionExec>();
         let inputs = union.map_or(std::slice::from_ref(&self.input), |union| union.inputs().as_slice());
         if let Some(sorted) = self.in_key_order(inputs, order) {
-            return Ok(SortOrderPushdownResult::Exact { inner: self.over(UnionExec::try_new(sorted)?) });
+            let sorted = UnionExec::try_new(sorted)?;
+            // A filter may make a column equal to the key; a union forgets that its inputs have that in common.
+            if sorted.equivalence_properties().ordering_satisfy(order.iter().cloned())? {
+                return Ok(SortOrderPushdownResult::Exact { inner: self.over(sorted) });
+            }
         }
         let mut ordered = false;
         let mut pushed = vec![];
