@@ -29,11 +29,13 @@ use tokio::runtime::Handle;
 use crate::Result;
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::extrema::extrema;
 use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
 use crate::lists::Lists;
+use crate::nans::Nans;
 use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
@@ -146,6 +148,7 @@ impl Engine {
         analyzers.push(Arc::new(Bytea::Coerced));
         analyzers.push(Arc::new(Quantified));
         analyzers.push(Arc::new(Lists::Coerced));
+        analyzers.push(Arc::new(Nans::new()));
         let mut state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
@@ -157,6 +160,7 @@ impl Engine {
         }
         let state = state.build();
         let context = SessionContext::new_with_state(state);
+        extrema().into_iter().for_each(|function| context.register_udaf(function));
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
         let catalog = MemoryCatalogProvider::new();

@@ -27,7 +27,9 @@ mod values;
 
 mod truth;
 
+mod extrema;
 mod lists;
+mod nans;
 mod quantified;
 mod seal;
 
