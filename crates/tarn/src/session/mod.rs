@@ -121,6 +121,7 @@ impl Session {
 
     pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
         if vars::is_engine_setting(name) {
+            vars::check_engine_setting(name, value)?;
             return self.set_engine(name, value.unwrap_or("default"));
         }
         self.vars.lock().set(name, value)
