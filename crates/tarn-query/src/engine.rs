@@ -27,6 +27,7 @@ use tarn_metastore::Metastore;
 use tokio::runtime::Handle;
 
 use crate::Result;
+use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::extrema::extrema;
@@ -36,6 +37,7 @@ use crate::hot::HotCatalog;
 use crate::late::Shape;
 use crate::lists::Lists;
 use crate::nans::Nans;
+use crate::pause::Pauses;
 use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
@@ -98,6 +100,7 @@ pub struct Engine {
     catalog: String,
     threads: Threads,
     fragments: Option<Arc<UseFragments>>,
+    lengths: Arc<Lengths>,
 }
 
 impl Engine {
@@ -127,9 +130,11 @@ impl Engine {
         let projected = Arc::new(ProjectedCache::new(options.metadata_cache_bytes));
         let lake = Arc::new(Lake { metastore, readers, projected, url, schemas: SqlSchemas::default() });
         let fragments = options.fragments.clone().map(|cache| Arc::new(UseFragments(Arc::new(Fragments::new(cache)))));
+        let lengths = Arc::new(Lengths::new(Arc::clone(&runtime.memory_pool), options.memory_bytes));
         Ok(Engine {
             config: config(&options),
             runtime,
+            lengths,
             public: Arc::new(PublicSchema { lake: Arc::clone(&lake), hot }),
             system: Arc::new(SystemSchema { tables: system }),
             lake,
@@ -158,9 +163,10 @@ impl Engine {
         if let Some(fragments) = &self.fragments {
             state = state.with_physical_optimizer_rule(Arc::clone(fragments) as _);
         }
-        let state = state.build();
+        let state = state.with_physical_optimizer_rule(Arc::new(Pauses)).build();
         let context = SessionContext::new_with_state(state);
         extrema().into_iter().for_each(|function| context.register_udaf(function));
+        bounded(&context, &self.lengths);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
         let catalog = MemoryCatalogProvider::new();

@@ -27,9 +27,12 @@ mod values;
 
 mod truth;
 
+mod bounded;
+mod compact;
 mod extrema;
 mod lists;
 mod nans;
+mod pause;
 mod quantified;
 mod seal;
 

@@ -9,6 +9,7 @@ mod copy;
 mod drops;
 mod errors;
 mod harness;
+mod hostile_functions;
 mod http;
 mod lake;
 mod metastore;
