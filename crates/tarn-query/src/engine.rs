@@ -27,14 +27,21 @@ use tarn_cache::{FooterCache, FragmentCache, ProjectedCache};
 use tarn_metastore::Metastore;
 use tokio::runtime::Handle;
 
+use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::extrema::extrema;
 use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
+use crate::lists::Lists;
+use crate::nans::Nans;
+use crate::pause::Pauses;
+use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
+use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spellings::CanonicalSpellings;
@@ -97,6 +104,7 @@ pub struct Engine {
     catalog: String,
     threads: Threads,
     fragments: Option<Arc<UseFragments>>,
+    lengths: Arc<Lengths>,
 }
 
 impl Engine {
@@ -126,9 +134,11 @@ impl Engine {
         let projected = Arc::new(ProjectedCache::new(options.metadata_cache_bytes));
         let lake = Arc::new(Lake { metastore, readers, projected, url, schemas: SqlSchemas::default() });
         let fragments = options.fragments.clone().map(|cache| Arc::new(UseFragments(Arc::new(Fragments::new(cache)))));
+        let lengths = Arc::new(Lengths::new(Arc::clone(&runtime.memory_pool), options.memory_bytes));
         Ok(Engine {
             config: config(&options),
             runtime,
+            lengths,
             public: Arc::new(PublicSchema { lake: Arc::clone(&lake), hot }),
             system: Arc::new(SystemSchema { tables: system }),
             lake,
@@ -142,19 +152,25 @@ impl Engine {
     pub fn session(&self) -> Session {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(CanonicalSpellings), Arc::new(Bytea::Written)];
+            vec![Arc::new(CanonicalSpellings), Arc::new(Bytea::Written), Arc::new(Lists::Written)];
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
+        analyzers.push(Arc::new(Quantified));
+        analyzers.push(Arc::new(Lists::Coerced));
+        analyzers.push(Arc::new(Nans::new()));
         let mut state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_default_features()
-            .with_analyzer_rules(analyzers);
+            .with_analyzer_rules(analyzers)
+            .with_physical_optimizer_rules(sealed_rules());
         if let Some(fragments) = &self.fragments {
             state = state.with_physical_optimizer_rule(Arc::clone(fragments) as _);
         }
-        let state = state.build();
+        let state = state.with_physical_optimizer_rule(Arc::new(Pauses)).build();
         let context = SessionContext::new_with_state(state);
+        extrema().into_iter().for_each(|function| context.register_udaf(function));
+        bounded(&context, &self.lengths);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
         let catalog = MemoryCatalogProvider::new();
@@ -193,6 +209,8 @@ fn config(options: &Options) -> SessionConfig {
     set.sql_parser.parse_float_as_decimal = true;
     // Each scan decides (late.rs); switched on, every scan reads late.
     set.execution.parquet.pushdown_filters = false;
+    // It skips files by the bounds of some of the aggregates, although others need their rows: `min(a), min(b + 1)`.
+    set.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     set.extensions.insert(Settings::default());
     config
 }

@@ -150,6 +150,16 @@ pub enum Error {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// A value of a function that would be too long.
+    #[error("a value of {function} would take {bytes} bytes, at most {limit} are allowed")]
+    TooLong {
+        /// Name of the function.
+        function: String,
+        /// What the value could take, by the function's arguments.
+        bytes: usize,
+        /// What a value may take.
+        limit: usize,
+    },
     /// The statement binds another number of parameters than it was given.
     #[error("statement has {expected} parameters, {given} were given")]
     Parameters {
@@ -213,6 +223,7 @@ impl Error {
             Error::AccessPath { .. }
             | Error::Unsupported { .. }
             | Error::TooLarge { .. }
+            | Error::TooLong { .. }
             | Error::Parameters { .. }
             | Error::NullKey { .. } => Kind::Invalid,
         }

@@ -25,6 +25,17 @@ mod rewrite;
 mod settings;
 mod values;
 
+mod truth;
+
+mod bounded;
+mod compact;
+mod extrema;
+mod lists;
+mod nans;
+mod pause;
+mod quantified;
+mod seal;
+
 mod clauses;
 mod late;
 mod predicate;

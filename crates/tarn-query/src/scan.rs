@@ -28,14 +28,17 @@ use datafusion::physical_plan::metrics::{
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, SortOrderPushdownResult,
 };
 
+use futures::StreamExt;
 use tarn_cache::PageStats;
 
 use crate::chunks::ChunkLoader;
+use crate::compact::compacted;
 use crate::files::Counts;
 use crate::fragments::LakeSide;
 use crate::reader::{FOOTERS, Readers};
@@ -190,7 +193,13 @@ impl ExecutionPlan for TarnScan {
         if partition == 0 {
             self.record();
         }
-        self.input.execute(partition, context)
+        let rows = self.input.execute(partition, context)?;
+        // What is hot lies in no pages.
+        if self.access.path != "lake" {
+            return Ok(rows);
+        }
+        let compact = rows.map(|batch| Ok(compacted(batch?)?));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), compact)))
     }
 
     /// Of a scan that ran: also what only then was known.
@@ -270,7 +279,11 @@ impl ExecutionPlan for TarnScan {
         let union = self.input.downcast_ref::<UnionExec>();
         let inputs = union.map_or(std::slice::from_ref(&self.input), |union| union.inputs().as_slice());
         if let Some(sorted) = self.in_key_order(inputs, order) {
-            return Ok(SortOrderPushdownResult::Exact { inner: self.over(UnionExec::try_new(sorted)?) });
+            let sorted = UnionExec::try_new(sorted)?;
+            // A filter may make a column equal to the key; a union forgets that its inputs have that in common.
+            if sorted.equivalence_properties().ordering_satisfy(order.iter().cloned())? {
+                return Ok(SortOrderPushdownResult::Exact { inner: self.over(sorted) });
+            }
         }
         let mut ordered = false;
         let mut pushed = vec![];

@@ -3,10 +3,12 @@
 //! By name, and without loss: a value that does not fit is an error that names its column and row, never NULL and
 //! never cut. The only roundings are those of Postgres: decimals read from text, and nanoseconds to microseconds.
 
+use std::sync::Arc;
+
 use arrow::array::*;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
+use arrow::datatypes::{DataType as ArrowType, Field, Float32Type, Float64Type, TimeUnit};
 
 use crate::cell::{Cell, ColumnWriter};
 use crate::data_type::{DataType, arrow_type, data_type_of};
@@ -40,8 +42,36 @@ pub fn conform(batch: &RecordBatch, schema: &TableSchema) -> Result<RecordBatch>
             None => Ok(array),
         }
     };
-    let columns = schema.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+    let column = |(idx, of): (usize, &Column)| Ok(one_of_a_kind(column(of)?, schema.is_key(idx)));
+    let columns = schema.columns.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
     RecordBatch::try_new(schema.arrow(), columns).map_err(Error::arrow("build a batch"))
+}
+
+/// Floats that are equal have the same bits: all NaNs, and in keys, which are compared by their bytes, both zeros.
+fn one_of_a_kind(array: ArrayRef, is_key: bool) -> ArrayRef {
+    macro_rules! canonical {
+        ($arrow:ty, $float:ty) => {{
+            let floats = array.as_primitive::<$arrow>();
+            let odd = |float: &$float| {
+                float.is_nan() && float.to_bits() != <$float>::NAN.abs().to_bits()
+                    || is_key && *float == 0.0 && float.is_sign_negative()
+            };
+            if !floats.values().iter().any(odd) {
+                return array;
+            }
+            let canonical = |float: $float| match float.is_nan() {
+                true => <$float>::NAN.abs(),
+                false if is_key => float + 0.0,
+                false => float,
+            };
+            Arc::new(floats.unary::<_, $arrow>(canonical))
+        }};
+    }
+    match array.data_type() {
+        ArrowType::Float32 => canonical!(Float32Type, f32),
+        ArrowType::Float64 => canonical!(Float64Type, f64),
+        _ => array,
+    }
 }
 
 fn missing_column(schema: &TableSchema, column: &Column, n_rows: usize) -> Result<ArrayRef> {
@@ -133,7 +163,7 @@ fn cast_safely(array: &ArrayRef, storage: &ArrowType, column: &Column) -> Result
     Ok(out)
 }
 
-fn retag_timestamp(array: &ArrayRef, unit: TimeUnit, zone: Option<std::sync::Arc<str>>) -> Result<ArrayRef> {
+fn retag_timestamp(array: &ArrayRef, unit: TimeUnit, zone: Option<Arc<str>>) -> Result<ArrayRef> {
     let numbers = cast(array, &ArrowType::Int64).map_err(Error::arrow("read timestamps"))?;
     cast(&numbers, &ArrowType::Timestamp(unit, zone)).map_err(Error::arrow("read timestamps"))
 }
@@ -150,8 +180,8 @@ fn check_exact(array: &ArrayRef, out: &ArrayRef, column: &Column) -> Result<()> 
     let (a, b) = if is_float { (numbers(array)?, numbers(&back)?) } else { (array.clone(), back) };
     let differs = |row: &usize| {
         let zeros = is_float
-            && a.as_primitive::<arrow::datatypes::Float64Type>().value(*row) == 0.0
-            && b.as_primitive::<arrow::datatypes::Float64Type>().value(*row) == 0.0;
+            && a.as_primitive::<Float64Type>().value(*row) == 0.0
+            && b.as_primitive::<Float64Type>().value(*row) == 0.0;
         !same.value(*row) && !zeros
     };
     match (0..array.len()).find(differs) {
@@ -211,7 +241,6 @@ fn push_parsed(out: &mut ColumnWriter, text: &str, data_type: &DataType) -> bool
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use proptest::prelude::*;
 
@@ -258,6 +287,17 @@ mod tests {
         assert_eq!(conform(&other, &orders()).unwrap_err().to_string(), "table orders has no column nope");
         let error = one(Arc::new(BooleanArray::from(vec![true])), DataType::Date).unwrap_err().to_string();
         assert_eq!(error, "column c1 is Boolean, want DATE");
+    }
+
+    #[test]
+    fn nans_are_one_and_keys_have_one_zero() {
+        let odd = [f64::INFINITY - f64::INFINITY, -f64::NAN, f64::NAN, -0.0];
+        let array = one(Arc::new(Float64Array::from(odd.to_vec())), DataType::Float64).unwrap();
+        let bits: Vec<u64> = array.as_primitive::<Float64Type>().values().iter().map(|v| v.to_bits()).collect();
+        assert_eq!(bits, [f64::NAN.abs().to_bits(); 3].into_iter().chain([(-0.0f64).to_bits()]).collect::<Vec<_>>());
+        let key = one_of_a_kind(Arc::new(Float32Array::from(vec![-0.0f32, -1.5])), true);
+        let bits: Vec<u32> = key.as_primitive::<Float32Type>().values().iter().map(|v| v.to_bits()).collect();
+        assert_eq!(bits, [0, (-1.5f32).to_bits()]);
     }
 
     #[test]

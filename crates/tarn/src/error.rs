@@ -315,6 +315,8 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::Sql { source } => from_shared(source),
         Query::NoSuchTable { name } => SqlError::undefined_table(name),
         Query::Types { source, .. } => SqlError::new(types_state(source), error.to_string()),
+        Query::TooLong { .. } => SqlError::new(state::PROGRAM_LIMIT, error.to_string())
+            .with_hint("it may take a quarter of query_memory_bytes"),
         Query::Unsupported { what, remedy } => SqlError::unsupported(format!("{what} is not supported"), *remedy),
         Query::AccessPath { path, table, why, remedy } => {
             SqlError::unsupported(format!("access path {path} cannot answer for table {table}: {why}"), *remedy)

@@ -33,6 +33,7 @@ use tarn_cache::{FragmentCache, FragmentKey};
 use super::kept::{Layout, size};
 use super::leaf::Template;
 use super::units::{LakeSide, Unit};
+use crate::compact::compacted;
 
 /// Larger values are not kept.
 const MAX_VALUE_BYTES: u64 = 16 << 20;
@@ -263,6 +264,7 @@ impl Taker {
         // Without a live row, there is nothing to read, and nothing to keep.
         let Some(piece) = lake.piece(unit)? else { return Ok(stream::empty().boxed()) };
         let batches = template.over(piece)?.execute(0, Arc::clone(&self.context))?;
+        let batches = batches.map(|batch| Ok::<_, DataFusionError>(compacted(batch?)?));
         let max_bytes = (lake.bytes(unit) / READ_PER_KEPT).clamp(MIN_VALUE_BYTES, MAX_VALUE_BYTES);
         let keeper = Keeper {
             shared: Arc::clone(&self.shared),

@@ -15,4 +15,5 @@ mod nothing_hot;
 mod pruning;
 mod recording;
 mod union;
+mod unknowns;
 mod wide;

@@ -132,6 +132,7 @@ impl Session {
         }
         if vars::is_engine_setting(name) {
             self.allow_setting(&name.to_ascii_lowercase())?;
+            vars::check_engine_setting(name, value)?;
             let value = match value {
                 Some(value) => value.to_owned(),
                 None => self.fresh_engine_setting(name)?,

@@ -195,6 +195,85 @@ impl Vars {
     }
 }
 
+/// A setting of the query engine that clients may change, and what they may set it to.
+enum Bound {
+    Switch,
+    Number(std::ops::RangeInclusive<usize>),
+    /// A multiple of the cores at most.
+    PerCore(usize),
+    TimeZone,
+    OneOf(&'static [&'static str]),
+}
+
+/// The engine's other settings stay as they are: with some a query starves all others, with some it answers wrongly.
+const OF_ENGINE: &[(&str, Bound)] = &[
+    ("datafusion.execution.batch_size", Bound::Number(16..=65_536)),
+    ("datafusion.execution.target_partitions", Bound::PerCore(4)),
+    ("datafusion.execution.time_zone", Bound::TimeZone),
+    ("datafusion.explain.format", Bound::OneOf(&["indent", "tree", "pgjson", "graphviz"])),
+    ("datafusion.explain.logical_plan_only", Bound::Switch),
+    ("datafusion.explain.physical_plan_only", Bound::Switch),
+    ("datafusion.explain.show_schema", Bound::Switch),
+    ("datafusion.explain.show_sizes", Bound::Switch),
+    ("datafusion.explain.show_statistics", Bound::Switch),
+    ("datafusion.optimizer.repartition_aggregations", Bound::Switch),
+    ("datafusion.optimizer.repartition_file_scans", Bound::Switch),
+    ("datafusion.optimizer.repartition_joins", Bound::Switch),
+    ("datafusion.optimizer.repartition_sorts", Bound::Switch),
+    ("datafusion.optimizer.repartition_windows", Bound::Switch),
+];
+
+/// Longest name of a time zone.
+const TIME_ZONE_BYTES: usize = 64;
+
+impl Bound {
+    /// What it takes, when the value is something else.
+    fn refuses(&self, value: &str) -> Option<String> {
+        let number = |range: std::ops::RangeInclusive<usize>| {
+            let fits = value.parse().is_ok_and(|number| range.contains(&number));
+            (!fits).then(|| format!("{} to {}", range.start(), range.end()))
+        };
+        match self {
+            Bound::Switch => {
+                let is_switch = ["true", "false"].iter().any(|known| known.eq_ignore_ascii_case(value));
+                (!is_switch).then(|| "true or false".to_owned())
+            }
+            Bound::Number(range) => number(range.clone()),
+            Bound::PerCore(most) => {
+                number(1..=most * std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+            }
+            Bound::TimeZone => {
+                let known = |c: char| c.is_ascii_alphanumeric() || "+-:/_".contains(c);
+                let is_name = !value.is_empty() && value.len() <= TIME_ZONE_BYTES && value.chars().all(known);
+                (!is_name).then(|| "a name such as Europe/Berlin, or an offset such as +02:00".to_owned())
+            }
+            Bound::OneOf(names) => (!names.contains(&value)).then(|| names.join(", ")),
+        }
+    }
+}
+
+/// Whether a client may set a setting of the query engine to this value; `None` puts the default back.
+///
+/// Errors: 22023 for a setting that clients do not change, and for a value out of its bounds. Unknown names are for the engine to refuse.
+pub fn check_engine_setting(name: &str, value: Option<&str>) -> Result<()> {
+    if !name.starts_with("datafusion.") {
+        return Ok(());
+    }
+    let Some((_, bound)) = OF_ENGINE.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = OF_ENGINE.iter().map(|(name, _)| *name).collect();
+        let error = SqlError::new(state::INVALID_PARAMETER_VALUE, format!("parameter \"{name}\" cannot be changed"));
+        return Err(error.with_hint(format!("of the engine's settings a client may change {}", names.join(", "))));
+    };
+    match value.and_then(|value| bound.refuses(value)) {
+        None => Ok(()),
+        Some(taken) => {
+            let value = value.unwrap_or_default();
+            let what = format!("invalid value for parameter \"{name}\": \"{value}\"");
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, what).with_hint(format!("accepted: {taken}")))
+        }
+    }
+}
+
 /// Whether the query engine keeps a setting of this name.
 pub fn is_engine_setting(name: &str) -> bool {
     name.starts_with("tarn.") || name.starts_with("datafusion.")
@@ -233,6 +312,37 @@ mod tests {
         vars.set("statement_timeout", None).unwrap();
         assert_eq!(vars.timeout_ms("statement_timeout", 0), None);
         vars.set("my.own", Some("1")).unwrap();
+    }
+
+    #[test]
+    fn settings_of_the_engine_are_a_list_with_bounds() {
+        for (name, value) in [
+            ("datafusion.execution.batch_size", "8192"),
+            ("datafusion.execution.target_partitions", "1"),
+            ("datafusion.execution.time_zone", "+05:00"),
+            ("datafusion.explain.format", "tree"),
+            ("datafusion.optimizer.repartition_joins", "FALSE"),
+            ("tarn.pruning", "off"),
+        ] {
+            check_engine_setting(name, Some(value)).unwrap();
+            check_engine_setting(name, None).unwrap();
+        }
+        for (name, value) in [
+            ("datafusion.execution.target_partitions", "1000000"),
+            ("datafusion.execution.target_partitions", "0"),
+            ("datafusion.execution.target_partitions", "-1"),
+            ("datafusion.execution.batch_size", "1"),
+            ("datafusion.execution.batch_size", "18446744073709551616"),
+            ("datafusion.execution.time_zone", "'; DROP TABLE t"),
+            ("datafusion.optimizer.repartition_joins", "2"),
+            ("datafusion.optimizer.enable_dynamic_filter_pushdown", "true"),
+            ("datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown", "true"),
+            ("datafusion.runtime.memory_limit", "100G"),
+            ("datafusion.nonsense", "1"),
+        ] {
+            let error = check_engine_setting(name, Some(value)).unwrap_err();
+            assert_eq!(error.state(), state::INVALID_PARAMETER_VALUE, "{name} = {value}");
+        }
     }
 
     #[test]

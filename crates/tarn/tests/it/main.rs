@@ -12,6 +12,7 @@ mod drops;
 mod errors;
 mod faults;
 mod harness;
+mod hostile_functions;
 mod http;
 mod lake;
 mod metastore;

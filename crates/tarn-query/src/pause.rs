@@ -1,0 +1,194 @@
+//! Does a join stop when nobody waits for it? A task can be stopped where it pauses, and a join pauses when its input
+//! does. One batch of
+//! 8,192 rows against 400,000 is minutes without a pause.
+//!
+//! So the probed side of joins that try every pair comes in pieces of [`PROBED_ROWS`], with a pause after each. The
+//! work is the same: such a join takes as many rows of the other side at once as fill a batch. And what joins give is
+//! counted, so that many batches of one piece pause, too.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
+};
+use futures::{Stream, StreamExt, ready};
+
+/// Rows of the probed side between two pauses. With a million rows on the other side these are 64 million pairs.
+const PROBED_ROWS: usize = 64;
+
+/// The rule; it runs when all others have.
+#[derive(Debug)]
+pub(crate) struct Pauses;
+
+impl PhysicalOptimizerRule for Pauses {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(plan.transform_up(paused)?.data)
+    }
+
+    fn name(&self) -> &str {
+        "tarn_pauses"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn paused(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() {
+        let [left, right] = plan.children()[..] else {
+            return Err(DataFusionError::Internal("a join has two inputs".to_owned()));
+        };
+        let probed = Arc::new(Pieces { input: Arc::clone(right) });
+        let children = vec![Arc::clone(left), probed as Arc<dyn ExecutionPlan>];
+        let joined = replace_children_if_necessary(Arc::clone(&plan), children)?;
+        return Ok(Transformed::yes(Arc::new(CooperativeExec::new(joined))));
+    }
+    match plan.is::<HashJoinExec>() || plan.is::<SortMergeJoinExec>() {
+        true => Ok(Transformed::yes(Arc::new(CooperativeExec::new(plan)))),
+        false => Ok(Transformed::no(plan)),
+    }
+}
+
+/// Its input in pieces, and a pause after each.
+#[derive(Debug)]
+struct Pieces {
+    input: Arc<dyn ExecutionPlan>,
+}
+
+impl DisplayAs for Pieces {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PiecesExec: rows={PROBED_ROWS}")
+    }
+}
+
+impl ExecutionPlan for Pieces {
+    fn name(&self) -> &str {
+        "PiecesExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(input), true) => Ok(Arc::new(Pieces { input })),
+            _ => Err(DataFusionError::Internal("PiecesExec has one child".to_owned())),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, context)?;
+        Ok(Box::pin(PieceStream { schema: input.schema(), input, rest: None, pause: false }))
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        Ok(Arc::clone(&inputs[0]))
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+}
+
+struct PieceStream {
+    schema: SchemaRef,
+    input: SendableRecordBatchStream,
+    rest: Option<RecordBatch>,
+    /// Was a piece given since the last pause?
+    pause: bool,
+}
+
+impl Stream for PieceStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if std::mem::take(&mut self.pause) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let batch = match self.rest.take() {
+            Some(rest) => rest,
+            None => match ready!(self.input.poll_next_unpin(cx)) {
+                Some(Ok(batch)) => batch,
+                other => return Poll::Ready(other),
+            },
+        };
+        let n_rows = batch.num_rows().min(PROBED_ROWS);
+        if batch.num_rows() > n_rows {
+            self.rest = Some(batch.slice(n_rows, batch.num_rows() - n_rows));
+        }
+        self.pause = true;
+        Poll::Ready(Some(Ok(batch.slice(0, n_rows))))
+    }
+}
+
+impl RecordBatchStream for PieceStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array};
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use futures::{FutureExt, stream};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_comes_in_pieces_with_a_pause_after_each() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..150));
+        let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+        let schema = batch.schema();
+        let input = RecordBatchStreamAdapter::new(Arc::clone(&schema), stream::iter([Ok(batch)]));
+        let mut pieces = PieceStream { schema, input: Box::pin(input), rest: None, pause: false };
+        let mut given = vec![];
+        for _ in 0..8 {
+            given.push(pieces.next().now_or_never().map(|piece| piece.map_or(0, |batch| batch.unwrap().num_rows())));
+        }
+        // `None` is a pause: the task may be stopped there.
+        assert_eq!(given, [Some(64), None, Some(64), None, Some(22), None, Some(0), Some(0)]);
+    }
+}

@@ -1,0 +1,101 @@
+//! Functions whose values are much longer than their arguments, and joins that nobody waits for.
+
+use futures::future::{Either, select};
+use tarn::error::state;
+
+use crate::harness::{Server, cell, failure, rows};
+
+/// The most memory that this process had, in bytes; 0 where nobody tells.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    peak.and_then(|peak| peak.trim().trim_end_matches("kB").trim().parse::<u64>().ok()).unwrap_or_default() << 10
+}
+
+/// Each took 2 to 7 GB.
+const GROWING: [&str; 13] = [
+    "SELECT length(repeat('x', 2000000000))",
+    "SELECT max(length(repeat('x', 1000000 + value::int))) FROM generate_series(1, 20000)",
+    "SELECT length(lpad('a', 2147483647, 'b'))",
+    "SELECT max(length(lpad(v, 2000000, 'y'))) FROM generate_series(1, 8192), (VALUES ('a')) AS t(v)",
+    "SELECT cardinality(range(0, 300000000))",
+    "SELECT cardinality(range(0, 5000000000))",
+    "SELECT cardinality(generate_series(1, 2000000000))",
+    "SELECT cardinality(array_resize([1], 2000000000))",
+    "SELECT cardinality(array_repeat(1, 1000000000))",
+    "SELECT length(regexp_replace(repeat('a', 50000), 'a', repeat('b', 50000), 'g'))",
+    "SELECT length(replace(repeat('a', 100000), 'a', repeat('b', 100000)))",
+    "SELECT sum(length(repeat(value::text, 30000))) FROM generate_series(1, 100000)",
+    "SELECT max(cardinality(range(0, 20000 + value))) FROM generate_series(1, 2000000)",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_functions_allocate_is_bounded() {
+    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
+    let client = server.client().await;
+    let before = peak_bytes();
+    for sql in GROWING {
+        let (code, text) = failure(client.simple_query(sql).await);
+        assert!([state::PROGRAM_LIMIT, state::OUT_OF_MEMORY].contains(&code.as_str()), "{sql}: {code} {text}");
+    }
+    let grown = peak_bytes().saturating_sub(before);
+    assert!(grown < 1 << 30, "{} MB more than before", grown >> 20);
+    // What is not long is as it was, and nothing stays reserved.
+    assert_eq!(cell(&client, "SELECT length(repeat('ab', 1000000))").await, "2000000");
+    assert_eq!(cell(&client, "SELECT cardinality(range(0, 100000, 2))").await, "50000");
+    assert_eq!(
+        cell(&client, "SELECT sum(length(lpad(value::text, 100, 'é'))) FROM generate_series(1, 50000)").await,
+        "5000000"
+    );
+    assert_eq!(cell(&client, "SELECT regexp_replace('aaa', 'a', 'b\\1', 'g')").await, "bbb");
+    let constant = "SELECT sum(length(repeat('0123456789', 30000))) FROM generate_series(1, 1000)";
+    assert_eq!(cell(&client, constant).await, "300000000");
+    let large = "SELECT sum(length(repeat('x', value::int * 100))) FROM generate_series(1, 2000)";
+    assert_eq!(cell(&client, large).await, "200100000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_that_nobody_waits_for_stops() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let held = || server.running.node.query().memory_used_bytes();
+    for sql in [
+        "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x < y",
+        "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x + y < 0",
+    ] {
+        let cancel = client.cancel_token();
+        let running = Box::pin(client.simple_query(sql));
+        let started = Box::pin(async {
+            while held() == 0 {
+                tokio::task::yield_now().await
+            }
+        });
+        let Either::Right(((), running)) = select(running, started).await else { panic!("{sql} ended") };
+        cancel.cancel_query(tokio_postgres::NoTls).await.unwrap();
+        assert_eq!(failure(running.await).0, state::QUERY_CANCELED, "{sql}");
+        // As long as it runs it holds the side that it collected.
+        while held() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A view of one text keeps the page that it was read from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sort_of_few_rows_holds_those_rows_and_not_their_pages() {
+    let server = Server::start_with(|settings| settings.query_memory_bytes = 16 << 20).await;
+    let client = server.client().await;
+    client.simple_query("CREATE TABLE t (id int primary key, g int, v text)").await.unwrap();
+    let text = (0..6).map(|n| format!("md5(concat(value::text, '{n}'))")).collect::<Vec<_>>().join(", ");
+    for from in (0..120_000).step_by(20_000) {
+        let rows = format!("SELECT value::int, (value % 400)::int, concat({text})");
+        let insert = format!("INSERT INTO t {rows} FROM generate_series({from}, {})", from + 19_999);
+        client.simple_query(&insert).await.unwrap();
+    }
+    client.simple_query("CALL tarn.deliver('t')").await.unwrap();
+    for fragments in ["on", "off"] {
+        client.simple_query(&format!("SET tarn.cache.fragments = '{fragments}'")).await.unwrap();
+        // 300 rows of 20 MB.
+        assert_eq!(rows(&client, "SELECT id, v FROM t WHERE g = 7 ORDER BY v").await.len(), 300, "{fragments}");
+    }
+}
