@@ -4,6 +4,9 @@ use tarn_types::{Column, ColumnId, DataType, TableSchema, TokenColumns};
 
 use crate::{Error, Result};
 
+/// What names and URLs of documents begin with, and no table's name (`document.rs`).
+pub(crate) const DOCUMENT_SCHEME: &str = "tarn-document://";
+
 /// Numbers the columns from 1, and lets the options follow.
 pub(crate) fn number_columns(schema: &mut TableSchema) {
     let ids: Vec<_> = (1..).map(ColumnId).take(schema.columns.len()).collect();

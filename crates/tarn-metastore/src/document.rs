@@ -11,9 +11,8 @@
 
 use tarn_types::{Archive, Column, ColumnId, DataType, TableId, TableOptions, TableSchema, TabletId, Value};
 
+use crate::define::DOCUMENT_SCHEME as SCHEME;
 use crate::{Definition, Error, Metastore, Result};
-
-const SCHEME: &str = "tarn-document://";
 
 /// Longer texts are refused: a document is read whole, and written whole with every change.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
@@ -29,11 +28,6 @@ pub struct Document {
 /// Whether this is no table, but what a document is kept in: no rows, no tablets, no files.
 pub fn is_document(schema: &TableSchema) -> bool {
     schema.options.archive.as_ref().is_some_and(|archive| archive.url.starts_with(SCHEME))
-}
-
-/// Whether no table may be called so.
-pub(crate) fn is_document_name(name: &str) -> bool {
-    name.starts_with(SCHEME)
 }
 
 /// The latest version of a document. Cost: one list of the tables.

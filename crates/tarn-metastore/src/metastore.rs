@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
-use crate::document::is_document_name;
+use crate::define::DOCUMENT_SCHEME;
 use crate::{
     At, Commit, CommitInfo, Definition, Details, Error, File, Probe, Probed, Result, Stats, TableVersion, Upkeep,
     Wanted,
@@ -63,7 +63,7 @@ pub trait MetastoreExt: Metastore {
     /// Makes a table at version 0, without files. Assigns the ids of table, columns and tablets (the given ones are ignored)
     /// and answers the table as it now is.
     async fn create_table(&self, schema: TableSchema) -> Result<Arc<TableSchema>> {
-        if is_document_name(&schema.name) {
+        if schema.name.starts_with(DOCUMENT_SCHEME) {
             let reason = "names that begin so are those of documents".to_owned();
             return Err(Error::InvalidChange { name: schema.name, reason });
         }
