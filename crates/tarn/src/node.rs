@@ -511,7 +511,7 @@ impl Parts {
         .and(self.upkeep_metastore().await)
     }
 
-    async fn upkeep_metastore(&self) -> Result<()> {
+    async fn upkeep_metastore(self: &Arc<Self>) -> Result<()> {
         self.sweep_dropped().await;
         let done = self.metastore.upkeep(METASTORE_BUDGET_BYTES).await;
         self.note_metastore(done.as_ref().map(|_| ()));

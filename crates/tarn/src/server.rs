@@ -150,7 +150,7 @@ fn listening(socket: &std::net::TcpListener) -> Result<TcpListener> {
     socket.try_clone().and_then(TcpListener::from_std).map_err(|e| socket_error(&e))
 }
 
-fn socket_error(error: &std::io::Error) -> SqlError {
+fn socket_error(error: &io::Error) -> SqlError {
     SqlError::new(state::IO_ERROR, format!("listen: {error}"))
 }
 

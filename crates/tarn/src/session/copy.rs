@@ -31,7 +31,6 @@ use super::interrupt::part_of_it;
 use super::transaction::no_room;
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
-use crate::ddl::quote;
 use crate::error::{Result, SqlError, state};
 use crate::node::Node;
 use crate::pg::copy_format::{Format, Kind, MAX_BATCH_BYTES, Splitter};
