@@ -4,11 +4,9 @@
 //!
 //! Two steps, after types are known and before anything is simplified:
 //! 1. A list keeps literals alone. NULLs, columns and subqueries among the items become comparisons of their own beside
-//! it, for the planner
-//!    compares items as text: it takes `x IN (1) AND x IN (y)` for false.
+//!    it, for the planner compares items as text: it takes `x IN (1) AND x IN (y)` for false.
 //! 2. Where lists of one nullable value meet so that merging them tells, each is guarded by `x IS NOT NULL`. Under that
-//! guard there is
-//!    no NULL, and merging is right.
+//!    guard there is no NULL, and merging is right.
 
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
