@@ -3,9 +3,15 @@
 //! and past the last step of an aggregate, where rows are not yet groups. So `ORDER BY` above `LIMIT … OFFSET`, and
 //! `DISTINCT … ORDER BY … LIMIT`, answer too few rows.
 //!
-//! A [`Sealed`] above such a node stops them: it has the order of its input and asks for none. It is there while sorts
-//! are placed, and is taken away before the plan runs.
+//! And does a filter keep its column? While filters are pushed down, their columns are found by name. Where two columns
+//! of a node are called the same, as above a join of tables that both have a column `n`, a filter of the second would
+//! be taken for one of the first, and blocks that hold the answer would be left out.
+//!
+//! A [`Sealed`] above such a node stops them: it has the order of its input and asks for none, and lets filters pass
+//! whose columns have names of their own. It is there while sorts are placed or filters are pushed, and is taken away
+//! before the plan runs.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,6 +24,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -26,34 +33,48 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 
-/// DataFusion's rules, with the seals around the one that places sorts.
+/// DataFusion's rules, with the seals around those that place sorts and push filters.
 pub(crate) fn sealed_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let mut rules = PhysicalOptimizer::new().rules;
-    let places_sorts = rules.iter().position(|rule| rule.name() == PLACES_SORTS).expect("sorts are placed by a rule");
-    rules.insert(places_sorts + 1, Arc::new(Seals::Remove));
-    rules.insert(places_sorts, Arc::new(Seals::Add));
-    rules
+    let rules = PhysicalOptimizer::new().rules;
+    let n_rules = rules.len();
+    let sealed = rules.into_iter().flat_map(|rule| {
+        let seals = match rule.name() {
+            PLACES_SORTS => Seals::AroundSorts,
+            name if name.starts_with(PUSHES_FILTERS) => Seals::AroundNames,
+            _ => return vec![rule],
+        };
+        vec![Arc::new(seals) as _, rule, Arc::new(Seals::Remove) as _]
+    });
+    let sealed: Vec<_> = sealed.collect();
+    assert_eq!(sealed.len(), n_rules + 6, "one rule places sorts, two push filters");
+    sealed
 }
 
 const PLACES_SORTS: &str = "EnsureRequirements";
 
+/// Two rules, before and after the plan is optimized.
+const PUSHES_FILTERS: &str = "FilterPushdown";
+
 #[derive(Debug)]
 enum Seals {
-    Add,
+    AroundSorts,
+    AroundNames,
     Remove,
 }
 
 impl PhysicalOptimizerRule for Seals {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         match self {
-            Seals::Add => seal(plan, false),
+            Seals::AroundSorts => seal(plan, false),
+            Seals::AroundNames => Ok(plan.transform_up(|node| Ok(named(node)))?.data),
             Seals::Remove => Ok(plan.transform_down(|node| Ok(opened(node)))?.data),
         }
     }
 
     fn name(&self) -> &str {
         match self {
-            Seals::Add => "tarn_seal",
+            Seals::AroundSorts => "tarn_seal_sorts",
+            Seals::AroundNames => "tarn_seal_names",
             Seals::Remove => "tarn_unseal",
         }
     }
@@ -61,6 +82,25 @@ impl PhysicalOptimizerRule for Seals {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Sealed, if two of its columns have the same name.
+fn named(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
+    let n_columns = node.schema().fields().len();
+    match own_names(&node).len() < n_columns && !node.children().is_empty() {
+        true => Transformed::yes(Arc::new(Sealed { input: node })),
+        false => Transformed::no(node),
+    }
+}
+
+/// Places of the columns whose name no other column has.
+fn own_names(node: &Arc<dyn ExecutionPlan>) -> HashSet<usize> {
+    let schema = node.schema();
+    let mut found = HashMap::<&str, Option<usize>>::new();
+    for (idx, field) in schema.fields().iter().enumerate() {
+        found.entry(field.name()).and_modify(|place| *place = None).or_insert(Some(idx));
+    }
+    found.into_values().flatten().collect()
 }
 
 fn opened(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
@@ -132,6 +172,17 @@ impl ExecutionPlan for Sealed {
             (Some(input), true) => Ok(Arc::new(Sealed { input })),
             _ => Err(DataFusionError::Internal("Sealed has one child".to_owned())),
         }
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        let allowed = own_names(&self.input);
+        let passed = ChildFilterDescription::from_child_with_allowed_indices(&parent_filters, allowed, &self.input)?;
+        Ok(FilterDescription::new().with_child(passed))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

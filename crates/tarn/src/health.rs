@@ -114,14 +114,14 @@ impl Parts {
     /// Whether the log has, or can make, segments to write to.
     pub(crate) fn note_log(&self, upkeep: Result<(), &tarn_raftlog::Error>) {
         // A poisoned log says so by itself.
-        self.note_fault(LOG, upkeep.err().filter(|_| !self.log.metrics().poisoned).map(|error| chain(error)));
+        self.note_part(LOG, upkeep.err().filter(|_| !self.log.metrics().poisoned).map(|error| chain(error)));
     }
 
     pub(crate) fn note_metastore(&self, upkeep: Result<(), &tarn_metastore::Error>) {
-        self.note_fault(METASTORE, upkeep.err().map(|error| chain(error)));
+        self.note_part(METASTORE, upkeep.err().map(|error| chain(error)));
     }
 
-    fn note_fault(&self, part: &'static str, reason: Option<String>) {
+    fn note_part(&self, part: &'static str, reason: Option<String>) {
         let mut failing = self.health.failing.lock();
         match reason {
             Some(reason) => drop(failing.insert(part, reason)),

@@ -10,10 +10,10 @@ use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use parking_lot::{Mutex, RwLock};
 use tarn_feed::HotTable;
 use tarn_lake::Lake;
@@ -173,20 +173,27 @@ impl Node {
     async fn open_tables(&self) -> Result<()> {
         let mut tables = self.parts.metastore.tables().await?;
         tables.retain(|schema| !is_document(schema));
+        let failed = AtomicBool::new(false);
+        let failed = &failed;
         let open = |schema: Arc<TableSchema>| async move {
+            if failed.load(Ordering::Acquire) {
+                return Ok(None);
+            }
             let name = schema.name.clone();
             let opened = match schema.options.archive {
                 Some(_) => self.open_archive(schema).await.map(|()| None),
                 None => self.open_table(schema).await,
             };
             opened.map_err(|error| {
+                failed.store(true, Ordering::Release);
                 let told = SqlError::new(error.state(), format!("open table \"{name}\": {}", error.message()));
                 error.hint().map_or(told.clone(), |hint| told.with_hint(hint))
             })
         };
-        let mut opened = futures::stream::iter(tables).map(open).buffered(OPENED_AT_ONCE);
-        while let Some(handle) = opened.try_next().await? {
-            handle.into_iter().for_each(|handle| self.parts.catalog.insert(handle));
+        // All that began are waited for, also when one failed: none may hold on to the folder when this returns.
+        let opened: Vec<Result<_>> = futures::stream::iter(tables).map(open).buffered(OPENED_AT_ONCE).collect().await;
+        for handle in opened {
+            handle?.into_iter().for_each(|handle| self.parts.catalog.insert(handle));
         }
         self.parts.metrics.tables.set(self.parts.catalog.names().len() as i64);
         Ok(())

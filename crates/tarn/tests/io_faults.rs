@@ -267,8 +267,13 @@ async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
     told.stop.store(true, Ordering::SeqCst);
     writer.await??;
     let client = server.connect().await?;
-    client.batch_execute("CREATE TABLE later (id bigint PRIMARY KEY)").await.context("definitions go on")?;
-    client.batch_execute("CALL tarn.deliver('t')").await.context("deliveries go on")?;
+    // What nobody noticed yet is healed at the next turn.
+    for statement in ["CREATE TABLE IF NOT EXISTS later (id bigint PRIMARY KEY)", "CALL tarn.deliver('t')"] {
+        while let Err(error) = client.batch_execute(statement).await {
+            ensure!(over.elapsed() < PATIENCE, "{statement}: {error:?}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
     check(&server, &told).await.context("healed")?;
     eprintln!(
         "{fault:?}: fired {fired} times or more, healed in {healed_in:?}, {} acknowledged, {} refused, {:?}; {}",

@@ -57,6 +57,15 @@ enum Raw {
     Value(Value),
 }
 
+/// Days since 2000 that Postgres takes for a date: from 4714-11-24 BC to the year 5874897.
+const DATES: std::ops::Range<i32> = -2_451_545..2_145_031_949;
+
+/// Microseconds of a day. Postgres also has 24:00, which is no time of day here.
+const TIMES: std::ops::Range<i64> = 0..86_400_000_000;
+
+/// 4714-11-24 BC, in microseconds since 2000; the end is that of the numbers.
+const FIRST_TIMESTAMP: i64 = -211_813_488_000_000_000;
+
 /// The value type of a Postgres type, where it has one of its own.
 pub fn natural(pg_type: &Type) -> Option<DataType> {
     Some(match *pg_type {
@@ -132,12 +141,19 @@ fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
         Type::NUMERIC => return numeric(bytes).map(Raw::Text),
         Type::BYTEA => Value::Bytes(bytes.to_vec()),
         Type::DATE => {
-            Value::Date(i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_DAYS).ok_or("date out of range")?)
+            let days = Some(i32::from_be_bytes(fixed(bytes)?)).filter(|days| DATES.contains(days));
+            Value::Date(days.and_then(|days| days.checked_add(EPOCH_DAYS)).ok_or("date out of range")?)
         }
-        Type::TIME => Value::Time(i64::from_be_bytes(fixed(bytes)?)),
-        Type::TIMESTAMP | Type::TIMESTAMPTZ => Value::Timestamp(
-            i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_MICROS).ok_or("timestamp out of range")?,
-        ),
+        Type::TIME => {
+            let micros = Some(i64::from_be_bytes(fixed(bytes)?)).filter(|micros| TIMES.contains(micros));
+            Value::Time(micros.ok_or("time out of range")?)
+        }
+        Type::TIMESTAMP | Type::TIMESTAMPTZ => {
+            let micros = Some(i64::from_be_bytes(fixed(bytes)?)).filter(|micros| *micros >= FIRST_TIMESTAMP);
+            Value::Timestamp(
+                micros.and_then(|micros| micros.checked_add(EPOCH_MICROS)).ok_or("timestamp out of range")?,
+            )
+        }
         Type::UUID => Value::Uuid(uuid::Uuid::from_bytes(fixed(bytes)?).to_string()),
         Type::JSON => Value::Json(text(bytes)?),
         Type::JSONB => match bytes.split_first() {
@@ -170,7 +186,11 @@ fn numeric(bytes: &[u8]) -> Result<String, String> {
     }
     let mut groups = Vec::with_capacity(usize::from(n_groups));
     for idx in 0..usize::from(n_groups) {
-        groups.push(u16::from_be_bytes(word(4 + idx)?));
+        let group = u16::from_be_bytes(word(4 + idx)?);
+        if group > 9_999 {
+            return Err(format!("numeric has the group {group}, which is not of four digits"));
+        }
+        groups.push(group);
     }
     let group =
         |position: i32| groups.get(usize::try_from(weight - position).unwrap_or(usize::MAX)).copied().unwrap_or(0);
@@ -228,6 +248,19 @@ mod tests {
             }
         }
         assert_eq!(bound(&[1, 2], true, &Type::INT4).value(None).unwrap_err().state(), state::INVALID_BINARY);
+        for (bytes, pg_type) in [
+            (&(1i64 << 62).to_be_bytes()[..], &Type::TIME),
+            (&(-5i64).to_be_bytes(), &Type::TIME),
+            (&86_400_000_000i64.to_be_bytes(), &Type::TIME),
+            (&(i32::MIN + 5).to_be_bytes(), &Type::DATE),
+            (&i32::MAX.to_be_bytes(), &Type::DATE),
+            (&i64::MIN.to_be_bytes(), &Type::TIMESTAMP),
+            (&i64::MAX.to_be_bytes(), &Type::TIMESTAMPTZ),
+            (&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10], &Type::NUMERIC),
+        ] {
+            let refused = bound(bytes, true, pg_type).value(None).unwrap_err();
+            assert_eq!(refused.state(), state::INVALID_BINARY, "{pg_type}: {refused}");
+        }
         assert_eq!(bound(&[0; 7], true, &Type::NUMERIC).value(None).unwrap_err().state(), state::INVALID_BINARY);
     }
 }

@@ -172,16 +172,18 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
     let line = Line::to(server.to_owned()).await;
     let user = if user.is_empty() { String::new() } else { format!("{user}@") };
     let through = format!("{scheme}://{user}{}/{path}", line.address);
+    let lake = tempfile::tempdir().unwrap();
     let server = Server::start_with(|settings| {
         settings.metastore = through;
         settings.metastore_timeout_ms = 2_000;
+        settings.lake = Some(lake.path().display().to_string());
     });
     let server = server.await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int)").await.unwrap();
     client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 50)").await.unwrap();
     client.batch_execute("DELIVER TABLE t").await.unwrap();
-    let archive = server.dir.path().join("lake/t-1").display().to_string();
+    let archive = lake.path().join("t-1").display().to_string();
     client.batch_execute(&format!("ATTACH '{archive}' AS archive")).await.unwrap();
     line.cut();
     // Rows by key need no metastore.

@@ -141,7 +141,10 @@ async fn what_came_in_clear_is_not_taken_for_encrypted() {
     sent.extend(startup);
     socket.write_all(&sent).await.unwrap();
     let mut first = [0; 1];
-    socket.read_exact(&mut first).await.unwrap();
+    if socket.read(&mut first).await.is_ok_and(|n| n == 0) {
+        // The connection is closed before anything is encrypted.
+        return;
+    }
     assert_eq!(&first, b"S");
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate("ca.pem")).unwrap()).unwrap();
