@@ -172,7 +172,7 @@ async fn a_table_that_cannot_be_delivered_leaves_room_for_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let small = Settings {
         recent_limit_bytes: 1 << 20,
-        write_wait_ms: 300,
+        write_wait_ms: 5_000,
         background: true,
         background_interval_ms: 20,
         ..settings(dir.path())
