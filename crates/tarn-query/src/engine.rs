@@ -48,7 +48,7 @@ use crate::spellings::CanonicalSpellings;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
-use crate::{Error, Result, parser};
+use crate::{Error, Result, constants, parser};
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
@@ -291,8 +291,8 @@ impl Session {
                 Some(parameters) => plan.with_param_values(parameters)?,
                 None => plan,
             };
-            let state = for_statement(state, &plan)?;
-            Ok((state.create_physical_plan(&plan).await?, state.task_ctx()))
+            let mut state = for_statement(state, &plan)?;
+            Ok((constants::physical(&mut state, &plan).await?, state.task_ctx()))
         };
         self.threads.stream(planned).await
     }
@@ -311,8 +311,8 @@ impl Session {
 
     /// The physical plan that [`Session::stream`] would run, and the state to run it with.
     pub async fn physical(&self, plan: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
-        let state = self.statement_state(plan)?;
-        let physical = state.create_physical_plan(plan).await?;
+        let mut state = self.statement_state(plan)?;
+        let physical = constants::physical(&mut state, plan).await?;
         Ok((physical, state))
     }
 

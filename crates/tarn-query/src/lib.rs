@@ -29,6 +29,7 @@ mod truth;
 
 mod bounded;
 mod compact;
+mod constants;
 mod extrema;
 mod lists;
 mod nans;
