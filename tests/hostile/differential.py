@@ -1,7 +1,7 @@
 """A differential fuzzer: random schemas, statements, deliveries, access paths and kills; PostgreSQL must give the same
 answers.
 
-    differential.py --tarn PATH [--seconds N] [--seed S] [--only N] [--postgres URL] [--with-known] [--shrink N]
+    differential.py --tarn PATH [--seconds N] [--seed S] [--only N] [--rounds N] [--postgres URL] [--with-known] [--shrink N]
 
 A round is one script on one pair of tables' sets; round N of seed S is always the same, `--seed S --only N` repeats it.
 Without `--postgres` a
@@ -99,6 +99,7 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=60.0)
     arguments.add_argument("--seed", type=int, help="a new one each time")
     arguments.add_argument("--only", type=int, help="this round alone")
+    arguments.add_argument("--rounds", type=int, help="no more than these, if there is time for more")
     arguments.add_argument("--postgres", help="URL of a database that may be emptied")
     arguments.add_argument("--with-known", action="store_true", help="also what is known to differ (fuzz/values.py)")
     arguments.add_argument(
@@ -142,7 +143,7 @@ def main() -> None:
                     given.shrink,
                     given.with_known,
                 )
-            if given.only is not None or time.monotonic() > ends:
+            if given.only is not None or n_rounds == given.rounds or time.monotonic() > ends:
                 break
     finally:
         if folder is not None:

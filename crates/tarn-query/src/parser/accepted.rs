@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 use crate::sqlparser::ast::{
     ContextModifier, Cte, Delete, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert, Join,
     LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, Set, SetExpr, SetOperator,
-    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Update, UtilityOption,
-    Value, Values, Visit, VisitMut, Visitor, VisitorMut, With,
+    SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Update,
+    UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut, With,
 };
 use crate::sqlparser::parser::Parser;
 
@@ -476,7 +476,17 @@ fn check_set_expr(body: &SetExpr) -> Checked {
             return Err(ParseError::TooLarge(Limit::Queries));
         }
         match body {
-            SetExpr::SetOperation { left, op: _, set_quantifier: _, right } => waiting.extend([&**left, &**right]),
+            SetExpr::SetOperation { left, op, set_quantifier, right } => {
+                // The planner answers them as if each row were there once.
+                let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
+                let remedy = "number equal rows with row_number() OVER (PARTITION BY …), and leave out ALL";
+                match op {
+                    SetOperator::Except | SetOperator::Minus => none("EXCEPT", &[(counts, "ALL", remedy)])?,
+                    SetOperator::Intersect => none("INTERSECT", &[(counts, "ALL", remedy)])?,
+                    SetOperator::Union => {}
+                }
+                waiting.extend([&**left, &**right]);
+            }
             // Visited by themselves.
             SetExpr::Select(_) | SetExpr::Query(_) | SetExpr::Table(_) => {}
             SetExpr::Values(Values { explicit_row, value_keyword, rows: _ }) => {

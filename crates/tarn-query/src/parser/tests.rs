@@ -191,6 +191,8 @@ fn clauses_that_are_not_understood_are_refused() {
         "SELECT * FROM t FOR SHARE NOWAIT",
         "SELECT * FROM (SELECT * FROM t FOR UPDATE) x",
         "SELECT * FROM t TABLESAMPLE BERNOULLI (10)",
+        "SELECT a FROM p EXCEPT ALL SELECT a FROM q",
+        "SELECT a FROM p UNION SELECT a FROM r INTERSECT ALL SELECT a FROM q",
         "SELECT * INTO u FROM t",
         "SELECT * FROM t FETCH FIRST 1 ROWS WITH TIES",
         "SELECT * FROM t ORDER BY a FETCH FIRST 10 PERCENT ROWS ONLY",
