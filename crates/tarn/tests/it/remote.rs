@@ -208,10 +208,9 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
     assert_eq!(rows(&client, "SELECT count(*), sum(v) FROM t").await, [["51", "52"]]);
     client.batch_execute("CALL tarn.attach('archive'); DETACH TABLE archive").await.unwrap();
     client.batch_execute("DROP TABLE t; CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
-    let metastore = server.running.node.settings().metastore.clone();
-    let Server { running, dir } = server;
+    let again = server.running.node.settings().clone();
+    let Server { running, dir: _dir } = server;
     running.stop().await.unwrap();
-    let again = tarn::settings::Settings { metastore, ..settings(dir.path()) };
     start(again).await.unwrap().stop().await.unwrap();
     schema.drop().await;
 }
