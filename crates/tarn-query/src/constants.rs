@@ -40,6 +40,10 @@ fn fitting(rows: usize, row_bytes: usize, budget_bytes: usize) -> usize {
 fn long_bytes(plan: &LogicalPlan) -> Result<usize> {
     let mut bytes = 0_usize;
     plan.apply_with_subqueries(|node| {
+        // Its rows are written out once, as they are.
+        if matches!(node, LogicalPlan::Values(_)) {
+            return Ok(TreeNodeRecursion::Continue);
+        }
         node.apply_expressions(|expr| {
             expr.apply(|part| {
                 if let Expr::Literal(value, _) = part {

@@ -103,12 +103,15 @@ fn own_names(node: &Arc<dyn ExecutionPlan>) -> HashSet<usize> {
     found.into_values().flatten().collect()
 }
 
-fn opened(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
-    match node.downcast_ref::<Sealed>() {
-        // One never stands on another.
-        Some(sealed) => Transformed::yes(Arc::clone(&sealed.input)),
-        None => Transformed::no(node),
+fn opened(mut node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
+    let mut is_changed = false;
+    // What stood between two of them may be gone.
+    while let Some(sealed) = node.downcast_ref::<Sealed>() {
+        let input = Arc::clone(&sealed.input);
+        node = input;
+        is_changed = true;
     }
+    Transformed::new(node, is_changed, TreeNodeRecursion::Continue)
 }
 
 /// `sorted`: do only nodes that keep each row stand between this one and a sort?

@@ -1,7 +1,7 @@
 //! Who is at the other end of HTTP? A user of SQL, by name and password (Basic); nobody is asked while there are no
 //! users.
 //!
-//! `/livez` and `/readyz` are open: they say nothing. `/metrics` is open to this machine, elsewhere to every user.
+//! `/livez` and `/readyz` are open to probes. `/metrics` is open to this machine, elsewhere to every user.
 
 use std::sync::Arc;
 

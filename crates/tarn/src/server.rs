@@ -49,6 +49,8 @@ pub struct Running {
     tasks: Vec<JoinHandle<()>>,
     /// There until it stops.
     listeners: Option<Listeners>,
+    /// The certificate in use, also when the data folder is opened anew while its files are being changed.
+    tls: Option<Arc<Tls>>,
 }
 
 /// Opens the node and serves it. Ready for clients when this returns.
@@ -78,6 +80,18 @@ pub async fn start_with(settings: Settings, first_password: Option<String>) -> R
     }
 }
 
+/// Opens the node, unless it would let everybody in.
+async fn open_guarded(settings: &Settings) -> Result<Arc<Node>> {
+    let node = Node::open(settings.clone()).await?;
+    match listen::check(settings, !node.users().users().is_empty()) {
+        Ok(()) => Ok(node),
+        Err(error) => {
+            let _ = node.close().await;
+            Err(error)
+        }
+    }
+}
+
 /// Serves a node that is open.
 ///
 /// Errors: an address is taken, or would let everybody in; the certificate cannot be used; a root of archives is no place.
@@ -85,13 +99,13 @@ pub async fn serve(node: Arc<Node>) -> Result<Running> {
     let settings = node.settings();
     listen::check(settings, !node.users().users().is_empty())?;
     roots::roots(settings)?;
+    let tls = Tls::open(settings)?;
     let listeners = Listeners::bind(settings).await?;
-    serve_on(node, listeners)
+    serve_on(node, listeners, tls)
 }
 
-fn serve_on(node: Arc<Node>, listeners: Listeners) -> Result<Running> {
+fn serve_on(node: Arc<Node>, listeners: Listeners, tls: Option<Arc<Tls>>) -> Result<Running> {
     let settings = node.settings();
-    let tls = Tls::open(settings)?;
     let pg_listener = listening(&listeners.pg)?;
     let http_listener = listeners.http.as_ref().map(listening).transpose()?;
     let local = |listener: &TcpListener| listener.local_addr().map_err(|e| socket_error(&e));
@@ -102,6 +116,7 @@ fn serve_on(node: Arc<Node>, listeners: Listeners) -> Result<Running> {
         stop: CancellationToken::new(),
         tasks: Vec::new(),
         listeners: Some(listeners),
+        tls: tls.clone(),
     };
     let seats = descriptors::seats(settings.max_connections, settings.http_max_connections);
     let places = Places::new(seats.pg, seats.pg_waiting);
@@ -213,13 +228,13 @@ async fn turn_away(listener: TcpListener, stop: CancellationToken) {
             Some(_) = told.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
-        if told.len() >= MAX_TURNED_AWAY {
-            continue;
-        }
         let Ok((mut socket, _)) = accepted else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        if told.len() >= MAX_TURNED_AWAY {
+            continue;
+        }
         let answer = answer.clone();
         told.spawn(tokio::time::timeout(REOPEN_PAUSE, async move {
             let mut ignored = [0; 1024];
@@ -253,6 +268,7 @@ impl Running {
     /// works; meanwhile `/readyz` says why it does not. None: `shutdown` came first.
     async fn reopen(mut self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Result<Option<Running>> {
         let settings = self.node.settings().clone();
+        let tls = self.tls.clone();
         let listeners = self.listeners.take().expect("a server that serves has its sockets");
         let reasons = self.node.not_ready();
         tracing::warn!(?reasons, "opening the data folder anew");
@@ -274,7 +290,7 @@ impl Running {
         let node = loop {
             let opened = tokio::select! {
                 () = &mut *shutdown => return Ok(None),
-                opened = Node::open(settings.clone()) => opened,
+                opened = open_guarded(&settings) => opened,
             };
             match opened {
                 Ok(node) => break node,
@@ -294,7 +310,7 @@ impl Running {
         stop.cancel();
         answers.shutdown().await;
         tracing::info!("serving again");
-        serve_on(node, listeners).map(Some)
+        serve_on(node, listeners, tls).map(Some)
     }
 }
 

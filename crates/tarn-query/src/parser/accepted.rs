@@ -286,6 +286,7 @@ fn check_set(set: &Set) -> Checked {
             "SET",
             &[
                 (*hivevar, "HIVEVAR", LEAVE_OUT),
+                (*scope == Some(ContextModifier::Local), "LOCAL", "use SET, and RESET at the end of the transaction"),
                 (*scope == Some(ContextModifier::Global), "GLOBAL", "settings of the server are flags of `tarn serve`"),
             ],
         ),

@@ -13,7 +13,6 @@ use tarn_query::parser::CONNECTION_STACK_BYTES;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 use super::config::SettingFlags;
 
@@ -72,8 +71,11 @@ fn filter(log: &str) -> Result<EnvFilter> {
     const TELLTALES: [&str; 7] =
         ["arrow_pg", "datafusion", "pgwire", "postgres", "scylla", "sqlparser", "tokio_postgres"];
     let mut filter = EnvFilter::try_new(log)?;
-    if filter.max_level_hint() == Some(LevelFilter::DEBUG) {
-        for library in TELLTALES.into_iter().filter(|library| !log.contains(library)) {
+    let directives = || log.split(',').map(str::trim);
+    // A directive without a target is for all that are not named.
+    if directives().any(|directive| directive.eq_ignore_ascii_case("debug")) {
+        let is_named = |library: &str| directives().any(|directive| directive.split('=').next() == Some(library));
+        for library in TELLTALES.into_iter().filter(|library| !is_named(library)) {
             filter = filter.add_directive(format!("{library}=info").parse()?);
         }
     }

@@ -42,6 +42,8 @@ use crate::error::{Result, SqlError, state};
 use crate::node::Node;
 use crate::statement::{Parsed, parse};
 
+const TIME_ZONE: &str = "datafusion.execution.time_zone";
+
 /// One connection. Statements run one after another; [`Interrupt`] may be fired from anywhere.
 pub struct Session {
     node: Arc<Node>,
@@ -135,6 +137,12 @@ impl Session {
             vars::check_engine_setting(name, value)?;
             let value = match value {
                 Some(value) => value.to_owned(),
+                // The one that has no value in a new session, which no text says.
+                None if name.eq_ignore_ascii_case(TIME_ZONE) => {
+                    let state = self.query.context().state_ref();
+                    state.write().config_mut().options_mut().execution.time_zone = None;
+                    return Ok(());
+                }
                 None => self.fresh_engine_setting(name)?,
             };
             return self.set_engine(name, &value);
