@@ -118,6 +118,7 @@ pub fn file(id: FileId, hour: i64, number: u64) -> File {
         created_version: Version(0),
         sorted_by_key: true,
         note: None,
+        checksums: None,
     }
 }
 
