@@ -19,7 +19,7 @@ TPCH_CHECK_SF ?= 0.1
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -156,6 +156,10 @@ test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one qu
 	cargo fmt --manifest-path bench/cache/Cargo.toml --check
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo run --release $(CACHE_CI) -- --quick
+
+# What the promises cost; BASE=PATH is another build of tarn, which is measured in turns with this one.
+bench-promises: build setup-tests ## keyed statements, restart and stop with 3,000 tables, cancelling (JSON on stdout); BASE=PATH compares
+	@$(TARN_VENV)/bin/python bench/promises/promises.py --tarn $(RELEASE)/tarn $(if $(BASE),--base $(BASE)) --json $(PROMISES_ARGS)
 
 soak: setup ## kill -9 at random points and at every failpoint of delivery for SOAK_MINUTES=30
 	TARN_SOAK_SECONDS=$$(( $(SOAK_MINUTES) * 60 )) cargo test --workspace --test kill9 -- --nocapture

@@ -12,7 +12,7 @@ use datafusion::arrow::array::{
     GenericBinaryArray, GenericStringArray, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch,
     StringViewArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Field, Schema, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
@@ -191,9 +191,9 @@ fn column_cells(array: &ArrayRef, field: &Field) -> Result<(Cells, ArrayRef)> {
     if field.metadata().contains_key(PG_CHAR_KEY) {
         return Ok((Cells::Other(Arc::new(field.clone())), array.clone()));
     }
-    let as_type = |data_type: &DataType| -> Result<ArrayRef> { Ok(cast(array, data_type)?) };
+    let as_type = |data_type: &DataType| exactly(array, data_type, field);
     let micros = |data_type: &DataType| -> Result<Int64Array> {
-        Ok(cast(&cast(array, data_type)?, &DataType::Int64)?.as_primitive().clone())
+        Ok(exactly(&as_type(data_type)?, &DataType::Int64, field)?.as_primitive().clone())
     };
     let cells = match array.data_type() {
         DataType::Null => Cells::Null,
@@ -245,6 +245,15 @@ fn column_cells(array: &ArrayRef, field: &Field) -> Result<(Cells, ArrayRef)> {
         _ => Cells::Other(Arc::new(field.clone())),
     };
     Ok((cells, array.clone()))
+}
+
+/// What the wire has no room for is an error: a safe cast would make it NULL, which here is shown as zero.
+fn exactly(array: &ArrayRef, data_type: &DataType, field: &Field) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, data_type, &options).map_err(|error| {
+        let message = format!("a value of column \"{}\" is out of range: {error}", field.name());
+        SqlError::new(state::NUMERIC_OUT_OF_RANGE, message)
+    })
 }
 
 impl Column {

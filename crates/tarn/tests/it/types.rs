@@ -180,3 +180,21 @@ async fn bytes_written_by_a_planned_statement_are_those_a_keyed_one_writes() {
     let error = client.batch_execute(r"SELECT 1 FROM b WHERE y = '\xzz' AND id > 0").await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "22P02", "{error:?}");
 }
+
+/// They were shown as 0 and as 1970, because what did not fit became NULL under a mask that did not know it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_the_wire_has_no_room_for_are_errors() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    for statement in [
+        "SELECT 12345678901234567890123456789012345678901 AS n",
+        "SELECT arrow_cast(9223372036854775807, 'Timestamp(Second, None)') AS n",
+    ] {
+        let text = client.simple_query(statement).await.unwrap_err();
+        assert_eq!(text.code().unwrap().code(), "22003", "{statement}: {text:?}");
+        assert!(text.as_db_error().unwrap().message().contains("\"n\""), "{text:?}");
+        let binary = client.query(statement, &[]).await.unwrap_err();
+        assert_eq!(binary.code().map(|code| code.code()), Some("22003"), "{statement}: {binary:?}");
+    }
+    assert_eq!(rows(&client, "SELECT 1").await, [["1"]]);
+}
