@@ -4,7 +4,8 @@
 //! The functions whose values may be longer than their arguments are called through [`Bounded`]. Before a call it knows
 //! from the arguments how long each row's value can be. A value above the limit is refused, also when the planner
 //! computes it. The rows of a batch are computed in slices that fit the limit, each reserved in the memory of queries
-//! before it is computed; what came of it stays reserved for as long as somebody holds it.
+//! before it is computed; what came of it stays reserved for as long as somebody holds it. Between slices the call ends if nobody
+//! waits for the query any more; for that, functions that take long for each byte are called so, too.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -32,6 +33,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
 use crate::Error;
+use crate::stop::Stop;
 
 /// No value of a function is longer, however much memory there is.
 const MAX_VALUE_BYTES: usize = 256 << 20;
@@ -39,6 +41,10 @@ const MAX_VALUE_BYTES: usize = 256 << 20;
 const SHARE_OF_MEMORY: usize = 4;
 /// Values that are shorter than this together are not worth a reservation.
 const FREE_BYTES: usize = 256 << 10;
+/// Of arguments and values, what is computed between two looks at whether somebody waits.
+const SLICE_BYTES: usize = 4 << 20;
+/// The same, where a byte may take a microsecond.
+const SLOW_SLICE_BYTES: usize = 256 << 10;
 
 /// What the functions of an engine may allocate.
 #[derive(Debug)]
@@ -83,6 +89,8 @@ enum Growth {
     Series,
     /// So many times all arguments together.
     Sum(usize),
+    /// Not longer than the arguments, but slow.
+    Slow,
 }
 
 const GROWING: &[(&str, Growth)] = &[
@@ -103,6 +111,11 @@ const GROWING: &[(&str, Growth)] = &[
     ("string_to_array", Growth::Sum(17)),
     ("array_concat", Growth::Sum(1)),
     ("array_to_string", Growth::Sum(8)),
+    ("regexp_like", Growth::Slow),
+    ("regexp_match", Growth::Slow),
+    ("regexp_count", Growth::Slow),
+    ("regexp_instr", Growth::Slow),
+    ("levenshtein", Growth::Slow),
 ];
 
 /// A function that is asked how long its values can be before it is called.
@@ -129,23 +142,27 @@ impl Hash for Bounded {
 
 impl Bounded {
     fn call(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let n_rows = args.number_rows;
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let most = self.growth.most(&args.args, if is_scalar { 1 } else { n_rows });
+        let n_rows = if is_scalar { 1 } else { args.number_rows };
+        let (most, taken) = self.growth.most(&args.args, n_rows);
         let limit = self.lengths.value_bytes;
         if let Some(longest) = most.iter().max().filter(|longest| **longest > limit) {
             let function = self.inner.name().to_owned();
             return Err(Error::TooLong { function, bytes: *longest, limit }.into());
         }
-        if most.iter().sum::<usize>() <= FREE_BYTES {
+        let is_slow = matches!(self.growth, Growth::Slow | Growth::Matched);
+        let slice = if is_slow { SLOW_SLICE_BYTES } else { SLICE_BYTES };
+        if most.iter().sum::<usize>() <= FREE_BYTES && (!is_slow || taken.iter().sum::<usize>() <= slice) {
             return self.inner.invoke_with_args(args);
         }
         if is_scalar {
             let _reserved = self.reserve(most.iter().sum())?;
             return self.inner.invoke_with_args(args);
         }
-        let mut parts = vec![];
-        for rows in slices(&most, limit) {
+        let (mut parts, stop) = (vec![], Stop::of(&args.config_options));
+        let work: Vec<usize> = most.iter().zip(&taken).map(|(most, taken)| most.saturating_add(*taken)).collect();
+        for rows in slices(&work, limit.min(slice)) {
+            stop.check()?;
             let reservation = self.reserve(most[rows.clone()].iter().sum())?;
             let part = self.inner.invoke_with_args(sliced(&args, rows.clone()))?.into_array(rows.len())?;
             parts.push(held(&part, reservation)?);
@@ -226,13 +243,14 @@ fn held(array: &ArrayRef, reservation: MemoryReservation) -> Result<ArrayRef> {
 }
 
 impl Growth {
-    /// For each row, bytes that its value takes at most.
-    fn most(self, args: &[ColumnarValue], n_rows: usize) -> Vec<usize> {
+    /// For each row, bytes that its value takes at most, and those of its arguments.
+    fn most(self, args: &[ColumnarValue], n_rows: usize) -> (Vec<usize>, Vec<usize>) {
         let is_global = is_global(args);
         let args: Vec<Argument> = args.iter().map(Argument::of).collect();
         let bytes = |idx: usize, row: usize| args.get(idx).map_or(0, |arg| at(&arg.bytes, row));
         let number = |idx: usize, row: usize| args.get(idx).map_or(0, |arg| at(&arg.numbers, row));
         let count = |idx: usize, row: usize| usize::try_from(number(idx, row)).unwrap_or(0);
+        let all = |row: usize| (0..args.len()).map(|idx| bytes(idx, row)).fold(0, usize::saturating_add);
         let most = |row: usize| match self {
             Growth::Times => bytes(0, row).max(1).saturating_mul(count(1, row)),
             // A character takes up to four bytes.
@@ -261,11 +279,10 @@ impl Growth {
                 let n_items = from.abs_diff(to) / step.unsigned_abs().max(1) + 1;
                 if is_empty { 0 } else { (n_items as usize).saturating_mul(ITEM_BYTES) }
             }
-            Growth::Sum(factor) => {
-                (0..args.len()).map(|idx| bytes(idx, row)).fold(0, usize::saturating_add).saturating_mul(factor)
-            }
+            Growth::Sum(factor) => all(row).saturating_mul(factor),
+            Growth::Slow => 0,
         };
-        (0..n_rows).map(most).collect()
+        (0..n_rows).map(|row| (most(row), all(row))).unzip()
     }
 }
 
@@ -495,7 +512,7 @@ mod tests {
 
     #[test]
     fn no_value_is_longer_than_its_arguments_let_expect() {
-        let most = |growth: Growth, args: &[ColumnarValue]| growth.most(args, 1)[0];
+        let most = |growth: Growth, args: &[ColumnarValue]| growth.most(args, 1).0[0];
         assert_eq!(most(Growth::Times, &[text("abc"), number(1_000)]), 3_000);
         assert_eq!(most(Growth::Times, &[text("abc"), number(-5)]), 0);
         assert_eq!(most(Growth::Times, &[text("abc"), ColumnarValue::Scalar(ScalarValue::Int64(None))]), 0);
@@ -510,7 +527,7 @@ mod tests {
         assert_eq!(most(Growth::Series, &[number(9), number(0), number(-1)]), 160);
         let texts = ColumnarValue::Array(Arc::new(StringViewArray::from(vec![Some("ab"), None, Some("abcdef")])));
         let times = ColumnarValue::Array(Arc::new(Int64Array::from(vec![1, 2, 3])));
-        assert_eq!(Growth::Times.most(&[texts, times], 3), [2, 2, 18]);
+        assert_eq!(Growth::Times.most(&[texts, times], 3).0, [2, 2, 18]);
     }
 
     #[test]

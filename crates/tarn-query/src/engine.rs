@@ -45,6 +45,7 @@ use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spellings::CanonicalSpellings;
+use crate::stop::Stop;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
@@ -285,16 +286,17 @@ impl Session {
             };
             return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
         }
-        let state = self.context.state();
+        let (state, stop) = (self.context.state(), Stop::default());
+        let waits = stop.when_dropped();
         let planned = async move {
             let plan = match parameters {
                 Some(parameters) => plan.with_param_values(parameters)?,
                 None => plan,
             };
-            let mut state = for_statement(state, &plan)?;
+            let mut state = for_statement(state, &plan, stop)?;
             Ok((constants::physical(&mut state, &plan).await?, state.task_ctx()))
         };
-        self.threads.stream(planned).await
+        self.threads.stream(planned, waits).await
     }
 
     /// Parses, plans and runs one statement.
@@ -318,11 +320,15 @@ impl Session {
 
     /// The session's state with fresh snapshots: one statement's.
     pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
-        for_statement(self.context.state(), plan)
+        for_statement(self.context.state(), plan, Stop::default())
     }
 }
 
-fn for_statement(mut state: SessionState, plan: &LogicalPlan) -> Result<SessionState> {
+fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Result<SessionState> {
+    state.config_mut().options_mut().extensions.insert(stop);
+    // Functions are called with the options that these properties have.
+    let options = Arc::clone(state.config_options());
+    state.execution_props_mut().config_options = Some(options);
     state.config_mut().set_extension(Arc::new(Snapshots::default()));
     state.config_mut().set_extension(Arc::new(Shape::of(plan)?));
     Ok(state)

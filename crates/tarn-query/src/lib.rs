@@ -36,6 +36,7 @@ mod nans;
 mod pause;
 mod quantified;
 mod seal;
+mod stop;
 
 mod clauses;
 mod late;

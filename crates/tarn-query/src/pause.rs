@@ -4,7 +4,8 @@
 //!
 //! So the probed side of joins that try every pair comes in pieces of [`PROBED_ROWS`], with a pause after each. The
 //! work is the same: such a join takes as many rows of the other side at once as fill a batch. And what joins give is
-//! counted, so that many batches of one piece pause, too.
+//! counted, so that many batches of one piece pause, too. A join that finds its pairs by a hash or an order may find millions
+//! for one batch, of which its condition leaves none: that condition stops (`stop.rs`).
 
 use std::fmt;
 use std::pin::Pin;
@@ -29,6 +30,8 @@ use datafusion::physical_plan::{
 };
 use futures::{Stream, StreamExt, ready};
 
+use crate::stop::{Stop, stoppable};
+
 /// Rows of the probed side between two pauses. With a million rows on the other side these are 64 million pairs.
 const PROBED_ROWS: usize = 64;
 
@@ -37,8 +40,9 @@ const PROBED_ROWS: usize = 64;
 pub(crate) struct Pauses;
 
 impl PhysicalOptimizerRule for Pauses {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(plan.transform_up(paused)?.data)
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let stop = Stop::of(config);
+        Ok(plan.transform_up(|plan| paused(plan, &stop))?.data)
     }
 
     fn name(&self) -> &str {
@@ -50,7 +54,7 @@ impl PhysicalOptimizerRule for Pauses {
     }
 }
 
-fn paused(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() {
         let [left, right] = plan.children()[..] else {
             return Err(DataFusionError::Internal("a join has two inputs".to_owned()));
@@ -60,10 +64,28 @@ fn paused(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionP
         let joined = replace_children_if_necessary(Arc::clone(&plan), children)?;
         return Ok(Transformed::yes(Arc::new(CooperativeExec::new(joined))));
     }
-    match plan.is::<HashJoinExec>() || plan.is::<SortMergeJoinExec>() {
-        true => Ok(Transformed::yes(Arc::new(CooperativeExec::new(plan)))),
-        false => Ok(Transformed::no(plan)),
-    }
+    let joined: Arc<dyn ExecutionPlan> = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        match &join.filter {
+            Some(filter) => join.builder().with_filter(Some(stoppable(filter, stop))).build_exec()?,
+            None => plan,
+        }
+    } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
+        match join.filter() {
+            Some(filter) => Arc::new(SortMergeJoinExec::try_new(
+                Arc::clone(join.left()),
+                Arc::clone(join.right()),
+                join.on().to_vec(),
+                Some(stoppable(filter, stop)),
+                join.join_type(),
+                join.sort_options().to_vec(),
+                join.null_equality(),
+            )?),
+            None => plan,
+        }
+    } else {
+        return Ok(Transformed::no(plan));
+    };
+    Ok(Transformed::yes(Arc::new(CooperativeExec::new(joined))))
 }
 
 /// Its input in pieces, and a pause after each.

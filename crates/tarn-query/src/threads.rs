@@ -1,7 +1,7 @@
 //! Where does a query compute? On the threads of its engine, so that a join deep in a kernel delays no other connection.
 //!
 //! Planning goes there too: it may look up the addresses of many changed keys. The caller's task only waits: it can be cancelled, and
-//! can be told so, whatever the query is doing. A query that nobody waits for stops at its next wait.
+//! can be told so, whatever the query is doing. A query that nobody waits for stops at its next wait, or where it asks (`stop.rs`).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
 use crate::Result;
+use crate::stop::StopWhenDropped;
 
 /// Batches a query may be ahead of its reader.
 const BATCHES_AHEAD: usize = 2;
@@ -32,16 +33,17 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Plans and runs. Ready when it is planned; dropping the future or the stream cancels.
+    /// Plans and runs. Ready when it is planned; dropping the future or the stream cancels, and drops `waits` first.
     pub(crate) async fn stream(
         &self,
         plan: impl Future<Output = Result<Planned>> + Send + 'static,
+        waits: StopWhenDropped,
     ) -> Result<SendableRecordBatchStream> {
         let (plan, context) = self.run(plan).await?;
         let schema = plan.schema();
         let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
         let task = self.spawn(execute(plan, context, sender));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, received(receiver, task))))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, received(receiver, task, waits))))
     }
 
     /// Runs on the threads. Dropping the future cancels at the next wait.
@@ -83,13 +85,17 @@ type Batch = Result<RecordBatch, DataFusionError>;
 type Sender = mpsc::Sender<Batch>;
 
 /// What the task sends, and its panic if it has one. Holds the task: dropping this stops it.
-fn received(receiver: mpsc::Receiver<Batch>, task: SpawnedTask<()>) -> impl Stream<Item = Batch> {
-    stream::unfold((receiver, Some(task)), |(mut receiver, mut task)| async move {
+fn received(
+    receiver: mpsc::Receiver<Batch>,
+    task: SpawnedTask<()>,
+    waits: StopWhenDropped,
+) -> impl Stream<Item = Batch> {
+    stream::unfold((waits, receiver, Some(task)), |(waits, mut receiver, mut task)| async move {
         if let Some(batch) = receiver.recv().await {
-            return Some((batch, (receiver, task)));
+            return Some((batch, (waits, receiver, task)));
         }
         let outcome = task.take()?.await;
-        outcome.err().map(|error| (Err(ended(error)), (receiver, None)))
+        outcome.err().map(|error| (Err(ended(error)), (waits, receiver, None)))
     })
 }
 
@@ -114,6 +120,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::stop::Stop;
 
     #[test]
     fn a_query_that_blocks_its_threads_leaves_the_caller_free() {
@@ -136,7 +143,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_an_error_of_its_query() {
         let threads = Threads { handle: None };
-        let failed = threads.stream(async { panic!("division by zebra") }).await;
+        let waits = Stop::default().when_dropped();
+        let failed = threads.stream(async { panic!("division by zebra") }, waits).await;
         let error = failed.err().unwrap().to_string();
         assert!(error.contains("division by zebra"), "{error}");
     }

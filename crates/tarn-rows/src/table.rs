@@ -395,7 +395,7 @@ impl Table {
         Ok(())
     }
 
-    /// Deletes everything the engine holds of the table, durable when it returns. The table serves nobody any more.
+    /// Deletes everything the engine holds of the table, durable once the engine is flushed. The table serves nobody any more.
     pub fn drop_data(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         self.shared.write().serving = false;

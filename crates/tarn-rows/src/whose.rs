@@ -72,14 +72,13 @@ pub fn tablets_beside(engine: &dyn Engine, known: &dyn Fn(TabletId) -> bool) -> 
     Ok(found)
 }
 
-/// Deletes everything of a table and its tablets, a run; durable when it returns. What is not there is no error.
+/// Deletes everything of a table and its tablets, a run; durable once the engine is flushed. What is not there is no error.
 pub fn remove(engine: &dyn Engine, table: TableId, tablets: Range<TabletId>) -> Result<()> {
     let mut writes = WriteBatch::default();
     writes.delete(Space::Addresses, &layout::marker_key(table));
     writes.delete(Space::Meta, &layout::evicted_key(table));
     engine.write(&writes)?;
-    remove_run(engine, tablets)?;
-    engine.flush()
+    remove_run(engine, tablets)
 }
 
 /// Deletes everything of these tablets, and what is kept of tables that have no other; durable when it returns. For rows of which no

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tarn_metastore::{MetastoreExt, is_document};
 use tarn_raftlog::GroupId;
-use tarn_rows::Table;
+use tarn_rows::{Engine, Table};
 use tarn_types::{Kind, TableSchema, TabletId};
 
 use crate::caches::FilesOf;
@@ -236,18 +236,27 @@ impl Parts {
             tarn_rows::remove_tablets(&*self.engine, abandoned)?;
             self.destroy_logs(|tablet| abandoned.contains(&tablet))?;
         }
-        for entry in self.ledger.kept().dropped {
+        let dropped = self.ledger.kept().dropped;
+        for entry in &dropped {
             tracing::info!(table = %entry.name, id = %entry.id, "a drop that was cut short is finished");
-            self.purge(&entry)?;
-            self.drops.left.lock().push(Left { entry, table: None, is_purged: true, not_before_ms: i64::MIN });
         }
+        self.purge(&dropped)?;
+        let left =
+            dropped.into_iter().map(|entry| Left { entry, table: None, is_purged: true, not_before_ms: i64::MIN });
+        self.drops.left.lock().extend(left);
         Ok(())
     }
 
-    /// Removes rows and log of a dropped table. To do it twice is no error.
-    fn purge(&self, entry: &Entry) -> Result<()> {
-        tarn_rows::remove(&*self.engine, entry.id, entry.tablets())?;
-        self.destroy_logs(|tablet| entry.has(tablet))
+    /// Removes rows and logs of dropped tables, durably. To do it twice is no error. Cost: one flush of the row engine, however many.
+    fn purge(&self, entries: &[Entry]) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        for entry in entries {
+            tarn_rows::remove(&*self.engine, entry.id, entry.tablets())?;
+        }
+        self.engine.flush()?;
+        self.destroy_logs(|tablet| entries.iter().any(|entry| entry.has(tablet)))
     }
 
     fn destroy_logs(&self, is_gone: impl Fn(TabletId) -> bool) -> Result<()> {
@@ -269,30 +278,34 @@ impl Parts {
         let _one = self.drops.sweeping.lock().await;
         let now_ms = self.clock.now_ms();
         let is_due = |left: &Left| left.not_before_ms <= now_ms;
-        let due: Vec<Left> = self.drops.left.lock().iter().filter(|left| is_due(left)).cloned().collect();
+        let mut due: Vec<Left> = self.drops.left.lock().iter().filter(|left| is_due(left)).cloned().collect();
+        let entries: Vec<Entry> = due.iter().filter(|left| !left.is_purged).map(|left| left.entry.clone()).collect();
+        let parts = Arc::clone(self);
+        if let Err(error) = blocking(move || parts.purge(&entries)).await {
+            tracing::warn!("rows of dropped tables stay: {error}");
+            let unpurged = due.extract_if(.., |left| !left.is_purged);
+            unpurged.for_each(|left| self.keep_left(left, now_ms));
+        }
+        let mut removed = BTreeSet::new();
         for mut left in due {
-            let id = left.entry.id;
-            if !left.is_purged {
-                let (parts, entry) = (Arc::clone(self), left.entry.clone());
-                if let Err(error) = blocking(move || parts.purge(&entry)).await {
-                    tracing::warn!(table = %left.entry.name, "rows of the dropped table stay: {error}");
-                    self.keep_left(left, now_ms);
-                    continue;
-                }
-                left.is_purged = true;
-            }
+            left.is_purged = true;
             if left.table.as_ref().is_some_and(|table| table.is_read()) {
                 left.not_before_ms = i64::MIN;
                 self.put_left(left);
-                continue;
-            }
-            if self.remove_files(&left.entry).await
-                && self.note(move |kept| kept.dropped.retain(|entry| entry.id != id)).await.is_ok()
-            {
-                self.drops.left.lock().retain(|other| other.entry.id != id);
+            } else if self.remove_files(&left.entry).await {
+                removed.insert(left.entry.id);
+                self.put_left(left);
             } else {
                 self.keep_left(left, now_ms);
             }
+        }
+        if removed.is_empty() {
+            return;
+        }
+        let gone = removed.clone();
+        // Without the note they are looked for again, in vain.
+        if self.note(move |kept| kept.dropped.retain(|entry| !gone.contains(&entry.id))).await.is_ok() {
+            self.drops.left.lock().retain(|left| !removed.contains(&left.entry.id));
         }
     }
 
