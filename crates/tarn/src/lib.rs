@@ -20,7 +20,7 @@
 pub mod attach_sql;
 pub mod attachments;
 pub mod auth;
-mod budget;
+pub mod budget;
 mod cache_metrics;
 pub mod cache_sql;
 pub mod caches;
@@ -32,6 +32,7 @@ mod descriptors;
 mod drops;
 mod encoding;
 pub mod error;
+mod error_from;
 mod health;
 mod hot;
 pub mod http;

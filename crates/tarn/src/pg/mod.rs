@@ -4,10 +4,11 @@
 //! them into statements of a [`crate::session::Session`] and answers into messages. While a statement runs, the socket is
 //! read ahead, so that a client that vanishes does not leave its statement running. Reading order of the rooms: `places`
 //! (who may come in), `frames` (what is a message), `text` and `rows` (values out), `params` (values in), `copy_format`,
-//! `send`, `login`, `connection`, `errors`.
+//! `copy_options`, `send`, `login`, `connection`, `errors`.
 
 pub mod connection;
 pub mod copy_format;
+mod copy_options;
 pub mod errors;
 pub mod frames;
 pub mod login;
