@@ -32,7 +32,6 @@ use parking_lot::Mutex;
 use pgwire::api::portal::Format;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +45,7 @@ use crate::pg::places::{Guest, Places};
 use crate::pg::rows::{RowWriter, fields};
 use crate::session::{Answer, Rows, Session};
 use crate::settings::Settings;
+use crate::stream::Stream;
 use crate::{encoding, http_login, http_tls, pg};
 
 /// An answer goes out in pieces of about this size.
@@ -123,22 +123,16 @@ impl Face {
             () = stop.cancelled() => return Ok(()),
         };
         let Ok(opened) = opened else { return Ok(()) };
-        match opened? {
-            Some(http_tls::Stream::Plain(socket)) => {
-                self.serve_stream(Peer { address, is_encrypted: false }, guest, socket, stop).await
-            }
-            Some(http_tls::Stream::Tls(socket)) => {
-                self.serve_stream(Peer { address, is_encrypted: true }, guest, *socket, stop).await
-            }
-            None => Ok(()),
-        }
+        let Some(stream) = opened? else { return Ok(()) };
+        let peer = Peer { address, is_encrypted: stream.is_encrypted() };
+        self.serve_stream(peer, guest, stream, stop).await
     }
 
     async fn serve_stream(
         self: Arc<Self>,
         peer: Peer,
         guest: Guest,
-        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        stream: Stream,
         stop: CancellationToken,
     ) -> io::Result<()> {
         let guest = Arc::new(guest);
@@ -147,7 +141,7 @@ impl Face {
         let mut http = hyper::server::conn::http1::Builder::new();
         // Between requests too: an idle connection is closed.
         http.timer(TokioTimer::new()).header_read_timeout(timeout);
-        let connection = http.serve_connection(TokioIo::new(socket), service);
+        let connection = http.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let served = tokio::select! {
             served = &mut connection => served,

@@ -54,6 +54,7 @@ pub mod session;
 pub mod settings;
 pub mod statement;
 pub mod stores;
+mod stream;
 mod system;
 mod system_attach;
 mod system_caches;

@@ -35,7 +35,6 @@ use pgwire::messages::response::ReadyForQuery;
 use pgwire::messages::startup::{SecretKey, Startup};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{PgWireMessageServerCodec, process_message};
-use pgwire::tokio::tokio_rustls::server::TlsStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio_util::codec::Framed;
@@ -50,6 +49,7 @@ use crate::error::{SqlError, state};
 use crate::node::Node;
 use crate::session::Interrupt;
 use crate::settings::Settings;
+use crate::stream::Stream;
 
 /// Answers are written to the socket in pieces of this size.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
@@ -131,15 +131,15 @@ impl Drop for Entry<'_> {
 }
 
 /// Where answers go. What comes is read elsewhere, beside the statement that runs.
-struct Outgoing<S>(WriteHalf<S>);
+struct Outgoing(WriteHalf<Stream>);
 
-impl<S> AsyncRead for Outgoing<S> {
+impl AsyncRead for Outgoing {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
 
-impl<S: AsyncWrite> AsyncWrite for Outgoing<S> {
+impl AsyncWrite for Outgoing {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }
@@ -153,7 +153,7 @@ impl<S: AsyncWrite> AsyncWrite for Outgoing<S> {
     }
 }
 
-type Socket<S> = Framed<Outgoing<S>, PgWireMessageServerCodec<Arc<Prepared>>>;
+type Socket = Framed<Outgoing, PgWireMessageServerCodec<Arc<Prepared>>>;
 
 /// What clients are told while the data folder is being opened anew.
 pub fn being_opened() -> SqlError {
@@ -182,9 +182,9 @@ pub async fn serve_connection(
             opened => return Ok((Stream::Plain(socket), opened)),
         }
         let Some(tls) = &door.tls else { return Ok((Stream::Plain(socket), Opened::Done)) };
-        let mut socket = tls.acceptor(Protocol::Postgres).accept(socket).await?;
-        let opened = open(shared.as_deref(), &mut socket, &mut frames, false).await?;
-        io::Result::Ok((Stream::Tls(Box::new(socket)), opened))
+        let mut stream = Stream::encrypt(socket, tls, Protocol::Postgres).await?;
+        let opened = open(shared.as_deref(), &mut stream, &mut frames, false).await?;
+        io::Result::Ok((stream, opened))
     };
     let (stream, opened) = tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -193,31 +193,21 @@ pub async fn serve_connection(
         opened = opening => opened?,
     };
     let Opened::Startup(startup) = opened else { return Ok(()) };
-    let is_secure = matches!(stream, Stream::Tls(_));
+    let is_secure = stream.is_encrypted();
     let is_refused = door.tls.as_ref().is_some_and(|tls| tls.is_required()) && !is_secure;
     let shared = match shared {
         Some(shared) if !is_refused => shared,
         _ => {
             let error = if is_refused { encrypted_only() } else { being_opened() };
-            let refuse = async {
-                match stream {
-                    Stream::Plain(socket) => refuse(socket, &error).await,
-                    Stream::Tls(socket) => refuse(*socket, &error).await,
-                }
-            };
             return tokio::select! {
                 () = stop.cancelled() => Ok(()),
                 () = guest.shown_out() => Ok(()),
                 () = &mut deadline => Ok(()),
-                refused = refuse => refused,
+                refused = refuse(stream, &error) => refused,
             };
         }
     };
-    let talk = Talk { peer, is_secure, guest, frames, startup };
-    match stream {
-        Stream::Plain(socket) => talk.serve(&shared, socket, stop, deadline).await,
-        Stream::Tls(socket) => talk.serve(&shared, *socket, stop, deadline).await,
-    }
+    Talk { peer, is_secure, guest, frames, startup }.serve(&shared, stream, stop, deadline).await
 }
 
 fn encrypted_only() -> SqlError {
@@ -227,18 +217,12 @@ fn encrypted_only() -> SqlError {
 
 /// Says why, and waits until the client has heard it: what was not read when a socket is closed would take the answer with
 /// it.
-async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, error: &SqlError) -> io::Result<()> {
+async fn refuse(mut stream: Stream, error: &SqlError) -> io::Result<()> {
     stream.write_all(&errors::encoded(&error.clone().fatal())).await?;
     stream.shutdown().await?;
     let mut ignored = [0; 1024];
     while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
     Ok(())
-}
-
-/// A connection, as it was negotiated.
-enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// What the packets before the conversation came to.
@@ -294,20 +278,17 @@ struct Talk {
 }
 
 impl Talk {
-    async fn serve<S>(
+    async fn serve(
         self,
         shared: &Arc<Shared>,
-        stream: S,
+        stream: Stream,
         stop: CancellationToken,
         mut deadline: Pin<&mut tokio::time::Sleep>,
-    ) -> io::Result<()>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-    {
+    ) -> io::Result<()> {
         let Talk { peer, is_secure, guest, mut frames, startup } = self;
         let (mut incoming, outgoing) = tokio::io::split(stream);
         let codec = PgWireMessageServerCodec::new(DefaultClient::new(peer, is_secure));
-        let mut socket: Socket<S> = Framed::new(Outgoing(outgoing), codec);
+        let mut socket: Socket = Framed::new(Outgoing(outgoing), codec);
         socket.set_backpressure_boundary(WRITE_BUFFER_BYTES);
         socket.set_state(PgWireConnectionState::AwaitingStartup);
         let connection = Arc::new(Connection::new(Arc::clone(shared), guest));
@@ -411,15 +392,12 @@ impl Talk {
 
 /// Answers an error as the state now is: what failed may have ended the transaction, or begun it. False: the connection
 /// ends with it.
-async fn answer_error<S>(
-    socket: &mut Socket<S>,
+async fn answer_error(
+    socket: &mut Socket,
     connection: &Connection,
     info: ErrorInfo,
     wait_for_sync: bool,
-) -> io::Result<bool>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-{
+) -> io::Result<bool> {
     let is_fatal = info.is_fatal();
     let status = connection.transaction_status();
     socket.feed(PgWireBackendMessage::ErrorResponse(info.into())).await?;
@@ -435,10 +413,7 @@ where
 }
 
 /// The last word of a connection; nobody may be there to hear it.
-async fn tell<S>(socket: &mut Socket<S>, error: &SqlError)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-{
+async fn tell(socket: &mut Socket, error: &SqlError) {
     let _ = socket.send(PgWireBackendMessage::ErrorResponse(errors::error_info(error).into())).await;
     let _ = socket.close().await;
 }
