@@ -57,6 +57,7 @@ async fn fill(metastore: &Embedded) {
             created_version: Version(0),
             sorted_by_key: true,
             note: None,
+            checksums: None,
         };
         let commit = Commit {
             id: uuid::Uuid::from_u128(file.0.into()),

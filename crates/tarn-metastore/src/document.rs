@@ -30,9 +30,14 @@ pub fn is_document(schema: &TableSchema) -> bool {
     schema.options.archive.as_ref().is_some_and(|archive| archive.url.starts_with(SCHEME))
 }
 
-/// The latest version of a document. Cost: one list of the tables.
+/// The latest version of a document. Cost: one list of the tables, two if there is none.
 pub async fn document(metastore: &dyn Metastore, name: &str) -> Result<Option<Document>> {
-    Ok(versions(metastore, name).await?.pop())
+    match versions(metastore, name).await?.pop() {
+        Some(latest) => Ok(Some(latest)),
+        // A backend may make a list of two questions. If the next version took the place of this one in between, neither
+        // is in it.
+        None => Ok(versions(metastore, name).await?.pop()),
+    }
 }
 
 /// Makes the next version of a document, if `expected` is the latest (0: there is none). Answers the new version; it is

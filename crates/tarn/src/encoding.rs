@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::datatypes::DataType as ArrowType;
-use datafusion::arrow::record_batch::RecordBatch;
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::DataType as ArrowType;
+use arrow::record_batch::RecordBatch;
 use tarn_types::Value;
 
 use crate::error::{Result, SqlError, state};

@@ -21,6 +21,7 @@ const ENGINE: &str = "row engine";
 const LOG_WRITES: &str = "log";
 const LOG: &str = "log segments";
 const METASTORE: &str = "metastore";
+const USERS: &str = "users";
 const DISK: &str = "disk";
 
 /// Written and synced to see whether a disk works again.
@@ -119,6 +120,11 @@ impl Parts {
 
     pub(crate) fn note_metastore(&self, upkeep: Result<(), &tarn_metastore::Error>) {
         self.note_part(METASTORE, upkeep.err().map(|error| chain(error)));
+    }
+
+    /// Whether users and rights are those of the metastore.
+    pub(crate) fn note_users(&self, failed: Option<&SqlError>) {
+        self.note_part(USERS, failed.map(ToString::to_string));
     }
 
     fn note_part(&self, part: &'static str, reason: Option<String>) {

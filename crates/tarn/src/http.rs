@@ -32,8 +32,7 @@ use parking_lot::Mutex;
 use pgwire::api::portal::Format;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +44,9 @@ use crate::pg::login::Peer;
 use crate::pg::places::{Guest, Places};
 use crate::pg::rows::{RowWriter, fields};
 use crate::session::{Answer, Rows, Session};
-use crate::{encoding, http_login, http_tls};
+use crate::settings::Settings;
+use crate::stream::Stream;
+use crate::{encoding, http_login, http_tls, pg};
 
 /// An answer goes out in pieces of about this size.
 const PIECE_BYTES: usize = 64 << 10;
@@ -59,15 +60,27 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 /// What a connection hears for which there is no descriptor.
 pub const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// What all requests share.
-pub struct Face {
-    node: Arc<Node>,
+/// What the port has, whoever answers.
+pub struct Door {
     /// None: plain connections only.
     tls: Option<Arc<Tls>>,
     /// Hosts by which SQL may be asked for, besides addresses and localhost.
     hosts: Vec<String>,
-    pub places: Arc<Places>,
+    places: Arc<Places>,
     timeout: Duration,
+}
+
+/// Who answers.
+pub enum Behind {
+    Node(Arc<Node>),
+    /// The data folder is being opened anew: why.
+    Nothing(Arc<Mutex<Vec<String>>>),
+}
+
+/// What all requests share.
+pub struct Face {
+    door: Arc<Door>,
+    behind: Behind,
 }
 
 /// A connection that sits while a request is answered.
@@ -79,13 +92,21 @@ impl Drop for Seat {
     }
 }
 
-impl Face {
-    pub fn new(node: Arc<Node>, tls: Option<Arc<Tls>>, listen: Option<SocketAddr>, places: Arc<Places>) -> Arc<Face> {
-        let settings = node.settings();
+impl Door {
+    pub fn new(settings: &Settings, tls: Option<Arc<Tls>>, address: SocketAddr, places: Arc<Places>) -> Arc<Door> {
         let names = settings.http_hosts.split_whitespace().map(str::to_ascii_lowercase);
-        let hosts = names.chain(listen.map(|address| address.ip().to_string())).collect();
-        let timeout = Duration::from_millis(settings.http_timeout_ms);
-        Arc::new(Face { tls, hosts, places, timeout, node })
+        let hosts = names.chain([address.ip().to_string()]).collect();
+        Arc::new(Door { tls, hosts, places, timeout: Duration::from_millis(settings.http_timeout_ms) })
+    }
+}
+
+impl Face {
+    pub fn new(door: Arc<Door>, behind: Behind) -> Arc<Face> {
+        Arc::new(Face { door, behind })
+    }
+
+    pub fn places(&self) -> &Arc<Places> {
+        &self.door.places
     }
 
     /// Serves one connection to its end, or until it is idle after `stop`.
@@ -97,36 +118,30 @@ impl Face {
     ) -> io::Result<()> {
         let address = socket.peer_addr()?;
         let opened = tokio::select! {
-            opened = tokio::time::timeout(self.timeout, http_tls::open(socket, self.tls.as_deref())) => opened,
+            opened = tokio::time::timeout(self.door.timeout, http_tls::open(socket, self.door.tls.as_deref())) => opened,
             () = guest.shown_out() => return Ok(()),
             () = stop.cancelled() => return Ok(()),
         };
         let Ok(opened) = opened else { return Ok(()) };
-        match opened? {
-            Some(http_tls::Stream::Plain(socket)) => {
-                self.serve_stream(Peer { address, is_encrypted: false }, guest, socket, stop).await
-            }
-            Some(http_tls::Stream::Tls(socket)) => {
-                self.serve_stream(Peer { address, is_encrypted: true }, guest, *socket, stop).await
-            }
-            None => Ok(()),
-        }
+        let Some(stream) = opened? else { return Ok(()) };
+        let peer = Peer { address, is_encrypted: stream.is_encrypted() };
+        self.serve_stream(peer, guest, stream, stop).await
     }
 
     async fn serve_stream(
         self: Arc<Self>,
         peer: Peer,
         guest: Guest,
-        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        stream: Stream,
         stop: CancellationToken,
     ) -> io::Result<()> {
         let guest = Arc::new(guest);
-        let timeout = self.timeout;
+        let timeout = self.door.timeout;
         let service = TowerToHyperService::new(router(self, Arc::clone(&guest), peer));
         let mut http = hyper::server::conn::http1::Builder::new();
         // Between requests too: an idle connection is closed.
         http.timer(TokioTimer::new()).header_read_timeout(timeout);
-        let connection = http.serve_connection(TokioIo::new(socket), service);
+        let connection = http.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let served = tokio::select! {
             served = &mut connection => served,
@@ -142,16 +157,43 @@ impl Face {
 
 /// All routes, for one connection.
 fn router(face: Arc<Face>, guest: Arc<Guest>, peer: Peer) -> Router {
-    let users_only = middleware::from_fn_with_state(Arc::clone(&face.node), http_login::users_only);
-    let users_or_near = middleware::from_fn_with_state(Arc::clone(&face.node), http_login::users_or_near);
-    Router::new()
+    let routes = match &face.behind {
+        Behind::Node(node) => of_node(node),
+        Behind::Nothing(reasons) => of_nothing(reasons, &face.door),
+    };
+    routes
         .route("/livez", get(|| async { "ok\n" }))
+        .layer(Extension(ConnectInfo(peer)))
+        .layer(middleware::from_fn_with_state(guest, seated))
+        .with_state(Arc::clone(&face.door))
+}
+
+fn of_node(node: &Arc<Node>) -> Router<Arc<Door>> {
+    let users_only = middleware::from_fn_with_state(Arc::clone(node), http_login::users_only);
+    let users_or_near = middleware::from_fn_with_state(Arc::clone(node), http_login::users_or_near);
+    Router::new()
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics).layer(users_or_near))
         .route("/v1/sql", post(sql).layer(users_only))
-        .layer(Extension(ConnectInfo(peer)))
-        .layer(middleware::from_fn_with_state(guest, seated))
-        .with_state(face)
+        .layer(Extension(Arc::clone(node)))
+}
+
+/// While a node is opened anew the process lives, and is not ready.
+fn of_nothing(reasons: &Arc<Mutex<Vec<String>>>, door: &Arc<Door>) -> Router<Arc<Door>> {
+    let reasons = Arc::clone(reasons);
+    let door = Arc::clone(door);
+    let come_back = move |request: Request| {
+        let refusal = door.check_headers(request.headers()).err();
+        async move {
+            let (status, error) = refusal.unwrap_or_else(|| (StatusCode::SERVICE_UNAVAILABLE, pg::being_opened()));
+            refused(status, &error)
+        }
+    };
+    let answer = move || {
+        let reasons = reasons.lock().clone();
+        async move { not_ready(&reasons) }
+    };
+    Router::new().route("/v1/sql", post(come_back)).fallback(answer)
 }
 
 /// Answers a request when there is a seat, which the request keeps until it is answered.
@@ -164,8 +206,7 @@ async fn seated(State(guest): State<Arc<Guest>>, mut request: Request, next: Nex
     next.run(request).await
 }
 
-async fn readyz(State(face): State<Arc<Face>>) -> Response {
-    let node = &face.node;
+async fn readyz(Extension(node): Extension<Arc<Node>>) -> Response {
     let reasons = node.not_ready();
     if reasons.is_empty() {
         // It serves, and an operator should look.
@@ -177,28 +218,15 @@ async fn readyz(State(face): State<Arc<Face>>) -> Response {
     not_ready(&reasons)
 }
 
-/// Answers for a node that is being opened anew, until `stop`: the process lives, and is not ready.
-pub(crate) async fn serve_not_ready(listener: TcpListener, reasons: Arc<Mutex<Vec<String>>>, stop: CancellationToken) {
-    let answer = move || {
-        let reasons = reasons.lock().clone();
-        async move { not_ready(&reasons) }
-    };
-    let routes = Router::new().route("/livez", get(|| async { "ok\n" })).fallback(answer);
-    let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned());
-    if let Err(error) = served.await {
-        tracing::error!(%error, "HTTP ended");
-    }
-}
-
 /// `503`, one reason a line.
-pub(crate) fn not_ready(reasons: &[String]) -> Response {
+fn not_ready(reasons: &[String]) -> Response {
     let lines: String = reasons.iter().map(|reason| format!("not ready: {}\n", reason.replace('\n', " "))).collect();
     (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }
 
-async fn metrics(State(face): State<Arc<Face>>) -> Response {
+async fn metrics(Extension(node): Extension<Arc<Node>>) -> Response {
     let content = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    (content, face.node.metrics_text()).into_response()
+    (content, node.metrics_text()).into_response()
 }
 
 #[derive(Deserialize)]
@@ -207,12 +235,17 @@ struct Asked {
     sql: String,
 }
 
-async fn sql(State(face): State<Arc<Face>>, Extension(principal): Extension<Principal>, request: Request) -> Response {
-    if let Err((status, error)) = face.check_headers(request.headers()) {
+async fn sql(
+    State(door): State<Arc<Door>>,
+    Extension(node): Extension<Arc<Node>>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
+    if let Err((status, error)) = door.check_headers(request.headers()) {
         return refused(status, &error);
     }
     let seat = request.extensions().get::<Arc<Seat>>().cloned();
-    let body = match tokio::time::timeout(face.timeout, to_bytes(request.into_body(), MAX_BODY_BYTES)).await {
+    let body = match tokio::time::timeout(door.timeout, to_bytes(request.into_body(), MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
             let error = SqlError::new(state::PROGRAM_LIMIT, format!("the body is longer than {MAX_BODY_BYTES} bytes"))
@@ -226,7 +259,7 @@ async fn sql(State(face): State<Arc<Face>>, Extension(principal): Extension<Prin
         }
     };
     let (pieces, mut made) = mpsc::channel(QUEUE);
-    let (node, timeout) = (Arc::clone(&face.node), face.timeout);
+    let timeout = door.timeout;
     tokio::spawn(async move {
         let gone = pieces.clone();
         let mut out = Out { text: Vec::new(), is_begun: false, in_rows: false, n_results: 0, pieces, timeout };
@@ -256,7 +289,7 @@ async fn sql(State(face): State<Arc<Face>>, Extension(principal): Extension<Prin
     }
 }
 
-impl Face {
+impl Door {
     /// Whether the request may ask for SQL.
     fn check_headers(&self, headers: &HeaderMap) -> Result<(), (StatusCode, SqlError)> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use pgwire::tokio::tokio_rustls::server::TlsStream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::auth::tls::{Protocol, Tls};
+use crate::stream::Stream;
 
 /// The first byte of a TLS handshake; no HTTP request begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -15,19 +15,12 @@ const HTTPS_ONLY: &[u8] =
     b"HTTP/1.1 426 Upgrade Required\r\nupgrade: TLS/1.2\r\nconnection: close\r\ncontent-length: 45\r\n\r\n\
 this server takes encrypted connections only\n";
 
-/// A connection, as it was negotiated.
-pub enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
 /// Makes the handshake, if the client begins one. None: it was not let in, and told so. The caller bounds the time.
 pub async fn open(mut socket: TcpStream, tls: Option<&Tls>) -> io::Result<Option<Stream>> {
     let Some(tls) = tls else { return Ok(Some(Stream::Plain(socket))) };
     let mut first = [0; 1];
     if socket.peek(&mut first).await? == 1 && first[0] == TLS_HANDSHAKE {
-        let socket = tls.acceptor(Protocol::Http).accept(socket).await?;
-        return Ok(Some(Stream::Tls(Box::new(socket))));
+        return Stream::encrypt(socket, tls, Protocol::Http).await.map(Some);
     }
     if tls.is_required() {
         socket.write_all(HTTPS_ONLY).await?;

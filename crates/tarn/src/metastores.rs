@@ -21,7 +21,7 @@ use crate::ledger::replace;
 use crate::settings::Settings;
 
 /// The value of the setting that stands for the folder `meta` of the data folder.
-const EMBEDDED: &str = "embedded";
+pub const EMBEDDED: &str = "embedded";
 
 /// Where the data folder keeps the place of its metastore.
 const MARK: &str = "METASTORE";

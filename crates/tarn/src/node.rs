@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Directory;
+use crate::auth::directory::REFRESH;
 use crate::budget::Budget;
 use crate::caches::{Caches, Near};
 use crate::catalog::{Catalog, TableHandle};
@@ -161,6 +162,7 @@ impl Node {
         });
         node.open_tables().await?;
         node.start_upkeep();
+        node.follow_users();
         crate::scrub::start(&node);
         Ok(node)
     }
@@ -278,6 +280,30 @@ impl Node {
             });
             *self.upkeep.lock() = Some(upkeep);
         }
+    }
+
+    /// Users and rights as other servers change them. Not part of the upkeep, whose turns may wait for the disk, nor of
+    /// what a setting switches off: how old they may be is promised. An embedded metastore has no other server.
+    fn follow_users(&self) {
+        if self.parts.settings.metastore == metastores::EMBEDDED {
+            return;
+        }
+        let (parts, stop) = (Arc::clone(&self.parts), self.parts.stop.clone());
+        let following = async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(REFRESH) => {}
+                }
+                let refreshed = tokio::select! {
+                    () = stop.cancelled() => return,
+                    refreshed = parts.users.refresh() => refreshed,
+                };
+                parts.note_users(refreshed.err().as_ref());
+            }
+        };
+        // A node that is closing needs no users.
+        let _ = self.spawn_background(following);
     }
 
     /// [`Node::close_within`] what a stop may take.

@@ -10,8 +10,8 @@
 mod child;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use pgwire::tokio::tokio_rustls::rustls::crypto::ring::default_provider;
+use pgwire::tokio::tokio_rustls::rustls::pki_types::CertificateDer;
+use pgwire::tokio::tokio_rustls::rustls::pki_types::pem::PemObject;
+use pgwire::tokio::tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 
 use crate::child::Server;
 
@@ -88,6 +92,138 @@ fn a_server_whose_disk_fails_for_a_while_loses_nothing_and_serves_again_by_itsel
 fn a_data_folder_is_opened_anew_after_a_fault_that_nothing_else_ends() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(run_all(vec![fault("/log/", "sync", EIO), fault("/rows/db$", "sync", EIO)]))
+}
+
+/// While a data folder was opened anew, HTTP was answered in clear where encryption is required, without places and time
+/// limits, and Postgres clients before they could encrypt.
+#[test]
+fn a_server_that_is_opening_its_data_folder_keeps_to_encryption_places_and_time_limits() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let folder = tempfile::tempdir()?;
+    let control = folder.path().join("faults");
+    std::fs::write(&control, "")?;
+    let variables = variables(&control)?;
+    let (cert, key) = (certificate("server.pem"), certificate("server.key"));
+    let mut arguments = ARGUMENTS.to_vec();
+    arguments.extend(["--tls", "required", "--tls-cert", &cert, "--tls-key", &key]);
+    arguments.extend(["--http-timeout-ms", "1s", "--authentication-timeout-ms", "1s", "--http-max-connections", "4"]);
+    let server = runtime.block_on(Server::start(folder.path(), &arguments, &borrowed(&variables)))?;
+    let http = server.http.context("HTTP is on")?;
+    let postgres = SocketAddr::from(([127, 0, 0, 1], server.port));
+    let sql = |text: &str| https(http, "POST /v1/sql", "localhost", &format!("{{\"sql\": \"{text}\"}}"));
+    let (status, said) = sql("CREATE TABLE t (id bigint PRIMARY KEY, v text)")?;
+    ensure!(status == 200, "{said}");
+
+    // The log fails once, which nothing but a new opening ends; and that fails for as long as the row engine's folder does.
+    std::fs::write(&control, format!("/log/ sync {EIO} 1 1\n/rows/db$ sync {EIO} 1 0\n"))?;
+    let (status, said) = sql("INSERT INTO t VALUES (1, 'x')")?;
+    ensure!(status != 200, "{said}");
+    let began = Instant::now();
+    // A connection that comes while the folder is being closed may be cut.
+    let why = || https(http, "GET /readyz", "localhost", "").map_or_else(|error| error.to_string(), |(_, body)| body);
+    while !why().contains("opening the data folder: open the row engine") {
+        ensure!(began.elapsed() < PATIENCE, "the data folder is not opened anew: {}", why());
+        std::thread::sleep(PAUSE);
+    }
+
+    let (status, said) = https(http, "GET /readyz", "localhost", "")?;
+    ensure!(status == 503 && said.starts_with("not ready: "), "{status} {said}");
+    ensure!(https(http, "GET /livez", "localhost", "")?.0 == 200, "the process lives");
+    let (status, said) = sql("SELECT 1")?;
+    ensure!(status == 503 && said.contains("57P03"), "{status} {said}");
+    let (status, said) = https(http, "POST /v1/sql", "elsewhere.example", "{}")?;
+    ensure!(status == 403, "another host: {status} {said}");
+    let (status, _) = exchange(&mut connected(http)?, "GET /readyz", "localhost", "")?;
+    ensure!(status == 426, "in clear: {status}");
+
+    // More than there are places for: who waits longest is closed; of the rest, who says nothing is.
+    let mut silent: Vec<TcpStream> = (0..20).map(|_| connected(http)).collect::<Result<_>>()?;
+    ensure!(https(http, "GET /readyz", "localhost", "")?.0 == 503, "silent clients keep nobody out");
+    for stream in &mut silent {
+        // Or a reset.
+        let rest = stream.read_to_end(&mut Vec::new());
+        ensure!(!matches!(&rest, Err(error) if is_timeout(error)), "a silent client is kept");
+    }
+
+    let startup = b"\0\0\0\x1b\0\x03\0\0user\0me\0database\0\0\0";
+    let mut clear = connected(postgres)?;
+    clear.write_all(startup)?;
+    let said = all(&mut clear);
+    ensure!(said.contains("C28000"), "in clear: {said:?}");
+    let mut encrypted = connected(postgres)?;
+    encrypted.write_all(b"\0\0\0\x08\x04\xd2\x16\x2f")?;
+    let mut answer = [0];
+    encrypted.read_exact(&mut answer)?;
+    ensure!(answer == *b"S", "it encrypts: {answer:?}");
+    let mut encrypted = encryption(encrypted, b"postgresql")?;
+    encrypted.write_all(startup)?;
+    let said = all(&mut encrypted);
+    ensure!(said.contains("C57P03"), "encrypted: {said:?}");
+    let mut silent: Vec<TcpStream> = (0..200).map(|_| connected(postgres)).collect::<Result<_>>()?;
+    for stream in &mut silent {
+        let rest = stream.read_to_end(&mut Vec::new());
+        ensure!(!matches!(&rest, Err(error) if is_timeout(error)), "a silent client is kept");
+    }
+
+    std::fs::write(&control, "")?;
+    let over = Instant::now();
+    while !matches!(https(http, "GET /readyz", "localhost", ""), Ok((200, _))) {
+        ensure!(over.elapsed() < PATIENCE, "not well again");
+        std::thread::sleep(PAUSE);
+    }
+    let (status, said) = sql("SELECT count(*) FROM t")?;
+    ensure!(status == 200, "{said}");
+    server.stop()
+}
+
+fn certificate(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/certificates").join(name).display().to_string()
+}
+
+/// Gives up after [`PATIENCE`].
+fn connected(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// What comes until the end, however that is.
+fn all(stream: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn encryption(stream: TcpStream, protocol: &[u8]) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate("ca.pem"))?)?;
+    let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(StreamOwned::new(ClientConnection::new(Arc::new(config), "localhost".try_into()?)?, stream))
+}
+
+/// Status and body of one request over TLS.
+fn https(address: SocketAddr, request: &str, host: &str, body: &str) -> Result<(u16, String)> {
+    exchange(&mut encryption(connected(address)?, b"http/1.1")?, request, host, body)
+}
+
+fn exchange(stream: &mut (impl Read + Write), request: &str, host: &str, body: &str) -> Result<(u16, String)> {
+    let n_bytes = body.len();
+    let head = format!(
+        "{request} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {n_bytes}\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes())?;
+    stream.flush()?;
+    let text = all(stream);
+    let (head, body) = text.split_once("\r\n\r\n").with_context(|| format!("no answer to {request}: {text:?}"))?;
+    Ok((head.split_whitespace().nth(1).context("a status")?.parse()?, body.to_owned()))
 }
 
 /// SIGTERM with a delivery of a table of 100,000 columns was not done after a minute.
@@ -361,7 +497,7 @@ async fn check(server: &Server, told: &Told) -> Result<()> {
 /// Status and body.
 async fn get(address: SocketAddr, path: &'static str) -> Result<(u16, String)> {
     tokio::task::spawn_blocking(move || {
-        let mut stream = std::net::TcpStream::connect(address)?;
+        let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut text = String::new();

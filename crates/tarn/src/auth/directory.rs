@@ -2,9 +2,10 @@
 //!
 //! The document of users in memory, and its changes. A change is made to what the metastore has at that moment and put
 //! back if nobody else was quicker; it holds for all sessions from then on, the one that was connected longest
-//! included.
+//! included. What other servers of the same metastore change is read every [`REFRESH`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use tarn_metastore::{Error, Metastore, document, is_document, put_document};
@@ -27,15 +28,24 @@ const TRIES: usize = 5;
 /// Passwords that are looked at side by side: the other threads are for statements.
 const MAX_CHECKS: usize = 2;
 
+/// Between two looks at what other servers changed.
+pub const REFRESH: Duration = Duration::from_secs(2);
+
 /// All users of a server. Shared by its sessions.
 pub struct Directory {
     metastore: Arc<dyn Metastore>,
     /// Held for moments only.
-    known: RwLock<Arc<Users>>,
+    known: RwLock<Known>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     /// Places of those whose password is being looked at.
     checking: Semaphore,
+}
+
+struct Known {
+    /// Of the document. It only grows: what is read may be older than what was written here meanwhile.
+    version: u64,
+    users: Arc<Users>,
 }
 
 impl Directory {
@@ -43,10 +53,10 @@ impl Directory {
     ///
     /// Errors: the metastore's; `XX001` when the document cannot be understood: nobody is let in then.
     pub async fn open(metastore: Arc<dyn Metastore>) -> Result<Directory> {
-        let (users, _) = read(&*metastore).await?;
+        let (users, version) = read(&*metastore).await?;
         Ok(Directory {
             metastore,
-            known: RwLock::new(Arc::new(users)),
+            known: RwLock::new(Known { version, users: Arc::new(users) }),
             changing: tokio::sync::Mutex::default(),
             checking: Semaphore::new(MAX_CHECKS),
         })
@@ -54,7 +64,33 @@ impl Directory {
 
     /// As they are now.
     pub fn users(&self) -> Arc<Users> {
-        Arc::clone(&self.known.read())
+        Arc::clone(&self.known.read().users)
+    }
+
+    /// Reads what other servers changed. Cost: one list of the tables.
+    ///
+    /// Errors: as [`Directory::open`]; the users that were known stay.
+    pub async fn refresh(&self) -> Result<()> {
+        let Some(document) = document(&*self.metastore, DOCUMENT).await? else {
+            // Users do not go away all together, and without any everybody would be let in.
+            return match self.known.read().version {
+                0 => Ok(()),
+                _ => Err(SqlError::new(state::DATA_CORRUPTED, "the metastore has lost its document of users")
+                    .with_hint("the users that were known are still asked for; restore the metastore")),
+            };
+        };
+        if document.version > self.known.read().version {
+            self.learn(Users::of_text(&document.text)?, document.version);
+            tracing::info!(target: "tarn::audit", version = document.version, "another server changed users or rights");
+        }
+        Ok(())
+    }
+
+    fn learn(&self, users: Users, version: u64) {
+        let mut known = self.known.write();
+        if version > known.version {
+            *known = Known { version, users: Arc::new(users) };
+        }
     }
 
     /// Does what a statement says. Durable, and in force, when it returns. Whether it may be said was asked before.
@@ -101,11 +137,12 @@ impl Directory {
             users.keep_only(&tables);
             change(&mut users, &tables)?;
             if users == before {
+                self.learn(users, version);
                 return Ok(());
             }
             match put_document(&*self.metastore, DOCUMENT, version, &users.to_text()).await {
-                Ok(_) => {
-                    *self.known.write() = Arc::new(users);
+                Ok(version) => {
+                    self.learn(users, version);
                     return Ok(());
                 }
                 Err(Error::DocumentChanged { .. }) => {}
@@ -162,4 +199,64 @@ async fn read(metastore: &dyn Metastore) -> Result<(Users, u64)> {
 async fn tables(metastore: &dyn Metastore) -> Result<Tables> {
     let tables = metastore.tables().await?;
     Ok(tables.iter().filter(|schema| !is_document(schema)).map(|schema| (schema.name.clone(), schema.id)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_metastore::{Definition, Embedded};
+    use tarn_types::ManualClock;
+
+    use super::*;
+    use crate::auth::authorize::{Action, authorize};
+    use crate::auth::users::Privilege;
+    use crate::statement::{Parsed, parse};
+
+    async fn say(directory: &Directory, sql: &str) {
+        let Parsed::Access(access) = parse(sql).unwrap().remove(0) else { panic!("{sql}") };
+        directory.apply(&access).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// Two servers of one metastore.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_another_server_changed_is_learned() {
+        let dir = tempfile::tempdir().unwrap();
+        let (metastore, _) = Embedded::open(dir.path(), Arc::new(ManualClock::new(0))).unwrap();
+        let metastore: Arc<dyn Metastore> = Arc::new(metastore);
+        let here = Directory::open(Arc::clone(&metastore)).await.unwrap();
+        let there = Directory::open(Arc::clone(&metastore)).await.unwrap();
+        there.refresh().await.unwrap();
+        assert!(there.users().is_empty());
+
+        say(&here, "CREATE USER root SUPERUSER PASSWORD 'x'").await;
+        say(&here, "CREATE USER bob PASSWORD 'x'").await;
+        there.refresh().await.unwrap();
+        assert_eq!(here.users(), there.users());
+        let bob = there.admit("bob").unwrap();
+        assert!(there.verifier("bob").fits("x"));
+        say(&here, "ALTER USER bob PASSWORD 'y'").await;
+        there.refresh().await.unwrap();
+        assert!(there.verifier("bob").fits("y"));
+
+        // What a change reads, it learns, too.
+        say(&here, "GRANT CREATE ON SCHEMA public TO bob").await;
+        say(&there, "ALTER USER bob LOGIN").await;
+        assert!(there.users().may_create("bob"));
+        say(&here, "REVOKE CREATE ON SCHEMA public FROM bob").await;
+        say(&here, "DROP USER bob").await;
+        say(&here, "CREATE USER bob PASSWORD 'x'").await;
+        there.refresh().await.unwrap();
+        let may = |action: Action<'_>| authorize(&there.users(), &bob, &action).map_err(|error| error.state());
+        assert_eq!(may(Action::Session), Err("28000"), "who was dropped may do nothing more");
+        let rows = Action::Rows { table: TableId(1), name: "t", privilege: Privilege::Select };
+        assert_eq!(may(rows), Err("28000"));
+
+        // A document that is gone, or not understood, opens nothing.
+        let known = there.users();
+        let documents = metastore.tables().await.unwrap();
+        for schema in documents.iter().filter(|schema| is_document(schema)) {
+            metastore.define(Definition::Drop { name: schema.name.clone() }).await.unwrap();
+        }
+        assert_eq!(there.refresh().await.unwrap_err().state(), state::DATA_CORRUPTED);
+        assert_eq!(there.users(), known);
+    }
 }

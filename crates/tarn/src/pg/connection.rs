@@ -41,6 +41,7 @@ use tarn_types::{DataType, data_type_of};
 use super::copy_format::Kind as CopyKind;
 use super::login::{FAILURE_DELAY, Login, Next, Peer};
 use super::params::{Bound, natural};
+use super::places::Guest;
 use super::rows::{fields, pg_type};
 use super::{Shared, send};
 use crate::auth::Principal;
@@ -60,6 +61,8 @@ pub struct Connection {
     copy: tokio::sync::Mutex<Option<CopyFrom>>,
     pid: Mutex<Option<i32>>,
     login: Mutex<Login>,
+    /// Waits until it has proved who it is, then sits.
+    guest: Guest,
     names: Mutex<Names>,
 }
 
@@ -71,7 +74,7 @@ struct Names {
 }
 
 impl Connection {
-    pub fn new(shared: Arc<Shared>) -> Connection {
+    pub fn new(shared: Arc<Shared>, guest: Guest) -> Connection {
         let session = Session::new(Arc::clone(&shared.node));
         Connection {
             shared,
@@ -79,12 +82,17 @@ impl Connection {
             copy: tokio::sync::Mutex::new(None),
             pid: Mutex::new(None),
             login: Mutex::default(),
+            guest,
             names: Mutex::default(),
         }
     }
 
     pub fn pid(&self) -> Option<i32> {
         *self.pid.lock()
+    }
+
+    pub fn guest(&self) -> &Guest {
+        &self.guest
     }
 
     /// After any error on the wire.
@@ -365,15 +373,6 @@ impl StartupHandler for Connection {
         let peer = Peer { address: client.socket_addr(), is_encrypted: client.is_secure() };
         let next = match message {
             PgWireFrontendMessage::Startup(startup) => {
-                if self.shared.tls.as_ref().is_some_and(|tls| tls.is_required()) && !peer.is_encrypted {
-                    return Err(SqlError::new(
-                        state::INVALID_AUTHORIZATION,
-                        "this server takes encrypted connections only",
-                    )
-                    .with_hint("connect with sslmode=require")
-                    .fatal()
-                    .into());
-                }
                 protocol_negotiation(client, &startup).await?;
                 save_startup_parameters_to_metadata(client, &startup);
                 let user = client.metadata().get("user").map(String::as_str);
@@ -415,6 +414,10 @@ impl Connection {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
+        if !self.guest.sit() {
+            return Err(too_many(self.shared.door.places.max_seated()).into());
+        }
+        self.shared.count_connections();
         self.session.log_in(principal);
         let (pid, key): (i32, SecretKey) = self.shared.keys.generate(client);
         client.set_pid_and_secret_key(pid, key.clone());
@@ -444,6 +447,12 @@ impl Connection {
         tracing::debug!(pid, version = SERVER_VERSION, "client connected");
         Ok(())
     }
+}
+
+fn too_many(limit: usize) -> SqlError {
+    SqlError::new(state::TOO_MANY_CONNECTIONS, format!("too many connections, the limit is {limit}"))
+        .with_hint("raise max_connections (and the limit of open files), or close idle connections")
+        .fatal()
 }
 
 #[async_trait]

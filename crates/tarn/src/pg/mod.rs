@@ -4,10 +4,11 @@
 //! them into statements of a [`crate::session::Session`] and answers into messages. While a statement runs, the socket is
 //! read ahead, so that a client that vanishes does not leave its statement running. Reading order of the rooms: `places`
 //! (who may come in), `frames` (what is a message), `text` and `rows` (values out), `params` (values in), `copy_format`,
-//! `send`, `login`, `connection`, `errors`.
+//! `copy_options`, `send`, `login`, `connection`, `errors`.
 
 pub mod connection;
 pub mod copy_format;
+mod copy_options;
 pub mod errors;
 pub mod frames;
 pub mod login;
@@ -34,8 +35,7 @@ use pgwire::messages::response::ReadyForQuery;
 use pgwire::messages::startup::{SecretKey, Startup};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{PgWireMessageServerCodec, process_message};
-use pgwire::tokio::tokio_rustls::server::TlsStream;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +48,8 @@ use crate::budget::Budget;
 use crate::error::{SqlError, state};
 use crate::node::Node;
 use crate::session::Interrupt;
+use crate::settings::Settings;
+use crate::stream::Stream;
 
 /// Answers are written to the socket in pieces of this size.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
@@ -55,34 +57,51 @@ const WRITE_BUFFER_BYTES: usize = 64 << 10;
 /// Unfinished messages of all clients together may be so many times the longest one.
 const MESSAGES_AT_ONCE: u64 = 4;
 
-/// What all connections of a server share.
-pub struct Shared {
-    pub node: Arc<Node>,
+/// What the port has, whether there is a node behind it or not.
+pub struct Door {
     /// None: plain connections only.
-    pub tls: Option<Arc<Tls>>,
-    /// Running statements by the key that a cancel request must know.
-    interrupts: Mutex<HashMap<i32, (SecretKey, Arc<Interrupt>)>>,
-    keys: RandomPidSecretKeyGenerator,
+    tls: Option<Arc<Tls>>,
     pub places: Arc<Places>,
+    message_bytes: u64,
+    /// How long a client may take to prove who it is.
+    authentication_timeout: Duration,
     /// Memory of messages that are not whole yet.
     messages: Arc<Budget>,
 }
 
-impl Shared {
-    pub fn new(node: Arc<Node>, tls: Option<Arc<Tls>>, places: Arc<Places>) -> Shared {
-        let messages = Budget::new(node.settings().message_bytes.saturating_mul(MESSAGES_AT_ONCE));
-        Shared {
-            node,
+impl Door {
+    pub fn new(settings: &Settings, tls: Option<Arc<Tls>>, places: Arc<Places>) -> Arc<Door> {
+        Arc::new(Door {
             tls,
-            interrupts: Mutex::default(),
-            keys: RandomPidSecretKeyGenerator::default(),
             places,
-            messages,
-        }
+            message_bytes: settings.message_bytes,
+            authentication_timeout: Duration::from_millis(settings.authentication_timeout_ms),
+            messages: Budget::new(settings.message_bytes.saturating_mul(MESSAGES_AT_ONCE)),
+        })
+    }
+}
+
+/// What all connections to a node share.
+pub struct Shared {
+    pub node: Arc<Node>,
+    door: Arc<Door>,
+    /// Running statements by the key that a cancel request must know.
+    interrupts: Mutex<HashMap<i32, (SecretKey, Arc<Interrupt>)>>,
+    keys: RandomPidSecretKeyGenerator,
+}
+
+impl Shared {
+    pub fn new(node: Arc<Node>, door: Arc<Door>) -> Shared {
+        Shared { node, door, interrupts: Mutex::default(), keys: RandomPidSecretKeyGenerator::default() }
     }
 
     fn register(&self, pid: i32, key: SecretKey, interrupt: Arc<Interrupt>) {
         self.interrupts.lock().insert(pid, (key, interrupt));
+    }
+
+    /// After one came or went.
+    fn count_connections(&self) {
+        self.node.metrics().connections.set(self.door.places.n_seated() as i64);
     }
 
     /// Cancels the running statement of a connection, if the key is right.
@@ -98,14 +117,13 @@ impl Shared {
 /// A connection in the books; dropped with it.
 struct Entry<'a> {
     shared: &'a Shared,
-    guest: Option<Guest>,
     connection: Arc<Connection>,
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        drop(self.guest.take());
-        self.shared.node.metrics().connections.set(self.shared.places.n_seated() as i64);
+        self.connection.guest().leave();
+        self.shared.count_connections();
         if let Some(pid) = self.connection.pid() {
             self.shared.interrupts.lock().remove(&pid);
         }
@@ -113,15 +131,15 @@ impl Drop for Entry<'_> {
 }
 
 /// Where answers go. What comes is read elsewhere, beside the statement that runs.
-struct Outgoing<S>(WriteHalf<S>);
+struct Outgoing(WriteHalf<Stream>);
 
-impl<S> AsyncRead for Outgoing<S> {
+impl AsyncRead for Outgoing {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
 
-impl<S: AsyncWrite> AsyncWrite for Outgoing<S> {
+impl AsyncWrite for Outgoing {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }
@@ -135,11 +153,18 @@ impl<S: AsyncWrite> AsyncWrite for Outgoing<S> {
     }
 }
 
-type Socket<S> = Framed<Outgoing<S>, PgWireMessageServerCodec<Arc<Prepared>>>;
+type Socket = Framed<Outgoing, PgWireMessageServerCodec<Arc<Prepared>>>;
 
-/// Serves one connection to its end. `stop` ends it: at once when idle, else after the running statement.
+/// What clients are told while the data folder is being opened anew.
+pub fn being_opened() -> SqlError {
+    SqlError::new(state::CANNOT_CONNECT_NOW, "the data folder is being opened").with_hint("try again in a few seconds")
+}
+
+/// Serves one connection to its end. `stop` ends it: at once when idle, else after the running statement. Without
+/// `shared` there is no node: the client is told so when it has introduced itself.
 pub async fn serve_connection(
-    shared: Arc<Shared>,
+    door: Arc<Door>,
+    shared: Option<Arc<Shared>>,
     guest: Guest,
     mut socket: TcpStream,
     stop: CancellationToken,
@@ -148,18 +173,18 @@ pub async fn serve_connection(
     socket.set_nodelay(true)?;
     // Whoever is gone without a word, its machine too, is noticed some day.
     socket2::SockRef::from(&socket).set_keepalive(true)?;
-    let mut frames = Frames::new(shared.node.settings().message_bytes, &shared.messages);
-    let deadline = tokio::time::sleep(Duration::from_millis(shared.node.settings().authentication_timeout_ms));
+    let mut frames = Frames::new(door.message_bytes, &door.messages);
+    let deadline = tokio::time::sleep(door.authentication_timeout);
     tokio::pin!(deadline);
     let opening = async {
-        match open(&shared, &mut socket, &mut frames, shared.tls.is_some()).await? {
+        match open(shared.as_deref(), &mut socket, &mut frames, door.tls.is_some()).await? {
             Opened::Encrypt => {}
             opened => return Ok((Stream::Plain(socket), opened)),
         }
-        let Some(tls) = &shared.tls else { return Ok((Stream::Plain(socket), Opened::Done)) };
-        let mut socket = tls.acceptor(Protocol::Postgres).accept(socket).await?;
-        let opened = open(&shared, &mut socket, &mut frames, false).await?;
-        io::Result::Ok((Stream::Tls(Box::new(socket)), opened))
+        let Some(tls) = &door.tls else { return Ok((Stream::Plain(socket), Opened::Done)) };
+        let mut stream = Stream::encrypt(socket, tls, Protocol::Postgres).await?;
+        let opened = open(shared.as_deref(), &mut stream, &mut frames, false).await?;
+        io::Result::Ok((stream, opened))
     };
     let (stream, opened) = tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -168,18 +193,36 @@ pub async fn serve_connection(
         opened = opening => opened?,
     };
     let Opened::Startup(startup) = opened else { return Ok(()) };
-    let is_secure = matches!(stream, Stream::Tls(_));
-    let talk = Talk { peer, is_secure, guest, frames, startup };
-    match stream {
-        Stream::Plain(socket) => talk.serve(&shared, socket, stop, deadline).await,
-        Stream::Tls(socket) => talk.serve(&shared, *socket, stop, deadline).await,
-    }
+    let is_secure = stream.is_encrypted();
+    let is_refused = door.tls.as_ref().is_some_and(|tls| tls.is_required()) && !is_secure;
+    let shared = match shared {
+        Some(shared) if !is_refused => shared,
+        _ => {
+            let error = if is_refused { encrypted_only() } else { being_opened() };
+            return tokio::select! {
+                () = stop.cancelled() => Ok(()),
+                () = guest.shown_out() => Ok(()),
+                () = &mut deadline => Ok(()),
+                refused = refuse(stream, &error) => refused,
+            };
+        }
+    };
+    Talk { peer, is_secure, guest, frames, startup }.serve(&shared, stream, stop, deadline).await
 }
 
-/// A connection, as it was negotiated.
-enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+fn encrypted_only() -> SqlError {
+    SqlError::new(state::INVALID_AUTHORIZATION, "this server takes encrypted connections only")
+        .with_hint("connect with sslmode=require")
+}
+
+/// Says why, and waits until the client has heard it: what was not read when a socket is closed would take the answer with
+/// it.
+async fn refuse(mut stream: Stream, error: &SqlError) -> io::Result<()> {
+    stream.write_all(&errors::encoded(&error.clone().fatal())).await?;
+    stream.shutdown().await?;
+    let mut ignored = [0; 1024];
+    while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
+    Ok(())
 }
 
 /// What the packets before the conversation came to.
@@ -192,7 +235,7 @@ enum Opened {
 }
 
 /// Reads the packets before the startup, and that.
-async fn open<S>(shared: &Shared, socket: &mut S, frames: &mut Frames, can_encrypt: bool) -> io::Result<Opened>
+async fn open<S>(shared: Option<&Shared>, socket: &mut S, frames: &mut Frames, can_encrypt: bool) -> io::Result<Opened>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -210,7 +253,9 @@ where
             }
             Ok(Some(Opening::Ssl | Opening::Gss)) => socket.write_all(b"N").await?,
             Ok(Some(Opening::Cancel(request))) => {
-                shared.cancel(request.pid, &request.secret_key);
+                if let Some(shared) = shared {
+                    shared.cancel(request.pid, &request.secret_key);
+                }
                 return Ok(Opened::Done);
             }
             Ok(Some(Opening::Startup(startup))) => return Ok(Opened::Startup(startup)),
@@ -233,34 +278,21 @@ struct Talk {
 }
 
 impl Talk {
-    async fn serve<S>(
+    async fn serve(
         self,
         shared: &Arc<Shared>,
-        stream: S,
+        stream: Stream,
         stop: CancellationToken,
         mut deadline: Pin<&mut tokio::time::Sleep>,
-    ) -> io::Result<()>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-    {
+    ) -> io::Result<()> {
         let Talk { peer, is_secure, guest, mut frames, startup } = self;
         let (mut incoming, outgoing) = tokio::io::split(stream);
         let codec = PgWireMessageServerCodec::new(DefaultClient::new(peer, is_secure));
-        let mut socket: Socket<S> = Framed::new(Outgoing(outgoing), codec);
+        let mut socket: Socket = Framed::new(Outgoing(outgoing), codec);
         socket.set_backpressure_boundary(WRITE_BUFFER_BYTES);
         socket.set_state(PgWireConnectionState::AwaitingStartup);
-        if !guest.sit() {
-            let limit = shared.places.max_seated();
-            let error =
-                SqlError::new(state::TOO_MANY_CONNECTIONS, format!("too many connections, the limit is {limit}"))
-                    .with_hint("raise max_connections (and the limit of open files), or close idle connections")
-                    .fatal();
-            tell(&mut socket, &error).await;
-            return Ok(());
-        }
-        shared.node.metrics().connections.set(shared.places.n_seated() as i64);
-        let connection = Arc::new(Connection::new(Arc::clone(shared)));
-        let _entry = Entry { shared, guest: Some(guest), connection: Arc::clone(&connection) };
+        let connection = Arc::new(Connection::new(Arc::clone(shared), guest));
+        let _entry = Entry { shared, connection: Arc::clone(&connection) };
 
         let mut startup = Some(PgWireFrontendMessage::Startup(startup));
         loop {
@@ -281,6 +313,7 @@ impl Talk {
                     biased;
                     () = stop.cancelled() => Err(SqlError::new(state::ADMIN_SHUTDOWN, "terminating connection: the server stops").fatal()),
                     () = &mut deadline, if starting => break,
+                    () = connection.guest().shown_out(), if starting => break,
                     () = sleep_or_forever(idle_limit) => Err(SqlError::new(
                         state::IDLE_TRANSACTION_TIMEOUT,
                         "terminating connection due to idle-in-transaction timeout",
@@ -315,6 +348,8 @@ impl Talk {
                     let done = tokio::select! {
                         biased;
                         done = &mut process => done,
+                        // It has no seat yet: also while it waits to hear that its password was wrong.
+                        () = connection.guest().shown_out(), if starting => break,
                         () = frames.gone(&mut incoming) => {
                             connection.interrupt().cancel(SqlError::canceled());
                             process.await
@@ -357,15 +392,12 @@ impl Talk {
 
 /// Answers an error as the state now is: what failed may have ended the transaction, or begun it. False: the connection
 /// ends with it.
-async fn answer_error<S>(
-    socket: &mut Socket<S>,
+async fn answer_error(
+    socket: &mut Socket,
     connection: &Connection,
     info: ErrorInfo,
     wait_for_sync: bool,
-) -> io::Result<bool>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-{
+) -> io::Result<bool> {
     let is_fatal = info.is_fatal();
     let status = connection.transaction_status();
     socket.feed(PgWireBackendMessage::ErrorResponse(info.into())).await?;
@@ -381,10 +413,7 @@ where
 }
 
 /// The last word of a connection; nobody may be there to hear it.
-async fn tell<S>(socket: &mut Socket<S>, error: &SqlError)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-{
+async fn tell(socket: &mut Socket, error: &SqlError) {
     let _ = socket.send(PgWireBackendMessage::ErrorResponse(errors::error_info(error).into())).await;
     let _ = socket.close().await;
 }

@@ -3,7 +3,6 @@
 //! Parameters arrive as text or binary of the type the client declared, or of the type we described. Here they become
 //! values of the type the statement wants, or an error that names the parameter.
 
-use datafusion::common::ScalarValue;
 use pgwire::api::Type;
 use tarn_types::{DataType, Value};
 
@@ -107,12 +106,6 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
         DataType::Uuid => Type::UUID,
         DataType::Json => Type::JSON,
     }
-}
-
-/// A value for the planner. `data_type` is the value's type.
-pub fn scalar(value: Value, data_type: &DataType) -> Result<ScalarValue> {
-    let array = value.to_array(data_type, 1)?;
-    Ok(ScalarValue::try_from_array(&array, 0)?)
 }
 
 fn is_text(pg_type: &Type) -> bool {

@@ -1,8 +1,9 @@
 //! Who has a place?
 //!
-//! A connection *waits* from its first packet until it has said what it wants, then it *sits*. Both are counted, because
-//! each takes a file descriptor. Those who wait longest make room for new ones, so that clients that connect and say nothing
-//! keep nobody out; who sits stays. HTTP connections sit while a request is answered and wait between requests.
+//! A connection *waits* from its first packet until it has proved who it is, then it *sits*. Both are counted, because
+//! each takes a file descriptor. Those who wait longest make room for new ones, so that clients that connect and say nothing,
+//! or begin to log in, keep nobody out; who sits stays. HTTP connections sit while a request is answered and wait between
+//! requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ enum Place {
     Seated {
         times: usize,
     },
+    /// Not counted any more.
+    Gone,
 }
 
 impl Places {
@@ -97,6 +100,7 @@ impl Guest {
                 state.n_seated += 1;
                 *place = Place::Seated { times: 1 };
             }
+            Place::Gone => return false,
         }
         true
     }
@@ -105,7 +109,7 @@ impl Guest {
     pub fn rise(&self) {
         let mut place = self.place.lock();
         match &mut *place {
-            Place::Waiting { .. } => {}
+            Place::Waiting { .. } | Place::Gone => {}
             Place::Seated { times } if *times > 1 => *times -= 1,
             Place::Seated { .. } => {
                 self.places.state.lock().n_seated -= 1;
@@ -113,17 +117,24 @@ impl Guest {
             }
         }
     }
+
+    /// Frees the place; nothing more is asked for.
+    pub fn leave(&self) {
+        let place = std::mem::replace(&mut *self.place.lock(), Place::Gone);
+        let mut state = self.places.state.lock();
+        match place {
+            Place::Waiting { ticket } => {
+                state.waiting.remove(&ticket);
+            }
+            Place::Seated { .. } => state.n_seated -= 1,
+            Place::Gone => {}
+        }
+    }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let mut state = self.places.state.lock();
-        match self.place.get_mut() {
-            Place::Waiting { ticket } => {
-                state.waiting.remove(ticket);
-            }
-            Place::Seated { .. } => state.n_seated -= 1,
-        }
+        self.leave();
     }
 }
 

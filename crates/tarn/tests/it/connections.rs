@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::SinkExt;
 use tokio::io::AsyncReadExt;
-use tokio_postgres::NoTls;
+use tokio_postgres::{Client, Error, NoTls};
 
 use crate::harness::{Server, cell, failure};
 use crate::raw::{Raw, message, parse, query, sync};
@@ -34,6 +34,81 @@ async fn silent_connections_keep_nobody_out() {
     // Who waited longest was shown out.
     let mut rest = Vec::new();
     tokio::time::timeout(PATIENCE, silent[1].socket.read_to_end(&mut rest)).await.unwrap().unwrap();
+}
+
+/// As far as anybody comes without a password.
+async fn half_logged_in(server: &Server) -> Raw {
+    let mut raw = Raw::silent(server).await;
+    let parameters = b"\0\x03\0\0user\0root\0database\0tarn\0\0";
+    raw.send(&[&(parameters.len() as u32 + 4).to_be_bytes()[..], parameters].concat()).await;
+    assert_eq!(raw.next().await.unwrap().kind, 'R', "it is asked for SCRAM");
+    raw.send(&message('p', b"SCRAM-SHA-256\0\0\0\0\x10n,,n=,r=abcdefgh")).await;
+    let challenge = raw.next().await.unwrap();
+    assert!(challenge.kind == 'R' && challenge.body.windows(10).any(|part| part == b"r=abcdefgh"), "{challenge:?}");
+    raw
+}
+
+/// Each held a place of `max_connections` until `authentication_timeout_ms`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_begin_to_log_in_keep_nobody_out() {
+    let server = Server::start_with(|settings| {
+        settings.max_connections = 2;
+        settings.authentication_timeout_ms = 600_000;
+    })
+    .await;
+    server.client().await.batch_execute("CREATE USER root SUPERUSER PASSWORD 'x'").await.unwrap();
+    let config = format!("host=127.0.0.1 port={} user=root password=x dbname=tarn", server.running.pg.port());
+    let connect = || async {
+        let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
+        tokio::spawn(connection);
+        Ok::<Client, Error>(client)
+    };
+    let mut half = Vec::new();
+    for n in 0..200 {
+        half.push(half_logged_in(&server).await);
+        if n % 50 == 49 {
+            let client = connect().await.unwrap();
+            assert_eq!(cell(&client, "SELECT 1").await, "1");
+        }
+    }
+    // Who waited longest was shown out.
+    let mut rest = Vec::new();
+    tokio::time::timeout(PATIENCE, half[0].socket.read_to_end(&mut rest)).await.unwrap().unwrap();
+
+    // Those who are in stay, whoever begins; one too many hears it when the password is proved.
+    let mut seated: Vec<Client> = Vec::new();
+    let come_in = async {
+        // The places of those above become free as they are noticed to be gone.
+        while seated.len() < 2 {
+            match connect().await {
+                Ok(client) => seated.push(client),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, come_in).await.expect("two places");
+    for _ in 0..150 {
+        half.push(half_logged_in(&server).await);
+    }
+    assert_eq!(failure(connect().await).0, "53300");
+    let wrong = config.replace("password=x", "password=y");
+    assert_eq!(failure(tokio_postgres::connect(&wrong, NoTls).await.map(|_| ())).0, "28P01", "strangers learn nothing");
+    // A statement is cancelled all the same.
+    let cancel = seated[0].cancel_token();
+    let endless = seated[0].batch_execute("SELECT sum(value % 7) FROM generate_series(1, 1000000000000)");
+    let until_cancelled = async {
+        loop {
+            // One that comes before the statement runs cancels nothing.
+            let _ = cancel.cancel_query(NoTls).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = endless => assert_eq!(failure(ended).0, "57014"),
+        () = until_cancelled => {}
+        () = tokio::time::sleep(PATIENCE) => panic!("it was not cancelled"),
+    }
+    assert_eq!(cell(&seated[1], "SELECT 1").await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

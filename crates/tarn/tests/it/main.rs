@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod any_bytes;
 mod attach;
 mod attach_faults;
 mod auth;

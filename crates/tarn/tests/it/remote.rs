@@ -19,6 +19,9 @@ use tokio_postgres::NoTls;
 use crate::harness::{Server, cell, failure, rows, settings};
 use crate::metastore::{ANSWERS, stopped_with_rows};
 
+/// What was not seen by then never is.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// The URL that the variable has; says so when it has none.
 fn named(variable: &str) -> Option<String> {
     let url = std::env::var(variable).ok();
@@ -238,5 +241,50 @@ async fn an_emptied_database_destroys_nothing() {
     let server = Server { running: start(remote).await.unwrap(), dir };
     assert_eq!(cell(&server.client().await, "SELECT count(*) FROM t").await, "2");
     server.running.stop().await.unwrap();
+    schema.drop().await;
+}
+
+/// What another server changed was seen after a restart only: who was dropped there went on here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_that_another_server_changes_are_known_without_a_restart() {
+    let Some(schema) = Schema::new("users") else { return };
+    let here = Server::start_with(|settings| settings.metastore = schema.url()).await;
+    let there = Server::start_with(|settings| settings.metastore = schema.url()).await;
+    let early = there.client().await;
+    here.client().await.batch_execute("CREATE USER root SUPERUSER PASSWORD 'x'").await.unwrap();
+    let connect = |server: &Server, login: &'static str| {
+        let config = format!("host=127.0.0.1 port={} dbname=tarn {login}", server.running.pg.port());
+        async move {
+            let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
+            tokio::spawn(connection);
+            Ok::<_, tokio_postgres::Error>(client)
+        }
+    };
+    let root = connect(&here, "user=root password=x").await.unwrap();
+    root.batch_execute("CREATE USER bob PASSWORD 'b'").await.unwrap();
+    let (mut bob, began) = (None, std::time::Instant::now());
+    while bob.is_none() {
+        assert!(began.elapsed() < PATIENCE, "bob is not known there");
+        // Until then everybody is let in there, without being anybody.
+        if connect(&there, "user=bob password=wrong").await.is_err() {
+            bob = Some(connect(&there, "user=bob password=b").await.unwrap());
+        }
+    }
+    let bob = bob.unwrap();
+    assert_eq!(failure(early.batch_execute("SELECT 1").await).0, "28000", "who came before there were users");
+    root.batch_execute("DROP USER bob").await.unwrap();
+    let began = std::time::Instant::now();
+    let refused = loop {
+        assert!(began.elapsed() < PATIENCE, "who was dropped goes on");
+        match bob.batch_execute("SELECT 1").await {
+            Ok(()) => tokio::task::yield_now().await,
+            Err(error) => break failure::<()>(Err(error)),
+        }
+    };
+    assert_eq!(refused.0, "28000", "{refused:?}");
+    assert_eq!(failure(connect(&there, "user=bob password=b").await).0, "28P01");
+    for server in [here, there] {
+        server.running.stop().await.unwrap();
+    }
     schema.drop().await;
 }

@@ -1,0 +1,13 @@
+//! Any bytes as the data of a COPY, text or CSV: the same rows, or the same error, wherever they are cut.
+#![no_main]
+
+// As the check names it, which is also an ordinary test of `tarn`.
+extern crate tarn_fuzz as tarn;
+
+#[allow(dead_code)]
+#[path = "../../crates/tarn/tests/it/any_bytes/check.rs"]
+mod check;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (bool, bool, u8, u8, &[u8])| check::copy(input.0, input.1, input.2, input.3, input.4));

@@ -1,0 +1,13 @@
+//! Any bytes as messages of a client, Parse and Bind among them: what passes the check passes the library's decoder.
+#![no_main]
+
+// As the check names it, which is also an ordinary test of `tarn`.
+extern crate tarn_fuzz as tarn;
+
+#[allow(dead_code)]
+#[path = "../../crates/tarn/tests/it/any_bytes/check.rs"]
+mod check;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (u8, bool, &[u8])| check::messages(input.2, input.0, input.1));
