@@ -15,7 +15,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::datatypes::Schema;
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
-use tarn_types::{DataType, TableSchema, Value, arrow_field, arrow_type};
+use tarn_types::{DataType, TableSchema, Value, Zone, arrow_field, arrow_type};
 
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -45,11 +45,13 @@ pub struct Format {
     pub header: bool,
     pub quote: u8,
     pub escape: u8,
+    /// Of instants whose text has no offset, and in which they are written.
+    pub zone: Zone,
 }
 
 impl Format {
     /// Reads `WITH (…)` and the old spelling `CSV HEADER DELIMITER ','`.
-    pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Format> {
+    pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption], zone: Zone) -> Result<Format> {
         let kind = kind(options, legacy)?;
         let csv = kind == Kind::Csv;
         let mut format = Format {
@@ -59,6 +61,7 @@ impl Format {
             header: false,
             quote: b'"',
             escape: b'"',
+            zone,
         };
         let mut escape = None;
         for option in options {
@@ -456,7 +459,7 @@ impl Splitter {
         let mut fields = Vec::with_capacity(self.columns.len());
         for (idx, texts) in self.fields.iter().enumerate() {
             let column = &self.table.columns[self.columns[idx]];
-            let array = array(texts, &column.data_type).map_err(|(row, error)| {
+            let array = array(texts, &column.data_type, &self.format.zone).map_err(|(row, error)| {
                 let (line, value) = (self.lines[row], shown(&String::from_utf8_lossy(texts.cell(row))));
                 error.with_context(format!("COPY {}, line {line}, column {}: {value}", self.table.name, column.name))
             })?;
@@ -628,7 +631,7 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// One column's fields as an array of its storage type; an error is the row (of the batch) and what is wrong there.
-fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, SqlError)> {
+fn array(texts: &Texts, data_type: &DataType, zone: &Zone) -> Result<ArrayRef, (usize, SqlError)> {
     let n_rows = texts.ends.len();
     let mut start = 0;
     let cells = texts.ends.iter().zip(&texts.nulls).enumerate().map(move |(row, (end, null))| {
@@ -654,7 +657,7 @@ fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, SqlErr
     }
     macro_rules! parsed {
         ($builder:expr, $variant:ident) => {
-            build!($builder, |text: &str| match Value::parse(data_type, text) {
+            build!($builder, |text: &str| match Value::parse_in(data_type, text, zone) {
                 Ok(Value::$variant(value)) => Ok(value),
                 Ok(other) => Err(SqlError::new(state::INTERNAL, format!("{other:?} is no {data_type}"))),
                 Err(error) => Err(SqlError::from(error)),
@@ -766,7 +769,7 @@ mod tests {
 
     fn format(kind: Kind) -> Format {
         let name = if kind == Kind::Csv { "csv" } else { "text" };
-        Format::new(&[CopyOption::Format(name.into())], &[]).unwrap()
+        Format::new(&[CopyOption::Format(name.into())], &[], Zone::utc()).unwrap()
     }
 
     fn read(format: Format, input: &[u8], chunk: usize) -> Result<Vec<(i32, Option<String>)>> {
@@ -833,7 +836,7 @@ mod tests {
     fn a_delimiter_that_data_would_hide_is_refused() {
         let with = |kind: &str, options: Vec<CopyOption>| {
             let kind = CopyOption::Format(kind.into());
-            Format::new(&[vec![kind], options].concat(), &[]).map(|_| ()).map_err(|error| error.state())
+            Format::new(&[vec![kind], options].concat(), &[], Zone::utc()).map(|_| ()).map_err(|error| error.state())
         };
         for bad in ['n', '7', '.', '\\'] {
             assert_eq!(with("text", vec![CopyOption::Delimiter(bad)]), Err("22023"), "{bad}");

@@ -29,3 +29,4 @@ mod tls;
 mod together;
 mod transactions;
 mod types;
+mod zones;
