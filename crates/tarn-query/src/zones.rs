@@ -110,33 +110,39 @@ impl AnalyzerRule for SessionZone {
 }
 
 /// The zone of the session.
-struct Here {
+struct Here<'a> {
     zone: Zone,
     /// All tables have UTC.
     is_utc: bool,
     clocks: Arc<ScalarUDF>,
-    /// Settings of a session without a zone of its own.
-    utc: ConfigOptions,
+    config: &'a ConfigOptions,
 }
 
-impl Here {
-    fn new(config: &ConfigOptions) -> Here {
+impl<'a> Here<'a> {
+    fn new(config: &'a ConfigOptions) -> Here<'a> {
         let zone = of_config(config);
-        let mut utc = config.clone();
-        utc.execution.time_zone = Some(Zone::utc().arrow_name().to_string());
-        Here { is_utc: zone == Zone::utc(), zone, clocks: Arc::new(TimeZone::new(config).into()), utc }
+        Here { is_utc: zone == Zone::utc(), zone, clocks: Arc::new(TimeZone::new(config).into()), config }
+    }
+
+    /// The function as a session in UTC has it.
+    fn of_utc(&self, function: &ScalarUDF) -> Option<ScalarUDF> {
+        let mut config = Box::new(self.config.clone());
+        config.execution.time_zone = Some(Zone::utc().arrow_name().to_string());
+        function.inner().with_updated_config(&config)
     }
 
     fn rewritten(&self, mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let changed = match &mut expr {
             Expr::ScalarFunction(function) if !self.is_utc => {
-                let mut changed =
-                    function.args.iter_mut().fold(false, |changed, arg| self.come(arg, schema) || changed);
+                let mut changed = false;
+                for arg in &mut function.args {
+                    changed |= self.come(arg, schema);
+                }
                 // Seconds since 1970 are an instant; made by a session's function they would be what its clocks show.
                 let first = function.args.first().and_then(|arg| arg.get_type(schema).ok());
                 if function.name().starts_with("to_timestamp")
                     && first.is_some_and(|first| first.is_numeric())
-                    && let Some(of_utc) = function.func.inner().with_updated_config(&self.utc)
+                    && let Some(of_utc) = self.of_utc(&function.func)
                 {
                     function.func = Arc::new(of_utc);
                     changed = true;

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use futures::{SinkExt, TryStreamExt};
 use serde_json::{Value, json};
 use tarn::settings::Settings;
+use tarn_query::parser::CONNECTION_STACK_BYTES;
 use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
 use crate::harness::{Server, cell, failure, rows, settings};
@@ -311,8 +312,15 @@ async fn outcome(server: &Server, bob: &Client, face: Face, sql: &str, n: usize)
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_granted_is_denied_by_every_face() {
+#[test]
+fn what_was_not_granted_is_denied_by_every_face() {
+    // With the stacks that the server's own threads have.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).thread_stack_size(CONNECTION_STACK_BYTES).enable_all().build().unwrap();
+    runtime.block_on(deny_by_every_face());
+}
+
+async fn deny_by_every_face() {
     let server = server().await;
     let root = as_user(&server, "root", "r00t").await;
     root.batch_execute(
