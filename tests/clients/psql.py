@@ -20,6 +20,7 @@ CASES = [
     ("\\l", ["tarn"]),
     ("\\dn", ["public"]),
     ("\\conninfo", ["tarn"]),
+    ("\\du", ["Role name"]),
     ("SELECT version()", ["Tarn"]),
     ("SHOW TABLES", ["trips"]),
     ("EXPLAIN SELECT * FROM trips WHERE city = 'Bern'", ["rows"]),

@@ -25,6 +25,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use tarn_cache::{FooterCache, FragmentCache, ProjectedCache};
 use tarn_metastore::Metastore;
+use tarn_types::Zone;
 use tokio::runtime::Handle;
 
 use crate::bounded::{Lengths, bounded};
@@ -49,6 +50,7 @@ use crate::stop::Stop;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
+use crate::zones::{self, SessionZone, TimeZone};
 use crate::{Error, Result, constants, parser};
 
 /// How many memory consumers an out-of-memory message names.
@@ -152,8 +154,12 @@ impl Engine {
     /// A new connection with default settings.
     pub fn session(&self) -> Session {
         // Type coercion is among DataFusion's own.
-        let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(CanonicalSpellings), Arc::new(Bytea::Written), Arc::new(Lists::Written)];
+        let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+            Arc::new(CanonicalSpellings),
+            Arc::new(SessionZone),
+            Arc::new(Bytea::Written),
+            Arc::new(Lists::Written),
+        ];
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
         analyzers.push(Arc::new(Quantified));
@@ -173,6 +179,7 @@ impl Engine {
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         bounded(&context, &self.lengths);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
+        context.register_udf(TimeZone::new(self.config.options()).into());
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
         let catalog = MemoryCatalogProvider::new();
         let registered = catalog
@@ -206,6 +213,8 @@ fn config(options: &Options) -> SessionConfig {
         .with_default_catalog_and_schema(&options.catalog, "public");
     let set = config.options_mut();
     set.sql_parser.dialect = Dialect::PostgreSQL;
+    // TIMESTAMPTZ is a type with a zone only if the session has one.
+    set.execution.time_zone = Some("UTC".to_owned());
     // As in Postgres: 12.34 is exact, so that it meets a DECIMAL column without a detour through floating point.
     set.sql_parser.parse_float_as_decimal = true;
     // Each scan decides (late.rs); switched on, every scan reads late.
@@ -232,6 +241,25 @@ impl Session {
     /// The settings as they are now.
     pub fn settings(&self) -> Settings {
         self.context.state_ref().read().config_options().extensions.get::<Settings>().cloned().unwrap_or_default()
+    }
+
+    /// The time zone: of texts without an offset, of `now()`, of the days that `date_trunc` finds.
+    pub fn zone(&self) -> Zone {
+        zones::of_config(self.context.state_ref().read().config_options())
+    }
+
+    /// Sets the time zone. Plans that were made before keep the one that they were made with.
+    pub fn set_zone(&self, zone: &Zone) -> Result<()> {
+        Ok(zones::set(&mut self.context.state_ref().write(), zone)?)
+    }
+
+    /// Every setting is again as in a new session.
+    pub fn reset_settings(&self, fresh: &Session) -> Result<()> {
+        let options = fresh.context.state_ref().read().config_options().as_ref().clone();
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        *state.config_mut().options_mut() = options;
+        Ok(zones::renew_functions(&mut state)?)
     }
 
     /// Parses one statement.
@@ -334,7 +362,8 @@ fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Res
     Ok(state)
 }
 
-async fn logical_plan(state: &SessionState, statement: ast::Statement) -> Result<LogicalPlan> {
+async fn logical_plan(state: &SessionState, mut statement: ast::Statement) -> Result<LogicalPlan> {
+    zones::name_functions(&mut statement);
     let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
     check_size(&plan, &mut 0)?;
     Ok(plan)

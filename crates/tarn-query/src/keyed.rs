@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, Statement, TableAlias, TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update,
     Value as Literal, WildcardAdditionalOptions,
 };
-use tarn_types::{DataType, TableSchema, Value};
+use tarn_types::{DataType, TableSchema, Value, Zone};
 
 use crate::{Error, Result};
 
@@ -130,13 +130,18 @@ pub fn table_name(statement: &Statement) -> Option<String> {
 }
 
 impl Keyed {
-    /// The plan of a keyed statement on `table`; `None` when it is none, or not simple enough.
+    /// The plan of a keyed statement on `table`; `None` when it is none, or not simple enough. Times without an offset are UTC.
     pub fn analyse(statement: &Statement, table: &TableSchema) -> Option<KeyedPlan> {
+        Self::analyse_in(statement, table, &Zone::utc())
+    }
+
+    /// As [`Keyed::analyse`], but times without an offset are those that the clocks of `zone` show.
+    pub fn analyse_in(statement: &Statement, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
         match statement {
-            Statement::Query(query) => select(query, table),
-            Statement::Insert(statement) => insert(statement, table),
-            Statement::Update(statement) => update(statement, table),
-            Statement::Delete(statement) => delete(statement, table),
+            Statement::Query(query) => select(query, table, zone),
+            Statement::Insert(statement) => insert(statement, table, zone),
+            Statement::Update(statement) => update(statement, table, zone),
+            Statement::Delete(statement) => delete(statement, table, zone),
             _ => None,
         }
     }
@@ -246,7 +251,7 @@ enum Place {
     Column(usize),
 }
 
-fn select(query: &Query, table: &TableSchema) -> Option<KeyedPlan> {
+fn select(query: &Query, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
     let Select {
         select_token: _,
         optimizer_hints: _,
@@ -289,7 +294,7 @@ fn select(query: &Query, table: &TableSchema) -> Option<KeyedPlan> {
     if has_lists || name != table.name || table.options.append_only {
         return None;
     }
-    let scope = Scope { table, alias: alias.as_deref() };
+    let scope = Scope { table, alias: alias.as_deref(), zone };
     let mut columns = vec![];
     for item in projection {
         match item {
@@ -362,7 +367,7 @@ fn is_plain(options: &WildcardAdditionalOptions) -> bool {
         && opt_alias.is_none()
 }
 
-fn insert(statement: &Insert, table: &TableSchema) -> Option<KeyedPlan> {
+fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
     let Insert {
         insert_token: _,
         optimizer_hints: _,
@@ -424,7 +429,7 @@ fn insert(statement: &Insert, table: &TableSchema) -> Option<KeyedPlan> {
         }
         let mut row = defaults.clone();
         for (column, expr) in named.iter().zip(given) {
-            row[*column] = slot(expr, &table.columns[*column].data_type)?;
+            row[*column] = slot(expr, &table.columns[*column].data_type, zone)?;
         }
         rows.push(row);
     }
@@ -456,7 +461,7 @@ pub(crate) fn does_nothing(on: &OnInsert, table: &TableSchema) -> bool {
     target && matches!(conflict.action, OnConflictAction::DoNothing)
 }
 
-fn update(statement: &Update, table: &TableSchema) -> Option<KeyedPlan> {
+fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
     let Update {
         update_token: _,
         optimizer_hints: _,
@@ -477,7 +482,7 @@ fn update(statement: &Update, table: &TableSchema) -> Option<KeyedPlan> {
     if !order_by.is_empty() || name != table.name || table.options.append_only {
         return None;
     }
-    let scope = Scope { table, alias: alias.as_deref() };
+    let scope = Scope { table, alias: alias.as_deref(), zone };
     let mut set: Vec<(usize, Slot)> = vec![];
     for Assignment { target, value } in assignments {
         let AssignmentTarget::ColumnName(name) = target else { return None };
@@ -485,12 +490,12 @@ fn update(statement: &Update, table: &TableSchema) -> Option<KeyedPlan> {
         if table.is_key(column) || set.iter().any(|(other, _)| *other == column) {
             return None;
         }
-        set.push((column, slot(value, &definition.data_type)?));
+        set.push((column, slot(value, &definition.data_type, zone)?));
     }
     Some(KeyedPlan::Update { key: scope.full_key(selection)?, set })
 }
 
-fn delete(statement: &Delete, table: &TableSchema) -> Option<KeyedPlan> {
+fn delete(statement: &Delete, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
     let Delete {
         delete_token: _,
         optimizer_hints: _,
@@ -511,7 +516,7 @@ fn delete(statement: &Delete, table: &TableSchema) -> Option<KeyedPlan> {
     if !tables.is_empty() || !order_by.is_empty() || name != table.name || table.options.append_only {
         return None;
     }
-    Some(KeyedPlan::Delete { key: Scope { table, alias: alias.as_deref() }.full_key(selection)? })
+    Some(KeyedPlan::Delete { key: Scope { table, alias: alias.as_deref(), zone }.full_key(selection)? })
 }
 
 pub(crate) fn from_of(delete: &Delete) -> &[TableWithJoins] {
@@ -571,6 +576,7 @@ fn fold(ident: &Ident) -> String {
 struct Scope<'a> {
     table: &'a TableSchema,
     alias: Option<&'a str>,
+    zone: &'a Zone,
 }
 
 impl Scope<'_> {
@@ -608,7 +614,7 @@ impl Scope<'_> {
                 };
                 let part = self.table.key.iter().position(|part| part.column_idx == column)?;
                 let data_type = &self.table.columns[column].data_type;
-                let slot = slot(value, data_type).filter(|_| compares_exactly(value, data_type))?;
+                let slot = slot(value, data_type, self.zone).filter(|_| compares_exactly(value, data_type))?;
                 let literal_null = slot == Slot::Literal(Value::Null);
                 if literal_null || found[part].is_some() {
                     return None;
@@ -636,8 +642,8 @@ fn compares_exactly(expr: &Expr, data_type: &DataType) -> bool {
 }
 
 /// A literal or parameter as a value of a column; `None` for anything else, and for a literal that does not fit.
-fn slot(expr: &Expr, data_type: &DataType) -> Option<Slot> {
-    let parse = |text: &str| Value::parse(data_type, text).ok().map(Slot::Literal);
+fn slot(expr: &Expr, data_type: &DataType, zone: &Zone) -> Option<Slot> {
+    let parse = |text: &str| Value::parse_in(data_type, text, zone).ok().map(Slot::Literal);
     let numeric = matches!(
         data_type,
         DataType::Int16
@@ -648,7 +654,7 @@ fn slot(expr: &Expr, data_type: &DataType) -> Option<Slot> {
             | DataType::Decimal { .. }
     );
     match expr {
-        Expr::Nested(inner) => slot(inner, data_type),
+        Expr::Nested(inner) => slot(inner, data_type, zone),
         Expr::Value(value) => match &value.value {
             Literal::Null => Some(Slot::Literal(Value::Null)),
             Literal::Placeholder(name) => {
@@ -677,7 +683,7 @@ fn slot(expr: &Expr, data_type: &DataType) -> Option<Slot> {
                         Literal::SingleQuotedString(_) | Literal::Placeholder(_) | Literal::Null
                     ) =>
                 {
-                    slot(expr, data_type)
+                    slot(expr, data_type, zone)
                 }
                 _ => None,
             }

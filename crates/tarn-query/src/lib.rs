@@ -61,6 +61,7 @@ mod fragments;
 mod snapshot;
 mod spellings;
 mod table;
+mod zones;
 
 mod catalog;
 mod threads;

@@ -12,6 +12,8 @@ pub(crate) fn each_expression(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<LogicalPlan> {
+    // What is above an expression of another type has other columns.
+    let mut is_changed = false;
     let rewritten = plan.transform_up_with_subqueries(|node| {
         let mut schema = merge_schema(&node.inputs());
         if let LogicalPlan::TableScan(scan) = &node {
@@ -24,7 +26,8 @@ pub(crate) fn each_expression(
             let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
             Ok(rewritten.update_data(|expr| name.restore(expr)))
         })?;
-        if changed.transformed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
+        is_changed |= changed.transformed;
+        if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
     })?;
     Ok(rewritten.data)
 }

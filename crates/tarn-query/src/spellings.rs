@@ -7,25 +7,30 @@
 //! And `0.5` beside a floating-point value is a floating-point number. DataFusion would make decimals of both, which NaN, 1e300 and the
 //! sixteenth digit are not.
 
-use datafusion::arrow::datatypes::DataType as ArrowType;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ExprSchema};
 use datafusion::error::Result;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_types::{DataType, Value, data_type_of};
+use tarn_types::{DataType, Value, Zone, data_type_of};
 
 use crate::rewrite::each_expression;
+use crate::values::to_scalar;
+use crate::zones;
 
 /// Rewrites text literals that are compared with columns, or cast, where their type has several spellings.
 #[derive(Debug)]
 pub(crate) struct CanonicalSpellings;
 
 impl AnalyzerRule for CanonicalSpellings {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, |expr, schema| Ok(spelled(expr, schema)))
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let zone = zones::of_config(config);
+        each_expression(plan, |expr, schema| Ok(spelled(expr, schema, &zone)))
     }
 
     fn name(&self) -> &str {
@@ -33,20 +38,22 @@ impl AnalyzerRule for CanonicalSpellings {
     }
 }
 
-fn spelled(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn spelled(mut expr: Expr, schema: &DFSchema, zone: &Zone) -> Transformed<Expr> {
+    if let Some(instant) = instant(&expr, zone) {
+        return Transformed::yes(instant);
+    }
     let changed = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
-            like(left, right, schema) || like(right, left, schema)
+            like(left, right, schema, zone) || like(right, left, schema, zone)
         }
         Expr::Between(between) => {
-            like(&between.expr, &mut between.low, schema) | like(&between.expr, &mut between.high, schema)
+            like(&between.expr, &mut between.low, schema, zone) | like(&between.expr, &mut between.high, schema, zone)
         }
         Expr::InList(list) => {
-            list.list.iter_mut().fold(false, |changed, item| changed | like(&list.expr, item, schema))
+            list.list.iter_mut().fold(false, |changed, item| changed | like(&list.expr, item, schema, zone))
         }
         Expr::Cast(cast) => match cast.field.data_type() {
-            ArrowType::Timestamp(_, None) => canonical(&mut cast.expr, DataType::Timestamp),
-            ArrowType::Timestamp(_, Some(_)) => canonical(&mut cast.expr, DataType::TimestampTz),
+            ArrowType::Timestamp(_, None) => canonical(&mut cast.expr, DataType::Timestamp, zone),
             _ => false,
         },
         _ => false,
@@ -54,14 +61,32 @@ fn spelled(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
 }
 
+/// `TIMESTAMPTZ '…'` as the instant that it is. Of texts without an offset, what the clocks of the zone show.
+fn instant(expr: &Expr, zone: &Zone) -> Option<Expr> {
+    let Expr::Cast(cast) = expr else { return None };
+    let ArrowType::Timestamp(unit, Some(shown)) = cast.field.data_type() else { return None };
+    let Expr::Literal(text, _) = cast.expr.as_ref() else { return None };
+    let Ok(Value::Timestamp(us)) = Value::parse_in(&DataType::TimestampTz, text.try_as_str()??, zone) else {
+        return None;
+    };
+    let instant = Expr::Literal(ScalarValue::TimestampMicrosecond(Some(us), Some(Arc::clone(shown))), None);
+    match unit {
+        // Microseconds are all that tables keep, and reach farther.
+        TimeUnit::Microsecond | TimeUnit::Nanosecond => Some(instant),
+        TimeUnit::Second | TimeUnit::Millisecond => {
+            Some(Expr::Cast(Cast { expr: Box::new(instant), field: Arc::clone(&cast.field) }))
+        }
+    }
+}
+
 /// Reads a literal as what it is compared with. Whether that changed it.
-fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema) -> bool {
+fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema, zone: &Zone) -> bool {
     if !matches!(literal, Expr::Literal(..) | Expr::Negative(_) | Expr::Cast(_)) || matches!(other, Expr::Literal(..)) {
         return false;
     }
     match of_column(other, schema) {
         Some(DataType::Time) => time(literal),
-        Some(data_type) => canonical(literal, data_type),
+        Some(data_type) => canonical(literal, data_type, zone),
         None => other.get_type(schema).is_ok_and(|of| of.is_floating()) && float(literal),
     }
 }
@@ -106,7 +131,7 @@ fn of_column(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
 }
 
 /// Whether the literal was a value in another spelling. A text that is no value stays: DataFusion says what it makes of it.
-fn canonical(expr: &mut Expr, data_type: DataType) -> bool {
+fn canonical(expr: &mut Expr, data_type: DataType, zone: &Zone) -> bool {
     let Expr::Literal(
         ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) | ScalarValue::LargeUtf8(Some(text)),
         _,
@@ -114,7 +139,13 @@ fn canonical(expr: &mut Expr, data_type: DataType) -> bool {
     else {
         return false;
     };
-    let Ok(value) = Value::parse(&data_type, text) else { return false };
+    let Ok(value) = Value::parse_in(&data_type, text, zone) else { return false };
+    if data_type == DataType::TimestampTz
+        && let Some(literal) = to_scalar(&value, &data_type)
+    {
+        *expr = Expr::Literal(literal, None);
+        return true;
+    }
     let canonical = value.to_display(&data_type);
     // Casts know no years before Christ, in whatever spelling.
     let changed = canonical != *text && !canonical.ends_with(" BC");

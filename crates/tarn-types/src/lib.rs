@@ -63,6 +63,7 @@ mod text;
 pub mod token;
 pub mod value;
 mod wire;
+pub mod zone;
 
 #[cfg(test)]
 mod test_data;
@@ -88,3 +89,4 @@ pub use row::{
 };
 pub use schema::{Column, KeyPart, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use value::Value;
+pub use zone::Zone;

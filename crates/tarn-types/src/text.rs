@@ -8,6 +8,8 @@
 
 use std::fmt::Write;
 
+use crate::zone::Zone;
+
 const DAY_US: i64 = 86_400_000_000;
 
 pub(crate) fn parse_bool(text: &str) -> Option<bool> {
@@ -316,10 +318,12 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     i64::try_from(parse_date_time(text)?.0).ok()
 }
 
-/// Microseconds since 1970-01-01 UTC; without a zone the text is UTC.
-pub(crate) fn parse_timestamp_tz(text: &str) -> Option<i64> {
-    let (us, offset) = parse_date_time(text)?;
-    i64::try_from(us - i128::from(offset.unwrap_or(0)) * 1_000_000).ok()
+/// Microseconds since 1970-01-01 UTC; a text without an offset is what the clocks of the zone show, without a zone it is UTC.
+pub(crate) fn parse_timestamp_tz(text: &str, zone: Option<&Zone>) -> Option<i64> {
+    match (parse_date_time(text)?, zone) {
+        ((us, None), Some(zone)) => zone.instant(i64::try_from(us).ok()?),
+        ((us, offset), _) => i64::try_from(us - i128::from(offset.unwrap_or(0)) * 1_000_000).ok(),
+    }
 }
 
 pub(crate) fn format_timestamp(us: i64) -> String {
@@ -431,12 +435,12 @@ mod tests {
         assert_eq!(parse_timestamp("1970-01-02"), Some(DAY_US));
         assert_eq!(parse_timestamp("1970-01-01T00:00:01.5Z"), Some(1_500_000));
         assert_eq!(parse_timestamp("1970-01-01 00:00:00+05"), Some(0));
-        assert_eq!(parse_timestamp_tz("1970-01-01 05:30:00+05:30"), Some(0));
-        assert_eq!(parse_timestamp_tz("1970-01-01 00:00:00-0100"), Some(3_600_000_000));
-        assert_eq!(parse_timestamp_tz("1970-01-01 00:00:00 UTC"), Some(0));
+        assert_eq!(parse_timestamp_tz("1970-01-01 05:30:00+05:30", None), Some(0));
+        assert_eq!(parse_timestamp_tz("1970-01-01 00:00:00-0100", None), Some(3_600_000_000));
+        assert_eq!(parse_timestamp_tz("1970-01-01 00:00:00 UTC", None), Some(0));
         assert_eq!(format_timestamp_tz(1_500_000), "1970-01-01 00:00:01.5+00");
         for text in ["1970-01-01 25:00:00", "1970-01-01 00:00:00+99", "1970-01-01 00:00:00 Mars", "9999999-01-01"] {
-            assert_eq!(parse_timestamp_tz(text), None, "{text}");
+            assert_eq!(parse_timestamp_tz(text, None), None, "{text}");
         }
     }
 
@@ -454,7 +458,7 @@ mod tests {
         fn round_trips(days: i32, us: i64, time in 0..=DAY_US, f: f64, g: f32, unscaled: i64, scale in 0i8..=18, bytes: Vec<u8>) {
             prop_assert_eq!(parse_date(&format_date(days)), Some(days));
             prop_assert_eq!(parse_timestamp(&format_timestamp(us)), Some(us));
-            prop_assert_eq!(parse_timestamp_tz(&format_timestamp_tz(us)), Some(us));
+            prop_assert_eq!(parse_timestamp_tz(&format_timestamp_tz(us), None), Some(us));
             prop_assert_eq!(parse_time(&format_time(time)), Some(time));
             prop_assert_eq!(parse_float::<f64>(&format_f64(f)).map(f64::to_bits), Some(f.to_bits()));
             prop_assert_eq!(parse_float::<f32>(&format_f32(g)).map(f32::to_bits), Some(g.to_bits()));
@@ -472,7 +476,7 @@ mod tests {
             parse_date(&text);
             parse_time(&text);
             parse_timestamp(&text);
-            parse_timestamp_tz(&text);
+            parse_timestamp_tz(&text, None);
             parse_uuid(&text);
             is_json(&text);
         }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_type::{DataType, arrow_type};
 use crate::error::{Error, Result, shorten};
 use crate::text;
+use crate::zone::Zone;
 
 /// One cell.
 ///
@@ -69,11 +70,23 @@ impl Value {
 
     /// Reads Postgres' text format. NULL has none: an empty text is a text.
     ///
-    /// Decimals are rounded to the type's scale, half away from zero, as Postgres does.
+    /// Decimals are rounded to the type's scale, half away from zero, as Postgres does. Times without an offset are UTC.
     ///
     /// # Errors
     /// [`Error::Parse`] names the text and the type.
     pub fn parse(data_type: &DataType, text: &str) -> Result<Self> {
+        Self::read(data_type, text, None)
+    }
+
+    /// As [`Value::parse`], but a `TIMESTAMPTZ` without an offset is what the clocks of `zone` show, and not UTC.
+    ///
+    /// # Errors
+    /// [`Error::Parse`] names the text and the type.
+    pub fn parse_in(data_type: &DataType, text: &str, zone: &Zone) -> Result<Self> {
+        Self::read(data_type, text, Some(zone))
+    }
+
+    fn read(data_type: &DataType, text: &str, zone: Option<&Zone>) -> Result<Self> {
         let value = match *data_type {
             DataType::Bool => text::parse_bool(text).map(Self::Bool),
             DataType::Int16 => text.trim().parse().ok().map(Self::Int16),
@@ -87,7 +100,7 @@ impl Value {
             DataType::Date => text::parse_date(text).map(Self::Date),
             DataType::Time => text::parse_time(text).map(Self::Time),
             DataType::Timestamp => text::parse_timestamp(text).map(Self::Timestamp),
-            DataType::TimestampTz => text::parse_timestamp_tz(text).map(Self::Timestamp),
+            DataType::TimestampTz => text::parse_timestamp_tz(text, zone).map(Self::Timestamp),
             DataType::Uuid => text::parse_uuid(text).map(|uuid| Self::Uuid(uuid.to_string())),
             DataType::Json => text::is_json(text).then(|| Self::Json(text.to_owned())),
         };

@@ -10,7 +10,8 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Ident, ObjectName, Query, Statement, TableFactor, Visit, Visitor,
+    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, ObjectName, Query, Statement, TableFactor,
+    Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -22,6 +23,7 @@ use datafusion_pg_catalog::sql::rules::{
     RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier,
 };
 
+use crate::privileges::name_objects;
 use crate::statement::fold;
 
 /// Queries of clients that are replaced as a whole are shorter, and nested less deeply: the parser of those is not
@@ -55,7 +57,11 @@ impl CatalogUse {
 }
 
 /// Statements that read, as the planner takes them. `sql` is the text that they were parsed from.
-pub fn compatible(sql: &str, statements: Vec<Statement>) -> Vec<Statement> {
+pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
+    statements.iter_mut().for_each(|statement| {
+        name_objects(statement);
+        without_memberships(statement);
+    });
     static WHOLE: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
     let uses: Vec<CatalogUse> = statements.iter().map(CatalogUse::of).collect();
     if uses.iter().all(|found| found.is_all())
@@ -69,6 +75,38 @@ pub fn compatible(sql: &str, statements: Vec<Statement>) -> Vec<Statement> {
         _ => statement,
     });
     rewritten.collect()
+}
+
+/// psql's `\du` gathers the roles of which each is a member into an array. There are no memberships.
+fn without_memberships(statement: &mut Statement) {
+    struct Gathered;
+    impl VisitorMut for Gathered {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Function(Function { name, args: FunctionArguments::Subquery(query), .. }) = expr
+                && parts(name) == ["array"]
+                && reads(query, "pg_auth_members")
+            {
+                *expr = Expr::Value(Value::SingleQuotedString("{}".to_owned()).with_empty_span());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(statement, &mut Gathered);
+}
+
+fn reads(query: &Query, relation: &str) -> bool {
+    struct Reads<'a>(&'a str);
+    impl Visitor for Reads<'_> {
+        type Break = ();
+        fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<()> {
+            match parts(name).last().is_some_and(|last| last == self.0) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    Visit::visit(query, &mut Reads(relation)).is_break()
 }
 
 type Rule = Box<dyn SqlStatementRewriteRule>;

@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
     Column, ColumnId, DataType, Indexing, KeyPart, TableId, TableOptions, TableSchema, TabletId, TokenColumns, Value,
+    Zone,
 };
 
 use crate::attach_sql::attach_statement;
@@ -38,15 +39,16 @@ const NOT_YET: [(&str, &str); 2] = [
 /// Numeric without precision: enough for every 64-bit integer with twelve decimals.
 const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
 
-/// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them.
-pub fn table_schema(create: &CreateTable, settings: &Settings) -> Result<TableSchema> {
+/// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them. Defaults that are instants without an offset are of
+/// `zone`.
+pub fn table_schema(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result<TableSchema> {
     refuse_unsupported(create)?;
     let name = table_name(&create.name)?;
     check_name("table", &name)?;
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
     for def in &create.columns {
-        let (column, is_key) = column(def, columns.len())?;
+        let (column, is_key) = column(def, columns.len(), zone)?;
         if is_key {
             set_key(&mut key, vec![(column.name.clone(), false)], &name)?;
         }
@@ -261,7 +263,7 @@ fn key_column(column: &IndexColumn) -> Result<(String, bool)> {
 }
 
 /// One column and whether it says PRIMARY KEY itself.
-fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
+fn column(def: &ColumnDef, idx: usize, zone: &Zone) -> Result<(Column, bool)> {
     let name = fold(&def.name);
     check_name("column", &name)?;
     let data_type = data_type(&def.data_type).map_err(|e| e.with_detail(format!("column \"{name}\"")))?;
@@ -276,7 +278,7 @@ fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
                 is_key = true;
             }
             ColumnOption::Comment(_) => {}
-            ColumnOption::Default(expr) => column.default = default_value(expr, &column)?,
+            ColumnOption::Default(expr) => column.default = default_value(expr, &column, zone)?,
             other => {
                 return Err(SqlError::unsupported(
                     format!("column option {other} of column \"{}\"", column.name),
@@ -288,7 +290,7 @@ fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
     Ok((column, is_key))
 }
 
-fn default_value(expr: &Expr, column: &Column) -> Result<Option<Value>> {
+fn default_value(expr: &Expr, column: &Column, zone: &Zone) -> Result<Option<Value>> {
     let Some(text) = literal(expr) else {
         return Err(SqlError::unsupported(
             format!("DEFAULT {expr} of column \"{}\"", column.name),
@@ -297,7 +299,7 @@ fn default_value(expr: &Expr, column: &Column) -> Result<Option<Value>> {
     };
     match text {
         None => Ok(None),
-        Some(text) => Value::parse(&column.data_type, &text)
+        Some(text) => Value::parse_in(&column.data_type, &text, zone)
             .map(Some)
             .map_err(|e| SqlError::new(state::INVALID_TEXT, format!("default of column \"{}\": {e}", column.name))),
     }
@@ -562,7 +564,7 @@ mod tests {
     fn create(sql: &str) -> Result<TableSchema> {
         match parse(sql)?.remove(0) {
             Parsed::Sql(statement) => match *statement {
-                Statement::CreateTable(create) => table_schema(&create, &Settings::default()),
+                Statement::CreateTable(create) => table_schema(&create, &Settings::default(), &Zone::utc()),
                 other => panic!("{other} is no CREATE TABLE"),
             },
             other => panic!("{other:?}"),

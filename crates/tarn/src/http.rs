@@ -444,6 +444,7 @@ impl Out {
 
     async fn rows(&mut self, mut rows: Rows, session: &Session) -> Result<(), End> {
         let fields = fields(&rows.schema, &Format::UnifiedText)?;
+        let zone = session.zone();
         let columns: Vec<Value> =
             fields.iter().map(|f| json!({ "name": f.name(), "type": f.datatype().name() })).collect();
         let is_json: Vec<bool> = rows.schema.fields().iter().map(|field| is_json_number(field.data_type())).collect();
@@ -459,7 +460,7 @@ impl Out {
                 batch = rows.batches.next() => batch.transpose()?,
             };
             let Some(batch) = batch else { break };
-            let writer = RowWriter::new(&batch, &fields)?;
+            let writer = RowWriter::new(&batch, &fields, &zone)?;
             for row in 0..writer.n_rows() {
                 let mut values = Vec::with_capacity(fields.len());
                 for (column, is_json) in is_json.iter().enumerate() {

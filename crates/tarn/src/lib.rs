@@ -46,6 +46,7 @@ mod metrics;
 pub mod node;
 pub mod pg;
 mod pg_catalog;
+mod privileges;
 mod quiet;
 mod reserve;
 mod scrub;

@@ -33,7 +33,7 @@ use crate::caches::Caches;
 use crate::catalog::{Catalog, TableHandle};
 use crate::ddl::{create_statement, key_text};
 
-const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 12] = [
     "attach_errors",
     "attachments",
     "blocks",

@@ -20,7 +20,7 @@ from wire import Answer, Hung, Left, Wire
 from .steps import Script, Step
 
 PATIENCE_S = 60.0
-INTEGERS, FLOATS, NUMERIC, TIMESTAMPTZ = (20, 21, 23), (700, 701), 1700, 1184
+INTEGERS, FLOATS, NUMERIC = (20, 21, 23), (700, 701), 1700
 UNSUPPORTED = "0A000"
 REFUSED = "refused in all"
 # Of answers with more, the counts alone are compared.
@@ -227,9 +227,6 @@ def cell(text: str | None, oid: int, is_approximate: bool):
         if oid in INTEGERS or oid == NUMERIC:
             number = decimal.Decimal(text)
             return str(number.normalize() + 0)
-        if oid == TIMESTAMPTZ:
-            # A literal's offset is lost with its type; the session's zone is UTC.
-            return text.removesuffix("+00")
     except (ValueError, decimal.InvalidOperation):
         return text
     return text

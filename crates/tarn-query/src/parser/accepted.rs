@@ -297,8 +297,10 @@ fn check_set(set: &Set) -> Checked {
             "SET TRANSACTION",
             &[(snapshot.is_some(), "SNAPSHOT", "SET tarn.as_of_version reads an older version of all tables")],
         ),
-        Set::SetTimeZone { local: _, value: _ }
-        | Set::SetNamesDefault {}
+        Set::SetTimeZone { local, value: _ } => {
+            none("SET", &[(*local, "LOCAL", "use SET, and RESET at the end of the transaction")])
+        }
+        Set::SetNamesDefault {}
         | Set::SetSessionAuthorization(_)
         | Set::SetSessionParam(_)
         | Set::SetRole { context_modifier: _, role_name: _ }

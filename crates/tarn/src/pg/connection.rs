@@ -4,7 +4,7 @@
 //! (Sync, Flush, ReadyForQuery): one write a round trip. Rows go out as they are read, so a portal with a row limit
 //! (JDBC's fetch size) holds one batch, not the result.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 use std::ops::DerefMut;
 use std::panic::AssertUnwindSafe;
@@ -43,7 +43,7 @@ use super::login::{FAILURE_DELAY, Login, Next, Peer};
 use super::params::{Bound, natural};
 use super::places::Guest;
 use super::rows::{fields, pg_type};
-use super::{Shared, send};
+use super::{Shared, send, startup};
 use crate::auth::Principal;
 use crate::error::{Result, SqlError, state};
 use crate::quiet;
@@ -195,7 +195,7 @@ impl Connection {
                 binary: is_binary(&portal.parameter_format, idx)?,
                 pg_type: &sent,
             };
-            let value = bound.value(want.as_ref())?;
+            let value = bound.value(want.as_ref(), &self.session.zone())?;
             let data_type = want.or_else(|| natural(&sent)).unwrap_or(DataType::Text);
             parameters.push(Parameter::Value(value, data_type));
         }
@@ -230,7 +230,7 @@ impl Connection {
             let answer = self.session.run_one(parsed).await?;
             match answer {
                 Answer::Rows(rows) => {
-                    let mut response = send::response(rows, &Format::UnifiedText)?;
+                    let mut response = send::response(rows, &Format::UnifiedText, self.session.zone())?;
                     send::describe(client, &response.row_schema()).await?;
                     send::rows(client, &mut response, 0, self.session.interrupt()).await?;
                 }
@@ -407,6 +407,28 @@ impl StartupHandler for Connection {
 }
 
 impl Connection {
+    /// The settings of the startup message: those of `options` first, as in Postgres. What SET would refuse refuses the connection.
+    fn take_parameters(&self, given: &BTreeMap<String, String>) -> Result<()> {
+        if let Some(user) = given.get("user") {
+            self.session.call_me(user);
+        }
+        if let Some(options) = given.get("options") {
+            for (name, value) in startup::settings(options)? {
+                self.session.give(&name, &value)?;
+            }
+        }
+        for (name, value) in given {
+            match name.as_str() {
+                // There is one database, whatever it is called.
+                "user" | "database" | "options" => {}
+                "replication" => startup::check_replication(value)?,
+                _ => self.session.give(name, value)?,
+            }
+        }
+        self.session.started();
+        Ok(())
+    }
+
     /// Lets a client in: statements are taken from now on.
     async fn welcome<C>(&self, client: &mut C, principal: Principal) -> PgWireResult<()>
     where
@@ -424,19 +446,9 @@ impl Connection {
         self.shared.register(pid, key.clone(), Arc::clone(self.session.interrupt()));
         *self.pid.lock() = Some(pid);
 
-        let given: Vec<(String, String)> =
+        let given: BTreeMap<String, String> =
             client.metadata().iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        for (name, value) in given {
-            match name.as_str() {
-                "user" => self.session.call_me(&value),
-                "database" | "replication" | "options" => {}
-                // A driver may ask for what we do not have (a time zone, a client encoding): it learns what it got.
-                _ => {
-                    let _ = self.session.set_var(&name, Some(&value));
-                }
-            }
-        }
-        self.session.started();
+        self.take_parameters(&given).map_err(SqlError::fatal)?;
         client.feed(PgWireBackendMessage::Authentication(Authentication::Ok)).await?;
         for (name, value) in self.reported() {
             client.feed(PgWireBackendMessage::ParameterStatus(ParameterStatus::new(name, value))).await?;
@@ -708,7 +720,11 @@ impl ExtendedQueryHandler for Connection {
             }
             match self.run_portal(&portal).await? {
                 Answer::Rows(rows) => {
-                    *portal_state = PortalExecutionState::Suspended(send::response(rows, &portal.result_column_format)?)
+                    *portal_state = PortalExecutionState::Suspended(send::response(
+                        rows,
+                        &portal.result_column_format,
+                        self.session.zone(),
+                    )?)
                 }
                 Answer::Done(tag) => {
                     self.forget_all(client.portal_store(), &tag);

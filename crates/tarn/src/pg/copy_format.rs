@@ -14,7 +14,7 @@ use arrow::array::{
 };
 use arrow::datatypes::Schema;
 use bytes::{BufMut, BytesMut};
-use tarn_types::{DataType, TableSchema, Value, arrow_field, arrow_type};
+use tarn_types::{DataType, TableSchema, Value, Zone, arrow_field, arrow_type};
 
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -44,6 +44,8 @@ pub struct Format {
     pub header: bool,
     pub quote: u8,
     pub escape: u8,
+    /// Of instants whose text has no offset, and in which they are written.
+    pub zone: Zone,
 }
 
 /// The fields of one column, back to back.
@@ -352,7 +354,7 @@ impl Splitter {
         let mut fields = Vec::with_capacity(self.columns.len());
         for (idx, texts) in self.fields.iter().enumerate() {
             let column = &self.table.columns[self.columns[idx]];
-            let array = array(texts, &column.data_type).map_err(|(row, error)| {
+            let array = array(texts, &column.data_type, &self.format.zone).map_err(|(row, error)| {
                 let (line, value) = (self.lines[row], shown(&String::from_utf8_lossy(texts.cell(row))));
                 error.with_context(format!("COPY {}, line {line}, column {}: {value}", self.table.name, column.name))
             })?;
@@ -524,7 +526,7 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// One column's fields as an array of its storage type; an error is the row (of the batch) and what is wrong there.
-fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, SqlError)> {
+fn array(texts: &Texts, data_type: &DataType, zone: &Zone) -> Result<ArrayRef, (usize, SqlError)> {
     let n_rows = texts.ends.len();
     let mut start = 0;
     let cells = texts.ends.iter().zip(&texts.nulls).enumerate().map(move |(row, (end, null))| {
@@ -550,7 +552,7 @@ fn array(texts: &Texts, data_type: &DataType) -> Result<ArrayRef, (usize, SqlErr
     }
     macro_rules! parsed {
         ($builder:expr, $variant:ident) => {
-            build!($builder, |text: &str| match Value::parse(data_type, text) {
+            build!($builder, |text: &str| match Value::parse_in(data_type, text, zone) {
                 Ok(Value::$variant(value)) => Ok(value),
                 Ok(other) => Err(SqlError::new(state::INTERNAL, format!("{other:?} is no {data_type}"))),
                 Err(error) => Err(SqlError::from(error)),
@@ -663,7 +665,7 @@ mod tests {
 
     fn format(kind: Kind) -> Format {
         let name = if kind == Kind::Csv { "csv" } else { "text" };
-        Format::new(&[CopyOption::Format(name.into())], &[]).unwrap()
+        Format::new(&[CopyOption::Format(name.into())], &[], Zone::utc()).unwrap()
     }
 
     fn read(format: Format, input: &[u8], chunk: usize) -> Result<Vec<(i32, Option<String>)>> {

@@ -2,13 +2,14 @@
 //! as something else is refused.
 
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
+use tarn_types::Zone;
 
 use super::copy_format::{Format, Kind};
 use crate::error::{Result, SqlError, state};
 
 impl Format {
     /// Reads `WITH (…)` and the old spelling `CSV HEADER DELIMITER ','`.
-    pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Format> {
+    pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption], zone: Zone) -> Result<Format> {
         let kind = kind(options, legacy)?;
         let csv = kind == Kind::Csv;
         let mut format = Format {
@@ -18,6 +19,7 @@ impl Format {
             header: false,
             quote: b'"',
             escape: b'"',
+            zone,
         };
         let mut escape = None;
         for option in options {
@@ -117,7 +119,7 @@ mod tests {
     fn a_delimiter_that_data_would_hide_is_refused() {
         let with = |kind: &str, options: Vec<CopyOption>| {
             let kind = CopyOption::Format(kind.into());
-            Format::new(&[vec![kind], options].concat(), &[]).map(|_| ()).map_err(|error| error.state())
+            Format::new(&[vec![kind], options].concat(), &[], Zone::utc()).map(|_| ()).map_err(|error| error.state())
         };
         for bad in ['n', '7', '.', '\\'] {
             assert_eq!(with("text", vec![CopyOption::Delimiter(bad)]), Err("22023"), "{bad}");

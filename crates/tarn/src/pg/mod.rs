@@ -4,7 +4,7 @@
 //! them into statements of a [`crate::session::Session`] and answers into messages. While a statement runs, the socket is
 //! read ahead, so that a client that vanishes does not leave its statement running. Reading order of the rooms: `places`
 //! (who may come in), `frames` (what is a message), `text` and `rows` (values out), `params` (values in), `copy_format`,
-//! `copy_options`, `send`, `login`, `connection`, `errors`.
+//! `copy_options`, `send`, `startup`, `login`, `connection`, `errors`.
 
 pub mod connection;
 pub mod copy_format;
@@ -16,6 +16,7 @@ pub mod params;
 pub mod places;
 pub mod rows;
 pub mod send;
+pub mod startup;
 pub mod text;
 
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //! values of the type the statement wants, or an error that names the parameter.
 
 use pgwire::api::Type;
-use tarn_types::{DataType, Value};
+use tarn_types::{DataType, Value, Zone};
 
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -24,8 +24,8 @@ pub struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// The value as one of `want`; without `want` as the type it was sent in.
-    pub fn value(&self, want: Option<&DataType>) -> Result<Value> {
+    /// The value as one of `want`; without `want` as the type it was sent in. Instants in text that have no offset are of `zone`.
+    pub fn value(&self, want: Option<&DataType>, zone: &Zone) -> Result<Value> {
         let Some(bytes) = self.bytes else { return Ok(Value::Null) };
         if !self.binary || is_text(self.pg_type) {
             encoding::text(bytes).map_err(|error| error.with_context(format!("parameter ${}", self.number)))?;
@@ -36,9 +36,9 @@ impl Bound<'_> {
             SqlError::new(code, format!("parameter ${} ({}): {message}", self.number, self.pg_type))
         })?;
         let value = match (raw, want) {
-            (Raw::Text(text), Some(want)) => Value::parse(want, &text),
+            (Raw::Text(text), Some(want)) => Value::parse_in(want, &text, zone),
             (Raw::Text(text), None) => match natural(self.pg_type) {
-                Some(data_type) => Value::parse(&data_type, &text),
+                Some(data_type) => Value::parse_in(&data_type, &text, zone),
                 None => Ok(Value::Text(text)),
             },
             (Raw::Value(value), Some(want)) => value.coerce(want),
@@ -217,30 +217,46 @@ mod tests {
     #[test]
     fn binary_and_text_agree() {
         let int = DataType::Int64;
-        assert_eq!(bound(&7i32.to_be_bytes(), true, &Type::INT4).value(Some(&int)).unwrap(), Value::Int64(7));
-        assert_eq!(bound(b"7", false, &Type::INT4).value(Some(&int)).unwrap(), Value::Int64(7));
+        assert_eq!(
+            bound(&7i32.to_be_bytes(), true, &Type::INT4).value(Some(&int), &Zone::utc()).unwrap(),
+            Value::Int64(7)
+        );
+        assert_eq!(bound(b"7", false, &Type::INT4).value(Some(&int), &Zone::utc()).unwrap(), Value::Int64(7));
         let decimal = DataType::Decimal { precision: 10, scale: 3 };
         let wire = [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 0x09, 0x29, 0x1a, 0x7c];
-        assert_eq!(bound(&wire, true, &Type::NUMERIC).value(Some(&decimal)).unwrap(), Value::Decimal(12_345_678));
         assert_eq!(
-            bound(&[0, 1, 0xff, 0xff, 0x40, 0, 0, 4, 0, 1], true, &Type::NUMERIC).value(None).unwrap(),
+            bound(&wire, true, &Type::NUMERIC).value(Some(&decimal), &Zone::utc()).unwrap(),
+            Value::Decimal(12_345_678)
+        );
+        assert_eq!(
+            bound(&[0, 1, 0xff, 0xff, 0x40, 0, 0, 4, 0, 1], true, &Type::NUMERIC).value(None, &Zone::utc()).unwrap(),
             Value::Decimal(-100_000_000)
         );
         let epoch = 0i64.to_be_bytes();
-        assert_eq!(bound(&epoch, true, &Type::TIMESTAMPTZ).value(None).unwrap(), Value::Timestamp(EPOCH_MICROS));
+        assert_eq!(
+            bound(&epoch, true, &Type::TIMESTAMPTZ).value(None, &Zone::utc()).unwrap(),
+            Value::Timestamp(EPOCH_MICROS)
+        );
     }
 
     #[test]
     fn bad_values_name_the_parameter() {
-        let error = bound(b"seven", false, &Type::INT4).value(Some(&DataType::Int32)).unwrap_err();
+        let error = bound(b"seven", false, &Type::INT4).value(Some(&DataType::Int32), &Zone::utc()).unwrap_err();
         assert_eq!(error.state(), state::INVALID_TEXT);
         assert!(error.message().starts_with("parameter $1"), "{error}");
         for bytes in [&b"caf\xe9"[..], b"a\0b"] {
             for binary in [false, true] {
-                assert_eq!(bound(bytes, binary, &Type::TEXT).value(None).unwrap_err().state(), "22021", "{bytes:?}");
+                assert_eq!(
+                    bound(bytes, binary, &Type::TEXT).value(None, &Zone::utc()).unwrap_err().state(),
+                    "22021",
+                    "{bytes:?}"
+                );
             }
         }
-        assert_eq!(bound(&[1, 2], true, &Type::INT4).value(None).unwrap_err().state(), state::INVALID_BINARY);
+        assert_eq!(
+            bound(&[1, 2], true, &Type::INT4).value(None, &Zone::utc()).unwrap_err().state(),
+            state::INVALID_BINARY
+        );
         for (bytes, pg_type) in [
             (&(1i64 << 62).to_be_bytes()[..], &Type::TIME),
             (&(-5i64).to_be_bytes(), &Type::TIME),
@@ -251,9 +267,12 @@ mod tests {
             (&i64::MAX.to_be_bytes(), &Type::TIMESTAMPTZ),
             (&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10], &Type::NUMERIC),
         ] {
-            let refused = bound(bytes, true, pg_type).value(None).unwrap_err();
+            let refused = bound(bytes, true, pg_type).value(None, &Zone::utc()).unwrap_err();
             assert_eq!(refused.state(), state::INVALID_BINARY, "{pg_type}: {refused}");
         }
-        assert_eq!(bound(&[0; 7], true, &Type::NUMERIC).value(None).unwrap_err().state(), state::INVALID_BINARY);
+        assert_eq!(
+            bound(&[0; 7], true, &Type::NUMERIC).value(None, &Zone::utc()).unwrap_err().state(),
+            state::INVALID_BINARY
+        );
     }
 }

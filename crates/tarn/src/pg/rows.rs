@@ -20,6 +20,7 @@ use pgwire::api::Type;
 use pgwire::api::portal::Format;
 use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
+use tarn_types::Zone;
 
 use super::text;
 use crate::error::{Result, SqlError, state};
@@ -126,17 +127,17 @@ enum Cells {
     BytesView(BinaryViewArray),
     Date(Int32Array),
     Time(Int64Array),
-    Timestamp { micros: Int64Array, zoned: bool },
+    Timestamp { micros: Int64Array, zone: Option<Zone> },
     Other(Arc<Field>),
 }
 
 impl RowWriter {
-    /// Prepares all columns of `batch`. Fails when a column's type has no wire form.
-    pub fn new(batch: &RecordBatch, fields: &[FieldInfo]) -> Result<RowWriter> {
+    /// Prepares all columns of `batch`; instants are written as the clocks of `zone` show them. Fails when a column's type has no wire form.
+    pub fn new(batch: &RecordBatch, fields: &[FieldInfo], zone: &Zone) -> Result<RowWriter> {
         assert_eq!(batch.num_columns(), fields.len(), "a row description per column");
         let schema = batch.schema();
         let columns = batch.columns().iter().zip(fields).enumerate().map(|(idx, (array, field))| {
-            let (cells, array) = column_cells(array, schema.field(idx))?;
+            let (cells, array) = column_cells(array, schema.field(idx), zone)?;
             Ok(Column { cells, array, binary: field.format() == FieldFormat::Binary, field: field.clone() })
         });
         Ok(RowWriter { columns: columns.collect::<Result<_>>()?, n_rows: batch.num_rows() })
@@ -187,7 +188,7 @@ impl RowWriter {
     }
 }
 
-fn column_cells(array: &ArrayRef, field: &Field) -> Result<(Cells, ArrayRef)> {
+fn column_cells(array: &ArrayRef, field: &Field, shown: &Zone) -> Result<(Cells, ArrayRef)> {
     if field.metadata().contains_key(PG_CHAR_KEY) {
         return Ok((Cells::Other(Arc::new(field.clone())), array.clone()));
     }
@@ -231,16 +232,16 @@ fn column_cells(array: &ArrayRef, field: &Field) -> Result<(Cells, ArrayRef)> {
         DataType::Time32(_) | DataType::Time64(_) => Cells::Time(micros(&DataType::Time64(TimeUnit::Microsecond))?),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => Cells::Timestamp {
             micros: array.as_primitive::<TimestampMicrosecondType>().reinterpret_cast(),
-            zoned: zone.is_some(),
+            zone: zone.as_ref().map(|_| shown.clone()),
         },
         DataType::Timestamp(_, zone) => Cells::Timestamp {
             micros: micros(&DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?,
-            zoned: zone.is_some(),
+            zone: zone.as_ref().map(|_| shown.clone()),
         },
         DataType::Dictionary(_, value) => {
             let plain = as_type(value)?;
             let field = field.clone().with_data_type(value.as_ref().clone());
-            return column_cells(&plain, &field);
+            return column_cells(&plain, &field, shown);
         }
         _ => Cells::Other(Arc::new(field.clone())),
     };
@@ -284,7 +285,7 @@ impl Column {
             Cells::BytesView(a) => text::bytea(out, a.value(row)),
             Cells::Date(a) => text::date(out, a.value(row).into()),
             Cells::Time(a) => text::time(out, a.value(row)),
-            Cells::Timestamp { micros, zoned } => text::timestamp(out, micros.value(row), *zoned),
+            Cells::Timestamp { micros, zone } => text::timestamp(out, micros.value(row), zone.as_ref()),
         }
         Ok(())
     }

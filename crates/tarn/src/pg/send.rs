@@ -19,6 +19,7 @@ use pgwire::messages::copy::{CopyData, CopyDone, CopyOutResponse};
 use pgwire::messages::data::{DataRow, RowDescription};
 use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::CommandComplete;
+use tarn_types::Zone;
 
 use super::copy_format::{Format, Kind, write_cell};
 use super::rows::{RowWriter, fields};
@@ -33,6 +34,7 @@ impl<C: Sink<PgWireBackendMessage, Error: Debug> + Unpin + Send> Client for C {}
 struct RowStream {
     batches: Batches,
     fields: Arc<Vec<FieldInfo>>,
+    zone: Zone,
     current: Option<(RowWriter, usize)>,
     buffer: BytesMut,
 }
@@ -55,7 +57,7 @@ impl Stream for RowStream {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
-                Poll::Ready(Some(Ok(batch))) => match RowWriter::new(&batch, &this.fields) {
+                Poll::Ready(Some(Ok(batch))) => match RowWriter::new(&batch, &this.fields, &this.zone) {
                     Ok(writer) => this.current = Some((writer, 0)),
                     Err(error) => return Poll::Ready(Some(Err(error.into()))),
                 },
@@ -65,11 +67,12 @@ impl Stream for RowStream {
 }
 
 /// A result set as the protocol library keeps it in a portal.
-pub fn response(rows: Rows, format: &WireFormat) -> Result<QueryResponse> {
+pub fn response(rows: Rows, format: &WireFormat, zone: Zone) -> Result<QueryResponse> {
     let fields = fields(&rows.schema, format)?;
     let stream = RowStream {
         batches: rows.batches,
         fields: Arc::clone(&fields),
+        zone,
         current: None,
         buffer: BytesMut::with_capacity(1024),
     };
@@ -201,7 +204,7 @@ impl CopyEncoder {
                 if !out.is_empty() {
                     chunks.push(out.split().freeze());
                 }
-                let writer = RowWriter::new(batch, fields)?;
+                let writer = RowWriter::new(batch, fields, &format.zone)?;
                 let mut cell = BytesMut::new();
                 for row in 0..writer.n_rows() {
                     for column in 0..fields.len() {

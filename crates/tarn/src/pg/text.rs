@@ -1,11 +1,12 @@
 //! How does Postgres write a value as text?
 //!
 //! The output formats of `DateStyle = ISO, MDY`, `IntervalStyle = postgres`, `bytea_output = hex`,
-//! `extra_float_digits = 1`, time zone UTC. Used by DataRow text cells and by COPY TO.
+//! `extra_float_digits = 1`, and the time zone of the session. Used by DataRow text cells and by COPY TO.
 
 use std::io::Write;
 
 use bytes::{BufMut, BytesMut};
+use tarn_types::Zone;
 
 /// 1 `true`, 0 `false`: `t` or `f`.
 pub fn boolean(out: &mut BytesMut, value: bool) {
@@ -139,14 +140,26 @@ pub fn time(out: &mut BytesMut, micros: i64) {
     }
 }
 
-/// Microseconds since 1970-01-01 00:00 UTC; `zoned` appends `+00`.
-pub fn timestamp(out: &mut BytesMut, micros: i64, zoned: bool) {
+/// Microseconds since 1970-01-01 00:00 UTC; with a zone what its clocks show, and their offset.
+pub fn timestamp(out: &mut BytesMut, micros: i64, zone: Option<&Zone>) {
     const DAY: i64 = 86_400_000_000;
+    let offset = zone.map(|zone| zone.offset_at(micros));
+    let micros = micros.saturating_add(i64::from(offset.unwrap_or(0)) * 1_000_000);
     let before_christ = civil(out, micros.div_euclid(DAY));
     out.put_u8(b' ');
     time(out, micros.rem_euclid(DAY));
-    if zoned {
-        out.put_slice(b"+00");
+    if let Some(seconds) = offset {
+        out.put_u8(if seconds < 0 { b'-' } else { b'+' });
+        let seconds = i64::from(seconds.abs());
+        two(out, seconds / 3600);
+        if seconds % 3600 != 0 {
+            out.put_u8(b':');
+            two(out, seconds / 60 % 60);
+        }
+        if seconds % 60 != 0 {
+            out.put_u8(b':');
+            two(out, seconds % 60);
+        }
     }
     if before_christ {
         out.put_slice(b" BC");
@@ -230,8 +243,12 @@ mod tests {
         assert_eq!(text(|o| date(o, 0)), "1970-01-01");
         assert_eq!(text(|o| date(o, 19_782)), "2024-02-29");
         assert_eq!(text(|o| date(o, -719_528)), "0001-01-01 BC");
-        assert_eq!(text(|o| timestamp(o, -1, true)), "1969-12-31 23:59:59.999999+00");
-        assert_eq!(text(|o| timestamp(o, 1_500_000, false)), "1970-01-01 00:00:01.5");
+        assert_eq!(text(|o| timestamp(o, -1, Some(&Zone::utc()))), "1969-12-31 23:59:59.999999+00");
+        assert_eq!(text(|o| timestamp(o, 1_500_000, None)), "1970-01-01 00:00:01.5");
+        let shown = |zone: &str, micros| text(|o| timestamp(o, micros, Zone::parse(zone).as_ref()));
+        assert_eq!(shown("Asia/Kathmandu", 1_577_836_800_000_000), "2020-01-01 05:45:00+05:45");
+        assert_eq!(shown("America/New_York", 1_593_561_600_000_000), "2020-06-30 20:00:00-04");
+        assert_eq!(shown("Europe/Berlin", -5_364_662_400_000_000), "1800-01-01 00:53:28+00:53:28");
         assert_eq!(text(|o| time(o, 86_399_000_000)), "23:59:59");
     }
 }

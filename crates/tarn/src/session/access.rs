@@ -59,19 +59,22 @@ impl Asking {
     }
 
     fn catalog(&self, reference: &TableReference) -> Result<()> {
-        let (schema, table) = (reference.schema(), reference.table());
-        let is_open = match schema {
-            // Functions, and the working tables of recursive queries: schema public has nothing else that is no table.
-            None => true,
-            Some("tarn") => BY_TABLE.contains(&table),
-            Some("pg_catalog") => !SECRET.contains(&table),
-            Some("information_schema") => true,
-            Some(_) => false,
-        };
+        // Functions, and the working tables of recursive queries: schema public has nothing else that is no table.
+        let is_open = reference.schema().is_none_or(|schema| is_open_relation(schema, reference.table()));
         match is_open {
             true => self.may(Action::Session),
             false => self.may(Action::Server { what: &format!("read {reference}") }),
         }
+    }
+}
+
+/// Whether everybody may read a relation of the catalogs.
+pub fn is_open_relation(schema: &str, table: &str) -> bool {
+    match schema {
+        "tarn" => BY_TABLE.contains(&table),
+        "pg_catalog" => !SECRET.contains(&table),
+        "information_schema" => true,
+        _ => false,
     }
 }
 

@@ -162,7 +162,7 @@ impl Session {
     pub(super) fn check_copy(&self, statement: &Statement) -> Result<()> {
         let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else { return Ok(()) };
         check_target(target)?;
-        Format::new(options, legacy_options)?;
+        Format::new(options, legacy_options, self.zone())?;
         self.allow_copy(statement)?;
         match source {
             CopySource::Table { table_name: name, columns } if !to => {
@@ -178,7 +178,7 @@ impl Session {
             return Err(SqlError::new(state::INTERNAL, "not a COPY"));
         };
         self.check_copy(statement)?;
-        let format = Format::new(options, legacy_options)?;
+        let format = Format::new(options, legacy_options, self.zone())?;
         if *to {
             return self.copy_to(source, format).await;
         }

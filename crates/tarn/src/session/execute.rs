@@ -1,4 +1,4 @@
-//! How does a prepared statement run? By its kind; planned anew first when the catalog moved.
+//! How does a prepared statement run? By its kind; planned anew first when the catalog moved, or the session's time zone.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Session {
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &prepared.kind {
             Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
-                prepared.generation == self.node.catalog().generation()
+                prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
             }
             Kind::Utility(_)
             | Kind::Admin { .. }

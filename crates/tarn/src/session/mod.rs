@@ -22,13 +22,15 @@ mod transaction;
 pub(crate) mod utility;
 mod vars;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tarn_query::parser::SMALL_BYTES;
+use tarn_types::Zone;
 
+pub use access::is_open_relation;
 pub use answer::{Answer, Batches, Rows, Tag};
 pub use copy::{CopyFrom, CopyTo};
 pub use interrupt::Interrupt;
@@ -51,6 +53,8 @@ pub struct Session {
     interrupt: Arc<Interrupt>,
     /// Each lock is held for moments, never across a wait.
     vars: Mutex<Vars>,
+    /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
+    given: Mutex<BTreeMap<String, String>>,
     principal: Mutex<Principal>,
     transaction: Mutex<Transaction>,
     /// Shared with the rows that a FETCH is still giving out.
@@ -75,6 +79,7 @@ impl Session {
             query,
             interrupt: Arc::default(),
             vars: Mutex::default(),
+            given: Mutex::default(),
             principal: Mutex::default(),
             transaction: Mutex::default(),
             cursors: Arc::default(),
@@ -133,21 +138,42 @@ impl Session {
             return value.map_or(Ok(()), |value| self.stay(value));
         }
         if vars::is_engine_setting(name) {
-            self.allow_setting(&name.to_ascii_lowercase())?;
+            let name = &name.to_ascii_lowercase();
+            self.allow_setting(name)?;
             vars::check_engine_setting(name, value)?;
+            if name == TIME_ZONE {
+                let zone = value.map(vars::engine_zone).transpose()?;
+                return self.set_zone(zone.as_ref().map(Zone::name));
+            }
             let value = match value {
                 Some(value) => value.to_owned(),
-                // The one that has no value in a new session, which no text says.
-                None if name.eq_ignore_ascii_case(TIME_ZONE) => {
-                    let state = self.query.context().state_ref();
-                    state.write().config_mut().options_mut().execution.time_zone = None;
-                    return Ok(());
-                }
                 None => self.fresh_engine_setting(name)?,
             };
             return self.set_engine(name, &value);
         }
+        if name.eq_ignore_ascii_case("timezone") {
+            return self.set_zone(value);
+        }
         self.vars.lock().set(name, value)
+    }
+
+    fn set_zone(&self, value: Option<&str>) -> Result<()> {
+        self.vars.lock().set("timezone", value)?;
+        Ok(self.query.set_zone(&self.zone())?)
+    }
+
+    /// The time zone: of texts without an offset, and in which instants are written.
+    pub fn zone(&self) -> Zone {
+        self.vars.lock().zone().clone()
+    }
+
+    /// A setting that the client gave when it introduced itself: RESET goes back to it.
+    pub fn give(&self, name: &str, value: &str) -> Result<()> {
+        self.set_var(name, Some(value))?;
+        if vars::is_engine_setting(name) && !name.eq_ignore_ascii_case(TIME_ZONE) {
+            self.given.lock().insert(name.to_ascii_lowercase(), value.to_owned());
+        }
+        Ok(())
     }
 
     /// What is set now is what RESET goes back to.
@@ -182,6 +208,9 @@ impl Session {
 
     /// What a setting of the query engine is in a new session.
     fn fresh_engine_setting(&self, name: &str) -> Result<String> {
+        if let Some(given) = self.given.lock().get(name) {
+            return Ok(given.clone());
+        }
         if name.starts_with("tarn.") {
             return Ok("default".to_owned());
         }

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, Ident, SetExpr, Statement, vis
 use tarn_query::Keyed;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
-use tarn_types::{DataType, TableSchema, Value, arrow_field, data_type_of};
+use tarn_types::{DataType, TableSchema, Value, Zone, arrow_field, data_type_of};
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
@@ -43,6 +43,8 @@ pub struct Prepared {
     pub(super) declared: Vec<Option<DataType>>,
     /// The catalog it was planned in.
     pub(super) generation: u64,
+    /// The time zone it was planned in.
+    pub(super) zone: Zone,
 }
 
 #[derive(Debug)]
@@ -142,6 +144,7 @@ impl Session {
             self.transaction.lock().check_usable()?;
         }
         let generation = self.node.catalog().generation();
+        let zone = self.zone();
         let (kind, parameters, columns) = match &parsed {
             Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
             Parsed::Attach(request) => (Kind::Attach((**request).clone()), vec![], None),
@@ -153,7 +156,7 @@ impl Session {
             Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
-        Ok(Arc::new(Prepared { parameters, columns, kind, parsed, declared: declared.to_vec(), generation }))
+        Ok(Arc::new(Prepared { parameters, columns, kind, parsed, declared: declared.to_vec(), generation, zone }))
     }
 
     async fn prepare_sql(
@@ -211,10 +214,10 @@ impl Session {
             _ => 0,
         };
         if n_rows <= MAX_ROWS_HERE {
-            return Ok(Keyed::analyse(statement, table));
+            return Ok(Keyed::analyse_in(statement, table, &self.zone()));
         }
-        let (statement, table) = (statement.clone(), Arc::clone(table));
-        Ok(self.query.compute(async move { Ok(Keyed::analyse(&statement, &table)) }).await?)
+        let (statement, table, zone) = (statement.clone(), Arc::clone(table), self.zone());
+        Ok(self.query.compute(async move { Ok(Keyed::analyse_in(&statement, &table, &zone)) }).await?)
     }
 
     /// The logical plan of a query. Parameters that the statement does not type take the declared type.
@@ -248,7 +251,9 @@ impl Session {
         if *has_catalog || !CatalogUse::of(statement).is_named {
             return Ok(());
         }
-        crate::pg_catalog::register(self.query.context(), &self.var("session_authorization")?, self.node.users())?;
+        let context = self.query.context();
+        crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users())?;
+        crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())
     }

@@ -49,7 +49,7 @@ impl Session {
         match statement {
             Statement::StartTransaction { modes, .. } => self.begin(modes),
             Statement::CreateTable(create) => {
-                let schema = Box::new(table_schema(create, self.node.settings())?);
+                let schema = Box::new(table_schema(create, self.node.settings(), &self.zone())?);
                 self.define(Ddl::Create { schema, if_not_exists: create.if_not_exists }).await
             }
             Statement::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
@@ -217,7 +217,16 @@ impl Session {
                 let value = values.join(", ");
                 self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
             }
-            Set::SetTimeZone { value, .. } => self.set_var("timezone", Some(&setting_text(value)))?,
+            Set::SetTimeZone { value, .. } => {
+                let is_own = |ident: &Ident| {
+                    let own = ["local", "default"].iter().any(|word| word.eq_ignore_ascii_case(&ident.value));
+                    ident.quote_style.is_none() && own
+                };
+                match value {
+                    Expr::Identifier(ident) if is_own(ident) => self.set_var("timezone", None)?,
+                    value => self.set_var("timezone", Some(&setting_text(value)))?,
+                }
+            }
             Set::SetNames { charset_name, .. } => self.set_var("client_encoding", Some(&charset_name.value))?,
             Set::SetNamesDefault {} => {}
             Set::SetSessionAuthorization(param) => match &param.kind {
@@ -240,17 +249,19 @@ impl Session {
 
     fn reset(&self, reset: &Reset) -> Result<Answer> {
         match reset {
-            Reset::ALL => self.reset_all(),
+            Reset::ALL => self.reset_all()?,
             Reset::ConfigurationParameter(name) => self.set_var(&dotted(name), None)?,
         }
         Ok(Answer::done("RESET"))
     }
 
     /// Every setting is again what a new session has: the next client of a pooled connection must not inherit one.
-    fn reset_all(&self) {
+    fn reset_all(&self) -> Result<()> {
         self.vars.lock().reset_all();
-        let fresh = self.node.query().session().context().state().config_options().as_ref().clone();
-        *self.query.context().state_ref().write().config_mut().options_mut() = fresh;
+        self.query.reset_settings(&self.node.query().session())?;
+        self.query.set_zone(&self.zone())?;
+        let given = self.given.lock().clone();
+        given.iter().try_for_each(|(name, value)| self.set_engine(name, value))
     }
 
     fn discard(&self, object: &DiscardObject) -> Result<Answer> {
@@ -261,7 +272,7 @@ impl Session {
         if self.transaction.lock().is_open() {
             return Err(SqlError::new(state::ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block"));
         }
-        self.reset_all();
+        self.reset_all()?;
         self.cursors.lock().clear();
         self.named.lock().clear();
         Ok(Answer::done("DISCARD ALL"))
@@ -392,7 +403,7 @@ impl Session {
                 .ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
             let value = match text {
                 None => tarn_types::Value::Null,
-                Some(text) => tarn_types::Value::parse(&data_type, &text)?,
+                Some(text) => tarn_types::Value::parse_in(&data_type, &text, &self.zone())?,
             };
             parameters.push(Parameter::Value(value, data_type));
         }

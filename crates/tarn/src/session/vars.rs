@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use tarn_types::Zone;
+
 use crate::error::{Result, SqlError, state};
 use crate::settings::parse_duration_ms;
 
@@ -24,7 +26,7 @@ const MAX_CHANGED: usize = 1_000;
 const KNOWN: &[(&str, &str, &[&str])] = &[
     ("application_name", "", &[]),
     ("bytea_output", "hex", &["hex"]),
-    ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode"]),
+    ("client_encoding", "UTF8", &[]),
     ("client_min_messages", "notice", &[]),
     ("datestyle", "ISO, MDY", &[]),
     ("default_transaction_isolation", "read committed", &[]),
@@ -89,6 +91,8 @@ pub struct Vars {
     changed: BTreeMap<String, String>,
     /// Those that the client gave when it introduced itself: RESET goes back to them.
     given: BTreeMap<String, String>,
+    /// What `timezone` says.
+    zone: Zone,
 }
 
 impl Vars {
@@ -100,6 +104,7 @@ impl Vars {
                 Some(given) => self.changed.insert(name.clone(), given.clone()),
                 None => self.changed.remove(&name),
             };
+            self.read_zone();
             return known(&name).map(|_| ());
         };
         let (_, _, accepted) = known(&name)?;
@@ -136,17 +141,34 @@ impl Vars {
                 format!("invalid value for parameter \"{name}\": \"{value}\""),
             ));
         }
-        // Text is always written in UTC; the name is kept for those who ask.
+        let zone = if name == "timezone" { Some(zone(value)?) } else { None };
+        if name == "client_encoding" && !is_utf8(value) {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"client_encoding\": \"{value}\""),
+            )
+            .with_hint("text is UTF8 in both directions"));
+        }
         let value = match name.as_str() {
             "datestyle" => "ISO, MDY",
             "client_encoding" => "UTF8",
-            "timezone" => "UTC",
+            "timezone" => zone.as_ref().map_or(value, Zone::name),
             // As Postgres cuts it: some drivers put a whole command line there.
             "application_name" => &value[..value.floor_char_boundary(MAX_APPLICATION_NAME_BYTES)],
             _ => value,
         };
         self.changed.insert(name, value.to_owned());
+        self.zone = zone.unwrap_or_else(|| self.zone.clone());
         Ok(())
+    }
+
+    /// The time zone of the session.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    fn read_zone(&mut self) {
+        self.zone = self.changed.get("timezone").and_then(|name| Zone::parse(name)).unwrap_or_default();
     }
 
     /// The value of one setting.
@@ -182,6 +204,7 @@ impl Vars {
         let mut fresh = self.given.clone();
         fresh.extend(identity);
         self.changed = fresh;
+        self.read_zone();
     }
 
     /// Name and value of every setting, by name.
@@ -193,6 +216,27 @@ impl Vars {
             })
             .collect()
     }
+}
+
+/// Postgres reads names of encodings by their letters and digits: some drivers send quotes. SQL_ASCII asks for no conversion, and gets none.
+fn is_utf8(value: &str) -> bool {
+    let name: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
+    ["utf8", "unicode", "sqlascii"].iter().any(|known| known.eq_ignore_ascii_case(&name))
+}
+
+const ZONES: &str = "a name such as Europe/Berlin, or hours east of Greenwich such as -7 or 5.5";
+
+fn zone(value: &str) -> Result<Zone> {
+    Zone::parse(value).ok_or_else(|| {
+        let value: String = value.chars().take(TIME_ZONE_BYTES).collect();
+        let message = format!("invalid value for parameter \"TimeZone\": \"{value}\"");
+        SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint(format!("accepted: {ZONES}"))
+    })
+}
+
+/// The zone that the engine's own setting names, which has the offsets of ISO 8601.
+pub fn engine_zone(value: &str) -> Result<Zone> {
+    Zone::offset(value).map_or_else(|| zone(value), Ok)
 }
 
 /// A setting of the query engine that clients may change, and what they may set it to.

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use futures::{SinkExt, TryStreamExt};
 use serde_json::{Value, json};
 use tarn::settings::Settings;
+use tarn_query::parser::CONNECTION_STACK_BYTES;
 use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
 use crate::harness::{Server, cell, failure, rows, settings};
@@ -311,8 +312,15 @@ async fn outcome(server: &Server, bob: &Client, face: Face, sql: &str, n: usize)
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_granted_is_denied_by_every_face() {
+#[test]
+fn what_was_not_granted_is_denied_by_every_face() {
+    // With the stacks that the server's own threads have.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).thread_stack_size(CONNECTION_STACK_BYTES).enable_all().build().unwrap();
+    runtime.block_on(deny_by_every_face());
+}
+
+async fn deny_by_every_face() {
     let server = server().await;
     let root = as_user(&server, "root", "r00t").await;
     root.batch_execute(
@@ -532,9 +540,90 @@ async fn nobody_becomes_another() {
     // What a startup message says of settings is held to the same rules.
     let mut config = tokio_postgres::Config::new();
     config.host("127.0.0.1").port(server.running.pg.port()).user("bob").password("b").options("-c is_superuser=on");
-    let (client, connection) = config.connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    assert_eq!(cell(&client, "SHOW is_superuser").await, "off");
+    assert_eq!(failure(config.connect(NoTls).await).0, "0A000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn has_table_privilege_says_what_was_granted() {
+    let server = server().await;
+    let root = as_user(&server, "root", "r00t").await;
+    root.batch_execute(
+        "CREATE USER bob PASSWORD 'b'; CREATE USER eve PASSWORD 'e'; CREATE ROLE out; \
+         CREATE TABLE t (k int PRIMARY KEY); CREATE TABLE \"Big\" (k int PRIMARY KEY); CREATE TABLE own (k int PRIMARY KEY); \
+         ALTER TABLE own OWNER TO bob; GRANT SELECT ON \"Big\" TO PUBLIC; GRANT SELECT, INSERT ON t TO bob; \
+         GRANT CREATE ON SCHEMA public TO bob",
+    )
+    .await
+    .unwrap();
+    let bob = as_user(&server, "bob", "b").await;
+    let eve = as_user(&server, "eve", "e").await;
+    for (sql, of_root, of_bob, of_eve) in [
+        ("has_table_privilege('t', 'SELECT')", "t", "t", "f"),
+        ("has_table_privilege('public.T', 'insert')", "t", "t", "f"),
+        ("has_table_privilege('t', 'UPDATE')", "t", "f", "f"),
+        ("has_table_privilege('t', 'update, select')", "t", "t", "f"),
+        ("has_table_privilege('t', 'select with grant option')", "t", "f", "f"),
+        ("has_table_privilege('own', 'delete with grant option')", "t", "t", "f"),
+        ("has_table_privilege('\"Big\"', 'select')", "t", "t", "t"),
+        ("has_table_privilege('public', '\"Big\"', 'select')", "t", "t", "t"),
+        ("has_table_privilege('public', 't', 'select')", "f", "f", "f"),
+        ("has_table_privilege('bob', 't', 'select')", "t", "t", "t"),
+        ("has_table_privilege('eve', 't', 'select')", "f", "f", "f"),
+        ("has_table_privilege('out', '\"Big\"', 'select')", "f", "f", "f"),
+        ("has_table_privilege(current_user, 't', 'select')", "t", "t", "f"),
+        ("has_table_privilege('t'::regclass, 'select')", "t", "t", "f"),
+        ("has_table_privilege('pg_class', 'select')", "t", "t", "t"),
+        ("has_table_privilege('pg_catalog.pg_authid', 'select')", "t", "f", "f"),
+        ("has_table_privilege('tarn.files', 'select')", "t", "f", "f"),
+        ("has_table_privilege('tarn.tables', 'select')", "t", "t", "t"),
+        ("has_table_privilege(NULL, 'select')", "∅", "∅", "∅"),
+        ("has_any_column_privilege('t', 'select')", "t", "t", "f"),
+        ("has_schema_privilege('public', 'usage')", "t", "t", "t"),
+        ("has_schema_privilege('public', 'create')", "t", "t", "f"),
+        ("has_schema_privilege('eve', 'public', 'create')", "f", "f", "f"),
+        ("has_database_privilege('tarn', 'connect')", "t", "t", "t"),
+        ("has_database_privilege('out', 'tarn', 'connect')", "f", "f", "f"),
+    ] {
+        let asked = format!("SELECT {sql}");
+        let answers = [cell(&root, &asked).await, cell(&bob, &asked).await, cell(&eve, &asked).await];
+        assert_eq!(answers, [of_root, of_bob, of_eve], "{sql}");
+    }
+    let listed = "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                  WHERE n.nspname = 'public' AND has_table_privilege(c.oid, 'SELECT') ORDER BY 1";
+    assert_eq!(rows(&eve, listed).await, [["Big"]]);
+    assert_eq!(rows(&bob, listed).await, [["Big"], ["own"], ["t"]]);
+    for (sql, state) in [
+        ("has_table_privilege('nothing', 'select')", "42P01"),
+        ("has_table_privilege('nobody', 't', 'select')", "42704"),
+        ("has_table_privilege('t', 'look')", "22023"),
+        ("has_table_privilege(1, 'select')", "0A000"),
+        ("has_schema_privilege('nothing', 'usage')", "3F000"),
+        ("has_schema_privilege('public', 'select')", "22023"),
+        ("has_database_privilege('nothing', 'connect')", "3D000"),
+    ] {
+        let (failed, message) = failure(bob.batch_execute(&format!("SELECT {sql}")).await);
+        assert_eq!(failed, state, "{sql}: {message}");
+    }
+    root.batch_execute("REVOKE SELECT ON t FROM bob").await.unwrap();
+    assert_eq!(cell(&bob, "SELECT has_table_privilege('t', 'SELECT')").await, "f", "it holds at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn psql_lists_users() {
+    let server = server().await;
+    let root = as_user(&server, "root", "r00t").await;
+    root.batch_execute("CREATE USER bob PASSWORD 'b'; CREATE ROLE out").await.unwrap();
+    // What `\du` of psql 15 asks.
+    let asked = "SELECT r.rolname, r.rolsuper, r.rolinherit, r.rolcreaterole, r.rolcreatedb, r.rolcanlogin, r.rolconnlimit, \
+                 r.rolvaliduntil, ARRAY(SELECT b.rolname FROM pg_catalog.pg_auth_members m \
+                 JOIN pg_catalog.pg_roles b ON (m.roleid = b.oid) WHERE m.member = r.oid) as memberof, r.rolreplication, \
+                 r.rolbypassrls FROM pg_catalog.pg_roles r WHERE r.rolname !~ '^pg_' ORDER BY 1";
+    let shown: Vec<[String; 4]> = rows(&root, asked)
+        .await
+        .into_iter()
+        .map(|row| [row[0].clone(), row[1].clone(), row[5].clone(), row[8].clone()])
+        .collect();
+    assert_eq!(shown, [["bob", "f", "t", "{}"], ["out", "f", "f", "{}"], ["root", "t", "t", "{}"]]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,3 +30,4 @@ mod tls;
 mod together;
 mod transactions;
 mod types;
+mod zones;

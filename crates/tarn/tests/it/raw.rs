@@ -83,6 +83,21 @@ impl Raw {
         raw
     }
 
+    /// The answers to a startup message with these parameters.
+    pub async fn introduced(server: &Server, parameters: &[(&str, &str)]) -> Vec<Message> {
+        let mut raw = Raw::silent(server).await;
+        let mut packet = 0_u32.to_be_bytes().to_vec();
+        packet.extend_from_slice(&196_608_u32.to_be_bytes());
+        for (name, value) in [("user", "tester"), ("database", "tarn")].iter().chain(parameters) {
+            packet.extend_from_slice(format!("{name}\0{value}\0").as_bytes());
+        }
+        packet.push(0);
+        let length = packet.len() as u32;
+        packet[..4].copy_from_slice(&length.to_be_bytes());
+        raw.send(&packet).await;
+        raw.until_ready().await
+    }
+
     pub async fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).await.unwrap();
     }

@@ -13,7 +13,7 @@ use tarn::error::Result;
 use tarn::pg::copy_format::{Format, Kind, Splitter};
 use tarn::pg::frames::{Frame, Frames, Phase};
 use tarn::pg::params::{Bound, pg_type_of};
-use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId};
+use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Zone};
 use tokio::io::{AsyncRead, ReadBuf};
 
 const TYPES: [DataType; 15] = [
@@ -116,6 +116,11 @@ pub fn messages(bytes: &[u8], piece: u8, is_known: bool) {
     assert_eq!(read(usize::MAX), read(usize::from(piece).max(1)));
 }
 
+/// One with gaps and doubled hours.
+fn zone() -> Zone {
+    Zone::parse("America/New_York").expect("it is known")
+}
+
 /// A bound parameter: sent as a value of one type, wanted as one of another.
 pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
     let of = |number: u8| &TYPES[usize::from(number) % TYPES.len()];
@@ -125,8 +130,9 @@ pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
         _ => pg_type_of(of(sent)),
     };
     let bound = Bound { number: 1, bytes: Some(bytes), binary, pg_type: &pg_type };
-    let _ = bound.value(None);
-    if let Ok(value) = bound.value(Some(of(wanted))) {
+    let zone = zone();
+    let _ = bound.value(None, &zone);
+    if let Ok(value) = bound.value(Some(of(wanted)), &zone) {
         let column = value.to_array(of(wanted), 1);
         assert!(column.is_ok(), "{value:?} was taken for a {}: {column:?}", of(wanted));
     }
@@ -142,6 +148,7 @@ pub fn copy(csv: bool, header: bool, column: u8, piece: u8, bytes: &[u8]) {
         header,
         quote: b'"',
         escape: b'"',
+        zone: zone(),
     };
     let read = |piece: usize| -> Result<String> {
         let mut splitter = Splitter::new(format.clone(), Arc::clone(&table), vec![0, 1]);
