@@ -67,7 +67,7 @@ impl OptimizerRule for Balance {
 
 impl PhysicalOptimizerRule for Balance {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(plan.transform_up(|node| flat_filter(node))?.data)
+        Ok(plan.transform_up(flat_filter)?.data)
     }
 
     fn name(&self) -> &str {

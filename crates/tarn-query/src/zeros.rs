@@ -5,6 +5,7 @@
 //! Plain comparisons, groups and the hash tables of joins know of zeros by themselves; of floats within arrays they do
 //! not.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, make_array};
@@ -83,49 +84,46 @@ impl Zeros {
     }
 
     fn node(self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        let node = match node {
-            LogicalPlan::Sort(mut sort) => {
-                let schema = Arc::clone(sort.input.schema());
-                let inner = compared_within(LogicalPlan::Sort(sort), &schema)?;
-                let LogicalPlan::Sort(rewritten) = inner.data else { return Ok(inner) };
-                sort = rewritten;
-                let changed = sorts(&mut sort.expr, &schema) || inner.transformed;
-                return Ok(Transformed::new(LogicalPlan::Sort(sort), changed, TreeNodeRecursion::Continue));
-            }
-            LogicalPlan::Join(mut join) if self == Zeros::Optimized => {
-                let mut changed = false;
+        let schema = named_in(&node)?;
+        let Transformed { data: mut node, transformed: mut changed, .. } = compared_within(node, &schema)?;
+        match &mut node {
+            LogicalPlan::Sort(sort) => changed |= sorts(&mut sort.expr, &schema),
+            LogicalPlan::Join(join) if self == Zeros::Optimized => {
                 for (left, right) in &mut join.on {
                     if holds_floats(left, join.left.schema()) || holds_floats(right, join.right.schema()) {
                         changed |= canonical_in(left);
                         changed |= canonical_in(right);
                     }
                 }
-                let schema = join.left.schema().join(join.right.schema());
-                let inner = match schema {
-                    Ok(schema) => compared_within(LogicalPlan::Join(join), &schema)?,
-                    // Two columns of one name: nothing in it can name them.
-                    Err(_) => Transformed::no(LogicalPlan::Join(join)),
-                };
-                let changed = changed || inner.transformed;
-                return Ok(Transformed::new(inner.data, changed, TreeNodeRecursion::Continue));
             }
-            node => node,
-        };
-        let schema = match &node {
-            LogicalPlan::TableScan(scan) if !scan.filters.is_empty() => {
-                Arc::new(DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?)
-            }
-            LogicalPlan::Join(join) => match join.left.schema().join(join.right.schema()) {
-                Ok(schema) => Arc::new(schema),
-                Err(_) => return Ok(Transformed::no(node)),
-            },
-            node => match node.inputs()[..] {
-                [input] => Arc::clone(input.schema()),
-                _ => Arc::new(DFSchema::empty()),
-            },
-        };
-        compared_within(node, &schema)
+            _ => {}
+        }
+        Ok(Transformed::new(node, changed, TreeNodeRecursion::Continue))
     }
+}
+
+/// The columns that the expressions of a node may name; the keys of a join are not asked about.
+fn named_in(node: &LogicalPlan) -> Result<Arc<DFSchema>> {
+    Ok(match node {
+        LogicalPlan::TableScan(scan) => {
+            // Filters name columns that are not read, and a table may have many thousands that they do not name.
+            let source = scan.source.schema();
+            let names: BTreeSet<&str> =
+                scan.filters.iter().flat_map(Expr::column_refs).map(|column| column.name.as_str()).collect();
+            let fields = names.into_iter().filter_map(|name| source.column_with_name(name));
+            let fields = fields.map(|(idx, _)| (Some(scan.table_name.clone()), Arc::clone(&source.fields()[idx])));
+            Arc::new(DFSchema::new_with_metadata(fields.collect(), HashMap::new())?)
+        }
+        LogicalPlan::Join(join) if join.filter.is_some() => {
+            let mut both = join.left.schema().as_ref().clone();
+            both.merge(join.right.schema());
+            Arc::new(both)
+        }
+        node => match node.inputs()[..] {
+            [input] => Arc::clone(input.schema()),
+            _ => Arc::new(DFSchema::empty()),
+        },
+    })
 }
 
 /// Rewrites what is compared within the expressions of a node. The expressions keep their names.
@@ -181,7 +179,7 @@ fn is_comparison(op: Operator) -> bool {
 }
 
 /// Functions that ask whether two of their arguments, or the items in them, are equal.
-const COMPARING: [&str; 17] = [
+const COMPARING: [&str; 16] = [
     NULLIF,
     "array_distinct",
     "array_except",
@@ -198,9 +196,11 @@ const COMPARING: [&str; 17] = [
     "array_replace_all",
     "array_replace_n",
     "array_union",
-    COUNTING,
 ];
+
 const NULLIF: &str = "nullif";
+
+/// An aggregate that tells its values apart without DISTINCT.
 const COUNTING: &str = "approx_distinct";
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

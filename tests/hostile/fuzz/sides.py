@@ -228,7 +228,7 @@ def cell(text: str | None, oid: int, is_approximate: bool, is_stored: bool):
             number = float(text)
             if math.isnan(number):
                 return "NaN"
-            return f"{number:.9g}" if is_approximate else repr(number if is_stored else number + 0.0)
+            return f"{number:.7g}" if is_approximate else repr(number if is_stored else number + 0.0)
         if oid in INTEGERS or oid == NUMERIC:
             number = decimal.Decimal(text)
             return str(number.normalize() + 0)

@@ -7,7 +7,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use futures::TryStreamExt;
-use tarn_query::Options;
+use tarn_query::{Options, parser};
 use tarn_types::{DataType, Kind, Value};
 
 use crate::fixture::{Fixture, column, row, schema, to_text};
@@ -329,13 +329,18 @@ async fn memory_is_bounded_and_a_sort_spills() {
 
 #[tokio::test]
 async fn small_batches_are_not_counted_as_large_as_what_they_were_cut_from() {
+    let dir = tempfile::tempdir().unwrap();
     let options = Options { memory_bytes: 8 << 20, target_partitions: 2, ..Options::default() };
-    let fixture = Fixture::with_options(schema(), options).await;
+    let spilling = Options { spill_dir: Some(dir.path().to_owned()), ..options.clone() };
+    let (fixture, keeping) =
+        (Fixture::with_options(schema(), spilling).await, Fixture::with_options(schema(), options).await);
     for n in 0..2_000 {
         fixture.table.put(row(n, 0, n));
+        keeping.table.put(row(n, 0, n));
     }
     for rows in ["16", "100", "8192"] {
         fixture.set("datafusion.execution.batch_size", rows).await;
+        keeping.set("datafusion.execution.batch_size", rows).await;
         for (sql, want) in [
             ("SELECT count(*) FROM t x JOIN t y ON x.a < y.a AND y.a < 3", "3"),
             ("SELECT count(*) FROM t x JOIN (SELECT * FROM t WHERE a < 3) y ON x.a <> y.a OR x.name <> y.name", "5997"),
@@ -350,10 +355,10 @@ async fn small_batches_are_not_counted_as_large_as_what_they_were_cut_from() {
         // What is really kept is counted.
         let long = "WITH l AS (SELECT a, repeat(name, 1000) AS r FROM t WHERE name IS NOT NULL) \
                     SELECT count(*) FROM l x JOIN l y ON x.a <> y.a AND x.r <> y.r";
-        let error = fixture.session.collect(long).await.unwrap_err();
+        let error = keeping.session.collect(long).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable, "in batches of {rows}: {error}");
     }
-    assert_eq!(fixture.engine.memory_used_bytes(), 0);
+    assert_eq!((fixture.engine.memory_used_bytes(), keeping.engine.memory_used_bytes()), (0, 0));
 }
 
 /// How deep the conditions of a plan's filters are.
@@ -365,8 +370,17 @@ fn deepest_condition(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.children().into_iter().map(deepest_condition).fold(here, usize::max)
 }
 
-#[tokio::test]
-async fn conditions_of_thousands_of_terms_are_not_thousands_of_levels_deep() {
+#[test]
+fn conditions_of_thousands_of_terms_are_not_thousands_of_levels_deep() {
+    // As much as the threads that plan have.
+    let planning = std::thread::Builder::new().stack_size(parser::STACK_BYTES).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(conditions_of_thousands_of_terms());
+    });
+    planning.unwrap().join().unwrap();
+}
+
+async fn conditions_of_thousands_of_terms() {
     let fixture = Fixture::new().await;
     for n in 0..20 {
         fixture.table.put(row(n, 0, n));
