@@ -1,7 +1,7 @@
 //! Which of two values of one column is greater, in the order that scans filter by?
 //!
-//! Invariant: this is the order of Arrow's comparison kernels (floats by `totalOrder`, text by bytes): a bound compared
-//! in another order would prune rows that the filter keeps.
+//! Invariant: this is the order of Arrow's comparison kernels (floats by `totalOrder`, text by bytes), but that
+//! -0.0 is 0.0, as in SQL: a bound compared in another order would prune rows that the filter keeps.
 
 use std::cmp::Ordering;
 
@@ -12,8 +12,8 @@ use tarn_types::Value;
 pub fn compare(left: &Value, right: &Value) -> Option<Ordering> {
     Some(match (left, right) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        (Value::Float32(a), Value::Float32(b)) => a.total_cmp(b),
-        (Value::Float64(a), Value::Float64(b)) => a.total_cmp(b),
+        (Value::Float32(a), Value::Float32(b)) => (a + 0.0).total_cmp(&(b + 0.0)),
+        (Value::Float64(a), Value::Float64(b)) => (a + 0.0).total_cmp(&(b + 0.0)),
         (Value::Decimal(a), Value::Decimal(b)) => a.cmp(b),
         (Value::Text(a), Value::Text(b)) => a.as_bytes().cmp(b.as_bytes()),
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),

@@ -310,4 +310,24 @@ mod tests {
         assert!(matches(&block, Operator::Eq, &[Value::Float64(f64::NAN)]));
         assert!(!matches(&block, Operator::Lt, &[Value::Float64(0.5)]));
     }
+
+    #[test]
+    fn zeros_are_equal_whatever_their_sign() {
+        let of = |value| ColumnStats {
+            column: COLUMN,
+            min: Some(Value::Float64(value)),
+            max: Some(Value::Float64(value)),
+            exact: true,
+            null_count: 0,
+            bytes: 0,
+        };
+        for (stored, asked) in [(-0.0, 0.0), (0.0, -0.0)] {
+            let block = Block { row_group: 0, first_row: 0, n_rows: 2, bytes: 0, columns: vec![of(stored)] };
+            for op in [Operator::Eq, Operator::In, Operator::Le, Operator::Ge] {
+                assert!(matches(&block, op, &[Value::Float64(asked)]), "{stored} {op:?} {asked}");
+            }
+            assert!(!matches(&block, Operator::Lt, &[Value::Float64(asked)]));
+            assert!(!matches(&block, Operator::Gt, &[Value::Float64(asked)]));
+        }
+    }
 }

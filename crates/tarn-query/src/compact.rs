@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch};
+use arrow::array::{
+    Array, ArrayRef, AsArray, GenericByteViewArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array,
+};
 use arrow::datatypes::{ByteViewType, DataType};
 use arrow::error::ArrowError;
 
@@ -42,12 +44,91 @@ fn of_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> Option<ArrayRef
     (held >= SPARSE * shown.max(SLACK_BYTES / SPARSE)).then(|| Arc::new(views.gc()) as ArrayRef)
 }
 
+/// The batch, with buffers of its own where it is a small part of what its buffers hold. Unlike [`compacted`], it is
+/// so for small batches too, and for all types: one batch that was cut into thousands stays a small one.
+pub(crate) fn owned(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    if batch.columns().iter().all(|column| !is_slice(column)) {
+        return Ok(batch);
+    }
+    let columns = batch.columns().iter().map(|column| match is_slice(column) {
+        true => copied(column),
+        false => Ok(Arc::clone(column)),
+    });
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), columns, &options)
+}
+
+/// What little a slice may hold, whatever it shows: its structures and the least that is allocated.
+const SLICE_BYTES: usize = 256;
+
+fn is_slice(column: &ArrayRef) -> bool {
+    let held = column.get_array_memory_size();
+    held > SPARSE * SLICE_BYTES && held > SPARSE * shown_bytes(column).max(SLICE_BYTES)
+}
+
+fn shown_bytes(column: &ArrayRef) -> usize {
+    fn of_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> usize {
+        let lengths = views.views().iter().map(|view| *view as u32 as usize).filter(|length| *length > 12);
+        lengths.sum::<usize>() + views.len() * size_of::<u128>()
+    }
+    match column.data_type() {
+        DataType::Utf8View => of_views(column.as_string_view()),
+        DataType::BinaryView => of_views(column.as_binary_view()),
+        // What has no such size is not copied.
+        _ => column.to_data().get_slice_memory_size().unwrap_or(usize::MAX / SPARSE),
+    }
+}
+
+fn copied(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    Ok(match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => {
+            let data = column.to_data();
+            let mut copy = MutableArrayData::new(vec![&data], false, data.len());
+            copy.try_extend(0, 0, data.len())?;
+            make_array(copy.freeze())
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, StringViewArray, UInt32Array};
+    use arrow::array::{BooleanArray, Int64Array, ListArray, StringArray, StringViewArray, UInt32Array};
     use arrow::compute::take;
+    use arrow::datatypes::Int64Type;
 
     use super::*;
+
+    #[test]
+    fn the_slices_of_a_batch_are_together_about_as_large_as_it() {
+        let n_rows = 10_000;
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter((0..n_rows).map(|n| (n % 7 > 0).then_some(n))));
+        let texts = |n| format!("a text of some length, number {n}");
+        let views: ArrayRef = Arc::new(StringViewArray::from_iter_values((0..n_rows).map(texts)));
+        let strings: ArrayRef = Arc::new(StringArray::from_iter_values((0..n_rows).map(texts)));
+        let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..n_rows).map(|n| Some(n % 3 == 0))));
+        let lists = ListArray::from_iter_primitive::<Int64Type, _, _>((0..n_rows).map(|n| Some(vec![Some(n), None])));
+        let lists: ArrayRef = Arc::new(lists);
+        let columns = [("n", numbers), ("v", views), ("s", strings), ("f", flags), ("l", lists)];
+        for (name, column) in columns {
+            let batch = RecordBatch::try_from_iter([(name, column)]).unwrap();
+            let whole = batch.get_array_memory_size();
+            let slices: Vec<_> = (0..625).map(|at| batch.slice(at * 16, 16)).collect();
+            let owned: Vec<_> = slices.iter().map(|slice| owned(slice.clone()).unwrap()).collect();
+            assert_eq!(owned, slices, "{name}");
+            let (held, copied) = (
+                slices.iter().map(RecordBatch::get_array_memory_size).sum::<usize>(),
+                owned.iter().map(RecordBatch::get_array_memory_size).sum::<usize>(),
+            );
+            assert!(copied < 625 * SPARSE * SLICE_BYTES + SPARSE * whole, "{name}: {copied} of {whole}");
+            assert!(held > 4 * copied || whole < 4 * SPARSE * SLICE_BYTES, "{name}: {held}, and {copied} copied");
+            // What is whole is not copied.
+            let same = super::owned(batch.clone()).unwrap();
+            assert!(Arc::ptr_eq(same.column(0), batch.column(0)), "{name}");
+        }
+    }
 
     #[test]
     fn a_row_of_a_page_does_not_hold_the_page() {

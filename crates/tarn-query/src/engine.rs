@@ -28,6 +28,7 @@ use tarn_metastore::Metastore;
 use tarn_types::Zone;
 use tokio::runtime::Handle;
 
+use crate::balance::{Balance, JOINS_CONDITIONS};
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
@@ -38,6 +39,7 @@ use crate::hot::HotCatalog;
 use crate::late::Shape;
 use crate::lists::Lists;
 use crate::nans::Nans;
+use crate::owned::Owned;
 use crate::pause::Pauses;
 use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
@@ -50,6 +52,7 @@ use crate::stop::Stop;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
+use crate::zeros::{Zeros, rules_of_one_zero};
 use crate::zones::{self, SessionZone, TimeZone};
 use crate::{Error, Result, constants, parser};
 
@@ -165,16 +168,19 @@ impl Engine {
         analyzers.push(Arc::new(Quantified));
         analyzers.push(Arc::new(Lists::Coerced));
         analyzers.push(Arc::new(Nans::new()));
+        analyzers.push(Arc::new(Zeros::Coerced));
         let mut state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_default_features()
             .with_analyzer_rules(analyzers)
+            .with_optimizer_rules(Balance::behind(rules_of_one_zero(), &JOINS_CONDITIONS))
             .with_physical_optimizer_rules(sealed_rules());
         if let Some(fragments) = &self.fragments {
             state = state.with_physical_optimizer_rule(Arc::clone(fragments) as _);
         }
-        let state = state.with_physical_optimizer_rule(Arc::new(Pauses)).build();
+        let last = [Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(Pauses) as _];
+        let state = last.into_iter().fold(state, SessionStateBuilder::with_physical_optimizer_rule).build();
         let context = SessionContext::new_with_state(state);
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         bounded(&context, &self.lengths);

@@ -27,16 +27,19 @@ mod values;
 
 mod truth;
 
+mod balance;
 mod bounded;
 mod compact;
 mod constants;
 mod extrema;
 mod lists;
 mod nans;
+mod owned;
 mod pause;
 mod quantified;
 mod seal;
 mod stop;
+mod zeros;
 
 mod clauses;
 mod late;

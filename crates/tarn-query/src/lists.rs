@@ -17,6 +17,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Ope
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
+use crate::balance::balanced;
 use crate::rewrite::each_expression;
 use crate::truth::{Unknown, each_condition, is_logic, map_operands};
 
@@ -148,16 +149,6 @@ fn one_zero(scalar: ScalarValue) -> ScalarValue {
         ScalarValue::Float32(Some(float)) => ScalarValue::Float32(Some(float + 0.0)),
         other => other,
     }
-}
-
-/// One expression of many terms, as flat as can be.
-fn balanced(mut terms: Vec<Expr>, op: Operator) -> Option<Expr> {
-    if terms.len() <= 1 {
-        return terms.pop();
-    }
-    let right = terms.split_off(terms.len() / 2);
-    let (left, right) = (balanced(terms, op)?, balanced(right, op)?);
-    Some(Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) }))
 }
 
 /// Guards the lists of each tree of `AND`, `OR` and `NOT`. `inside`: the tree that `expr` is of was looked at.

@@ -11,6 +11,7 @@ use tarn_metastore::prune::{Operator as Op, Predicate};
 use tarn_types::{TableSchema, Value};
 
 use crate::values::from_scalar;
+use crate::zeros::below_one_zero;
 
 /// Everything that prunes. The order of filters is kept.
 pub(crate) fn predicates(filters: &[Expr], table: &TableSchema) -> Vec<Predicate> {
@@ -55,7 +56,8 @@ fn column<'a>(expr: &Expr, table: &'a TableSchema) -> Option<&'a tarn_types::Col
     match expr {
         Expr::Column(column) => table.column(&column.name).map(|(_, column)| column),
         Expr::Alias(alias) => column(&alias.expr, table),
-        _ => None,
+        // Bounds have one zero, too.
+        other => below_one_zero(other).and_then(|inner| column(inner, table)),
     }
 }
 

@@ -3,7 +3,7 @@
 A Tarn that says no before it does anything (0A000 not supported, or the planner's errors of class 42) is counted, not
 compared: nothing is wrong in
 silence. `is_strict` compares the planner's errors, too. Whatever else only one of the two refuses is a difference.
-Numbers are compared by value, floats by their shortest text (−0 is 0), everything else by its text.
+Numbers are compared by value, floats by their shortest text (−0 is 0, which of the two a group shows is open; of stored rows it tells), everything else by its text.
 """
 
 import collections
@@ -181,7 +181,7 @@ class Pair:
                 ours = self.tarn.wire.ask(sql, PATIENCE_S)
                 if path == "rows" and ours.error and ours.error.state == UNSUPPORTED:
                     continue
-                if ours.error or not same_rows(ours, theirs, False, frozenset()):
+                if ours.error or not same_rows(ours, theirs, False, frozenset(), is_stored=True):
                     raise Difference(f"all of {table.name} on {path}: {sides(ours, theirs)}", True)
             self.tarn.wire.must(f"SET tarn.access_path = '{shown}'")
 
@@ -199,22 +199,27 @@ def copy(wire: Wire, step: Step) -> Answer:
     return wire.until_ready(PATIENCE_S)
 
 
-def same_rows(ours: Answer, theirs: Answer, ordered: bool, approximate: frozenset[int]) -> bool:
+def same_rows(
+    ours: Answer, theirs: Answer, ordered: bool, approximate: frozenset[int], is_stored: bool = False
+) -> bool:
     if ours.n_rows != theirs.n_rows:
         return False
     if ours.n_rows > len(ours.rows):
         return True  # too many to be kept
-    one, other = (normal(answer, theirs.oids, approximate) for answer in (ours, theirs))
+    one, other = (normal(answer, theirs.oids, approximate, is_stored) for answer in (ours, theirs))
     if not ordered:
         one, other = sorted(one, key=repr), sorted(other, key=repr)
     return one == other
 
 
-def normal(answer: Answer, oids: list[int], approximate: frozenset[int]) -> list[tuple]:
-    return [tuple(cell(value, oids[idx], idx in approximate) for idx, value in enumerate(row)) for row in answer.rows]
+def normal(answer: Answer, oids: list[int], approximate: frozenset[int], is_stored: bool) -> list[tuple]:
+    return [
+        tuple(cell(value, oids[idx], idx in approximate, is_stored) for idx, value in enumerate(row))
+        for row in answer.rows
+    ]
 
 
-def cell(text: str | None, oid: int, is_approximate: bool):
+def cell(text: str | None, oid: int, is_approximate: bool, is_stored: bool):
     """What is compared of one value of a column that PostgreSQL has as `oid`."""
     if text is None:
         return None
@@ -223,7 +228,7 @@ def cell(text: str | None, oid: int, is_approximate: bool):
             number = float(text)
             if math.isnan(number):
                 return "NaN"
-            return f"{number:.9g}" if is_approximate else repr(number + 0.0)
+            return f"{number:.7g}" if is_approximate else repr(number if is_stored else number + 0.0)
         if oid in INTEGERS or oid == NUMERIC:
             number = decimal.Decimal(text)
             return str(number.normalize() + 0)

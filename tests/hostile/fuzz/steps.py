@@ -81,9 +81,7 @@ def some(rng: random.Random, tables: list[Table], generator: Generator, with_kno
         return [Step("tarn", f"CALL tarn.{call}('{table.name}')")]
     if chance < 0.965:
         choices = [f"SET tarn.access_path = '{rng.choice(PATHS)}'", f"SET tarn.pruning = '{rng.choice(['on', 'off'])}'"]
-        # Below a thousand rows, joins count the buffers that their batches share many times over (53200 of tiny tables).
-        batches = [16, 100, 8192] if with_known else [1024, 4096, 8192]
-        choices += ["SYSTEM DROP CACHE", f"SET datafusion.execution.batch_size = {rng.choice(batches)}"]
+        choices += ["SYSTEM DROP CACHE", f"SET datafusion.execution.batch_size = {rng.choice([16, 100, 8192])}"]
         return [Step("tarn", rng.choice(choices))]
     return [Step(rng.choice(["kill", "kill", "restart"])), Step("tables")]
 

@@ -1,8 +1,13 @@
 //! Answers that DataFusion could get wrong if we told it the wrong thing: order, duplicates, positions, names.
 
+use std::sync::Arc;
+
 use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
 use futures::TryStreamExt;
-use tarn_query::Options;
+use tarn_query::{Options, parser};
 use tarn_types::{DataType, Kind, Value};
 
 use crate::fixture::{Fixture, column, row, schema, to_text};
@@ -320,6 +325,86 @@ async fn memory_is_bounded_and_a_sort_spills() {
     let fixture = Fixture::with_options(schema(), spilling).await;
     assert_eq!(fixture.one(sql).await, "100002");
     assert_eq!(fixture.engine.memory_used_bytes(), 0);
+}
+
+#[tokio::test]
+async fn small_batches_are_not_counted_as_large_as_what_they_were_cut_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { memory_bytes: 8 << 20, target_partitions: 2, ..Options::default() };
+    let spilling = Options { spill_dir: Some(dir.path().to_owned()), ..options.clone() };
+    let (fixture, keeping) =
+        (Fixture::with_options(schema(), spilling).await, Fixture::with_options(schema(), options).await);
+    for n in 0..2_000 {
+        fixture.table.put(row(n, 0, n));
+        keeping.table.put(row(n, 0, n));
+    }
+    for rows in ["16", "100", "8192"] {
+        fixture.set("datafusion.execution.batch_size", rows).await;
+        keeping.set("datafusion.execution.batch_size", rows).await;
+        for (sql, want) in [
+            ("SELECT count(*) FROM t x JOIN t y ON x.a < y.a AND y.a < 3", "3"),
+            ("SELECT count(*) FROM t x JOIN (SELECT * FROM t WHERE a < 3) y ON x.a <> y.a OR x.name <> y.name", "5997"),
+            ("SELECT count(*) FROM t x, (SELECT * FROM t WHERE a < 3) y", "6000"),
+            ("SELECT count(*) FROM (SELECT a, name, max(n) FROM t GROUP BY 1, 2) x, (VALUES (1), (2)) y", "4000"),
+            ("SELECT sum(n) FROM (SELECT * FROM t ORDER BY name, a LIMIT 1900 OFFSET 1899) x", "152058"),
+            ("SELECT count(*) FROM (SELECT name, rank() OVER (PARTITION BY b ORDER BY name) FROM t) x", "2000"),
+            ("SELECT count(*) FROM t x FULL JOIN t y ON x.a = y.a AND x.name = y.name", "2400"),
+        ] {
+            assert_eq!(fixture.one(sql).await, want, "{sql} in batches of {rows}");
+        }
+        // What is really kept is counted.
+        let long = "WITH l AS (SELECT a, repeat(name, 1000) AS r FROM t WHERE name IS NOT NULL) \
+                    SELECT count(*) FROM l x JOIN l y ON x.a <> y.a AND x.r <> y.r";
+        let error = keeping.session.collect(long).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "in batches of {rows}: {error}");
+    }
+    assert_eq!((fixture.engine.memory_used_bytes(), keeping.engine.memory_used_bytes()), (0, 0));
+}
+
+/// How deep the conditions of a plan's filters are.
+fn deepest_condition(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    fn depth(expr: &Arc<dyn PhysicalExpr>) -> usize {
+        1 + expr.children().into_iter().map(depth).max().unwrap_or(0)
+    }
+    let here = plan.downcast_ref::<FilterExec>().map_or(0, |filter| depth(filter.predicate()));
+    plan.children().into_iter().map(deepest_condition).fold(here, usize::max)
+}
+
+#[test]
+fn conditions_of_hundreds_of_terms_are_not_hundreds_of_levels_deep() {
+    // As much as the threads that plan have.
+    let planning = std::thread::Builder::new().stack_size(parser::STACK_BYTES).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(conditions_of_hundreds_of_terms());
+    });
+    planning.unwrap().join().unwrap();
+}
+
+async fn conditions_of_hundreds_of_terms() {
+    let fixture = Fixture::new().await;
+    for n in 0..20 {
+        fixture.table.put(row(n, 0, n));
+        if n == 10 {
+            fixture.table.deliver().await;
+        }
+    }
+    let joined = |term: &dyn Fn(i64) -> String, word: &str| (0..400).map(term).collect::<Vec<_>>().join(word);
+    for (condition, want) in [
+        (joined(&|n| format!("n + {n} <> b"), " AND "), "16"),
+        (joined(&|n| format!("n + {n} = b + 5"), " OR "), "5"),
+        (joined(&|n| format!("n <> {n} + 10"), " AND "), "9"),
+        (joined(&|n| format!("(n = {n} AND a = {})", n + n % 2), " OR "), "9"),
+        (joined(&|n| format!("(n <> {n} OR a <> {})", n + n % 2), " AND "), "10"),
+        (format!("NOT ({})", joined(&|n| format!("n + {n} = b"), " OR ")), "16"),
+    ] {
+        let sql = format!("SELECT count(*) FROM t WHERE {condition}");
+        let about = &sql[..80];
+        assert_eq!(fixture.one(&sql).await, want, "{about}");
+        let plan = fixture.session.plan(&fixture.session.parse(&sql).unwrap()).await.unwrap();
+        let (physical, _) = fixture.session.physical(&plan).await.unwrap();
+        let deepest = deepest_condition(&physical);
+        assert!(deepest < 40, "{about}: {deepest}");
+    }
 }
 
 #[tokio::test]
