@@ -1,7 +1,7 @@
-"""What Tarn's promises cost: limits on keyed statements, restarts and stops with thousands of tables, how long a cancelled
+"""What Tarn's promises cost: checksums on TPC-H, limits on keyed statements, restarts and stops with thousands of tables, how long a cancelled
 query goes on. The figures of docs/benchmarks.md, "Promises".
 
-    promises.py --tarn PATH [--base PATH] [--part keyed restart cancel] [--json]
+    promises.py --tarn PATH [--base PATH] [--part checksums keyed restart cancel] [--json]
 
 `--base` is another build of Tarn: the same is done to both in turns, and the ratio is printed. Times are of this machine; nothing
 is asserted here.
@@ -260,7 +260,58 @@ def cancelled(server: Server, statement: str) -> dict:
         return {"told_ms": (ended["at"] - began) * 1000, "with": ended["with"], "stopped_ms": (at - began) * 1000}
 
 
-PARTS = {"keyed": keyed, "restart": restart, "cancel": cancel}
+NO_CACHES = {
+    "TARN_METASTORE_CACHE_BYTES": "0",
+    "TARN_FOOTER_CACHE_BYTES": "0",
+    "TARN_CACHE_PAGES": "off",
+    "TARN_CACHE_FRAGMENTS": "off",
+}
+
+
+def checksums(sides: list[Side], given: argparse.Namespace) -> dict:
+    """TPC-H on the local disk, whose files the system has in memory: nothing hides what it costs to check them. Without caches everything is
+    read and checked for each query; with them what is near was checked before."""
+    for side in sides:
+        bench, kept = side.tarn.parent / "tarn-bench", side.folder / "tpch"
+        load = [str(bench), "tpch", "--sf", str(given.sf), "--store", "local", "--keep", str(kept), "--queries", "6"]
+        subprocess.run([*load, "--rounds", "1", "--python", sys.executable], check=True, stdout=subprocess.DEVNULL)
+    queries = sorted((HERE.parents[1] / "crates/tarn-bench/src/tpch/queries").glob("q*.sql"))
+    texts = {query.stem: query.read_text().strip().replace(":fraction", f"{0.0001 / given.sf:.10f}") for query in queries}
+    out: dict[str, dict] = {}
+    for way, environment in (("no caches", NO_CACHES), ("caches", {})):
+        environment = dict(environment, TARN_BACKGROUND="false", TARN_QUERY_MEMORY_BYTES="4GiB")
+        servers = []
+        try:
+            for side in sides:
+                kept = side.folder / "tpch"
+                options = Options((), environment=dict(environment, TARN_CACHE_FOLDER=str(kept / "cache")), nice=0)
+                servers.append(Server(side.tarn, side.folder / "checksums", options, data=kept / "data"))
+                servers[-1].start(600)
+            figures = {side.name: {"cpu_s": [0.0] * given.rounds, "s": [0.0] * given.rounds} for side in sides}
+            wires = [Wire(server.port, 600) for server in servers]
+            for name, sql in texts.items():
+                for wire in wires:
+                    wire.must(sql)
+                for round_ in range(given.rounds):
+                    for side, server, wire in zip(sides, servers, wires):
+                        used, began = cpu_s(server.pid), time.monotonic()
+                        wire.must(sql)
+                        figures[side.name]["s"][round_] += time.monotonic() - began
+                        figures[side.name]["cpu_s"][round_] += cpu_s(server.pid) - used
+                say(f"checksums: {way}: {name}")
+        finally:
+            for server in servers:
+                server.kill()
+        out[way] = {name: {unit: spread(values) for unit, values in row.items()} for name, row in figures.items()}
+        if given.base:
+            for unit in ("cpu_s", "s"):
+                pairs = zip(figures["tarn"][unit], figures["base"][unit])
+                out[way][f"{unit}_ratio"] = spread([mine / theirs for mine, theirs in pairs])
+        say(f"checksums: {way}: {json.dumps(out[way])}")
+    return out
+
+
+PARTS = {"checksums": checksums, "keyed": keyed, "restart": restart, "cancel": cancel}
 
 
 def main() -> None:
@@ -270,6 +321,7 @@ def main() -> None:
     arguments.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS))
     arguments.add_argument("--rounds", type=int, default=5, help="of each keyed statement and build, in turns [5]")
     arguments.add_argument("--seconds", type=int, default=5, help="of each of them [5]")
+    arguments.add_argument("--sf", type=float, default=1.0, help="scale factor of TPC-H [1]")
     arguments.add_argument("--tables", type=int, default=3000, help="of the restart [3000]")
     arguments.add_argument("--drops", type=int, default=300, help="of these tables [300]")
     arguments.add_argument("--json", action="store_true", help="one JSON object on stdout")
