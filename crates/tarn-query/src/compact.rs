@@ -75,6 +75,11 @@ fn shown_bytes(column: &ArrayRef) -> usize {
     match column.data_type() {
         DataType::Utf8View => of_views(column.as_string_view()),
         DataType::BinaryView => of_views(column.as_binary_view()),
+        DataType::List(_) => {
+            let lists = column.as_list::<i32>();
+            let (first, last) = (lists.value_offsets()[0] as usize, lists.value_offsets()[lists.len()] as usize);
+            shown_bytes(&lists.values().slice(first, last - first)) + size_of_val(lists.value_offsets())
+        }
         // What has no such size is not copied.
         _ => column.to_data().get_slice_memory_size().unwrap_or(usize::MAX / SPARSE),
     }
