@@ -284,9 +284,11 @@ def checksums(sides: list[Side], given: argparse.Namespace) -> dict:
         try:
             for side in sides:
                 kept = side.folder / "tpch"
-                options = Options((), environment=dict(environment, TARN_CACHE_FOLDER=str(kept / "cache")), nice=0)
+                here = {"TARN_CACHE_FOLDER": str(kept / "cache"), "TARN_LAKE": str(kept / "data" / "lake")}
+                options = Options((), environment=environment | here, nice=0)
                 servers.append(Server(side.tarn, side.folder / "checksums", options, data=kept / "data"))
                 servers[-1].start(600)
+            by_query: dict[str, dict[str, list[float]]] = {name: {side.name: [] for side in sides} for name in texts}
             figures = {side.name: {"cpu_s": [0.0] * given.rounds, "s": [0.0] * given.rounds} for side in sides}
             wires = [Wire(server.port, 600) for server in servers]
             for name, sql in texts.items():
@@ -296,13 +298,17 @@ def checksums(sides: list[Side], given: argparse.Namespace) -> dict:
                     for side, server, wire in zip(sides, servers, wires):
                         used, began = cpu_s(server.pid), time.monotonic()
                         wire.must(sql)
-                        figures[side.name]["s"][round_] += time.monotonic() - began
+                        took = time.monotonic() - began
+                        by_query[name][side.name].append(took)
+                        figures[side.name]["s"][round_] += took
                         figures[side.name]["cpu_s"][round_] += cpu_s(server.pid) - used
                 say(f"checksums: {way}: {name}")
         finally:
             for server in servers:
                 server.kill()
         out[way] = {name: {unit: spread(values) for unit, values in row.items()} for name, row in figures.items()}
+        medians = {name: {side: statistics.median(of) for side, of in row.items()} for name, row in by_query.items()}
+        out[way]["queries_ms"] = {name: {side: of * 1000 for side, of in row.items()} for name, row in medians.items()}
         if given.base:
             for unit in ("cpu_s", "s"):
                 pairs = zip(figures["tarn"][unit], figures["base"][unit])
