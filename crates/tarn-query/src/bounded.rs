@@ -89,6 +89,10 @@ enum Growth {
     Series,
     /// So many times all arguments together.
     Sum(usize),
+    /// All arguments together, with the first between each two of the others.
+    Joined,
+    /// The items of the first argument, with the second between each two, or the third in their place.
+    Listed,
     /// Not longer than the arguments, but slow.
     Slow,
 }
@@ -105,12 +109,12 @@ const GROWING: &[(&str, Growth)] = &[
     ("range", Growth::Series),
     ("generate_series", Growth::Series),
     ("concat", Growth::Sum(1)),
-    ("concat_ws", Growth::Sum(8)),
+    ("concat_ws", Growth::Joined),
     ("overlay", Growth::Sum(1)),
     ("encode", Growth::Sum(2)),
     ("string_to_array", Growth::Sum(17)),
     ("array_concat", Growth::Sum(1)),
-    ("array_to_string", Growth::Sum(8)),
+    ("array_to_string", Growth::Listed),
     ("regexp_like", Growth::Slow),
     ("regexp_match", Growth::Slow),
     ("regexp_count", Growth::Slow),
@@ -280,6 +284,13 @@ impl Growth {
                 if is_empty { 0 } else { (n_items as usize).saturating_mul(ITEM_BYTES) }
             }
             Growth::Sum(factor) => all(row).saturating_mul(factor),
+            Growth::Joined => bytes(0, row).saturating_mul(args.len().saturating_sub(2)).saturating_add(all(row)),
+            Growth::Listed => {
+                // An item takes as many bytes at least, and is not longer than eight times these as a text.
+                let n_items = bytes(0, row) / ITEM_BYTES + 1;
+                let between = bytes(1, row).saturating_add(bytes(2, row));
+                bytes(0, row).saturating_mul(8).saturating_add(n_items.saturating_mul(between))
+            }
             Growth::Slow => 0,
         };
         (0..n_rows).map(|row| (most(row), all(row))).unzip()
@@ -441,7 +452,16 @@ impl ScalarUDFImpl for Bounded {
         self.inner.is_strict()
     }
 
+    /// Not where constants would be joined to a long one here: the call knows what that may take.
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        let constant = |arg: &Expr| match arg {
+            Expr::Literal(value, _) => Some(ColumnarValue::Scalar(value.clone())),
+            _ => None,
+        };
+        let constants: Vec<ColumnarValue> = args.iter().filter_map(constant).collect();
+        if self.growth == Growth::Joined && self.growth.most(&constants, 1).0[0] > FREE_BYTES {
+            return Ok(ExprSimplifyResult::Original(args));
+        }
         self.inner.simplify(args, info)
     }
 
@@ -521,6 +541,7 @@ mod tests {
         assert_eq!(most(Growth::Matched, &[text("aaaa"), text("a"), text("xyz")]), 7);
         assert_eq!(most(Growth::Matched, &[text("aaaa"), text("a"), text("xyz"), text("g")]), 19);
         assert_eq!(most(Growth::Matched, &[text("aaaa"), text("(a)"), text("\\1\\1")]), 4 + 4 + 8);
+        assert_eq!(most(Growth::Joined, &[text("--"), text("a"), text("b"), text("c")]), 2 + 3 + 2 * 2);
         assert_eq!(most(Growth::Series, &[number(0), number(99)]), 1600);
         assert_eq!(most(Growth::Series, &[number(0), number(i64::MAX), number(1)]), usize::MAX);
         assert_eq!(most(Growth::Series, &[number(9), number(0)]), 0);

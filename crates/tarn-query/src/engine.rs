@@ -32,6 +32,7 @@ use crate::balance::{Balance, JOINS_CONDITIONS};
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::expanded::Expanded;
 use crate::extrema::extrema;
 use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
@@ -158,6 +159,7 @@ impl Engine {
     pub fn session(&self) -> Session {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+            Arc::new(Expanded),
             Arc::new(CanonicalSpellings),
             Arc::new(SessionZone),
             Arc::new(Bytea::Written),

@@ -31,6 +31,7 @@ mod balance;
 mod bounded;
 mod compact;
 mod constants;
+mod expanded;
 mod extrema;
 mod lists;
 mod nans;

@@ -203,6 +203,11 @@ fn is_catalog(parts: &[String]) -> bool {
     schemas.last().is_some_and(|schema| schema == "pg_catalog" || schema == "information_schema")
 }
 
+/// Whether a relation is one of the catalog's.
+pub fn is_catalog_name(name: &ObjectName) -> bool {
+    is_catalog_relation(&parts(name))
+}
+
 fn is_catalog_relation(parts: &[String]) -> bool {
     is_catalog(parts) || matches!(parts, [name] if PG_CATALOG_TABLES.contains(&name.as_str()))
 }
@@ -221,7 +226,7 @@ fn is_catalog_function(parts: &[String]) -> bool {
 }
 
 /// Variables that are written like columns.
-fn is_variable(name: &str) -> bool {
+pub fn is_variable(name: &str) -> bool {
     matches!(name, "current_schema" | "current_user" | "session_user" | "current_catalog" | "current_role" | "user")
 }
 

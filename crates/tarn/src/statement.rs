@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, Statement, Value, VisitMut, VisitorMut,
+    BinaryOperator, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, SetExpr, Statement,
+    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -20,7 +21,7 @@ use tarn_query::parser::{self, next_statement, parse_with};
 use crate::attach_sql::{self, AttachRequest};
 use crate::auth::Access;
 use crate::cache_sql::{self, CacheTable, DropCache};
-use crate::compat::{CatalogUse, column_of, compatible};
+use crate::compat::{CatalogUse, column_of, compatible, is_catalog_name, is_variable};
 use crate::error::{Result, SqlError, state};
 
 /// One statement.
@@ -104,7 +105,60 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
 }
 
 fn touches_catalog(parsed: &Parsed) -> bool {
-    matches!(parsed, Parsed::Sql(statement) if CatalogUse::of(statement).is_named)
+    let Parsed::Sql(statement) = parsed else { return false };
+    // A read by key is met by the thousands: most of them name nothing at all.
+    let names_nothing = plain_columns(statement).is_some_and(|items| !items.iter().any(names_variable));
+    !names_nothing && CatalogUse::of(statement).is_named
+}
+
+fn names_variable(item: &SelectItem) -> bool {
+    matches!(item, SelectItem::UnnamedExpr(Expr::Identifier(ident)) if ident.quote_style.is_none() && is_variable(&fold(ident)))
+}
+
+/// The columns of `SELECT a, b FROM t WHERE c = 1 AND d = $1`, and nothing else: no other table, query, function or type is named in it.
+fn plain_columns(statement: &Statement) -> Option<&[SelectItem]> {
+    let Statement::Query(query) = statement else { return None };
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let [TableWithJoins { relation: TableFactor::Table { name, args: None, .. }, joins }] = &select.from[..] else {
+        return None;
+    };
+    let is_column = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(Expr::Identifier(_)));
+    let is_plain = query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && joins.is_empty()
+        && select.having.is_none()
+        && select.distinct.is_none()
+        && select.qualify.is_none()
+        && select.named_window.is_empty()
+        && matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
+        && select.projection.iter().all(is_column)
+        && select.selection.as_ref().is_none_or(is_plain_condition)
+        && !is_catalog_name(name);
+    is_plain.then_some(&select.projection)
+}
+
+/// Columns beside constants or parameters.
+fn is_plain_condition(condition: &Expr) -> bool {
+    match condition {
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            is_plain_condition(left) && is_plain_condition(right)
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+            matches!(left.as_ref(), Expr::Identifier(ident) if ident.quote_style.is_some() || !is_variable(&fold(ident)))
+                && matches!(right.as_ref(), Expr::Value(_))
+        }
+        _ => false,
+    }
+}
+
+fn are_distinct(items: &[SelectItem]) -> bool {
+    let name = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(Expr::Identifier(ident)) => Some(fold(ident)),
+        _ => None,
+    };
+    let mut names = HashSet::with_capacity(items.len());
+    items.len() == 1 || items.iter().all(|item| name(item).is_some_and(|name| names.insert(name)))
 }
 
 fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
@@ -161,6 +215,9 @@ const OTHER_NAME: char = '\u{F8FE}';
 
 /// `SELECT a, a`: the planner wants a name of its own for each column. What is behind [`OTHER_NAME`] is not shown.
 fn name_duplicates(statement: &mut Statement) {
+    if plain_columns(statement).is_some_and(are_distinct) {
+        return;
+    }
     struct Names;
     impl VisitorMut for Names {
         type Break = ();

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 use std::ops::DerefMut;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -206,7 +207,7 @@ impl Connection {
     async fn run_portal(&self, portal: &Portal<Arc<Prepared>>) -> Result<Answer> {
         self.session.begin_statement();
         let parameters = self.parameters(portal).await?;
-        let running = self.session.execute(&portal.statement.statement, parameters);
+        let running = pin!(self.session.execute(&portal.statement.statement, parameters));
         self.session.interrupt().run(running).await
     }
 
@@ -239,7 +240,7 @@ impl Connection {
                     self.tell_changes(client, before).await?;
                     send::complete(client, &tag).await?;
                 }
-                Answer::CopyTo(copy) => send::copy_to(client, copy, self.session.interrupt()).await?,
+                Answer::CopyTo(copy) => Box::pin(send::copy_to(client, copy, self.session.interrupt())).await?,
                 Answer::CopyFrom(copy) => {
                     if idx + 1 < n_statements {
                         return Err(SqlError::unsupported(
@@ -737,7 +738,7 @@ impl ExtendedQueryHandler for Connection {
                 }
                 Answer::CopyTo(copy) => {
                     *portal_state = PortalExecutionState::Finished;
-                    send::copy_to(client, copy, self.session.interrupt()).await?;
+                    Box::pin(send::copy_to(client, copy, self.session.interrupt())).await?;
                     client.set_state(PgWireConnectionState::ReadyForQuery);
                     return Ok(());
                 }

@@ -41,6 +41,11 @@ impl Session {
         if self.is_current(prepared) {
             return self.run_prepared(prepared, parameters).await;
         }
+        Box::pin(self.execute_anew(prepared, parameters)).await
+    }
+
+    /// The catalog or the session's time zone is another than when it was prepared.
+    async fn execute_anew(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         let fresh = self.prepare(prepared.parsed.clone(), &prepared.declared).await?;
         if !prepared.answers_as(&fresh) {
             return Err(SqlError::unsupported(
@@ -59,8 +64,7 @@ impl Session {
         if self.is_current(&prepared) {
             return self.run_prepared(&prepared, Vec::new()).await;
         }
-        let fresh = self.prepare(prepared.parsed.clone(), &[]).await?;
-        self.run_prepared(&fresh, Vec::new()).await
+        Box::pin(self.execute_anew(&prepared, Vec::new())).await
     }
 
     fn is_current(&self, prepared: &Prepared) -> bool {
@@ -91,14 +95,23 @@ impl Session {
         match &prepared.kind {
             Kind::Keyed { plan, table } => {
                 self.transaction.lock().check_usable()?;
-                if let Some(answer) = self.forced(prepared, &parameters).await? {
-                    return Ok(answer);
+                if self.is_forced() && prepared.columns.is_some() {
+                    return Box::pin(self.forced(prepared, parameters)).await;
                 }
                 self.node.metrics().keyed_statements.inc();
                 let handle = self.node.catalog().require(&table.name)?;
                 let values = parameters.into_iter().map(Parameter::into_value).collect::<Result<Vec<_>>>()?;
                 self.keyed(plan, &handle, prepared.columns.as_ref(), &values).await
             }
+            // The future of a statement about a key is small: it is moved for each of them.
+            _ => Box::pin(self.run_other(prepared, parameters)).await,
+        }
+    }
+
+    /// What is not about keys.
+    async fn run_other(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        match &prepared.kind {
+            Kind::Keyed { .. } => Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own")),
             Kind::Query { plan, command } => {
                 {
                     let transaction = self.transaction.lock();
@@ -159,18 +172,20 @@ impl Session {
     }
 
     /// A keyed SELECT when the session forces an access path or a version: that is the planner's business.
-    async fn forced(&self, prepared: &Prepared, parameters: &[Parameter]) -> Result<Option<Answer>> {
-        let settings = self.query.settings();
-        let is_free = settings.access_path == AccessPath::Auto && settings.as_of.is_none();
-        if is_free || prepared.columns.is_none() {
-            return Ok(None);
-        }
-        let Parsed::Sql(statement) = &prepared.parsed else { return Ok(None) };
+    async fn forced(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        let Parsed::Sql(statement) = &prepared.parsed else {
+            return Err(SqlError::new(state::INTERNAL, "a statement about keys has no text"));
+        };
         self.transaction.lock().check_read()?;
         let plan = self.plan(statement, &prepared.declared).await?;
-        let parameters = bind(&super::prepare::parameter_fields(&plan)?, parameters.to_vec())?;
+        let parameters = bind(&super::prepare::parameter_fields(&plan)?, parameters)?;
         let stream = self.query.stream(plan, parameters).await?;
-        Ok(Some(Answer::stream(stream, "SELECT")))
+        Ok(Answer::stream(stream, "SELECT"))
+    }
+
+    fn is_forced(&self) -> bool {
+        let settings = self.query.settings();
+        settings.access_path != AccessPath::Auto || settings.as_of.is_some()
     }
 
     /// What commits by itself cannot be part of a transaction.

@@ -45,7 +45,7 @@ impl Session {
             _ => {}
         }
         if !matches!(plan, KeyedPlan::Select { .. }) && self.transaction.lock().must_hold()? {
-            return self.hold_keyed(plan, handle, bound).await;
+            return Box::pin(self.hold_keyed(plan, handle, bound)).await;
         }
         match (bound, plan) {
             (Bound::Select { key }, KeyedPlan::Select { columns: output, .. }) => {
@@ -121,7 +121,8 @@ impl Session {
             };
             let (version, _) = handle.table().installed();
             // None: a compaction moved it between the two reads; look again.
-            if let Some((values, seqno)) = self.node.query().fetch_row(handle.schema(), version, address).await? {
+            let fetching = Box::pin(self.node.query().fetch_row(handle.schema(), version, address));
+            if let Some((values, seqno)) = fetching.await? {
                 return Ok(Some(Found { values, seqno }));
             }
         }

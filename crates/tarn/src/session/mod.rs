@@ -23,6 +23,7 @@ pub(crate) mod utility;
 mod vars;
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,7 +204,7 @@ impl Session {
         }
         let text = sql.to_owned();
         let parsing = self.query.compute(async move { Ok(parse(&text)) });
-        self.interrupt.run(async { parsing.await? }).await
+        Box::pin(self.interrupt.run(async { parsing.await? })).await
     }
 
     /// What a setting of the query engine is in a new session.
@@ -245,7 +246,7 @@ impl Session {
 
     /// Prepares and runs one statement without parameters. An error fails an open transaction.
     pub async fn run_one(&self, parsed: Parsed) -> Result<Answer> {
-        let answer = self.interrupt.run(self.execute_once(parsed)).await;
+        let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
         answer.inspect_err(|_| self.failed())
     }
 }

@@ -172,6 +172,15 @@ impl Session {
                 return Ok((Kind::Keyed { plan, table: Arc::clone(table) }, parameters, columns));
             }
         }
+        Box::pin(self.prepare_planned(statement, declared)).await
+    }
+
+    /// What is not about keys.
+    async fn prepare_planned(
+        &self,
+        statement: &Statement,
+        declared: &[Option<DataType>],
+    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
         match statement {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
@@ -217,7 +226,8 @@ impl Session {
             return Ok(Keyed::analyse_in(statement, table, &self.zone()));
         }
         let (statement, table, zone) = (statement.clone(), Arc::clone(table), self.zone());
-        Ok(self.query.compute(async move { Ok(Keyed::analyse_in(&statement, &table, &zone)) }).await?)
+        let analysing = self.query.compute(async move { Ok(Keyed::analyse_in(&statement, &table, &zone)) });
+        Ok(Box::pin(analysing).await?)
     }
 
     /// The logical plan of a query. Parameters that the statement does not type take the declared type.

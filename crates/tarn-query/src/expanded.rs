@@ -1,0 +1,124 @@
+//! How large does an expression become when the planner writes it out? `coalesce(x, y)` is to it `CASE WHEN x IS NOT NULL THEN x ELSE y
+//! END`, with `x` twice: nested thirty times, 400 bytes of a statement are a thousand million parts.
+//!
+//! What is written out is counted before the planner begins, and refused beyond [`MAX_REPEATED`].
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::Error;
+
+/// Parts that a statement may have more than were written.
+const MAX_REPEATED: u64 = 50_000;
+
+/// Of a list of so few items, the planner makes comparisons.
+const COMPARED_ITEMS: usize = 3;
+
+/// Each argument but the last is written twice.
+const FIRST_THAT_IS: [&str; 2] = ["coalesce", "nvl"];
+
+/// The first argument is written twice.
+const UNLESS: &str = "nullif";
+
+/// The rule; it runs before all others, and changes nothing.
+#[derive(Debug)]
+pub(crate) struct Expanded;
+
+impl AnalyzerRule for Expanded {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut repeated = 0_u64;
+        plan.apply_with_subqueries(|node| {
+            node.apply_expressions(|expr| {
+                let size = Size::of(expr)?;
+                repeated = repeated.saturating_add(size.expanded - size.written);
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        if repeated > MAX_REPEATED {
+            let limit = format!(
+                "the statement is too large when its nested calls of coalesce and their kin are written out: the limit is {MAX_REPEATED} parts"
+            );
+            let remedy = "nest them in their last argument, give one of them more arguments, or compute parts in subqueries of FROM";
+            return Err(Error::TooLarge { limit, remedy }.into());
+        }
+        Ok(plan)
+    }
+
+    fn name(&self) -> &str {
+        "expanded"
+    }
+}
+
+/// Parts of an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Size {
+    written: u64,
+    /// At least `written`.
+    expanded: u64,
+}
+
+impl Size {
+    fn of(expr: &Expr) -> Result<Size> {
+        let mut size = Size { written: 1, expanded: 1 };
+        match expr {
+            Expr::ScalarFunction(call) if FIRST_THAT_IS.contains(&call.func.name()) => {
+                for (idx, arg) in call.args.iter().enumerate() {
+                    size.add(arg, if idx + 1 < call.args.len() { 2 } else { 1 })?;
+                }
+            }
+            Expr::ScalarFunction(call) if call.func.name() == UNLESS => {
+                for (idx, arg) in call.args.iter().enumerate() {
+                    size.add(arg, if idx == 0 { 2 } else { 1 })?;
+                }
+            }
+            Expr::Between(between) => {
+                size.add(&between.expr, 2)?;
+                size.add(&between.low, 1)?;
+                size.add(&between.high, 1)?;
+            }
+            Expr::InList(list) if list.list.len() <= COMPARED_ITEMS => {
+                size.add(&list.expr, list.list.len().max(1) as u64)?;
+                list.list.iter().try_for_each(|item| size.add(item, 1))?;
+            }
+            other => {
+                other.apply_children(|child| size.add(child, 1).map(|()| TreeNodeRecursion::Continue))?;
+            }
+        }
+        Ok(size)
+    }
+
+    fn add(&mut self, child: &Expr, times: u64) -> Result<()> {
+        let child = Size::of(child)?;
+        self.written = self.written.saturating_add(child.written);
+        self.expanded = self.expanded.saturating_add(child.expanded.saturating_mul(times));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::functions::core::expr_fn::{coalesce, nullif};
+    use datafusion::logical_expr::{col, lit};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_twice_counts_twice() {
+        let size = |expr: &Expr| Size::of(expr).unwrap();
+        assert_eq!(size(&coalesce(vec![col("a"), lit(1)])), Size { written: 3, expanded: 4 });
+        assert_eq!(size(&nullif(col("a"), lit(1))), Size { written: 3, expanded: 4 });
+        let many: Vec<Expr> = (0..100_000).map(lit).collect();
+        let long = size(&col("a").in_list(many, false));
+        assert_eq!(long.written, long.expanded, "a long list is one");
+        let nested = |last: bool| {
+            (0..60).fold(col("a"), |inner, _| coalesce(if last { vec![lit(1), inner] } else { vec![inner, lit(1)] }))
+        };
+        assert_eq!(size(&nested(true)).expanded, 181);
+        assert!(size(&nested(false)).expanded > 1 << 60);
+        let between = (0..60).fold(col("a"), |inner, _| inner.between(lit(true), lit(true)));
+        assert!(size(&between).expanded > 1 << 60);
+    }
+}
