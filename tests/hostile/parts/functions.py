@@ -207,6 +207,8 @@ def survive(stage: Stage, sql: str) -> None:
         with stage.wire() as wire:
             answer = wire.ask(sql)
             if answer.error and answer.error.fields.get("S") != "FATAL":
+                if answer.status != "I":
+                    wire.must("ROLLBACK")
                 wire.must("SELECT 1")
     except Exception as error:
         stage.peak_rss_bytes = max(stage.peak_rss_bytes, stage.server.peak_rss_bytes)
