@@ -199,6 +199,11 @@ def copy(wire: Wire, step: Step) -> Answer:
     return wire.until_ready(PATIENCE_S)
 
 
+# Of an average of numerics: what is compared.
+AVERAGE_PLACES = 3
+AVERAGE_DIGITS = 9
+
+
 def same_rows(
     ours: Answer, theirs: Answer, ordered: bool, approximate: frozenset[int], is_stored: bool = False
 ) -> bool:
@@ -228,7 +233,10 @@ def cell(text: str | None, oid: int, is_approximate: bool, is_stored: bool):
             number = float(text)
             if math.isnan(number):
                 return "NaN"
-            return f"{number:.7g}" if is_approximate else repr(number if is_stored else number + 0.0)
+            if is_approximate and oid == NUMERIC:
+                # An average of numerics has four more places than the column, and is cut there.
+                return f"{round(number, AVERAGE_PLACES) + 0.0:.{AVERAGE_DIGITS}g}"
+            return f"{number:.9g}" if is_approximate else repr(number if is_stored else number + 0.0)
         if oid in INTEGERS or oid == NUMERIC:
             number = decimal.Decimal(text)
             return str(number.normalize() + 0)
