@@ -23,7 +23,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
+};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
@@ -61,7 +63,14 @@ fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<d
         };
         let probed = Arc::new(Pieces { input: Arc::clone(right) });
         let children = vec![Arc::clone(left), probed as Arc<dyn ExecutionPlan>];
-        let joined = replace_children_if_necessary(Arc::clone(&plan), children)?;
+        let mut joined = replace_children_if_necessary(Arc::clone(&plan), children)?;
+        // Else it would try all pairs of a piece first.
+        if let Some(join) = joined.downcast_ref::<NestedLoopJoinExec>()
+            && let Some(filter) = join.filter()
+        {
+            let filter = Some(stoppable(filter, stop));
+            joined = Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?);
+        }
         return Ok(Transformed::yes(Arc::new(CooperativeExec::new(joined))));
     }
     let joined: Arc<dyn ExecutionPlan> = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
