@@ -54,6 +54,7 @@ mod culprit;
 mod foreign;
 mod read_store;
 mod reader;
+mod rebatch;
 
 mod files;
 mod hot_exec;

@@ -2,32 +2,26 @@
 //! of them holds the buffers of the whole, and is counted as large: with batches of 16 rows, a table of 100 KB
 //! is counted 1,000 times.
 //!
-//! Operators that keep batches, and count each by itself, have an [`OwnedExec`] below them, which copies the rows of
+//! Operators that keep batches, and count each by itself, have a node with [`OwnedRows`] below them, which copies the rows of
 //! batches that hold much more than they show. What is counted is then what is held.
 
-use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
-};
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 use futures::StreamExt;
 
 use crate::compact::owned;
+use crate::rebatch::{Rebatch, RebatchExec};
 
 /// The rule; it runs when the plan is as it will be.
 #[derive(Debug)]
@@ -51,8 +45,7 @@ fn with_owned_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn
     if !keeps_batches(plan.as_ref()) {
         return Ok(Transformed::no(plan));
     }
-    let inputs = plan.children().into_iter();
-    let owned = inputs.map(|input| Arc::new(OwnedExec { input: Arc::clone(input) }) as _).collect();
+    let owned = plan.children().into_iter().map(RebatchExec::<OwnedRows>::above).collect();
     Ok(Transformed::yes(replace_children_if_necessary(plan, owned)?))
 }
 
@@ -67,69 +60,16 @@ fn keeps_batches(plan: &dyn ExecutionPlan) -> bool {
         || plan.is::<RecursiveQueryExec>()
 }
 
-/// Its input, in batches that hold little more than they show.
+/// Batches that hold little more than they show.
 #[derive(Debug)]
-struct OwnedExec {
-    input: Arc<dyn ExecutionPlan>,
-}
+struct OwnedRows;
 
-impl DisplayAs for OwnedExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OwnedExec")
-    }
-}
+impl Rebatch for OwnedRows {
+    const NAME: &'static str = "OwnedExec";
 
-impl ExecutionPlan for OwnedExec {
-    fn name(&self) -> &str {
-        "OwnedExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(OwnedExec { input })),
-            _ => Err(DataFusionError::Internal("OwnedExec has one child".to_owned())),
-        }
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, context)?;
+    fn rebatch(input: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let schema = input.schema();
         let batches = input.map(|batch| batch.and_then(|batch| Ok(owned(batch)?)));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        Ok(Arc::clone(&inputs[0]))
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
+        Box::pin(RecordBatchStreamAdapter::new(schema, batches))
     }
 }

@@ -7,31 +7,25 @@
 //! counted, so that many batches of one piece pause, too. A join that finds its pairs by a hash or an order may find millions
 //! for one batch, of which its condition leaves none: that condition stops (`stop.rs`).
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
-};
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 use futures::{Stream, StreamExt, ready};
 
+use crate::rebatch::{Rebatch, RebatchExec};
 use crate::stop::{Stop, stoppable};
 
 /// Rows of the probed side between two pauses. With a million rows on the other side these are 64 million pairs.
@@ -61,8 +55,7 @@ fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<d
         let [left, right] = plan.children()[..] else {
             return Err(DataFusionError::Internal("a join has two inputs".to_owned()));
         };
-        let probed = Arc::new(Pieces { input: Arc::clone(right) });
-        let children = vec![Arc::clone(left), probed as Arc<dyn ExecutionPlan>];
+        let children = vec![Arc::clone(left), RebatchExec::<Pieces>::above(right)];
         let mut joined = replace_children_if_necessary(Arc::clone(&plan), children)?;
         // Else it would try all pairs of a piece first.
         if let Some(join) = joined.downcast_ref::<NestedLoopJoinExec>()
@@ -97,68 +90,15 @@ fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<d
     Ok(Transformed::yes(Arc::new(CooperativeExec::new(joined))))
 }
 
-/// Its input in pieces, and a pause after each.
+/// Pieces of [`PROBED_ROWS`], and a pause after each.
 #[derive(Debug)]
-struct Pieces {
-    input: Arc<dyn ExecutionPlan>,
-}
+struct Pieces;
 
-impl DisplayAs for Pieces {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PiecesExec: rows={PROBED_ROWS}")
-    }
-}
+impl Rebatch for Pieces {
+    const NAME: &'static str = "PiecesExec";
 
-impl ExecutionPlan for Pieces {
-    fn name(&self) -> &str {
-        "PiecesExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Pieces { input })),
-            _ => Err(DataFusionError::Internal("PiecesExec has one child".to_owned())),
-        }
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, context)?;
-        Ok(Box::pin(PieceStream { schema: input.schema(), input, rest: None, pause: false }))
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        Ok(Arc::clone(&inputs[0]))
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
+    fn rebatch(input: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        Box::pin(PieceStream { schema: input.schema(), input, rest: None, pause: false })
     }
 }
 

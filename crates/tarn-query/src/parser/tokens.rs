@@ -51,8 +51,13 @@ pub(super) fn size(sql: &str) -> Result<Size, Limit> {
 
 /// Whether a word begins another statement or query.
 fn is_part(word: &[u8]) -> bool {
-    let words: [&[u8]; 5] = [b";", b"select", b"union", b"intersect", b"except"];
-    words.iter().any(|part| word.eq_ignore_ascii_case(part))
+    match word.len() {
+        1 => word == b";",
+        5 => word.eq_ignore_ascii_case(b"union"),
+        6 => word.eq_ignore_ascii_case(b"select") || word.eq_ignore_ascii_case(b"except"),
+        9 => word.eq_ignore_ascii_case(b"intersect"),
+        _ => false,
+    }
 }
 
 fn is_word(byte: u8) -> bool {

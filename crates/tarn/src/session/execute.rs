@@ -95,7 +95,7 @@ impl Session {
         match &prepared.kind {
             Kind::Keyed { plan, table } => {
                 self.transaction.lock().check_usable()?;
-                if self.is_forced() && prepared.columns.is_some() {
+                if prepared.columns.is_some() && self.is_forced() {
                     return Box::pin(self.forced(prepared, parameters)).await;
                 }
                 self.node.metrics().keyed_statements.inc();
