@@ -205,8 +205,10 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
         return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
     }
-    let mut statement = parser::statement(parser)?;
-    name_duplicates(&mut statement);
+    let parser::Read { mut statement, has_select } = parser::read(parser)?;
+    if has_select {
+        name_duplicates(&mut statement);
+    }
     Ok(Parsed::Sql(Box::new(statement)))
 }
 

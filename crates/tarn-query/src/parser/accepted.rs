@@ -18,10 +18,23 @@ use crate::sqlparser::parser::Parser;
 
 use super::{Limit, MAX_CHAIN, MAX_GROUPINGS, MAX_QUERIES, MAX_TABLES, ParseError};
 
+/// A statement, and what was seen in it.
+#[derive(Debug)]
+pub struct Read {
+    pub statement: Statement,
+    /// Whether there is a SELECT in it, at any depth.
+    pub has_select: bool,
+}
+
 /// The next statement, if all of it is understood.
 ///
 /// Errors: it is no SQL; [`ParseError::Refused`] names the clause that is not understood.
 pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
+    Ok(read(parser)?.statement)
+}
+
+/// As [`statement`], and says what was seen on the way.
+pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
     let mut statement = parser.parse_statement()?;
     let seen = checked(&statement)?;
     // Most statements are about one row: each way through their tree is a part of what they cost.
@@ -35,7 +48,7 @@ pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
     {
         return Err(error);
     }
-    Ok(statement)
+    Ok(Read { statement, has_select: seen.has_select })
 }
 
 /// Refuses what is not understood, wherever in the statement it is: for those that were not read by [`statement`].
@@ -72,6 +85,7 @@ const ONE_BY_KEY: &str = "name the rows by their key: WHERE key IN (SELECT key F
 #[derive(Default)]
 struct Check {
     has_with: bool,
+    has_select: bool,
     n_relations: usize,
     /// Something that [`Plain`] says in one way.
     has_two_ways: bool,
@@ -97,6 +111,7 @@ impl Visitor for Check {
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<ParseError> {
+        self.has_select = true;
         told(check_select(select))
     }
 

@@ -25,7 +25,7 @@ use crate::sqlparser::ast::Statement;
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::Token;
 
-pub use self::accepted::{check, statement};
+pub use self::accepted::{Read, check, read, statement};
 use self::dialect::{Bounds, PgDialect};
 
 /// Tokens of one text, spaces counted. The longest list of values that is let through takes some hundred megabytes
