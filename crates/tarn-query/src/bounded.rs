@@ -33,7 +33,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
 use crate::Error;
-use crate::stop::Stop;
+use crate::running::Running;
 
 /// No value of a function is longer, however much memory there is.
 const MAX_VALUE_BYTES: usize = 256 << 20;
@@ -71,6 +71,12 @@ pub(crate) fn bounded(context: &SessionContext, lengths: &Arc<Lengths>) {
             context.register_udf(ScalarUDF::new_from_impl(bounded));
         }
     }
+}
+
+/// A function whose value is as long as its arguments together, with the bound around it.
+pub(crate) fn sum_of_arguments(inner: ScalarUDF, lengths: &Arc<Lengths>) -> ScalarUDF {
+    let (inner, growth, lengths) = (Arc::new(inner), Growth::Sum(1), Arc::clone(lengths));
+    ScalarUDF::new_from_impl(Bounded { inner, growth, lengths })
 }
 
 /// How long a function's value may be.
@@ -154,16 +160,19 @@ impl Bounded {
             let function = self.inner.name().to_owned();
             return Err(Error::TooLong { function, bytes: *longest, limit }.into());
         }
+        if is_scalar {
+            let constants = Running::of(&args.config_options).constants;
+            let _reserved = if most[0] > FREE_BYTES { Some(self.reserve(most[0])?) } else { None };
+            let value = self.inner.invoke_with_args(args)?;
+            constants.count(&value)?;
+            return Ok(value);
+        }
         let is_slow = matches!(self.growth, Growth::Slow | Growth::Matched);
         let slice = if is_slow { SLOW_SLICE_BYTES } else { SLICE_BYTES };
         if most.iter().sum::<usize>() <= FREE_BYTES && (!is_slow || taken.iter().sum::<usize>() <= slice) {
             return self.inner.invoke_with_args(args);
         }
-        if is_scalar {
-            let _reserved = self.reserve(most.iter().sum())?;
-            return self.inner.invoke_with_args(args);
-        }
-        let (mut parts, stop) = (vec![], Stop::of(&args.config_options));
+        let (mut parts, stop) = (vec![], Running::of(&args.config_options).stop);
         let work: Vec<usize> = most.iter().zip(&taken).map(|(most, taken)| most.saturating_add(*taken)).collect();
         for rows in slices(&work, limit.min(slice)) {
             stop.check()?;

@@ -1,17 +1,26 @@
-//! How many rows has a batch beside a long constant? Where a constant is computed with, it is written out for each row:
+//! What do constants take? The planner computes what it can: `repeat('x', 1000000)`, written a thousand times, is a
+//! gigabyte that it keeps in the plan. So what functions make of constants is counted in the memory of queries, for as
+//! long as the statement is planned and run ([`Constants`]).
+//!
+//! And how many rows has a batch beside a long constant? Where a constant is computed with, it is written out for each row:
 //! `SELECT repeat('x', 100000)` over a table is one constant for the planner, and 800 MB in a batch of 8,192 rows. No
 //! operator counts them. So a statement with long constants (a parameter is one, too) has shorter batches.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow::array::Array;
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
+use parking_lot::Mutex;
 
 use crate::Result;
+use crate::running::Running;
 
 /// Shorter ones are not counted: a list of thousands is compared with, and written out for no row.
 const LONG_BYTES: usize = 1 << 10;
@@ -19,16 +28,73 @@ const LONG_BYTES: usize = 1 << 10;
 /// Of the memory of all queries, what the constants of one batch may take.
 const SHARE_OF_MEMORY: usize = 32;
 
+/// Memory of the constants that the planner has computed; it is given back with the last copy of the statement's
+/// configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Constants(Option<Arc<Computed>>);
+
+#[derive(Debug)]
+struct Computed {
+    reservation: MemoryReservation,
+    /// What is computed while the query runs is of one batch.
+    is_planned: AtomicBool,
+    /// The planner takes what fails for something to be computed later.
+    refused: Mutex<Option<String>>,
+}
+
+impl Constants {
+    /// Of a statement that is about to be planned.
+    pub(crate) fn new(pool: &Arc<dyn MemoryPool>) -> Constants {
+        let reservation = MemoryConsumer::new("constants").register(pool);
+        let (is_planned, refused) = (AtomicBool::new(false), Mutex::new(None));
+        Constants(Some(Arc::new(Computed { reservation, is_planned, refused })))
+    }
+
+    /// Counts a value that was computed of constants alone.
+    ///
+    /// Errors: the memory of queries does not hold it.
+    pub(crate) fn count(&self, value: &ColumnarValue) -> Result<(), DataFusionError> {
+        let Some(computed) = self.0.as_ref().filter(|computed| !computed.is_planned.load(Ordering::Relaxed)) else {
+            return Ok(());
+        };
+        let bytes = match value {
+            ColumnarValue::Scalar(value) => value.size(),
+            ColumnarValue::Array(array) => array.get_array_memory_size(),
+        };
+        computed.reservation.try_grow(bytes).inspect_err(|error| {
+            computed.refused.lock().get_or_insert_with(|| error.strip_backtrace());
+        })
+    }
+
+    /// Errors: some constants were too large.
+    fn check(&self) -> Result<()> {
+        let refused = self.0.as_ref().and_then(|computed| computed.refused.lock().clone());
+        refused.map_or(Ok(()), |refused| Err(DataFusionError::ResourcesExhausted(refused).into()))
+    }
+
+    fn end(&self) {
+        if let Some(computed) = &self.0 {
+            computed.is_planned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The physical plan of a logical one; sets the state's rows of a batch first, by the constants that are left when it
 /// is optimized.
 pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = state.optimize(plan)?;
+    let constants = Running::of(state.config_options()).constants;
+    let optimized = state.optimize(plan);
+    constants.check()?;
+    let plan = optimized?;
     if let MemoryLimit::Finite(bytes) = state.runtime_env().memory_pool.memory_limit() {
         let options = &mut state.config_mut().options_mut().execution;
         let rows = fitting(options.batch_size.get(), long_bytes(&plan)?, bytes / SHARE_OF_MEMORY);
         options.batch_size = ConfigNonZeroUsize::try_new(rows)?;
     }
-    Ok(state.query_planner().create_physical_plan(&plan, state).await?)
+    let physical = state.query_planner().create_physical_plan(&plan, state).await;
+    constants.check()?;
+    constants.end();
+    Ok(physical?)
 }
 
 /// Rows of which the constants fit; at least one, and at most `rows`.

@@ -32,6 +32,9 @@ use crate::balance::{Balance, JOINS_CONDITIONS};
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::concatenation::Concatenation;
+use crate::constants::{self, Constants};
+use crate::cross_joins::bounded_order;
 use crate::expanded::Expanded;
 use crate::extrema::extrema;
 use crate::fragments::{Fragments, UseFragments};
@@ -41,21 +44,22 @@ use crate::late::Shape;
 use crate::lists::Lists;
 use crate::nans::Nans;
 use crate::owned::Owned;
-use crate::pause::Pauses;
+use crate::pause::JoinsPause;
 use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
+use crate::running::Running;
 use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spellings::CanonicalSpellings;
-use crate::stop::Stop;
+use crate::stop::{Stop, WhileWaited, before_each};
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
 use crate::zeros::{Zeros, rules_of_one_zero};
 use crate::zones::{self, SessionZone, TimeZone};
-use crate::{Error, Result, constants, parser};
+use crate::{Error, Result, parser};
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
@@ -167,22 +171,23 @@ impl Engine {
         ];
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
+        analyzers.push(Arc::new(Concatenation::new(&self.lengths)));
         analyzers.push(Arc::new(Quantified));
         analyzers.push(Arc::new(Lists::Coerced));
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
-        let mut state = SessionStateBuilder::new()
+        let logical = Balance::behind(bounded_order(rules_of_one_zero()), &JOINS_CONDITIONS);
+        let mut physical = sealed_rules();
+        physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
+        physical.extend([Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(JoinsPause) as _]);
+        let state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_default_features()
             .with_analyzer_rules(analyzers)
-            .with_optimizer_rules(Balance::behind(rules_of_one_zero(), &JOINS_CONDITIONS))
-            .with_physical_optimizer_rules(sealed_rules());
-        if let Some(fragments) = &self.fragments {
-            state = state.with_physical_optimizer_rule(Arc::clone(fragments) as _);
-        }
-        let last = [Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(Pauses) as _];
-        let state = last.into_iter().fold(state, SessionStateBuilder::with_physical_optimizer_rule).build();
+            .with_optimizer_rules(before_each(logical, &(Arc::new(WhileWaited) as _)))
+            .with_physical_optimizer_rules(before_each(physical, &(Arc::new(WhileWaited) as _)))
+            .build();
         let context = SessionContext::new_with_state(state);
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         bounded(&context, &self.lengths);
@@ -361,7 +366,8 @@ impl Session {
 }
 
 fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Result<SessionState> {
-    state.config_mut().options_mut().extensions.insert(stop);
+    let constants = Constants::new(&state.runtime_env().memory_pool);
+    state.config_mut().options_mut().extensions.insert(Running { stop, constants });
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());
     state.execution_props_mut().config_options = Some(options);

@@ -170,11 +170,9 @@ impl ExecutionPlan for RecentExec {
         let batch_rows = context.session_config().batch_size();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let schema = Arc::clone(&self.schema);
-        let slices = self.batches[partition].clone().into_iter().flat_map(move |batch| {
-            let starts = (0..batch.num_rows()).step_by(batch_rows);
-            starts.map(move |start| batch.slice(start, batch_rows.min(batch.num_rows() - start)))
-        });
-        let batches = slices.map(move |slice| {
+        let batches = self.batches[partition].clone().into_iter();
+        let batches = batches.flat_map(move |batch| slices(&batch, batch_rows).collect::<Vec<_>>());
+        let batches = batches.map(move |slice| {
             let _timer = metrics.elapsed_compute().timer();
             let batch = to_sql(&slice, &schema)?;
             metrics.record_output(batch.num_rows());
@@ -193,6 +191,12 @@ impl ExecutionPlan for RecentExec {
             _ => Ok(self.statistics()),
         }
     }
+}
+
+/// The rows of a batch in batches of so many: a statement may need short ones (`constants.rs`).
+fn slices(batch: &RecordBatch, batch_rows: usize) -> impl Iterator<Item = RecordBatch> {
+    let starts = (0..batch.num_rows()).step_by(batch_rows);
+    starts.map(move |start| batch.slice(start, batch_rows.min(batch.num_rows() - start)))
 }
 
 /// Live rows of the row engine: one partition per key prefix.
@@ -269,7 +273,8 @@ impl ExecutionPlan for RowsExec {
         Ok(self)
     }
 
-    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let batch_rows = context.session_config().batch_size();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), SCAN_AHEAD_BATCHES);
         let sender = builder.tx();
@@ -279,11 +284,12 @@ impl ExecutionPlan for RowsExec {
         builder.spawn_blocking(move || {
             let mut given = 0;
             for batch in view.scan(prefix, projection.as_deref(), with_seqno) {
-                let batch = batch.map_err(DataFusionError::from).and_then(|batch| to_sql(&batch, &schema));
-                given += batch.as_ref().map_or(0, RecordBatch::num_rows);
-                let failed = batch.is_err();
+                let batch = to_sql(&batch.map_err(DataFusionError::from)?, &schema)?;
+                given += batch.num_rows();
                 // A closed channel means that nobody reads any more.
-                if sender.blocking_send(batch).is_err() || failed || limit.is_some_and(|limit| given >= limit) {
+                if !slices(&batch, batch_rows).all(|slice| sender.blocking_send(Ok(slice)).is_ok())
+                    || limit.is_some_and(|limit| given >= limit)
+                {
                     break;
                 }
             }

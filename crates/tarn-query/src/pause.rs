@@ -3,9 +3,11 @@
 //! 8,192 rows against 400,000 is minutes without a pause.
 //!
 //! So the probed side of joins that try every pair comes in pieces of [`PROBED_ROWS`], with a pause after each. The
-//! work is the same: such a join takes as many rows of the other side at once as fill a batch. And what joins give is
-//! counted, so that many batches of one piece pause, too. A join that finds its pairs by a hash or an order may find millions
-//! for one batch, of which its condition leaves none: that condition stops (`stop.rs`).
+//! work is the same: such a join takes as many rows of the other side at once as fill a batch. And joins pause when they
+//! have given [`JOINED_BATCHES`], so that many batches of one piece pause, too. These pauses are counted by each join
+//! for itself: of tokio's budget each poll takes a part, and where joins stand a hundred deep it is used up on the way to the
+//! lowest, each time anew. A join that finds its pairs by a hash or an order may find millions for one batch, of which
+//! its condition leaves none: that condition stops (`stop.rs`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +20,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
@@ -26,18 +27,22 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 use futures::{Stream, StreamExt, ready};
 
 use crate::rebatch::{Rebatch, RebatchExec};
+use crate::running::Running;
 use crate::stop::{Stop, stoppable};
 
 /// Rows of the probed side between two pauses. With a million rows on the other side these are 64 million pairs.
 const PROBED_ROWS: usize = 64;
 
+/// Batches that a join gives between two pauses.
+const JOINED_BATCHES: usize = 16;
+
 /// The rule; it runs when all others have.
 #[derive(Debug)]
-pub(crate) struct Pauses;
+pub(crate) struct JoinsPause;
 
-impl PhysicalOptimizerRule for Pauses {
+impl PhysicalOptimizerRule for JoinsPause {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let stop = Stop::of(config);
+        let stop = Running::of(config).stop;
         Ok(plan.transform_up(|plan| paused(plan, &stop))?.data)
     }
 
@@ -64,7 +69,7 @@ fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<d
             let filter = Some(stoppable(filter, stop));
             joined = Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?);
         }
-        return Ok(Transformed::yes(Arc::new(CooperativeExec::new(joined))));
+        return Ok(Transformed::yes(RebatchExec::<Pauses>::above(&joined)));
     }
     let joined: Arc<dyn ExecutionPlan> = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         match &join.filter {
@@ -87,7 +92,7 @@ fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<d
     } else {
         return Ok(Transformed::no(plan));
     };
-    Ok(Transformed::yes(Arc::new(CooperativeExec::new(joined))))
+    Ok(Transformed::yes(RebatchExec::<Pauses>::above(&joined)))
 }
 
 /// Pieces of [`PROBED_ROWS`], and a pause after each.
@@ -98,23 +103,45 @@ impl Rebatch for Pieces {
     const NAME: &'static str = "PiecesExec";
 
     fn rebatch(input: SendableRecordBatchStream) -> SendableRecordBatchStream {
-        Box::pin(PieceStream { schema: input.schema(), input, rest: None, pause: false })
+        Box::pin(PausingStream::new(input, PROBED_ROWS, 1))
     }
 }
 
-struct PieceStream {
-    schema: SchemaRef,
-    input: SendableRecordBatchStream,
-    rest: Option<RecordBatch>,
-    /// Was a piece given since the last pause?
-    pause: bool,
+/// Batches as they are, and a pause after [`JOINED_BATCHES`].
+#[derive(Debug)]
+struct Pauses;
+
+impl Rebatch for Pauses {
+    const NAME: &'static str = "PausesExec";
+
+    fn rebatch(input: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        Box::pin(PausingStream::new(input, usize::MAX, JOINED_BATCHES))
+    }
 }
 
-impl Stream for PieceStream {
+struct PausingStream {
+    schema: SchemaRef,
+    input: SendableRecordBatchStream,
+    /// Rows of a piece, at most.
+    max_rows: usize,
+    rest: Option<RecordBatch>,
+    /// Pieces between two pauses.
+    run: usize,
+    n_given: usize,
+}
+
+impl PausingStream {
+    fn new(input: SendableRecordBatchStream, max_rows: usize, run: usize) -> Self {
+        PausingStream { schema: input.schema(), input, max_rows, rest: None, run, n_given: 0 }
+    }
+}
+
+impl Stream for PausingStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if std::mem::take(&mut self.pause) {
+        if self.n_given == self.run {
+            self.n_given = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -125,16 +152,16 @@ impl Stream for PieceStream {
                 other => return Poll::Ready(other),
             },
         };
-        let n_rows = batch.num_rows().min(PROBED_ROWS);
-        if batch.num_rows() > n_rows {
-            self.rest = Some(batch.slice(n_rows, batch.num_rows() - n_rows));
+        self.n_given += 1;
+        if batch.num_rows() <= self.max_rows {
+            return Poll::Ready(Some(Ok(batch)));
         }
-        self.pause = true;
-        Poll::Ready(Some(Ok(batch.slice(0, n_rows))))
+        self.rest = Some(batch.slice(self.max_rows, batch.num_rows() - self.max_rows));
+        Poll::Ready(Some(Ok(batch.slice(0, self.max_rows))))
     }
 }
 
-impl RecordBatchStream for PieceStream {
+impl RecordBatchStream for PausingStream {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -154,7 +181,7 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
         let schema = batch.schema();
         let input = RecordBatchStreamAdapter::new(Arc::clone(&schema), stream::iter([Ok(batch)]));
-        let mut pieces = PieceStream { schema, input: Box::pin(input), rest: None, pause: false };
+        let mut pieces = PausingStream::new(Box::pin(input), PROBED_ROWS, 1);
         let mut given = vec![];
         for _ in 0..8 {
             given.push(pieces.next().now_or_never().map(|piece| piece.map_or(0, |batch| batch.unwrap().num_rows())));

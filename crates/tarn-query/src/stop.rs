@@ -1,11 +1,10 @@
 //! Does anybody still wait for a query? Its tasks are stopped where they pause, and a kernel that tries eight million pairs, or a
-//! regular expression over a batch of long texts, pauses when it is done.
+//! regular expression over a batch of long texts, pauses when it is done. The planner does not pause at all.
 //!
-//! So the configuration that a statement is planned and run with carries a flag, which is set when its stream is dropped. What may be long
-//! asks for it in between: conditions of joins at each batch of pairs ([`stoppable`]), functions at each slice of their
-//! rows (`bounded.rs`).
+//! So the configuration that a statement is planned and run with carries a flag (`running.rs`), which is set when its
+//! stream is dropped. What may be long asks for it in between: the planner at each rule ([`before_each`]), conditions of
+//! joins at each batch of pairs ([`stoppable`]), functions at each slice of their rows (`bounded.rs`).
 
-use std::any::Any;
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -13,22 +12,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::ColumnarValue;
+use datafusion::logical_expr::{ColumnarValue, LogicalPlan};
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
+
+use crate::running::Running;
 
 /// Set when nobody waits any more. One that belongs to no statement is never set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Of the statement that is planned or run with this configuration.
-    pub(crate) fn of(config: &ConfigOptions) -> Stop {
-        config.extensions.get::<Stop>().cloned().unwrap_or_default()
-    }
-
     /// Errors: nobody waits. Nobody sees the error either.
     pub(crate) fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Relaxed) {
@@ -43,38 +43,46 @@ impl Stop {
     }
 }
 
-impl ConfigExtension for Stop {
-    const PREFIX: &'static str = "tarn_stop";
-}
-
-/// It has no entries: it is no setting.
-impl ExtensionOptions for Stop {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _: &str) -> Result<()> {
-        Err(DataFusionError::Configuration(format!("there is no setting tarn_stop.{key}")))
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        vec![]
-    }
-}
-
 pub(crate) struct StopWhenDropped(Stop);
 
 impl Drop for StopWhenDropped {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A rule that changes nothing, and ends the planning of what nobody waits for.
+#[derive(Debug)]
+pub(crate) struct WhileWaited;
+
+/// The rules, and before each of them [`WhileWaited`].
+pub(crate) fn before_each<R: ?Sized>(rules: Vec<Arc<R>>, asks: &Arc<R>) -> Vec<Arc<R>> {
+    rules.into_iter().flat_map(|rule| [Arc::clone(asks), rule]).collect()
+}
+
+impl OptimizerRule for WhileWaited {
+    fn name(&self) -> &str {
+        "while_waited"
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        Running::of(&config.options()).stop.check()?;
+        Ok(Transformed::no(plan))
+    }
+}
+
+impl PhysicalOptimizerRule for WhileWaited {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        Running::of(config).stop.check()?;
+        Ok(plan)
+    }
+
+    fn name(&self) -> &str {
+        "tarn_while_waited"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
     }
 }
 
@@ -147,6 +155,7 @@ mod tests {
     use arrow::datatypes::Field;
     use datafusion::common::JoinSide;
     use datafusion::physical_expr::expressions::col;
+    use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 
     use super::*;
@@ -159,14 +168,18 @@ mod tests {
         let columns = vec![ColumnIndex { index: 0, side: JoinSide::Left }];
         let filter = JoinFilter::new(col("a", &schema).unwrap(), columns, schema);
         let mut config = ConfigOptions::default();
-        config.extensions.insert(Stop::default());
-        let stop = Stop::of(&config);
+        config.extensions.insert(Running::default());
+        let stop = Running::of(&config).stop;
         let condition = stoppable(&filter, &stop);
         let waits = stop.when_dropped();
         assert!(condition.expression().evaluate(&batch).is_ok());
         drop(waits);
-        assert!(Stop::of(&config).check().is_err(), "a copy of the configuration has the same flag");
+        assert!(Running::of(&config).stop.check().is_err(), "a copy of the configuration has the same flag");
+        assert!(
+            PhysicalOptimizerRule::optimize(&WhileWaited, Arc::new(EmptyExec::new(Arc::new(Schema::empty()))), &config)
+                .is_err()
+        );
         assert!(condition.expression().evaluate(&batch).is_err());
-        assert!(Stop::of(&ConfigOptions::default()).check().is_ok());
+        assert!(Running::of(&ConfigOptions::default()).stop.check().is_ok());
     }
 }

@@ -236,7 +236,7 @@ pub const SETTINGS: &[Setting] = &[
     row("statement_bytes", "16MiB", "a longer text of SQL is refused (54000); rows belong into COPY"),
     row("idle_in_transaction_timeout_ms", "0", "a transaction idle for longer loses its connection (25P03); 0 = never"),
     row("transaction_bytes", "64MiB", "how much one BEGIN … COMMIT may hold back before it is refused (54000)"),
-    row("transactions_bytes", "512MiB", "how much all transactions together may hold back until COMMIT (53200)"),
+    row("transactions_bytes", "512MiB", "how much all transactions together may hold back until COMMIT, and UPDATE and DELETE until they write (53200)"),
     row("query_memory_bytes", "512MiB", "memory of all queries together; what needs more spills to disk or fails with 53200"),
     row("query_partitions", "0", "parallel partitions of a query; 0 = number of cores"),
     row("spill_dir", "", "folder of spilled query state; empty = <data_dir>/spill"),

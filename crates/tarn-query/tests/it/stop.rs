@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use futures::StreamExt;
 use tarn_query::Options;
-use tokio::runtime::Builder;
+use tarn_query::parser::STACK_BYTES;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::fixture::{Fixture, schema};
@@ -32,4 +35,43 @@ async fn a_query_that_nobody_waits_for_lets_go_of_its_thread() {
         queries.shutdown_background();
         assert!(free.is_ok(), "it goes on: {statement}");
     }
+}
+
+fn chain_of_joins(n_tables: usize) -> String {
+    let table = |idx: usize| match idx {
+        0 => "generate_series(0, 99) AS t0(v)".to_owned(),
+        idx => format!("JOIN generate_series(0, 99) AS t{idx}(v) ON t{idx}.v = t{}.v", idx - 1),
+    };
+    format!("SELECT count(*) FROM {}", (0..n_tables).map(table).collect::<Vec<_>>().join(" "))
+}
+
+/// Threads for queries with the stack that the server's have.
+fn threads() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).thread_stack_size(STACK_BYTES).enable_all().build().unwrap()
+}
+
+/// A pause that each poll counts anew was never over for the lowest of so many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_of_two_hundred_tables_are_answered() {
+    let queries = threads();
+    let options = Options { threads: Some(queries.handle().clone()), ..Options::default() };
+    let fixture = Fixture::with_options(schema(), options).await;
+    let sql = chain_of_joins(200);
+    let batches = timeout(Duration::from_secs(300), fixture.session.collect(&sql)).await;
+    queries.shutdown_background();
+    let batches = batches.expect("it never ends").unwrap();
+    assert_eq!(batches[0].column(0).as_primitive::<Int64Type>().value(0), 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planning_that_nobody_waits_for_ends() {
+    let queries = threads();
+    let options = Options { threads: Some(queries.handle().clone()), ..Options::default() };
+    let fixture = Fixture::with_options(schema(), options).await;
+    let sql = chain_of_joins(1_000);
+    let planned = timeout(Duration::from_millis(500), fixture.session.sql(&sql)).await;
+    assert!(planned.is_err(), "it is planned too soon to say anything");
+    let free = timeout(Duration::from_secs(120), queries.spawn(sleep(Duration::ZERO))).await;
+    queries.shutdown_background();
+    assert!(free.is_ok(), "it goes on");
 }

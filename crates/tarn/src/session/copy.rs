@@ -9,10 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::buffer::Buffer;
-use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -27,13 +24,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Rows;
+use super::gather::Gathered;
 use super::interrupt::part_of_it;
 use super::transaction::no_room;
 use super::{Answer, Held, Session};
 use crate::catalog::TableHandle;
 use crate::error::{Result, SqlError, state};
 use crate::node::Node;
-use crate::pg::copy_format::{Format, Kind, MAX_BATCH_BYTES, Splitter};
+use crate::pg::copy_format::{Format, Kind, Splitter};
 use crate::statement::{fold, shown, table_name};
 use crate::write::affected;
 use crate::{encoding, quiet};
@@ -371,26 +369,24 @@ struct Decoder {
     table: Arc<TableSchema>,
     input: Source,
     batch_rows: usize,
-    /// Arrow batches waiting to be long enough.
-    waiting: Vec<RecordBatch>,
-    n_waiting: usize,
-    waiting_bytes: usize,
     /// Rows given out so far, for errors.
     n_rows: u64,
 }
 
 enum Source {
     Text { splitter: Box<Splitter>, last: bool },
-    Arrow(Box<StreamDecoder>),
+    Arrow { decoder: Box<StreamDecoder>, gathered: Gathered },
 }
 
 impl Decoder {
     fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>, batch_rows: usize) -> Decoder {
         let input = match format.kind {
-            Kind::Arrow => Source::Arrow(Box::new(StreamDecoder::new())),
+            Kind::Arrow => {
+                Source::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
+            }
             _ => Source::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false },
         };
-        Decoder { table, input, batch_rows, waiting: Vec::new(), n_waiting: 0, waiting_bytes: 0, n_rows: 0 }
+        Decoder { table, input, batch_rows, n_rows: 0 }
     }
 
     /// Decodes some data, and all that is left behind the last. Batches that came before an error are good.
@@ -425,20 +421,17 @@ impl Decoder {
     fn push(&mut self, data: Bytes) -> Result<()> {
         match &mut self.input {
             Source::Text { splitter, .. } => splitter.push(&data, self.batch_rows),
-            Source::Arrow(decoder) => {
+            Source::Arrow { decoder, gathered } => {
                 let mut buffer = Buffer::from(data);
                 while !buffer.is_empty() {
-                    // The decoder asserts what a stream can break: offsets, lengths of buffers.
+                    // The decoder asserts what a stream can break: offsets, lengths of buffers. What it made of them
+                    // may not bear being looked at either.
                     let decode = || -> Result<_, ArrowError> {
-                        let batch = decoder.decode(&mut buffer)?;
-                        Ok(batch.map(|batch| (size_bytes(&batch), batch)))
+                        decoder.decode(&mut buffer)?.into_iter().for_each(|batch| gathered.push(batch));
+                        Ok(())
                     };
                     let decoded = quiet::catch(AssertUnwindSafe(decode));
-                    if let Some((size, batch)) = decoded.map_err(broken_stream)?.map_err(|e| bad_stream(&e))? {
-                        self.n_waiting += batch.num_rows();
-                        self.waiting_bytes += size;
-                        self.waiting.push(batch);
-                    }
+                    decoded.map_err(broken_stream)?.map_err(|e| bad_stream(&e))?;
                 }
                 Ok(())
             }
@@ -451,7 +444,7 @@ impl Decoder {
                 *last = true;
                 splitter.finish(self.batch_rows)
             }
-            Source::Arrow(decoder) => {
+            Source::Arrow { decoder, .. } => {
                 let finished = quiet::catch(AssertUnwindSafe(|| decoder.finish()));
                 finished.map_err(broken_stream)?.map_err(|e| bad_stream(&e))
             }
@@ -468,22 +461,15 @@ impl Decoder {
                 let Some(batch) = splitter.take()? else { return Ok(None) };
                 Ok(Some(conform(&batch, &self.table)?))
             }
-            Source::Arrow(_) => {
-                let is_full = self.n_waiting >= self.batch_rows || self.waiting_bytes >= MAX_BATCH_BYTES;
-                if self.n_waiting == 0 || !(is_full || is_last) {
-                    return Ok(None);
-                }
-                // What a broken stream made may not bear being looked at either.
-                let (table, waiting) = (&self.table, std::mem::take(&mut self.waiting));
-                let n_take = rows_that_fit(self.n_waiting, self.waiting_bytes, self.batch_rows);
-                let cut = quiet::catch(AssertUnwindSafe(|| cut_arrow(table, &waiting, n_take)));
-                let (taken, rest) = cut.map_err(broken_stream)??;
-                self.waiting_bytes = self.waiting_bytes / self.n_waiting * rest.num_rows();
-                self.n_waiting = rest.num_rows();
-                if rest.num_rows() > 0 {
-                    self.waiting.push(rest);
-                }
-                Ok(Some(taken.map_err(|error| self.place(error))?))
+            Source::Arrow { gathered, .. } => {
+                let table = &self.table;
+                let take = || -> Result<Option<Result<RecordBatch>>, ArrowError> {
+                    let Some(rows) = gathered.take(is_last)? else { return Ok(None) };
+                    let rows = conform(&rows, table).map_err(SqlError::from);
+                    Ok(Some(rows.and_then(|rows| encoding::check_columns(&rows).map(|()| rows))))
+                };
+                let taken = quiet::catch(AssertUnwindSafe(take)).map_err(broken_stream)?;
+                taken?.transpose().map_err(|error| self.place(error))
             }
         }
     }
@@ -493,54 +479,17 @@ impl Decoder {
         match &mut self.input {
             Source::Text { splitter, last: true } => splitter.finish(self.batch_rows),
             Source::Text { splitter, last: false } => splitter.push(&[], self.batch_rows),
-            Source::Arrow(_) => Ok(()),
+            Source::Arrow { .. } => Ok(()),
         }
     }
 
     /// Rows in errors are counted from the batch's first; say where that is.
     fn place(&self, error: SqlError) -> SqlError {
         match self.input {
-            Source::Arrow(_) => error.with_detail(format!("rows are counted from row {} of the data", self.n_rows)),
+            Source::Arrow { .. } => error.with_detail(format!("rows are counted from row {} of the data", self.n_rows)),
             Source::Text { .. } => error,
         }
     }
-}
-
-/// The rows of the next commit, and the others.
-fn cut_arrow(
-    table: &Arc<TableSchema>,
-    waiting: &[RecordBatch],
-    n_take: usize,
-) -> Result<(Result<RecordBatch>, RecordBatch)> {
-    let whole = match waiting {
-        [one] => one.clone(),
-        several => concat_batches(&several[0].schema(), several)?,
-    };
-    let n_take = whole.num_rows().min(n_take);
-    let rest = whole.slice(n_take, whole.num_rows() - n_take);
-    let taken = conform(&whole.slice(0, n_take), table).map_err(SqlError::from);
-    let taken = taken.and_then(|rows| encoding::check_columns(&rows).map(|()| rows));
-    Ok((taken, rest))
-}
-
-/// Rows of one commit: as many as wanted, fewer when they are wide. A little more is better than a short rest.
-fn rows_that_fit(n_rows: usize, size_bytes: usize, wanted: usize) -> usize {
-    let per_row = (size_bytes / n_rows.max(1)).max(1);
-    let most = (MAX_BATCH_BYTES / per_row).max(1);
-    if n_rows <= wanted * 2 { n_rows.min(most) } else { wanted.min(most) }
-}
-
-/// What the rows of a batch take, not the buffers that they share with others.
-fn size_bytes(batch: &RecordBatch) -> usize {
-    let of = |array: &ArrayRef| {
-        let views = match array.data_type() {
-            ArrowType::Utf8View => array.as_string_view().total_buffer_bytes_used(),
-            ArrowType::BinaryView => array.as_binary_view().total_buffer_bytes_used(),
-            _ => 0,
-        };
-        views + array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
-    };
-    batch.columns().iter().map(of).sum()
 }
 
 fn bad_stream(error: &ArrowError) -> SqlError {

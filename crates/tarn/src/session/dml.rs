@@ -1,14 +1,13 @@
 //! How do the rows of a query become writes?
 //!
-//! `INSERT … SELECT` streams: every `copy_batch_rows` rows are one commit (a smaller result is one commit a tablet, all or
-//! nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed meanwhile are read again and
+//! `INSERT … SELECT` streams: every `copy_batch_rows` rows, or 16 MiB of them, are one commit (a smaller result is one
+//! commit a tablet, all or nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed meanwhile are read again and
 //! only they are written again, as Postgres' READ COMMITTED does, a bounded number of times.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::AsArray;
-use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::Int64Type;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
@@ -19,7 +18,10 @@ use tarn_types::{
     BatchBuilder, MutationBatch, Op, SeqNo, TabletId, batches_from_columns, encode_cells_columnar, encode_keys,
 };
 
+use super::gather::Gathered;
+use super::transaction::no_room;
 use super::{Answer, Held, Session};
+use crate::budget::Reservation;
 use crate::catalog::TableHandle;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -68,20 +70,12 @@ impl Session {
             ));
         }
         let mut stream = self.query.dml_rows(dml, parameters).await?;
-        let target = self.node.settings().copy_batch_rows;
-        let schema = stream.schema();
-        let (mut waiting, mut n_waiting, mut written) = (Vec::<RecordBatch>::new(), 0, 0);
+        let (mut gathered, mut written) = (Gathered::new(self.node.settings().copy_batch_rows), 0);
         loop {
             let next = stream.next().await.transpose()?;
             let is_last = next.is_none();
-            if let Some(batch) = next {
-                n_waiting += batch.num_rows();
-                waiting.push(batch);
-            }
-            if n_waiting > 0 && (is_last || n_waiting >= target) {
-                let rows = concat_batches(&schema, &waiting)?;
-                waiting.clear();
-                n_waiting = 0;
+            next.into_iter().for_each(|batch| gathered.push(batch));
+            while let Some(rows) = gathered.take(is_last)? {
                 written += self.insert_rows(handle, rows, op, hold).await.map_err(|error| partial(error, written))?;
             }
             if is_last {
@@ -119,7 +113,10 @@ impl Session {
     ) -> Result<u64> {
         if hold {
             self.transaction.lock().check_first_write()?;
-            let (batches, n_rows) = self.read_changes(dml, handle, parameters, None, usize::MAX).await?;
+            let Changed { batches, n_rows, reservation } =
+                self.read_changes(dml, handle, parameters, None, usize::MAX).await?;
+            // The transaction has one of its own.
+            drop(reservation);
             if n_rows > 0 {
                 let held = Held::new(Arc::clone(handle.schema()), batches, false);
                 self.hold(held)?;
@@ -129,7 +126,7 @@ impl Session {
         let mut written = 0;
         let mut again: Option<HashSet<Vec<u8>>> = None;
         for _ in 0..MAX_ROUNDS {
-            let (batches, _) =
+            let Changed { batches, reservation: _held, .. } =
                 self.read_changes(dml, handle, parameters.clone(), again.as_ref(), MAX_BATCH_ROWS).await?;
             let mut failed = HashSet::new();
             for batch in batches {
@@ -156,10 +153,18 @@ impl Session {
         parameters: Option<ParamValues>,
         only: Option<&HashSet<Vec<u8>>>,
         max_rows: usize,
-    ) -> Result<(Vec<MutationBatch>, u64)> {
+    ) -> Result<Changed> {
         let mut stream = self.query.dml_rows(dml, parameters).await?;
-        let mut changes =
-            Changes { kind: dml.kind, max_rows, open: BTreeMap::new(), done: Vec::new(), n_rows: 0, size_bytes: 0 };
+        let budget = self.node.held();
+        let mut changes = Changes {
+            kind: dml.kind,
+            max_rows,
+            open: BTreeMap::new(),
+            done: Vec::new(),
+            n_rows: 0,
+            size_bytes: 0,
+            reservation: budget.reservation(),
+        };
         while let Some(batch) = stream.next().await.transpose()? {
             let (table, only) = (Arc::clone(handle), only.cloned());
             changes = blocking(move || {
@@ -167,6 +172,9 @@ impl Session {
                 Ok(changes)
             })
             .await?;
+            if !changes.is_held() {
+                return Err(no_room(budget));
+            }
         }
         Ok(changes.finish())
     }
@@ -189,6 +197,8 @@ struct Changes {
     done: Vec<MutationBatch>,
     n_rows: u64,
     size_bytes: usize,
+    /// Of what all statements and transactions together may hold back.
+    reservation: Reservation,
 }
 
 impl Changes {
@@ -223,8 +233,7 @@ impl Changes {
                 self.done.push(full);
             }
         }
-        let open: usize = self.open.values().map(BatchBuilder::size_bytes).sum();
-        if self.size_bytes + open > MAX_CHANGE_BYTES {
+        if self.size_bytes + self.open_bytes() > MAX_CHANGE_BYTES {
             return Err(SqlError::new(
                 state::PROGRAM_LIMIT,
                 format!("the statement changes more than {MAX_CHANGE_BYTES} bytes of rows"),
@@ -234,8 +243,25 @@ impl Changes {
         Ok(())
     }
 
-    fn finish(mut self) -> (Vec<MutationBatch>, u64) {
-        self.done.extend(self.open.into_values().filter(|builder| !builder.is_empty()).map(BatchBuilder::finish));
-        (self.done, self.n_rows)
+    fn open_bytes(&self) -> usize {
+        self.open.values().map(BatchBuilder::size_bytes).sum()
     }
+
+    /// Counts what was gathered; false if that is too much.
+    fn is_held(&mut self) -> bool {
+        self.reservation.resize((self.size_bytes + self.open_bytes()) as u64)
+    }
+
+    fn finish(mut self) -> Changed {
+        self.done.extend(self.open.into_values().filter(|builder| !builder.is_empty()).map(BatchBuilder::finish));
+        Changed { batches: self.done, n_rows: self.n_rows, reservation: self.reservation }
+    }
+}
+
+/// What an UPDATE or DELETE is about to write.
+struct Changed {
+    batches: Vec<MutationBatch>,
+    n_rows: u64,
+    /// Of the batches, for as long as they are held.
+    reservation: Reservation,
 }

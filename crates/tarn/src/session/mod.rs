@@ -14,6 +14,7 @@ pub mod copy;
 mod cursor;
 mod dml;
 mod execute;
+mod gather;
 pub mod interrupt;
 mod keyed;
 mod literals;

@@ -131,8 +131,10 @@ impl Transaction {
 /// `53200`: others hold so much.
 pub(super) fn no_room(budget: &Budget) -> SqlError {
     let limit = budget.limit();
-    SqlError::new(state::OUT_OF_MEMORY, format!("all transactions together hold {limit} bytes until their COMMIT"))
-        .with_hint("COMMIT earlier or use autocommit, try again later, or raise the setting transactions_bytes")
+    let message =
+        format!("what transactions hold until COMMIT, and UPDATE and DELETE until they write, is {limit} bytes");
+    SqlError::new(state::OUT_OF_MEMORY, message)
+        .with_hint("COMMIT earlier or use autocommit, change fewer rows at once, try again later, or raise the setting transactions_bytes")
 }
 
 fn second_write() -> SqlError {

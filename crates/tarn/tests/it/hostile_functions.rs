@@ -65,6 +65,41 @@ async fn what_functions_allocate_is_bounded() {
     assert_eq!(cell(&client, large).await, "8020000");
 }
 
+/// Each is a text of gigabytes, of which no function makes more than a part that it may.
+fn growing_together() -> Vec<String> {
+    let each = |n: usize, part: fn(usize) -> String| (0..n).map(part).collect::<Vec<_>>().join(", ");
+    let doubled = each(30, |n| format!("c{} AS (SELECT x || x AS x FROM c{n})", n + 1));
+    vec![
+        format!("WITH c0 AS (SELECT 'abcdefghij' AS x), {doubled} SELECT length(x) FROM c30"),
+        format!(
+            "WITH c0 AS (SELECT value::text AS x FROM generate_series(1, 9)), {doubled} SELECT max(length(x)) FROM c30"
+        ),
+        format!("SELECT length(concat({}))", each(300, |_| "repeat('x', 10000000)".to_owned())),
+        format!("SELECT length(concat({}))", each(10_000, |_| "repeat('x', 200000)".to_owned())),
+        format!("SELECT count(*) FROM (VALUES {}) AS s (x)", each(10_000, |_| "(repeat('x', 200000))".to_owned())),
+        format!("SELECT {}", each(1_000, |n| format!("repeat('x', 2000000) AS c{n}"))),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_constants_and_concatenations_allocate_is_bounded() {
+    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
+    let client = server.client().await;
+    let before = peak_bytes();
+    for sql in growing_together() {
+        let (code, text) = failure(client.simple_query(&sql).await);
+        assert!([state::PROGRAM_LIMIT, state::OUT_OF_MEMORY].contains(&code.as_str()), "{sql:.80}: {code} {text}");
+    }
+    let grown = peak_bytes().saturating_sub(before);
+    assert!(grown < 1 << 30, "{} MB more than before", grown >> 20);
+    // What constants took is given back with their statement.
+    for _ in 0..20 {
+        assert_eq!(cell(&client, "SELECT length(repeat('ab', 2000000) || 'c')").await, "4000001");
+    }
+    assert_eq!(cell(&client, "SELECT 'a' || 1 || NULL").await, "∅");
+    assert_eq!(cell(&client, "SELECT max(v || '-' || v) FROM (VALUES ('a'), ('b'), (NULL)) AS s (v)").await, "b-b");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_that_nobody_waits_for_stops() {
     let server = Server::start().await;

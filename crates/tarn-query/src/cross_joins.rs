@@ -1,0 +1,101 @@
+//! How long may the planner look for the order of joins? DataFusion makes joins of what is written as
+//! `FROM a, b WHERE a.id = b.id`: for each table it goes through the others, for each of them through all conditions,
+//! and through the columns of all tables for each. A hundred tables take it a third of a second, two hundred five
+//! seconds, a thousand most of an hour.
+//!
+//! More than [`MAX_JOINS`] stay in the order in which they are written. Conditions are pushed down to their joins all the
+//! same, by other rules.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// Joins of a statement of which an order is looked for.
+const MAX_JOINS: usize = 100;
+
+const LOOKS_FOR_ORDER: &str = "eliminate_cross_join";
+
+/// The rules, of which the one that looks for an order leaves alone what is too long for it.
+pub(crate) fn bounded_order(
+    rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
+) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let is_it = |rule: &Arc<dyn OptimizerRule + Send + Sync>| rule.name() == LOOKS_FOR_ORDER;
+    assert!(rules.iter().any(is_it), "a rule looks for the order of joins");
+    let rules = rules.into_iter();
+    rules.map(|rule| if is_it(&rule) { Arc::new(BoundedOrder { inner: rule }) } else { rule }).collect()
+}
+
+#[derive(Debug)]
+struct BoundedOrder {
+    inner: Arc<dyn OptimizerRule + Send + Sync>,
+}
+
+impl OptimizerRule for BoundedOrder {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match n_joins(&plan)? > MAX_JOINS {
+            true => Ok(Transformed::no(plan)),
+            false => self.inner.rewrite(plan, config),
+        }
+    }
+}
+
+fn n_joins(plan: &LogicalPlan) -> Result<usize> {
+    let mut n_joins = 0;
+    plan.apply_with_subqueries(|node| {
+        n_joins += usize::from(matches!(node, LogicalPlan::Join(_)));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(n_joins)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::SessionStateBuilder;
+    use datafusion::optimizer::optimizer::Optimizer;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    /// Joins of tables `t0`, `t1` … of one row each, whose conditions are in WHERE.
+    async fn planned(n_tables: usize) -> LogicalPlan {
+        let state = SessionStateBuilder::new().with_default_features();
+        let state = state.with_optimizer_rules(bounded_order(Optimizer::new().rules)).build();
+        let context = SessionContext::new_with_state(state);
+        let tables: Vec<String> = (0..n_tables).map(|idx| format!("(VALUES (1)) AS t{idx} (id)")).collect();
+        let conditions: Vec<String> = (1..n_tables).map(|idx| format!("t{idx}.id = t{}.id", idx - 1)).collect();
+        let sql = format!("SELECT 1 FROM {} WHERE {}", tables.join(", "), conditions.join(" AND "));
+        context.sql(&sql).await.unwrap().into_optimized_plan().unwrap()
+    }
+
+    fn without_keys(plan: &LogicalPlan) -> usize {
+        let mut found = 0;
+        plan.apply_with_subqueries(|node| {
+            found += usize::from(matches!(node, LogicalPlan::Join(join) if join.on.is_empty()));
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        found
+    }
+
+    #[test]
+    fn joins_have_their_keys_however_many_there_are() {
+        let deep = std::thread::Builder::new().stack_size(64 << 20).spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                for n_tables in [3, MAX_JOINS + 20] {
+                    let plan = planned(n_tables).await;
+                    assert_eq!(n_joins(&plan).unwrap(), n_tables - 1);
+                    assert_eq!(without_keys(&plan), 0, "{n_tables} tables");
+                }
+            });
+        });
+        deep.unwrap().join().unwrap();
+    }
+}

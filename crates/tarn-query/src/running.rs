@@ -1,0 +1,51 @@
+//! What does a statement carry to where it is planned and run? Rules, operators and functions know the configuration
+//! that they are called with, and nothing else of the statement they work for.
+
+use std::any::Any;
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::error::{DataFusionError, Result};
+
+use crate::constants::Constants;
+use crate::stop::Stop;
+
+/// Of one statement; copies of its configuration have the same. What belongs to no statement has one that bounds nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Running {
+    pub stop: Stop,
+    pub constants: Constants,
+}
+
+impl Running {
+    /// Of the statement that is planned or run with this configuration.
+    pub(crate) fn of(config: &ConfigOptions) -> Running {
+        config.extensions.get::<Running>().cloned().unwrap_or_default()
+    }
+}
+
+impl ConfigExtension for Running {
+    const PREFIX: &'static str = "tarn_running";
+}
+
+/// It has no entries: it is no setting.
+impl ExtensionOptions for Running {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, _: &str) -> Result<()> {
+        Err(DataFusionError::Configuration(format!("there is no setting tarn_running.{key}")))
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        vec![]
+    }
+}
