@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
 use roaring::RoaringBitmap;
 
 use tarn_feed::{Frozen, HotTable, Stage};
@@ -21,7 +20,7 @@ use tarn_types::{Cursor, FileId, TableId, Version};
 
 use crate::lake::{commit_id, failpoint, hot_error, metastore_error};
 use crate::sort::Sorted;
-use crate::writer::Spec;
+use crate::writer::{Spec, size_bytes};
 use crate::{Error, Lake, Result};
 
 /// What a delivery moved.
@@ -101,11 +100,6 @@ impl Lake {
         self.install(hot, Stage::delivery(delivered.version, cursor, written.placed)).await?;
         Ok(delivered)
     }
-}
-
-/// What the rows themselves take: slices share buffers, which must not count for each of them.
-fn size_bytes(rows: &RecordBatch) -> usize {
-    rows.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
 }
 
 /// Adds the newly dead rows to the commit; answers how many they are.

@@ -1,8 +1,12 @@
 //! How do rows in key order become Parquet files (docs/formats/lake.md), their blocks and their addresses?
 //!
 //! Invariants: a file's columns are the table's in order, then `__seqno`; its rows are in key order; it is closed only at the
-//! end of a row group, once it has reached its target size, or with the last row. So `n` rows need at most
-//! `n / row_group_rows + 1` files, whose ids are allocated before the first byte is written.
+//! end of a row group, once it has reached its target size and has as many rows as a row group may have, or with the last
+//! row. So `n` rows need at most `n / row_group_rows + 1` files, whose ids are allocated before the first byte is
+//! written.
+//!
+//! A reader decodes [`BATCH_ROWS`] rows of a row group at once, however wide they are. So no window of so many rows of a
+//! row group holds more than [`WINDOW_BYTES`]: where rows are wider, the row group ends.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -28,6 +32,7 @@ use crate::error::{arrow_error, parquet_error};
 use crate::index::{Indexer, details};
 use crate::names::file_path;
 use crate::options::{Compression, Options};
+use crate::read::BATCH_ROWS;
 use crate::sort::key_columns;
 use crate::stats::{NanSpan, blocks, inline_columns};
 use crate::upload::{Piece, Pipe};
@@ -42,6 +47,9 @@ const FILE_KEY: &str = "tarn.file";
 /// Rows of one chunk on its way into a file; fewer when they are wide.
 const CHUNK_ROWS: usize = 1 << 16;
 const CHUNK_BYTES: usize = 64 << 20;
+
+/// What [`BATCH_ROWS`] rows of a row group take in memory, at most; a row that is longer has a row group of its own.
+const WINDOW_BYTES: usize = 16 << 20;
 
 /// Rows looked at to tell whether a column repeats its values.
 const SAMPLE_ROWS: usize = 4096;
@@ -133,10 +141,51 @@ struct Current {
     n_rows: u64,
     nans: Vec<NanSpan>,
     indexer: Indexer,
+    window: Window,
+}
+
+/// The rows of the row group since the last [`BATCH_ROWS`] of them.
+#[derive(Debug, Default)]
+struct Window {
+    n_rows: usize,
+    n_bytes: usize,
+}
+
+impl Window {
+    /// Takes as many of the rows as the row group may have; none if it has to end before the first.
+    fn take(&mut self, rows: &RecordBatch) -> usize {
+        let n_bytes = size_bytes(rows);
+        if self.n_bytes + n_bytes <= WINDOW_BYTES {
+            self.add(rows.num_rows(), n_bytes);
+            return rows.num_rows();
+        }
+        // Rows are alike, more or less; and a row that is longer than a window is taken alone.
+        let mut fit = rows.num_rows().min(BATCH_ROWS - self.n_rows);
+        let mut n_bytes = size_bytes(&rows.slice(0, fit));
+        while self.n_bytes + n_bytes > WINDOW_BYTES && (fit > 1 || self.n_rows > 0) && fit > 0 {
+            fit /= 2;
+            n_bytes = size_bytes(&rows.slice(0, fit));
+        }
+        self.add(fit, n_bytes);
+        fit
+    }
+
+    fn add(&mut self, n_rows: usize, n_bytes: usize) {
+        (self.n_rows, self.n_bytes) = (self.n_rows + n_rows, self.n_bytes + n_bytes);
+        if self.n_rows >= BATCH_ROWS {
+            *self = Window::default();
+        }
+    }
+}
+
+/// What the rows themselves take: slices share buffers, which must not count for each of them.
+pub(crate) fn size_bytes(rows: &RecordBatch) -> usize {
+    rows.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
 }
 
 impl Current {
     fn end_row_group(&mut self) -> Result<()> {
+        self.window = Window::default();
         self.parquet.flush().map_err(parquet_error("write", &self.path))?;
         let end = self.parquet.bytes_written() as u64;
         self.parquet.inner_mut().end_block(end);
@@ -154,15 +203,17 @@ impl Writer<'_> {
             };
             // Row groups are ended here, not by the writer: a file may only end where one does.
             let room = self.spec.row_group_rows - file.parquet.in_progress_rows();
-            let rows = chunk.slice(0, room.min(chunk.num_rows()));
-            chunk = chunk.slice(rows.num_rows(), chunk.num_rows() - rows.num_rows());
+            let n_rows = file.window.take(&chunk.slice(0, room.min(chunk.num_rows())));
+            let rows = chunk.slice(0, n_rows);
+            chunk = chunk.slice(n_rows, chunk.num_rows() - n_rows);
             self.add(&mut file, &rows)?;
-            let group_ended = file.parquet.in_progress_rows() >= self.spec.row_group_rows;
+            let group_ended = n_rows == 0 || file.parquet.in_progress_rows() >= self.spec.row_group_rows;
             if group_ended {
                 file.end_row_group()?;
             }
-            let full = file.parquet.bytes_written() as u64 >= self.spec.options.target_file_bytes
-                || file.n_rows >= self.spec.options.target_file_rows;
+            let full = file.n_rows >= self.spec.row_group_rows as u64
+                && (file.parquet.bytes_written() as u64 >= self.spec.options.target_file_bytes
+                    || file.n_rows >= self.spec.options.target_file_rows);
             self.current = Some(file);
             if group_ended && full {
                 self.close()?;
@@ -184,10 +235,13 @@ impl Writer<'_> {
         let parquet = parquet.map_err(parquet_error("write", &path))?;
         let columns = spec.table.columns.iter().map(|column| (column.name.as_str(), column.data_type));
         let indexer = Indexer::new(&spec.table, columns);
-        Ok(Current { id, path, parquet, n_rows: 0, nans: Vec::new(), indexer })
+        Ok(Current { id, path, parquet, n_rows: 0, nans: Vec::new(), indexer, window: Window::default() })
     }
 
     fn add(&mut self, file: &mut Current, rows: &RecordBatch) -> Result<()> {
+        if rows.num_rows() == 0 {
+            return Ok(());
+        }
         let end = file.n_rows + rows.num_rows() as u64;
         let nans = (0..self.spec.table.columns.len()).filter(|idx| has_nan(rows.column(*idx)));
         file.nans.extend(nans.map(|column_idx| NanSpan { column_idx, rows: file.n_rows..end }));
@@ -309,7 +363,7 @@ mod tests {
     use tarn_types::{Column, ColumnId, SEQNO_ID, Value};
 
     use super::*;
-    use crate::test_data::{batch, event, events};
+    use crate::test_data::{Event, batch, event, events};
 
     fn written(options: Options, rows: RecordBatch) -> Written {
         let n_rows = rows.num_rows() as u64;
@@ -341,6 +395,24 @@ mod tests {
         let spec = |row_bytes| Spec::new(Arc::new(events()), &Arc::new(Options::default()), 1_000_000, row_bytes, 0);
         assert_eq!((spec(100).row_group_rows, spec(100).n_files), (1 << 18, 4));
         assert_eq!((spec(1 << 20).row_group_rows, spec(1 << 20).chunk_rows), (128, 64));
+    }
+
+    #[test]
+    fn a_batch_of_a_reader_is_bounded_however_wide_the_rows_are() {
+        let text = |at: usize| "x".repeat(if at % 1000 < 30 { 1 << 20 } else { 10 });
+        let rows: Vec<_> = (0..3000).map(|at| Event { note: Some(text(at)), ..event("a", at as i64, 0) }).collect();
+        let written = written(Options { target_file_bytes: 1, ..Options::default() }, batch(&events(), &rows));
+        // The rows are few: they are one file, however many row groups it has.
+        assert_eq!(written.files.len(), 1);
+        let groups: Vec<u64> = written.files[0].blocks.iter().map(|block| block.n_rows).collect();
+        assert_eq!(groups.iter().sum::<u64>(), 3000);
+        assert!((4..=20).contains(&groups.len()), "{groups:?}");
+        let mut at = 0;
+        for n_rows in groups {
+            let bytes: usize = (at..at + n_rows as usize).map(|at| text(at).len()).sum();
+            assert!(bytes <= WINDOW_BYTES, "{bytes}");
+            at += n_rows as usize;
+        }
     }
 
     #[test]

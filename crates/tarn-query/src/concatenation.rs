@@ -57,7 +57,7 @@ struct Concatenated {
 
 impl ScalarUDFImpl for Concatenated {
     fn name(&self) -> &str {
-        "tarn_concatenated"
+        "||"
     }
 
     fn signature(&self) -> &Signature {

@@ -62,7 +62,9 @@ impl Constants {
             ColumnarValue::Array(array) => array.get_array_memory_size(),
         };
         computed.reservation.try_grow(bytes).inspect_err(|error| {
-            computed.refused.lock().get_or_insert_with(|| error.strip_backtrace());
+            if let DataFusionError::ResourcesExhausted(refused) = error.find_root() {
+                computed.refused.lock().get_or_insert_with(|| refused.clone());
+            }
         })
     }
 

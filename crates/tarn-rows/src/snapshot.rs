@@ -123,7 +123,7 @@ impl HotSnapshot {
         !self.evicted && !self.schema.options.append_only
     }
 
-    /// The rows of the engine in key order, in batches of `batch_rows` (the last one smaller), storage schema, projected, `__seqno` last when
+    /// The rows of the engine in key order, in batches of `batch_rows` (the last one smaller, and those of wide rows), storage schema, projected, `__seqno` last when
     /// asked for. Evicted rows are missing: see [`HotSnapshot::rows_complete`].
     pub fn scan(
         &self,
@@ -183,6 +183,9 @@ self_cell!(
     }
 );
 
+/// Of the cells of one batch of a scan, at most; one row may be longer.
+const BATCH_BYTES: usize = 16 << 20;
+
 /// The batches of a scan. It holds its engine snapshot, not the [`HotSnapshot`].
 pub struct RowScan {
     schema: Arc<TableSchema>,
@@ -196,15 +199,16 @@ pub struct RowScan {
 impl RowScan {
     fn read(&mut self) -> Result<Option<RecordBatch>> {
         let mut decoder = RowDecoder::new(&self.schema, self.projection.as_deref(), self.with_seqno);
-        let batch_rows = self.batch_rows;
+        let (batch_rows, mut n_bytes) = (self.batch_rows, 0);
         let ended = self.iter.with_dependent_mut(|_, iter| -> Result<bool> {
-            while decoder.len() < batch_rows {
+            while decoder.len() < batch_rows && n_bytes < BATCH_BYTES {
                 let Some((key, value)) = iter.next()? else {
                     return Ok(true);
                 };
                 let stored = StoredRow::parse(value)?;
                 if stored.kind == RowKind::Live {
                     decoder.push(key, stored.cells, stored.seqno)?;
+                    n_bytes += stored.cells.len();
                 }
             }
             Ok(false)
