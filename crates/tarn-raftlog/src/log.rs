@@ -84,6 +84,9 @@ impl RaftLog {
     /// Opens or makes the log in `options.dir` and takes its lock. Reads the index of every sealed segment and all of
     /// the newest one; cuts off torn last writes (reported); starts a fresh segment.
     ///
+    /// A log cannot tell that its newest segments are missing: they are no damage here. A caller who knows that more was
+    /// acknowledged drops the log without writing to it; with the files put back it opens with everything.
+    ///
     /// # Errors
     /// `Locked` if another process has it; `Corrupt` or `Missing` if anything acknowledged is damaged or gone
     /// ([`Options::recovery`] may choose otherwise): nothing is changed on disk then.

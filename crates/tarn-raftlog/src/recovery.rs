@@ -7,6 +7,9 @@
 //! A segment gets its first frame after the one before it is sealed, and that is durable. So among the segments by
 //! number there are: sealed ones, at most one with frames that is not, and empty ones. A seal that does not read is
 //! made again if the frames show that nothing is missing: the next segment continues where they end.
+//!
+//! Without its newest segment a log looks like one that ended before it, and opens. Who knows better refuses to go on
+//! and has the file put back; what such an open made is empty and stands in nobody's way.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -147,7 +150,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Reads all files: the sealed by their seals, the first of the others, and any that seem to hold frames, whole.
+    /// Reads all files: the sealed by their seals; of the others those that may be the newest with frames, and any that
+    /// seem to hold frames, whole.
     fn load(&mut self, listing: &Listing, store: u64) -> Result<Vec<(PathBuf, Source)>> {
         let (disk, paths) = (self.disk, &listing.segments);
         let opened = side_by_side(paths.len(), |i| {
@@ -166,17 +170,12 @@ impl Opening<'_> {
             }
         }
         loaded.sort_by_key(|(_, segment)| segment.header.seq);
-        for pair in loaded.windows(2) {
-            if pair[0].1.header.seq == pair[1].1.header.seq {
-                let what = format!("the same segment as {}", pair[0].0.display());
-                return Err(Error::corrupt(&pair[1].0, 0, what));
-            }
-        }
-        let first_unsealed = loaded.iter().position(|(_, segment)| !segment.sealed);
+        let may_be_newest = may_be_newest(&loaded);
         let slots: Vec<_> = loaded.into_iter().map(|segment| Mutex::new(Some(segment))).collect();
         let sources = side_by_side(slots.len(), |i| {
             let (path, mut loaded) = slots[i].lock().take().expect("each segment is taken once");
-            if !loaded.sealed && (Some(i) == first_unsealed || tail::has_first_frame(&loaded, &path)?) {
+            let is_candidate = may_be_newest.contains(&Some(loaded.header.seq));
+            if !loaded.sealed && (is_candidate || tail::has_first_frame(&loaded, &path)?) {
                 let bound = loaded.size_bytes;
                 tail::scan(&mut loaded, &path, bound)?;
             }
@@ -211,6 +210,11 @@ impl Opening<'_> {
     ) -> Result<(Vec<(PathBuf, Source)>, Vec<(PathBuf, Loaded)>, Chain)> {
         let (sources, empty): (Vec<_>, Vec<_>) = sources.into_iter().partition(|(_, source)| !source.loaded.is_empty());
         let empty: Vec<_> = empty.into_iter().map(|(path, source)| (path, source.loaded)).collect();
+        for pair in sources.windows(2) {
+            if let Some(Damage { path, offset, what }) = same_number(&pair[0], &pair[1]) {
+                return Err(Error::Corrupt { path, offset, what });
+            }
+        }
         let with_frames = || sources.iter().map(|(path, source)| (path, &source.loaded));
         let mut before: Option<(&Path, &Loaded)> = None;
         for (path, segment) in with_frames() {
@@ -309,7 +313,8 @@ impl Opening<'_> {
             }
             let header = loaded.header;
             let segment = Arc::new(Segment::new(&header, path, loaded.file, loaded.size_bytes));
-            let as_new = loaded.header_is_whole && !loaded.torn && header.seq > newest;
+            let is_next = header.seq > newest && !free.contains_key(&header.seq);
+            let as_new = loaded.header_is_whole && !loaded.torn && is_next;
             let segment = match as_new && header.unit == ident.unit {
                 true => segment,
                 false => {
@@ -340,6 +345,25 @@ fn segment_of(path: &Path, source: &Source) -> Arc<Segment> {
     segment.sealed.store(true, Ordering::Relaxed);
     segment.set_born_bytes(source.born_bytes);
     Arc::new(segment)
+}
+
+/// Numbers that the newest segment with frames may have if it has no seal: of the files without a seal the first, and
+/// the first behind all sealed ones. An empty file may have the same number and must not hide it, nor may one with a
+/// lower number that was never used.
+fn may_be_newest(loaded: &[(PathBuf, Loaded)]) -> [Option<u64>; 2] {
+    let numbers = |sealed: bool| loaded.iter().filter(move |(_, s)| s.sealed == sealed).map(|(_, s)| s.header.seq);
+    let newest_sealed = numbers(true).max().unwrap_or(0);
+    [numbers(false).min(), numbers(false).filter(|&seq| seq > newest_sealed).min()]
+}
+
+/// Damage if two segments with frames have one number: they are of two histories, and nobody can say which one counts.
+///
+/// Of an empty segment the number means nothing. An open that does not see the newest segment gives its number to an
+/// empty one; when the newest is put back, it counts, and the empty one is renewed.
+pub fn same_number(one: &(PathBuf, Source), other: &(PathBuf, Source)) -> Option<Damage> {
+    let is_same = one.1.loaded.header.seq == other.1.loaded.header.seq;
+    let what = || format!("the same segment as {}", one.0.display());
+    is_same.then(|| Damage { path: other.0.clone(), offset: 0, what: what() })
 }
 
 /// What is wrong between two segments that follow each other, if anything is. Segments between them may be gone.

@@ -62,6 +62,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
             Err(error) => return Err(error),
         }
     }
+    report.damages.extend(sources.windows(2).filter_map(|pair| recovery::same_number(&pair[0], &pair[1])));
     find_lost(&sources, &mut report);
     Ok(report)
 }
