@@ -2,7 +2,7 @@
 //!
 //! The source with the smallest key gives out all its rows up to the next source's smallest key, found by bisection: files of
 //! different times seldom overlap, and then whole batches pass through unread. With `k` sources a run costs `k` comparisons;
-//! memory is one batch a source and one chunk.
+//! memory is one batch a source and one chunk, which has fewer rows where they are wide.
 
 use std::ops::Range;
 
@@ -13,6 +13,7 @@ use arrow::row::Rows;
 use crate::Result;
 use crate::error::arrow_error;
 use crate::sort::KeyOrder;
+use crate::writer::{CHUNK_BYTES, size_bytes};
 
 /// A run at least this long is passed on as a slice instead of row by row.
 const LONG_RUN: usize = 1024;
@@ -27,6 +28,8 @@ pub(crate) struct Merged {
     chunk_rows: usize,
     /// Rows that wait to make a chunk: positions (batch, row) in `batches`.
     waiting: Vec<(usize, usize)>,
+    /// What these rows take, more or less.
+    waiting_bytes: usize,
     batches: Vec<RecordBatch>,
     /// A long run that follows on what waits.
     run: Option<RecordBatch>,
@@ -36,6 +39,8 @@ struct Cursor {
     source: Source,
     /// The batch it stands in, and its keys; `None` at the end.
     batch: Option<(RecordBatch, Rows)>,
+    /// Of the batch, on average.
+    row_bytes: usize,
     at: usize,
     /// Where the batch is in `Merged::batches`.
     slot: Option<usize>,
@@ -43,9 +48,16 @@ struct Cursor {
 
 impl Merged {
     pub fn new(order: KeyOrder, sources: Vec<Source>, chunk_rows: usize) -> Result<Self> {
-        let sources = sources.into_iter().map(|source| Cursor { source, batch: None, at: 0, slot: None });
-        let mut merged =
-            Self { order, sources: sources.collect(), chunk_rows, waiting: Vec::new(), batches: Vec::new(), run: None };
+        let sources = sources.into_iter().map(|source| Cursor { source, batch: None, row_bytes: 0, at: 0, slot: None });
+        let mut merged = Self {
+            order,
+            sources: sources.collect(),
+            chunk_rows,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            batches: Vec::new(),
+            run: None,
+        };
         for idx in 0..merged.sources.len() {
             merged.refill(idx)?;
         }
@@ -59,6 +71,7 @@ impl Merged {
         while let Some(batch) = (cursor.source)()? {
             if batch.num_rows() > 0 {
                 let keys = self.order.rows(&batch)?;
+                cursor.row_bytes = size_bytes(&batch) / batch.num_rows();
                 cursor.batch = Some((batch, keys));
                 break;
             }
@@ -114,12 +127,13 @@ impl Merged {
                     self.batches.push(batch.clone());
                     self.batches.len() - 1
                 });
+                self.waiting_bytes += cursor.row_bytes * rows.len();
                 self.waiting.extend(rows.map(|row| (slot, row)));
             }
             if ended {
                 self.refill(idx)?;
             }
-            if self.run.is_some() || self.waiting.len() >= self.chunk_rows {
+            if self.run.is_some() || self.waiting.len() >= self.chunk_rows || self.waiting_bytes >= CHUNK_BYTES {
                 return match self.flush()? {
                     Some(chunk) => Ok(Some(chunk)),
                     None => Ok(self.run.take()),
@@ -137,6 +151,7 @@ impl Merged {
         let batches: Vec<_> = self.batches.iter().collect();
         let chunk = interleave_record_batch(&batches, &self.waiting).map_err(arrow_error("merge rows"))?;
         self.waiting.clear();
+        self.waiting_bytes = 0;
         self.batches.clear();
         self.sources.iter_mut().for_each(|cursor| cursor.slot = None);
         Ok(Some(chunk))
@@ -197,6 +212,17 @@ mod tests {
             let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, chunk_rows).unwrap();
             prop_assert_eq!(seqnos(merged), all.into_iter().map(|row| row.3).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_chunk_of_wide_rows_has_few_of_them() {
+        let row = |at: i64| Event { note: Some("x".repeat(1 << 20)), ..event("a", at, at) };
+        let rows = |odd: i64| (0..100).map(|at| row(at * 2 + odd)).collect::<Vec<_>>();
+        let sources = vec![source(rows(0), 10), source(rows(1), 10)];
+        let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, 65_536).unwrap();
+        let sizes: Vec<usize> = merged.map(|chunk| chunk.unwrap().num_rows()).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), 200);
+        assert!(sizes.iter().all(|n_rows| *n_rows <= 70), "{sizes:?}");
     }
 
     #[test]

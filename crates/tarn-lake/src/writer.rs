@@ -46,7 +46,7 @@ const FILE_KEY: &str = "tarn.file";
 
 /// Rows of one chunk on its way into a file; fewer when they are wide.
 const CHUNK_ROWS: usize = 1 << 16;
-const CHUNK_BYTES: usize = 64 << 20;
+pub(crate) const CHUNK_BYTES: usize = 64 << 20;
 
 /// What [`BATCH_ROWS`] rows of a row group take in memory, at most; a row that is longer has a row group of its own.
 const WINDOW_BYTES: usize = 16 << 20;
