@@ -110,7 +110,7 @@ impl Shared {
     }
 
     fn renew_idle(&self) -> Result<()> {
-        while let Some(idle) = { self.lane.lock().idle.pop() } {
+        while let Some(idle) = { self.lane.lock().take_idle() } {
             if let Err(error) = self.renew(&idle) {
                 self.lane.lock().idle.push(idle);
                 return Err(error);
@@ -127,7 +127,7 @@ impl Shared {
         else {
             return Ok(false);
         };
-        let renewed = self.renew(&dead);
+        let renewed = self.head.let_go(&dead, &self.buffers).and_then(|()| self.renew(&dead));
         let mut lane = self.lane.lock();
         if renewed.is_err() {
             lane.segments.insert(dead.seq, dead);
@@ -240,13 +240,15 @@ impl Shared {
 }
 
 impl Lane {
-    /// Takes out a segment that may be used again: sealed, nothing lives in it, its killers are durable, nobody reads it.
+    /// Takes out a segment that may be used again: sealed, nothing lives in it, its killers are durable, nobody reads it,
+    /// and it need not be there.
     pub fn take_dead(&mut self, durable_lsn: u64, fits: impl Fn(&Segment) -> bool) -> Option<Arc<Segment>> {
         let is_dead = |segment: &Arc<Segment>| {
             segment.is_sealed()
                 && segment.live_items() == 0
                 && segment.killed_by() <= durable_lsn
                 && Arc::strong_count(segment) == 1
+                && self.may_go(segment)
                 && fits(segment)
         };
         let seq = self.segments.iter().find(|(_, segment)| is_dead(segment)).map(|(&seq, _)| seq)?;

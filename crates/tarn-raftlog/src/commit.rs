@@ -157,11 +157,15 @@ impl Shared {
     fn write_frame(&self, work: &Work) -> io::Result<()> {
         if let Some(draft) = &work.seal {
             self.seal(draft)?;
-            let mut lane = self.lane.lock();
-            lane.sealed();
-            pass_on(lane);
         }
         let frame = &work.frame;
+        if work.enters {
+            let before = work.seal.as_ref().map(|draft| &*draft.segment);
+            self.head.enter(&frame.segment, before, &self.buffers)?;
+            let mut lane = self.lane.lock();
+            lane.entered(&frame.segment);
+            pass_on(lane);
+        }
         let len = (frame.end() - frame.offset) as usize;
         let mut buffer = self.buffers.take(len);
         buffer.extend(&work.header);

@@ -27,6 +27,7 @@ pub const LONG_FRAME: u64 = 64 << 10;
 const FORMAT_MAGIC: &[u8; 8] = b"TARNRLOG";
 const SEGMENT_MAGIC: &[u8; 8] = b"TARNSEGM";
 const TRAILER_MAGIC: &[u8; 8] = b"TARNTRLR";
+const NAMES_MAGIC: &[u8; 8] = b"TARNSEGS";
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"TFRM");
 const SEAL_MAGIC: u32 = u32::from_le_bytes(*b"TSEL");
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TBAT");
@@ -60,7 +61,7 @@ pub enum Bad {
     What(&'static str),
 }
 
-/// A block of 4096 bytes whose last four are the CRC32C of the rest: FORMAT, segment header, trailer.
+/// A block of 4096 bytes whose last four are the CRC32C of the rest: those of FORMAT, segment header, trailer.
 fn seal_block(magic: &[u8; 8], numbers: &[u64]) -> Vec<u8> {
     let mut block = Vec::with_capacity(BLOCK as usize);
     block.extend_from_slice(magic);
@@ -91,6 +92,50 @@ pub fn encode_format(store: u64) -> Vec<u8> {
 
 pub fn decode_format(block: &[u8]) -> Result<u64, Bad> {
     open_block::<1>(block, FORMAT_MAGIC).map(|[store]| store)
+}
+
+/// A segment and its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The segment's number; 0: none.
+    pub seq: u64,
+    /// The number in its file's name, to name the file when it is gone.
+    pub slot: u64,
+}
+
+/// The segments that must be there, as FORMAT has them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names {
+    /// Counts how often they were written; the parity says in which of two blocks.
+    pub turn: u64,
+    /// The one that takes frames; it may be empty.
+    pub newest: Place,
+    /// Those with frames before it, oldest first; of more than [`MAX_NAMES`] the newest.
+    pub before: Vec<Place>,
+}
+
+/// As many as a block holds.
+pub const MAX_NAMES: usize = 252;
+const NAME_NUMBERS: usize = 5 + 2 * MAX_NAMES;
+
+impl Names {
+    pub fn encode(&self, store: u64) -> Vec<u8> {
+        let Names { turn, newest, before } = self;
+        let mut numbers = vec![store, *turn, newest.seq, newest.slot, before.len() as u64];
+        numbers.extend(before.iter().flat_map(|place| [place.seq, place.slot]));
+        seal_block(NAMES_MAGIC, &numbers)
+    }
+
+    pub fn decode(block: &[u8], want_store: u64) -> Result<Names, Bad> {
+        let numbers: [u64; NAME_NUMBERS] = open_block(block, NAMES_MAGIC)?;
+        let [store, turn, seq, slot, n] = std::array::from_fn(|i| numbers[i]);
+        if store != want_store || n > MAX_NAMES as u64 {
+            return Err(Bad::What("names of another log's segments"));
+        }
+        let pairs = numbers[5..].chunks_exact(2).take(n as usize);
+        let before = pairs.map(|pair| Place { seq: pair[0], slot: pair[1] }).collect();
+        Ok(Names { turn, newest: Place { seq, slot }, before })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -362,6 +407,12 @@ mod tests {
             prop_assert!(SegmentHeader::decode(&block).is_err());
             let trailer = Trailer { salt, seal_offset: 1, frames_end: 2, n_frames: 3, first_lsn: seq, first_prev_crc: 5, last_crc: 6 };
             prop_assert_eq!(Trailer::decode(&trailer.encode()), Ok(trailer));
+            for n in [0, 1, MAX_NAMES] {
+                let before = (0..n as u64).map(|i| Place { seq: i, slot: salt }).collect();
+                let names = Names { turn: salt, newest: Place { seq, slot: 2 }, before };
+                prop_assert!(Names::decode(&names.encode(1), 2).is_err());
+                prop_assert_eq!(Names::decode(&names.encode(1), 1), Ok(names));
+            }
         }
 
         #[test]

@@ -95,6 +95,7 @@ fn free_dead(shared: &Shared, report: &mut GcReport) -> Result<()> {
 
 /// Renews the file of a dead segment (`true`) or removes it.
 fn free(shared: &Shared, dead: &Arc<Segment>) -> Result<bool> {
+    shared.head.let_go(dead, &shared.buffers)?;
     let has_space = { Space::of(shared, &shared.lane.lock()).has_room(dead.size_bytes()) };
     if shared.keep_file(dead, has_space)? {
         return Ok(true);

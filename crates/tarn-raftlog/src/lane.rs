@@ -2,7 +2,8 @@
 //!
 //! The one stream of frames, under one short lock: numbers are given, places fixed, nothing is encoded or written here.
 //! A batch joins the newest queued frame, or opens one behind it. A frame that opens a segment waits for all before it,
-//! and nothing is written beside it until the old segment is sealed: only the newest segment can have a torn tail.
+//! and nothing is written beside it until the old segment is sealed: only the newest segment can have a torn tail. Its
+//! segment is named (`head`) before it is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,13 +35,15 @@ pub struct Lane {
     seal_bytes: u64,
     /// Nothing is in them and nothing will be, but a higher number is in use: to be renewed before they are used.
     pub idle: Vec<Arc<Segment>>,
+    /// The segment that FORMAT names as the newest (`head`): it must stay there, with this number.
+    named_seq: u64,
     pub next_lsn: u64,
     pub frames: Pipeline<Frame>,
     /// The segment of the frames being written, and its seal as it grows.
     writing: Draft,
     /// A frame is acknowledged when it is on the device.
     flushed: bool,
-    /// A segment is being sealed: no frame may begin.
+    /// A segment is being sealed, or the next one named: no frame may begin.
     sealing: bool,
     pub pending_bytes: u64,
     pub poisoned: Option<Arc<str>>,
@@ -95,11 +98,14 @@ impl Frame {
     }
 }
 
-/// A frame to be written by whoever holds this, after the segment before it is sealed, if that is asked.
+/// A frame to be written by whoever holds this, after the segment before it is sealed and its own is named, if that is
+/// asked.
 pub struct Work {
     pub frame: Frame,
     pub header: [u8; FRAME_HEADER],
     pub seal: Option<Draft>,
+    /// It is the first frame of its segment, and the log was in another one.
+    pub enters: bool,
 }
 
 /// What the seal of a segment will say.
@@ -143,6 +149,7 @@ impl Lane {
             segments,
             free,
             writing: Draft::new(&active, chain),
+            named_seq: active.seq,
             active,
             next_seq,
             next_offset: FIRST_FRAME,
@@ -264,23 +271,36 @@ impl Lane {
             self.next_offset = frame.end();
         }
         let mut seal = None;
-        if frame.segment.seq != self.writing.segment.seq {
+        let enters = frame.segment.seq != self.writing.segment.seq;
+        if enters {
             let next = Draft::new(&frame.segment, self.writing.chain());
             let old = std::mem::replace(&mut self.writing, next);
             // A segment without frames is no part of the log: it needs no seal.
             seal = (old.n_batches > 0).then_some(old);
-            self.sealing = seal.is_some();
+            self.sealing = true;
         }
         // All in flight are of this segment. Without flushes, what is acknowledged may be lost all the same.
         let in_flight = self.frames.in_flight() as u32 - 1;
         let acknowledged = if self.flushed { self.writing.n_frames - in_flight } else { 0 };
         let header = self.writing.add(&frame, acknowledged);
-        Some(Work { frame, header, seal })
+        Some(Work { frame, header, seal, enters })
     }
 
-    /// The old segment is sealed; frames of the new one may be written side by side.
-    pub fn sealed(&mut self) {
+    /// The segment before, if it had frames, is sealed, and this one is named; its frames may be written side by side.
+    pub fn entered(&mut self, segment: &Segment) {
         self.sealing = false;
+        self.named_seq = segment.seq;
+    }
+
+    /// Whether it is not the segment that must be there.
+    pub fn may_go(&self, segment: &Segment) -> bool {
+        segment.seq != self.named_seq
+    }
+
+    /// Takes out an idle segment that may be renewed.
+    pub fn take_idle(&mut self) -> Option<Arc<Segment>> {
+        let at = self.idle.iter().position(|segment| self.may_go(segment))?;
+        Some(self.idle.swap_remove(at))
     }
 
     /// Takes no more batches, and lets the committer go when it has written what is wanted. Returns the last lsn.

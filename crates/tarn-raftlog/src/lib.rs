@@ -27,10 +27,11 @@
 //!
 //! What holds, and is tested: acknowledged means present after loss of power, byte-equal; a batch is all or nothing;
 //! batches survive as a prefix of their order; purged or overwritten entries never come back; the first failed write
-//! or flush ends all writing ([`Error::Poisoned`]); damage is named, never returned as data and never skipped.
+//! or flush ends all writing ([`Error::Poisoned`]); damage is named, never returned as data and never skipped; a segment
+//! file that is gone is missed, the newest too.
 //!
 //! Reading order: [`format`](../docs/formats/raftlog.md), `record`, `index`, `batch`, `submit`, `lane`, `pipeline`,
-//! `commit`, `recovery`, `gc`.
+//! `commit`, `head`, `recovery`, `gc`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -46,6 +47,7 @@ mod error;
 mod format;
 mod gate;
 mod gc;
+mod head;
 mod index;
 mod lane;
 mod log;

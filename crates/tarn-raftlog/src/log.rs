@@ -20,6 +20,7 @@ use crate::care::Making;
 use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
 use crate::gc;
+use crate::head::Head;
 use crate::index::Group;
 use crate::lane::Lane;
 use crate::metrics::{Metrics, SegmentInfo};
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
     pub options: Options,
     pub ident: Ident,
+    pub head: Head,
     pub groups: Shards,
     pub lane: Mutex<Lane>,
     /// Held by who writes a frame, where frames are not flushed.
@@ -84,8 +86,7 @@ impl RaftLog {
     /// Opens or makes the log in `options.dir` and takes its lock. Reads the index of every sealed segment and all of
     /// the newest one; cuts off torn last writes (reported); starts a fresh segment.
     ///
-    /// A log cannot tell that its newest segments are missing: they are no damage here. A caller who knows that more was
-    /// acknowledged drops the log without writing to it; with the files put back it opens with everything.
+    /// A segment file that is missing is damage, the newest too: with the file put back the log opens with everything.
     ///
     /// # Errors
     /// `Locked` if another process has it; `Corrupt` or `Missing` if anything acknowledged is damaged or gone

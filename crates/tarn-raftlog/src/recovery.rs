@@ -8,8 +8,8 @@
 //! number there are: sealed ones, at most one with frames that is not, and empty ones. A seal that does not read is
 //! made again if the frames show that nothing is missing: the next segment continues where they end.
 //!
-//! Without its newest segment a log looks like one that ended before it, and opens. Who knows better refuses to go on
-//! and has the file put back; what such an open made is empty and stands in nobody's way.
+//! A log without some of its segments may look whole: `FORMAT` names those that must be there (`head`). An open names
+//! another newest one only when that one is durable, and leaves the old one alone until then.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ use crate::care::{FREE_SEGMENTS, Making};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
+use crate::head::{FORMAT, Head};
 use crate::index::Group;
 use crate::lane::{Chain, Draft, Lane};
 use crate::log::Shared;
@@ -32,7 +33,7 @@ use crate::options::{Damage, Durability, Options, Recovery, RecoveryReport};
 use crate::replay::{Hole, Source, replay, side_by_side};
 use crate::segment::{self, EXTENSION, Ident, Preparation, Segment, TEMPORARY};
 use crate::shards::Shards;
-use crate::tail::{self, Loaded, read_at, refuse};
+use crate::tail::{self, Loaded};
 use crate::{GroupId, Index};
 
 /// The first segment of a log is small, so that opening a new one writes little; later ones are made beside it.
@@ -46,41 +47,40 @@ pub fn open(
     let started = options.clock.map(|clock| clock());
     let dir = options.dir.clone();
     let listing = list(&*disk, &dir)?;
-    let store = match read_format(&*disk, &dir)? {
-        Some(store) => store,
-        None if listing.segments.is_empty() => write_format(&*disk, &dir)?,
+    let head = match Head::read(&*disk, &dir)? {
+        Some(head) => head,
+        None if listing.segments.is_empty() => Head::create(&*disk, &dir)?,
         None => return Err(Error::corrupt(&dir.join(FORMAT), 0, "missing, though there are segments")),
     };
     let next_slot = listing.segments.iter().chain(&listing.temporary).map(|(slot, _)| slot + 1).max().unwrap_or(1);
     let mut report = RecoveryReport::default();
     let mut opening =
         Opening { disk: &*disk, options: &options, buffers: Buffers::default(), report: &mut report, unknown: false };
-    let loaded = opening.load(&listing, store)?;
+    let loaded = opening.load(&listing, &head)?;
+    let is_gone = opening.miss(&head, &loaded)?;
     let (sources, empty, chain) = opening.order(loaded)?;
     let (segments, groups, damaged) = opening.replay(&sources)?;
 
     // Everything is sound, or is known to be damaged: from here on files change.
-    let ident = Ident::new(store, &options);
-    let mut next_seq = sources
-        .iter()
-        .map(|(_, s)| s.loaded.header.seq)
-        .chain(empty.iter().map(|(_, e)| e.header.seq))
-        .max()
-        .unwrap_or(0)
-        + 1;
-    opening.seal(&sources, &segments)?;
+    let ident = Ident::new(head.store, &options);
     let newest = segments.last().map_or(0, |segment| segment.seq);
-    let mut free = opening.free(&ident, empty, newest, &mut next_seq)?;
+    let name = |active: &Segment| match is_gone {
+        true => Ok(()),
+        false => head.name(active, &segments, &opening.buffers),
+    };
+    // No segment gets the number of one that is gone.
+    let numbers = empty.iter().map(|(_, e)| e.header.seq).chain([newest, head.newest_seq()]);
+    let mut numbers = Numbers { newest, next: numbers.max().unwrap_or(0) + 1 };
+    head.sync()?;
+    opening.seal(&sources, &segments)?;
     for (_, path) in &listing.temporary {
         disk.remove(path).map_err(Error::io("remove", path))?;
     }
     disk.sync_dir(&dir).map_err(Error::io("sync folder", &dir))?;
     let mut making = Making::new(next_slot);
-    let active = match free.pop_first() {
-        Some((_, active)) => active,
-        None => opening.first(&ident, &mut making, &mut next_seq)?,
-    };
+    let (active, free) = opening.free(&ident, empty, head.newest_seq(), name, &mut making, &mut numbers)?;
     let n_free = free.len() as u64;
+    let next_seq = numbers.next;
     let buffers = opening.buffers;
     report.n_free = n_free + 1;
     report.damaged = damaged.iter().map(|&(group, from)| (GroupId(group), Index(from))).collect();
@@ -94,6 +94,7 @@ pub fn open(
         disk: Arc::clone(&disk),
         options,
         ident,
+        head,
         groups: Shards::new(groups),
         writing: Mutex::default(),
         durable_lsn: (lane.next_lsn - 1).into(),
@@ -107,6 +108,15 @@ pub fn open(
         _lock: lock,
     };
     remember_damage(&shared, &damaged)?;
+    if is_gone {
+        // Only now: until the damage is remembered, the name of what is gone is all that tells of it.
+        let (active, mut before) = {
+            let lane = shared.lane.lock();
+            (Arc::clone(&lane.active), lane.segments.values().cloned().collect::<Vec<_>>())
+        };
+        before.retain(|segment| segment.seq != active.seq);
+        shared.head.name(&active, &before, &shared.buffers)?;
+    }
     if let (Some(clock), Some(then)) = (shared.options.clock, started) {
         shared.tally.recovery_ns.store(clock().saturating_sub(then), Ordering::Relaxed);
     }
@@ -150,14 +160,13 @@ impl Opening<'_> {
         }
     }
 
-    /// Reads all files: the sealed by their seals; of the others those that may be the newest with frames, and any that
-    /// seem to hold frames, whole.
-    fn load(&mut self, listing: &Listing, store: u64) -> Result<Vec<(PathBuf, Source)>> {
+    /// Reads all files: the sealed by their seals; of the others the newest, and any that seem to hold frames, whole.
+    fn load(&mut self, listing: &Listing, head: &Head) -> Result<Vec<(PathBuf, Source)>> {
         let (disk, paths) = (self.disk, &listing.segments);
         let opened = side_by_side(paths.len(), |i| {
             let path = &paths[i].1;
             let file = disk.open(path).map_err(Error::io("open", path))?;
-            tail::open(file, path, store)
+            tail::open(file, path, head.store)
         });
         let mut loaded = Vec::new();
         for ((_, path), opened) in paths.iter().zip(opened) {
@@ -170,7 +179,7 @@ impl Opening<'_> {
             }
         }
         loaded.sort_by_key(|(_, segment)| segment.header.seq);
-        let may_be_newest = may_be_newest(&loaded);
+        let may_be_newest = may_be_newest(&loaded, head);
         let slots: Vec<_> = loaded.into_iter().map(|segment| Mutex::new(Some(segment))).collect();
         let sources = side_by_side(slots.len(), |i| {
             let (path, mut loaded) = slots[i].lock().take().expect("each segment is taken once");
@@ -194,6 +203,17 @@ impl Opening<'_> {
             }
         }
         Ok(sources)
+    }
+
+    /// Whether segments are gone, and it was chosen to go on all the same.
+    fn miss(&mut self, head: &Head, loaded: &[(PathBuf, Source)]) -> Result<bool> {
+        let found = loaded.iter().map(|(_, source)| (source.loaded.header.seq, !source.loaded.is_empty()));
+        let gone = head.find_gone(&found.collect::<Vec<_>>());
+        let is_gone = !gone.is_empty();
+        for Damage { path, offset, what } in gone {
+            self.damaged(Error::Corrupt { path, offset, what })?;
+        }
+        Ok(is_gone)
     }
 
     /// Quarantine: a file that does not even tell what it is must not trouble the next open.
@@ -296,46 +316,99 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// The empty files that may be used again; the rest is removed.
+    /// The segment that will take frames, and other empty ones. If `FORMAT` names an empty segment, that one, if it can
+    /// be used as it is; else it is left alone until another one is named.
     fn free(
-        &mut self,
+        &self,
+        ident: &Ident,
+        mut empty: Vec<(PathBuf, Loaded)>,
+        named_seq: u64,
+        name: impl Fn(&Segment) -> Result<()>,
+        making: &mut Making,
+        numbers: &mut Numbers,
+    ) -> Result<(Arc<Segment>, Free)> {
+        let is_named = |loaded: &Loaded| loaded.header.seq == named_seq;
+        let usual = self.options.segment_bytes();
+        let fits = |loaded: &Loaded| loaded.is_ready(numbers.newest, ident.unit) && loaded.size_bytes <= usual;
+        let named = empty.iter().position(|(_, loaded)| is_named(loaded) && fits(loaded));
+        if let Some(at) = named {
+            let active = empty_segment(empty.swap_remove(at));
+            numbers.newest = active.seq;
+            name(&active)?;
+            let mut free = Free::new();
+            self.use_again(ident, empty, FREE_SEGMENTS, &mut free, numbers)?;
+            return Ok((active, free));
+        }
+        let (named, others): (Vec<_>, Vec<_>) = empty.into_iter().partition(|(_, loaded)| is_named(loaded));
+        let mut free = Free::new();
+        self.use_again(ident, others, FREE_SEGMENTS + 1, &mut free, numbers)?;
+        let active = match free.pop_first() {
+            Some((_, active)) => active,
+            None => self.first(ident, making, numbers)?,
+        };
+        name(&active)?;
+        self.use_again(ident, named, FREE_SEGMENTS, &mut free, numbers)?;
+        Ok((active, free))
+    }
+
+    /// Adds empty files that may be used again, until there are so many; the rest is removed.
+    fn use_again(
+        &self,
         ident: &Ident,
         empty: Vec<(PathBuf, Loaded)>,
-        newest: u64,
-        next_seq: &mut u64,
-    ) -> Result<BTreeMap<u64, Arc<Segment>>> {
-        let mut free = BTreeMap::new();
+        n_free: usize,
+        free: &mut Free,
+        numbers: &mut Numbers,
+    ) -> Result<()> {
         for (path, loaded) in empty {
             let usual = loaded.size_bytes == self.options.segment_bytes();
-            if !usual || free.len() > FREE_SEGMENTS {
+            if !usual || free.len() >= n_free {
                 self.disk.remove(&path).map_err(Error::io("remove", &path))?;
                 continue;
             }
-            let header = loaded.header;
-            let segment = Arc::new(Segment::new(&header, path, loaded.file, loaded.size_bytes));
-            let is_next = header.seq > newest && !free.contains_key(&header.seq);
-            let as_new = loaded.header_is_whole && !loaded.torn && is_next;
-            let segment = match as_new && header.unit == ident.unit {
-                true => segment,
-                false => {
-                    *next_seq += 1;
-                    segment::renew(self.disk, ident, &segment, *next_seq - 1, &self.buffers)?
-                }
-            };
+            let as_new = loaded.is_ready(numbers.newest, ident.unit) && !free.contains_key(&loaded.header.seq);
+            if !loaded.header_is_whole {
+                // The copy that is whole is written first when the file is renewed: the other must be whole by then.
+                let mended = segment::write_header(&*loaded.file, &loaded.header, &self.buffers);
+                mended.map_err(Error::io("mend", &path))?;
+            }
+            let mut segment = empty_segment((path, loaded));
+            if !as_new {
+                segment = segment::renew(self.disk, ident, &segment, numbers.take(), &self.buffers)?;
+            }
             free.insert(segment.seq, segment);
         }
-        Ok(free)
+        Ok(())
     }
 
     /// A small segment to begin with.
-    fn first(&self, ident: &Ident, making: &mut Making, next_seq: &mut u64) -> Result<Arc<Segment>> {
+    fn first(&self, ident: &Ident, making: &mut Making, numbers: &mut Numbers) -> Result<Arc<Segment>> {
         let bytes = self.options.segment_bytes().min(FIRST_SEGMENT_BYTES);
         let mut preparation = Preparation::begin(self.disk, self.options, making.next_slot, bytes)?;
         while !preparation.fill(&self.buffers)? {}
         making.next_slot += 1;
-        *next_seq += 1;
-        preparation.finish(self.disk, self.dir(), ident, *next_seq - 1, &self.buffers)
+        preparation.finish(self.disk, self.dir(), ident, numbers.take(), &self.buffers)
     }
+}
+
+/// Empty segments, by number.
+type Free = BTreeMap<u64, Arc<Segment>>;
+
+/// Numbers of segments: an empty one can be used as it is if it is behind `newest`; `next` was never given.
+struct Numbers {
+    newest: u64,
+    next: u64,
+}
+
+impl Numbers {
+    fn take(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+fn empty_segment((path, loaded): (PathBuf, Loaded)) -> Arc<Segment> {
+    Arc::new(Segment::new(&loaded.header, path, loaded.file, loaded.size_bytes))
 }
 
 fn segment_of(path: &Path, source: &Source) -> Arc<Segment> {
@@ -347,19 +420,17 @@ fn segment_of(path: &Path, source: &Source) -> Arc<Segment> {
     Arc::new(segment)
 }
 
-/// Numbers that the newest segment with frames may have if it has no seal: of the files without a seal the first, and
-/// the first behind all sealed ones. An empty file may have the same number and must not hide it, nor may one with a
+/// Numbers that the newest segment with frames may have if it has no seal: the one that is named, and, should the name
+/// be damaged, the first behind all sealed ones. An empty file of the same number must not hide it, nor may one with a
 /// lower number that was never used.
-fn may_be_newest(loaded: &[(PathBuf, Loaded)]) -> [Option<u64>; 2] {
+fn may_be_newest(loaded: &[(PathBuf, Loaded)], head: &Head) -> [Option<u64>; 2] {
     let numbers = |sealed: bool| loaded.iter().filter(move |(_, s)| s.sealed == sealed).map(|(_, s)| s.header.seq);
     let newest_sealed = numbers(true).max().unwrap_or(0);
-    [numbers(false).min(), numbers(false).filter(|&seq| seq > newest_sealed).min()]
+    [Some(head.newest_seq()), numbers(false).filter(|&seq| seq > newest_sealed).min()]
 }
 
 /// Damage if two segments with frames have one number: they are of two histories, and nobody can say which one counts.
-///
-/// Of an empty segment the number means nothing. An open that does not see the newest segment gives its number to an
-/// empty one; when the newest is put back, it counts, and the empty one is renewed.
+/// Of an empty segment the number means nothing: it is renewed.
 pub fn same_number(one: &(PathBuf, Source), other: &(PathBuf, Source)) -> Option<Damage> {
     let is_same = one.1.loaded.header.seq == other.1.loaded.header.seq;
     let what = || format!("the same segment as {}", one.0.display());
@@ -367,7 +438,7 @@ pub fn same_number(one: &(PathBuf, Source), other: &(PathBuf, Source)) -> Option
 }
 
 /// What is wrong between two segments that follow each other, if anything is. Segments between them may be gone.
-fn broken_chain((before_path, before): (&Path, &Loaded), (path, segment): (&Path, &Loaded)) -> Option<Error> {
+pub fn broken_chain((before_path, before): (&Path, &Loaded), (path, segment): (&Path, &Loaded)) -> Option<Error> {
     let (want, got) = (before.chain.next_lsn, segment.first_lsn);
     if got < want {
         let what = format!("starts with batch {got} after batch {}", want - 1);
@@ -421,8 +492,6 @@ pub fn seal_at(draft: &Draft, offset: u64, buffers: &Buffers) -> io::Result<()> 
     Ok(())
 }
 
-pub const FORMAT: &str = "FORMAT";
-
 pub struct Listing {
     /// (number in the name, path), ascending.
     pub segments: Vec<(u64, PathBuf)>,
@@ -445,30 +514,4 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
     }
     listing.segments.sort();
     Ok(listing)
-}
-
-pub fn read_format(disk: &dyn Disk, dir: &Path) -> Result<Option<u64>> {
-    let path = dir.join(FORMAT);
-    let file = match disk.open(&path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::Io { action: "open", path, source }),
-    };
-    let block = read_at(&*file, &path, 0, BLOCK)?;
-    format::decode_format(&block).map(Some).map_err(|bad| refuse(bad, &path, 0))
-}
-
-fn write_format(disk: &dyn Disk, dir: &Path) -> Result<u64> {
-    let path = dir.join(FORMAT);
-    let temporary = dir.join(format!("{FORMAT}{TEMPORARY}"));
-    let store = disk.salt();
-    let write = || -> io::Result<()> {
-        let file = disk.create(&temporary, 0)?;
-        file.write_at(&format::encode_format(store), 0)?;
-        file.sync()?;
-        disk.rename(&temporary, &path)?;
-        disk.sync_dir(dir)
-    };
-    write().map_err(Error::io("write", &path))?;
-    Ok(store)
 }

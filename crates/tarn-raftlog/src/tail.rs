@@ -81,6 +81,11 @@ impl Loaded {
         self.batches.is_empty()
     }
 
+    /// An empty segment that can be used as it is, behind the one of number `newest`.
+    pub fn is_ready(&self, newest: u64, unit: u64) -> bool {
+        self.header_is_whole && !self.torn && self.header.seq > newest && self.header.unit == unit
+    }
+
     pub fn head_and_meta(&self, batch: &LoadedBatch) -> &[u8] {
         &self.bytes[batch.head_and_meta.clone()]
     }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{self, BATCH_HEAD, FRAME_HEADER};
+use crate::format::{self, BATCH_HEAD, BLOCK, FRAME_HEADER};
+use crate::head::{FORMAT, Head};
 use crate::options::{Damage, Lost, VerifyReport};
 use crate::record::{self, RecordView};
 use crate::recovery;
@@ -22,10 +23,10 @@ use crate::{GroupId, Index};
 pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let listing = recovery::list(disk, dir)?;
-    let Some(store) = recovery::read_format(disk, dir)? else {
+    let Some(head) = Head::read(disk, dir)? else {
         if !listing.segments.is_empty() {
             let what = "missing, though there are segments".to_string();
-            report.damages.push(Damage { path: dir.join(recovery::FORMAT), offset: 0, what });
+            report.damages.push(Damage { path: dir.join(FORMAT), offset: 0, what });
         }
         return Ok(report);
     };
@@ -33,7 +34,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
     for (_, path) in listing.segments {
         let file = disk.open(&path).map_err(Error::io("open", &path))?;
         report.bytes_read += file.size_bytes().map_err(Error::io("read size of", &path))?;
-        match tail::open(file, &path, store) {
+        match tail::open(file, &path, head.store) {
             Ok(loaded) => segments.push((path, loaded)),
             Err(Error::Corrupt { path, offset, what }) => report.damages.push(Damage { path, offset, what }),
             Err(error) => return Err(error),
@@ -41,8 +42,10 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
     }
     segments.sort_by_key(|(_, segment)| segment.header.seq);
     let (mut unfinished, mut sources): (Option<Damage>, Vec<(PathBuf, Source)>) = (None, Vec::new());
+    let mut found = Vec::new();
     for (path, segment) in segments {
         let loaded = check(segment, &path, &mut report)?;
+        found.push((loaded.header.seq, !loaded.is_empty()));
         if loaded.torn && !loaded.sealed && loaded.damage.is_none() {
             report.torn_tail = Some((path.clone(), loaded.end));
         }
@@ -63,8 +66,32 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
         }
     }
     report.damages.extend(sources.windows(2).filter_map(|pair| recovery::same_number(&pair[0], &pair[1])));
+    report.damages.extend(sources.windows(2).filter_map(|pair| two_histories(&pair[0], &pair[1])));
+    check_head(&head, &found, dir, &mut report);
     find_lost(&sources, &mut report);
     Ok(report)
+}
+
+/// Damage if a segment does not continue the sealed one before it: one was put back after the log went on without it.
+fn two_histories(before: &(PathBuf, Source), next: &(PathBuf, Source)) -> Option<Damage> {
+    let is_other = before.1.loaded.sealed && before.1.loaded.header.seq != next.1.loaded.header.seq;
+    let broken = is_other.then(|| recovery::broken_chain((&before.0, &before.1.loaded), (&next.0, &next.1.loaded)));
+    match broken.flatten() {
+        Some(Error::Corrupt { path, offset, what }) => Some(Damage { path, offset, what }),
+        _ => None,
+    }
+}
+
+/// `found`: the number of each segment, and whether it has frames.
+fn check_head(head: &Head, found: &[(u64, bool)], dir: &Path, report: &mut VerifyReport) {
+    let mut gone = head.find_gone(found);
+    if gone.is_empty() && !head.is_whole() {
+        let what = "one of the two lists of the segments is not whole".to_string();
+        report.mendable.push(Damage { path: dir.join(FORMAT), offset: BLOCK, what });
+    }
+    // A file that is there and does not tell its number is named already.
+    gone.retain(|gone| report.damages.iter().all(|damage| damage.path != gone.path));
+    report.damages.extend(gone);
 }
 
 /// Reads all frames; of a sealed segment they must be those of its seal. Answers the batches that replay would see.

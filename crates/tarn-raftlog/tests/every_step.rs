@@ -1,15 +1,15 @@
 //! What if the power goes at any one step: each write, flush, rename and removal of a log's life, one after another?
 //!
 //! A scripted life with everything in it — segments opened, sealed, renewed, removed, a long one, copies, a close — is
-//! cut at every step; then its recovery is cut at every step as well. Beside failing devices, this takes the place of
-//! failpoints: nothing the log does to a disk lies between two steps.
+//! cut at every step; then its recovery is cut at every step as well. Of what is left, each file may be missing. Beside
+//! failing devices, this takes the place of failpoints: nothing the log does to a disk lies between two steps.
 
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;
 
-use tarn_raftlog::{ErrorKind, GroupId, Index, MemoryDisk, Options, RaftLog, Result, Term};
+use tarn_raftlog::{Disk, ErrorKind, GroupId, Index, MemoryDisk, Options, RaftLog, Result, Term};
 
 fn options() -> Options {
     Options { segment_bytes: 32 << 10, cache_bytes: 4 << 10, ..Options::new("/log") }
@@ -106,6 +106,62 @@ fn the_power_goes_at_every_step_of_a_life_and_of_its_recovery() {
             }
         }
         check(&disk, told, &format!("cut at step {step}"));
+    }
+}
+
+/// A life that ends with a close, a short one that ends with a kill, and another that is closed.
+fn lives(disk: &MemoryDisk, told: &mut Told) -> Result<()> {
+    life(disk, told)?;
+    let log = open(disk)?;
+    for _ in 0..2 {
+        let mut batch = log.batch();
+        let index = log.last_index(GroupId(0)).next();
+        batch.append(GroupId(0), Term(1), index, [&payload(0, index.0)[..]]).state(GroupId(0), &index.0.to_le_bytes());
+        batch.purge(GroupId(0), Index(index.0 - 3), Term(1));
+        log.commit(batch)?;
+        (told.last[0], told.floor[0]) = (index.0, index.0 - 3);
+    }
+    drop(log);
+    life(disk, told)
+}
+
+/// Takes each file of a segment away. The log is refused, or nothing acknowledged was in it.
+fn check_without_each(disk: &MemoryDisk, told: Told, what: &str) {
+    for path in disk.paths().into_iter().filter(|path| path.extension().is_some_and(|e| e == "seg")) {
+        let disk = disk.fork(told.last[0]);
+        Disk::remove(&disk, &path).unwrap();
+        let Ok(log) = open(&disk) else { continue };
+        for group in 0..2 {
+            let last = log.last_index(GroupId(group as u64));
+            assert!(last.0 >= told.last[group], "{what}, without {path:?}: {last} after {told:?}");
+        }
+    }
+}
+
+#[test]
+fn wherever_the_power_goes_no_missing_file_is_overlooked() {
+    let whole = MemoryDisk::new(1);
+    lives(&whole, &mut Told::default()).unwrap();
+    let n_steps = whole.n_steps();
+    for (step, is_killed) in (0..n_steps).flat_map(|step| [(step, false), (step, true)]) {
+        let what = format!("cut at step {step}, killed: {is_killed}");
+        let disk = MemoryDisk::new(step);
+        let mut told = Told::default();
+        disk.pull_plug_in(step);
+        let _ = lives(&disk, &mut told);
+        if is_killed {
+            disk.kill_process()
+        } else {
+            disk.cut_power()
+        }
+        check_without_each(&disk, told, &what);
+        let cut = step % 31;
+        disk.pull_plug_in(cut);
+        let _ = open(&disk);
+        disk.cut_power();
+        let what = format!("{what}, its recovery cut at {cut}");
+        check_without_each(&disk, told, &what);
+        check(&disk, told, &what);
     }
 }
 

@@ -1,8 +1,7 @@
 //! A file of the log was gone for a start, and is put back. Is everything there again?
 //!
-//! No log can tell that its newest segment is missing: one that ends a segment earlier looks the same. It opens, and who
-//! opened it finds out, refuses to go on and has the file put back. Whatever that open made, it must not stand in the
-//! way.
+//! A log refuses to open without it, and changes nothing; or, if nothing lived in it, opens and goes on. Whatever an open
+//! made, it must not stand in the way of the file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -77,7 +76,7 @@ fn newest(disk: &MemoryDisk) -> PathBuf {
     with_frames.max_by_key(|path| number(disk, path)).unwrap()
 }
 
-/// Opens it, and lets it be as a server that then refuses to start.
+/// Opens it, if it opens, and lets it be as a server that refuses to start.
 fn open_and_leave(disk: &MemoryDisk) {
     drop(open(disk));
     disk.kill_process();
@@ -125,33 +124,36 @@ fn a_segment_gone_for_a_refused_start_can_be_put_back() {
     }
 }
 
-/// The newest segments are back beside the empty one that has the number of the oldest of them now, and is listed first.
-/// Of the newest the first frame's header is damaged: the file looks empty at first sight. Answers that file, too.
-fn damaged_beside_an_empty_one(n_put_back: usize) -> (MemoryDisk, PathBuf) {
-    let disk = killed(8);
-    let mut by_number = segments(&disk);
-    by_number.retain(|path| has_frames(&disk, path));
-    by_number.sort_by_key(|path| number(&disk, path));
-    let taken = by_number.split_off(by_number.len() - n_put_back);
-    let files: Vec<_> = taken.iter().map(|path| (path, disk.read(path).unwrap())).collect();
-    let lowest = number(&disk, &taken[0]);
-    segments(&disk).iter().filter(|path| !by_number.contains(path)).for_each(|path| disk.remove(path).unwrap());
-    open_and_leave(&disk);
-    let made = segments(&disk).into_iter().find(|path| number(&disk, path) == lowest).unwrap();
-    disk.rename(&made, Path::new("/log/0000000000000000.seg")).unwrap();
-    files.into_iter().for_each(|(path, file)| put(&disk, path, file));
-    let newest = taken.last().unwrap();
-    let mut bytes = disk.read(newest).unwrap();
-    assert_eq!(bytes[12288..12292], *b"TFRM", "want two frames in the newest segment");
+/// The newest segment, with two frames, beside an empty one that has its number, or that of the segment before it, and is
+/// listed first. Of the newest the first frame's header is damaged: the file looks empty at first sight.
+fn damaged_beside_an_empty_one(nth_spare: usize) -> (MemoryDisk, PathBuf) {
+    let disk = MemoryDisk::new(8);
+    let log = open(&disk).unwrap();
+    log.prepare().unwrap();
+    let mut spares = segments(&disk);
+    spares.sort_by_key(|path| number(&disk, path));
+    let empty = disk.read(&spares[nth_spare]).unwrap();
+    let third = spares[2].clone();
+    let n_frames = || {
+        let bytes = disk.read(&third).unwrap();
+        [8192, 12288].iter().filter(|&&at| bytes[at..at + 4] == *b"TFRM").count()
+    };
+    while n_frames() < 2 {
+        append(&log);
+    }
+    drop(log);
+    disk.kill_process();
+    put(&disk, Path::new("/log/0000000000000000.seg"), empty);
+    let mut bytes = disk.read(&third).unwrap();
     bytes[8192 + 2] ^= 1;
-    disk.replace(newest, bytes);
-    (disk, newest.clone())
+    disk.replace(&third, bytes);
+    (disk, third)
 }
 
 #[test]
 fn an_empty_segment_with_the_number_of_another_hides_no_damage() {
-    for n_put_back in 1..3 {
-        let (disk, path) = damaged_beside_an_empty_one(n_put_back);
+    for nth_spare in 1..3 {
+        let (disk, path) = damaged_beside_an_empty_one(nth_spare);
         let error = open(&disk).err().expect("refused");
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains(&format!("{} at byte 8192", path.display())), "{error}");
@@ -159,18 +161,10 @@ fn an_empty_segment_with_the_number_of_another_hides_no_damage() {
 }
 
 #[test]
-fn a_segment_put_back_after_its_number_was_written_to_is_refused_and_named() {
+fn a_copy_of_the_newest_segment_that_was_written_to_is_refused_and_named() {
     let disk = killed(10);
-    let path = newest(&disk);
-    let file = disk.read(&path).unwrap();
-    disk.remove(&path).unwrap();
-    let log = open(&disk).unwrap();
-    (0..8).for_each(|_| append(&log));
-    drop(log);
-    disk.kill_process();
-    // Under a name of its own, or it would take the place of what was written since.
-    let back = PathBuf::from("/log/0000000000000077.seg");
-    put(&disk, &back, file);
+    // Under a name of its own, or it would take the place of the other.
+    put(&disk, Path::new("/log/0000000000000077.seg"), disk.read(&newest(&disk)).unwrap());
     let before: Vec<_> = disk.paths().iter().map(|path| disk.read(path)).collect();
     let error = open(&disk).err().expect("refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt);

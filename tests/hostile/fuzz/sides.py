@@ -23,6 +23,8 @@ PATIENCE_S = 60.0
 INTEGERS, FLOATS, NUMERIC = (20, 21, 23), (700, 701), 1700
 UNSUPPORTED = "0A000"
 REFUSED = "refused in all"
+OUT_OF_MEMORY = "53200"
+MANY_ROWS = 100_000
 # Of answers with more, the counts alone are compared.
 MAX_ROWS = 500_000
 
@@ -138,6 +140,10 @@ class Pair:
         # A PostgreSQL that cannot (FULL JOIN of some conditions), or takes too long, says nothing about Tarn.
         if theirs.error and theirs.error.state in (UNSUPPORTED, "57014"):
             self.counts[f"skipped: postgres {theirs.error.state}"] += 1
+            return True
+        # A sort of joined millions may be more than a small server's memory holds.
+        if ours.error and ours.error.state == OUT_OF_MEMORY and len(theirs.rows) > MANY_ROWS:
+            self.counts[f"refused: {OUT_OF_MEMORY}"] += 1
             return True
         return not theirs.error and self.is_refused(ours)
 
