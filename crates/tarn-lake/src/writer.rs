@@ -152,7 +152,8 @@ struct Window {
 }
 
 impl Window {
-    /// Takes as many of the rows as the row group may have; none if it has to end before the first.
+    /// Takes as many of the rows as the row group may have, rows that are taken at once being alike; none if it has to end
+    /// before the first.
     fn take(&mut self, rows: &RecordBatch) -> usize {
         let n_bytes = size_bytes(rows);
         if self.n_bytes + n_bytes <= WINDOW_BYTES {
@@ -173,7 +174,9 @@ impl Window {
     fn add(&mut self, n_rows: usize, n_bytes: usize) {
         (self.n_rows, self.n_bytes) = (self.n_rows + n_rows, self.n_bytes + n_bytes);
         if self.n_rows >= BATCH_ROWS {
-            *self = Window::default();
+            // Those behind the last whole window begin the next one, with their share.
+            self.n_rows %= BATCH_ROWS;
+            self.n_bytes = n_bytes * self.n_rows / n_rows;
         }
     }
 }

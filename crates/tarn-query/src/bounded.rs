@@ -259,7 +259,7 @@ impl Growth {
     /// For each row, bytes that its value takes at most, and those of its arguments.
     fn most(self, args: &[ColumnarValue], n_rows: usize) -> (Vec<usize>, Vec<usize>) {
         let is_global = is_global(args);
-        let args: Vec<Argument> = args.iter().map(Argument::of).collect();
+        let args: Vec<Argument> = args.iter().map(|arg| Argument::of(arg, self)).collect();
         let bytes = |idx: usize, row: usize| args.get(idx).map_or(0, |arg| at(&arg.bytes, row));
         let number = |idx: usize, row: usize| args.get(idx).map_or(0, |arg| at(&arg.numbers, row));
         let count = |idx: usize, row: usize| usize::try_from(number(idx, row)).unwrap_or(0);
@@ -309,7 +309,7 @@ impl Growth {
 /// What is known of an argument, for each row or once for all; of NULL: nothing, which takes nothing.
 struct Argument {
     bytes: Vec<usize>,
-    /// Numbers; of times, microseconds.
+    /// Numbers, where the growth asks for them; of times, microseconds.
     numbers: Vec<i64>,
     /// How often a text may name what a pattern found.
     names: Vec<usize>,
@@ -323,7 +323,7 @@ fn at<T: Copy + Default>(values: &[T], row: usize) -> T {
 }
 
 impl Argument {
-    fn of(arg: &ColumnarValue) -> Argument {
+    fn of(arg: &ColumnarValue, growth: Growth) -> Argument {
         let array = match arg {
             ColumnarValue::Array(array) => Arc::clone(array),
             // Nothing decides of a scalar that has no array.
@@ -332,7 +332,12 @@ impl Argument {
                 Err(_) => return Argument { bytes: vec![0], numbers: vec![0], names: vec![0] },
             },
         };
-        Argument { bytes: bytes_of(&array), numbers: numbers_of(&array).unwrap_or_default(), names: names_of(&array) }
+        let has_numbers = matches!(growth, Growth::Times | Growth::Padded | Growth::Items | Growth::Series);
+        Argument {
+            bytes: bytes_of(&array),
+            numbers: has_numbers.then(|| numbers_of(&array)).flatten().unwrap_or_default(),
+            names: if growth == Growth::Matched { names_of(&array) } else { vec![] },
+        }
     }
 }
 

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use arrow::compute::kernels::concat_elements::concat_elements_dyn;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
@@ -66,6 +66,17 @@ impl ScalarUDFImpl for Concatenated {
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         Ok(arg_types[0].clone())
+    }
+
+    /// NULL only where a side is: what stands above was planned with the operator, and knows it so.
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(self.name(), args.arg_fields[0].data_type().clone(), is_nullable)))
+    }
+
+    /// As the operator is called: columns and grouping sets are found by these names.
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        Ok(format!("{} || {}", args[0].schema_name(), args[1].schema_name()))
     }
 
     fn is_strict(&self) -> bool {

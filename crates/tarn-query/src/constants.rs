@@ -7,7 +7,7 @@
 //! operator counts them. So a statement with long constants (a parameter is one, too) has shorter batches.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::array::Array;
 use datafusion::common::config::ConfigNonZeroUsize;
@@ -25,6 +25,9 @@ use crate::running::Running;
 /// Shorter ones are not counted: a list of thousands is compared with, and written out for no row.
 const LONG_BYTES: usize = 1 << 10;
 
+/// Of one statement, computed constants that nobody counts: a short one is never refused because others fill the memory.
+const FREE_BYTES: usize = 1 << 20;
+
 /// Of the memory of all queries, what the constants of one batch may take.
 const SHARE_OF_MEMORY: usize = 32;
 
@@ -35,7 +38,9 @@ pub(crate) struct Constants(Option<Arc<Computed>>);
 
 #[derive(Debug)]
 struct Computed {
+    /// Of what is more than [`FREE_BYTES`].
     reservation: MemoryReservation,
+    bytes: AtomicUsize,
     /// What is computed while the query runs is of one batch.
     is_planned: AtomicBool,
     /// The planner takes what fails for something to be computed later.
@@ -46,8 +51,8 @@ impl Constants {
     /// Of a statement that is about to be planned.
     pub(crate) fn new(pool: &Arc<dyn MemoryPool>) -> Constants {
         let reservation = MemoryConsumer::new("constants").register(pool);
-        let (is_planned, refused) = (AtomicBool::new(false), Mutex::new(None));
-        Constants(Some(Arc::new(Computed { reservation, is_planned, refused })))
+        let (bytes, is_planned, refused) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
+        Constants(Some(Arc::new(Computed { reservation, bytes, is_planned, refused })))
     }
 
     /// Counts a value that was computed of constants alone.
@@ -61,7 +66,12 @@ impl Constants {
             ColumnarValue::Scalar(value) => value.size(),
             ColumnarValue::Array(array) => array.get_array_memory_size(),
         };
-        computed.reservation.try_grow(bytes).inspect_err(|error| {
+        let before = computed.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let more = before.saturating_add(bytes).saturating_sub(before.max(FREE_BYTES));
+        if more == 0 {
+            return Ok(());
+        }
+        computed.reservation.try_grow(more).inspect_err(|error| {
             if let DataFusionError::ResourcesExhausted(refused) = error.find_root() {
                 computed.refused.lock().get_or_insert_with(|| refused.clone());
             }
@@ -74,9 +84,12 @@ impl Constants {
         refused.map_or(Ok(()), |refused| Err(DataFusionError::ResourcesExhausted(refused).into()))
     }
 
-    fn end(&self) {
+    /// The statement is planned: of what was computed on the way, so many bytes are left in the plan.
+    fn end(&self, left_bytes: usize) {
         if let Some(computed) = &self.0 {
             computed.is_planned.store(true, Ordering::Relaxed);
+            let held = computed.reservation.size();
+            computed.reservation.shrink(held.saturating_sub(left_bytes));
         }
     }
 }
@@ -88,14 +101,15 @@ pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Re
     let optimized = state.optimize(plan);
     constants.check()?;
     let plan = optimized?;
+    let left_bytes = long_bytes(&plan, true)?;
     if let MemoryLimit::Finite(bytes) = state.runtime_env().memory_pool.memory_limit() {
         let options = &mut state.config_mut().options_mut().execution;
-        let rows = fitting(options.batch_size.get(), long_bytes(&plan)?, bytes / SHARE_OF_MEMORY);
+        let rows = fitting(options.batch_size.get(), long_bytes(&plan, false)?, bytes / SHARE_OF_MEMORY);
         options.batch_size = ConfigNonZeroUsize::try_new(rows)?;
     }
     let physical = state.query_planner().create_physical_plan(&plan, state).await;
     constants.check()?;
-    constants.end();
+    constants.end(left_bytes);
     Ok(physical?)
 }
 
@@ -104,12 +118,12 @@ fn fitting(rows: usize, row_bytes: usize, budget_bytes: usize) -> usize {
     budget_bytes.checked_div(row_bytes).map_or(rows, |fit| fit.clamp(1, rows.max(1)))
 }
 
-/// What all long constants of a plan take together, each written out once.
-fn long_bytes(plan: &LogicalPlan) -> Result<usize> {
+/// What all long constants of a plan take together, each written out once; those of VALUES, too, if asked.
+fn long_bytes(plan: &LogicalPlan, with_values: bool) -> Result<usize> {
     let mut bytes = 0_usize;
     plan.apply_with_subqueries(|node| {
         // Its rows are written out once, as they are.
-        if matches!(node, LogicalPlan::Values(_)) {
+        if !with_values && matches!(node, LogicalPlan::Values(_)) {
             return Ok(TreeNodeRecursion::Continue);
         }
         node.apply_expressions(|expr| {
@@ -142,11 +156,11 @@ mod tests {
     #[test]
     fn constants_of_subqueries_count_and_short_ones_do_not() {
         let of = |text: &str| LogicalPlanBuilder::empty(true).project([lit(text)]).unwrap().build().unwrap();
-        assert_eq!(long_bytes(&of("short")).unwrap(), 0);
+        assert_eq!(long_bytes(&of("short"), false).unwrap(), 0);
         let long = "x".repeat(100_000);
-        assert!(long_bytes(&of(&long)).unwrap() >= 100_000);
+        assert!(long_bytes(&of(&long), false).unwrap() >= 100_000);
         let subquery = datafusion::logical_expr::scalar_subquery(Arc::new(of(&long)));
         let outer = LogicalPlanBuilder::empty(true).project([subquery]).unwrap().build().unwrap();
-        assert!(long_bytes(&outer).unwrap() >= 100_000);
+        assert!(long_bytes(&outer, false).unwrap() >= 100_000);
     }
 }

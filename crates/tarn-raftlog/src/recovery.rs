@@ -74,7 +74,11 @@ pub fn open(
     head.sync()?;
     opening.seal(&sources, &segments)?;
     for (_, path) in &listing.temporary {
-        disk.remove(path).map_err(Error::io("remove", path))?;
+        match disk.remove(path) {
+            // Left by a first open that was killed: this one has renamed it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(Error::io("remove", path))?,
+        }
     }
     disk.sync_dir(&dir).map_err(Error::io("sync folder", &dir))?;
     let mut making = Making::new(next_slot);

@@ -97,6 +97,24 @@ async fn what_constants_and_concatenations_allocate_is_bounded() {
         assert_eq!(cell(&client, "SELECT length(repeat('ab', 2000000) || 'c')").await, "4000001");
     }
     assert_eq!(cell(&client, "SELECT 'a' || 1 || NULL").await, "∅");
+    // What stands above is planned as with any operator: a union of what is never NULL, and grouping sets by name.
+    client
+        .simple_query("CREATE TABLE names (k text PRIMARY KEY); INSERT INTO names VALUES ('a'), ('b')")
+        .await
+        .unwrap();
+    for (sql, want) in [
+        ("SELECT k || 'x' FROM names UNION SELECT k || 'y' FROM names ORDER BY 1", vec!["ax", "ay", "bx", "by"]),
+        (
+            "SELECT s FROM (SELECT k || 'x' AS s FROM names UNION ALL SELECT k || 'x' FROM names) AS u GROUP BY s ORDER BY s",
+            vec!["ax", "bx"],
+        ),
+        ("SELECT k || 'x', count(*) FROM names GROUP BY ROLLUP (k || 'x') ORDER BY 1", vec!["ax", "bx", "∅"]),
+        ("SELECT k || 'x' FROM names GROUP BY GROUPING SETS ((k || 'x'), ()) ORDER BY 1", vec!["ax", "bx", "∅"]),
+        ("SELECT (k || 'x') || k FROM names GROUP BY (k || 'x') || k ORDER BY (k || 'x') || k", vec!["axa", "bxb"]),
+    ] {
+        let first: Vec<String> = rows(&client, sql).await.into_iter().map(|row| row[0].clone()).collect();
+        assert_eq!(first, want, "{sql}");
+    }
     assert_eq!(cell(&client, "SELECT max(v || '-' || v) FROM (VALUES ('a'), ('b'), (NULL)) AS s (v)").await, "b-b");
 }
 
