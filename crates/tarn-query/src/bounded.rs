@@ -162,6 +162,8 @@ impl Bounded {
         }
         if is_scalar {
             let constants = Running::of(&args.config_options).constants;
+            // The planner goes on with what it computes when one of them was refused.
+            constants.check()?;
             let _reserved = if most[0] > FREE_BYTES { Some(self.reserve(most[0])?) } else { None };
             let value = self.inner.invoke_with_args(args)?;
             constants.count(&value)?;

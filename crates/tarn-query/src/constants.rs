@@ -79,9 +79,9 @@ impl Constants {
     }
 
     /// Errors: some constants were too large.
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<(), DataFusionError> {
         let refused = self.0.as_ref().and_then(|computed| computed.refused.lock().clone());
-        refused.map_or(Ok(()), |refused| Err(DataFusionError::ResourcesExhausted(refused).into()))
+        refused.map_or(Ok(()), |refused| Err(DataFusionError::ResourcesExhausted(refused)))
     }
 
     /// The statement is planned: of what was computed on the way, so many bytes are left in the plan.
