@@ -160,10 +160,11 @@ impl Window {
             self.add(rows.num_rows(), n_bytes);
             return rows.num_rows();
         }
-        // Rows are alike, more or less; and a row that is longer than a window is taken alone.
+        // A row that is longer than a window is taken alone.
+        let least = usize::from(self.n_rows == 0);
         let mut fit = rows.num_rows().min(BATCH_ROWS - self.n_rows);
         let mut n_bytes = size_bytes(&rows.slice(0, fit));
-        while self.n_bytes + n_bytes > WINDOW_BYTES && (fit > 1 || self.n_rows > 0) && fit > 0 {
+        while self.n_bytes + n_bytes > WINDOW_BYTES && fit > least {
             fit /= 2;
             n_bytes = size_bytes(&rows.slice(0, fit));
         }

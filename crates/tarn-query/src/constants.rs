@@ -101,15 +101,15 @@ pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Re
     let optimized = state.optimize(plan);
     constants.check()?;
     let plan = optimized?;
-    let left_bytes = long_bytes(&plan, true)?;
+    let long = Long::of(&plan)?;
     if let MemoryLimit::Finite(bytes) = state.runtime_env().memory_pool.memory_limit() {
         let options = &mut state.config_mut().options_mut().execution;
-        let rows = fitting(options.batch_size.get(), long_bytes(&plan, false)?, bytes / SHARE_OF_MEMORY);
+        let rows = fitting(options.batch_size.get(), long.row_bytes, bytes / SHARE_OF_MEMORY);
         options.batch_size = ConfigNonZeroUsize::try_new(rows)?;
     }
     let physical = state.query_planner().create_physical_plan(&plan, state).await;
     constants.check()?;
-    constants.end(left_bytes);
+    constants.end(long.row_bytes.saturating_add(long.values_bytes));
     Ok(physical?)
 }
 
@@ -118,25 +118,35 @@ fn fitting(rows: usize, row_bytes: usize, budget_bytes: usize) -> usize {
     budget_bytes.checked_div(row_bytes).map_or(rows, |fit| fit.clamp(1, rows.max(1)))
 }
 
-/// What all long constants of a plan take together, each written out once; those of VALUES, too, if asked.
-fn long_bytes(plan: &LogicalPlan, with_values: bool) -> Result<usize> {
-    let mut bytes = 0_usize;
-    plan.apply_with_subqueries(|node| {
-        // Its rows are written out once, as they are.
-        if !with_values && matches!(node, LogicalPlan::Values(_)) {
-            return Ok(TreeNodeRecursion::Continue);
-        }
-        node.apply_expressions(|expr| {
-            expr.apply(|part| {
-                if let Expr::Literal(value, _) = part {
-                    let size = value.size();
-                    bytes = bytes.saturating_add(if size >= LONG_BYTES { size } else { 0 });
-                }
-                Ok(TreeNodeRecursion::Continue)
+/// What all long constants of a plan take together, each written out once.
+#[derive(Debug, Default)]
+struct Long {
+    /// Of those that are written out for each row.
+    row_bytes: usize,
+    /// Of those in VALUES, whose rows are written out once, as they are.
+    values_bytes: usize,
+}
+
+impl Long {
+    fn of(plan: &LogicalPlan) -> Result<Long> {
+        let mut long = Long::default();
+        plan.apply_with_subqueries(|node| {
+            let bytes = match node {
+                LogicalPlan::Values(_) => &mut long.values_bytes,
+                _ => &mut long.row_bytes,
+            };
+            node.apply_expressions(|expr| {
+                expr.apply(|part| {
+                    if let Expr::Literal(value, _) = part {
+                        let size = value.size();
+                        *bytes = bytes.saturating_add(if size >= LONG_BYTES { size } else { 0 });
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
             })
-        })
-    })?;
-    Ok(bytes)
+        })?;
+        Ok(long)
+    }
 }
 
 #[cfg(test)]
@@ -156,11 +166,11 @@ mod tests {
     #[test]
     fn constants_of_subqueries_count_and_short_ones_do_not() {
         let of = |text: &str| LogicalPlanBuilder::empty(true).project([lit(text)]).unwrap().build().unwrap();
-        assert_eq!(long_bytes(&of("short"), false).unwrap(), 0);
+        assert_eq!(Long::of(&of("short")).unwrap().row_bytes, 0);
         let long = "x".repeat(100_000);
-        assert!(long_bytes(&of(&long), false).unwrap() >= 100_000);
+        assert!(Long::of(&of(&long)).unwrap().row_bytes >= 100_000);
         let subquery = datafusion::logical_expr::scalar_subquery(Arc::new(of(&long)));
         let outer = LogicalPlanBuilder::empty(true).project([subquery]).unwrap().build().unwrap();
-        assert!(long_bytes(&outer, false).unwrap() >= 100_000);
+        assert!(Long::of(&outer).unwrap().row_bytes >= 100_000);
     }
 }

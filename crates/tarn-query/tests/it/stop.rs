@@ -45,17 +45,18 @@ fn chain_of_joins(n_tables: usize) -> String {
     format!("SELECT count(*) FROM {}", (0..n_tables).map(table).collect::<Vec<_>>().join(" "))
 }
 
-/// Threads for queries with the stack that the server's have.
-fn threads() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).thread_stack_size(STACK_BYTES).enable_all().build().unwrap()
+/// An engine, and its one thread for queries with the stack that the server's have.
+async fn engine() -> (Fixture, Runtime) {
+    let queries =
+        Builder::new_multi_thread().worker_threads(1).thread_stack_size(STACK_BYTES).enable_all().build().unwrap();
+    let options = Options { threads: Some(queries.handle().clone()), ..Options::default() };
+    (Fixture::with_options(schema(), options).await, queries)
 }
 
 /// A pause that each poll counts anew was never over for the lowest of so many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_of_two_hundred_tables_are_answered() {
-    let queries = threads();
-    let options = Options { threads: Some(queries.handle().clone()), ..Options::default() };
-    let fixture = Fixture::with_options(schema(), options).await;
+    let (fixture, queries) = engine().await;
     let sql = chain_of_joins(200);
     let batches = timeout(Duration::from_secs(300), fixture.session.collect(&sql)).await;
     queries.shutdown_background();
@@ -65,9 +66,7 @@ async fn joins_of_two_hundred_tables_are_answered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn planning_that_nobody_waits_for_ends() {
-    let queries = threads();
-    let options = Options { threads: Some(queries.handle().clone()), ..Options::default() };
-    let fixture = Fixture::with_options(schema(), options).await;
+    let (fixture, queries) = engine().await;
     let sql = chain_of_joins(1_000);
     let planned = timeout(Duration::from_millis(500), fixture.session.sql(&sql)).await;
     assert!(planned.is_err(), "it is planned too soon to say anything");
