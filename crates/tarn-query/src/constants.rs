@@ -97,7 +97,7 @@ impl Constants {
 /// The physical plan of a logical one; sets the state's rows of a batch first, by the constants that are left when it
 /// is optimized.
 pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let constants = Running::of(state.config_options()).constants;
+    let Running { constants, plan: memory, stop: _ } = Running::of(state.config_options());
     let optimized = state.optimize(plan);
     constants.check()?;
     let plan = optimized?;
@@ -110,6 +110,7 @@ pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Re
     let physical = state.query_planner().create_physical_plan(&plan, state).await;
     constants.check()?;
     constants.end(long.row_bytes.saturating_add(long.values_bytes));
+    memory.end();
     Ok(physical?)
 }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::ParamValues;
 use datafusion::common::config::Dialect;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -17,7 +16,7 @@ use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -45,6 +44,7 @@ use crate::lists::Lists;
 use crate::nans::Nans;
 use crate::owned::Owned;
 use crate::pause::JoinsPause;
+use crate::plan_size::{self, PlanMemory, PlanSize};
 use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
@@ -63,9 +63,6 @@ use crate::{Error, Result, parser};
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
-
-/// Steps of one statement's plan.
-const MAX_PLAN_NODES: usize = 20_000;
 
 /// Limits and names of an engine.
 #[derive(Debug, Clone)]
@@ -366,8 +363,9 @@ impl Session {
 }
 
 fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Result<SessionState> {
-    let constants = Constants::new(&state.runtime_env().memory_pool);
-    state.config_mut().options_mut().extensions.insert(Running { stop, constants });
+    let memory = &state.runtime_env().memory_pool;
+    let running = Running { stop, constants: Constants::new(memory), plan: PlanMemory::of(plan, memory)? };
+    state.config_mut().options_mut().extensions.insert(running);
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());
     state.execution_props_mut().config_options = Some(options);
@@ -378,39 +376,8 @@ fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Res
 
 async fn logical_plan(state: &SessionState, mut statement: ast::Statement) -> Result<LogicalPlan> {
     zones::name_functions(&mut statement);
+    plan_size::check_joins(state, &statement).await?;
     let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
-    check_size(&plan, &mut 0)?;
+    PlanSize::of(&plan)?;
     Ok(plan)
-}
-
-/// Each mention of a name of WITH is a copy of its plan: a few lines of names that mention each other twice would be planned for ever.
-fn check_size(plan: &LogicalPlan, n_nodes: &mut usize) -> Result<()> {
-    let mut waiting = vec![plan];
-    while let Some(plan) = waiting.pop() {
-        *n_nodes += 1;
-        if *n_nodes > MAX_PLAN_NODES {
-            return Err(Error::TooLarge {
-                limit: format!("the plan has more than {MAX_PLAN_NODES} steps"),
-                remedy: "put parts of it that are used several times into a table",
-            });
-        }
-        let mut subqueries = Vec::new();
-        plan.apply_expressions(|expr| {
-            expr.apply(|expr| {
-                match expr {
-                    Expr::ScalarSubquery(subquery) => subqueries.push(Arc::clone(&subquery.subquery)),
-                    Expr::InSubquery(within) => subqueries.push(Arc::clone(&within.subquery.subquery)),
-                    Expr::Exists(exists) => subqueries.push(Arc::clone(&exists.subquery.subquery)),
-                    Expr::SetComparison(compared) => subqueries.push(Arc::clone(&compared.subquery.subquery)),
-                    _ => {}
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
-        for subquery in subqueries {
-            check_size(&subquery, n_nodes)?;
-        }
-        waiting.extend(plan.inputs());
-    }
-    Ok(())
 }

@@ -39,6 +39,7 @@ mod lists;
 mod nans;
 mod owned;
 mod pause;
+mod plan_size;
 mod quantified;
 mod running;
 mod seal;

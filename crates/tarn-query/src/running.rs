@@ -7,6 +7,7 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, Ex
 use datafusion::error::{DataFusionError, Result};
 
 use crate::constants::Constants;
+use crate::plan_size::PlanMemory;
 use crate::stop::Stop;
 
 /// Of one statement; copies of its configuration have the same. What belongs to no statement has one that bounds nothing.
@@ -14,6 +15,7 @@ use crate::stop::Stop;
 pub(crate) struct Running {
     pub stop: Stop,
     pub constants: Constants,
+    pub plan: PlanMemory,
 }
 
 impl Running {

@@ -164,3 +164,32 @@ async fn a_sort_of_few_rows_holds_those_rows_and_not_their_pages() {
         assert_eq!(rows(&client, "SELECT id, v FROM t WHERE g = 7 ORDER BY v").await.len(), 300, "{fragments}");
     }
 }
+
+fn chain_of_joins(n: usize) -> String {
+    let joins = (1..n).map(|n| format!(" JOIN w t{n} ON t{n}.id = t{}.id", n - 1)).collect::<String>();
+    format!("EXPLAIN SELECT count(*) FROM w t0{joins}")
+}
+
+/// A thousand of three columns took 1.4 GB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_of_many_tables_are_counted() {
+    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
+    let client = server.client().await;
+    client.simple_query("CREATE TABLE w (id int PRIMARY KEY, a int, v text)").await.unwrap();
+    assert!(!rows(&client, &chain_of_joins(100)).await.is_empty());
+    let before = peak_bytes();
+    for n in [400, 2_000] {
+        let (code, text) = failure(client.simple_query(&chain_of_joins(n)).await);
+        assert_eq!(code, state::OUT_OF_MEMORY, "{n}: {text}");
+    }
+    let grown = peak_bytes().saturating_sub(before);
+    assert!(grown < 128 << 20, "{} MB more than before", grown >> 20);
+    // Two of these do not fit beside each other, and what one took is given back.
+    let one = chain_of_joins(180);
+    for _ in 0..3 {
+        assert!(!rows(&client, &one).await.is_empty());
+        while server.running.node.query().memory_used_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}

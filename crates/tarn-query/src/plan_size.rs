@@ -1,0 +1,302 @@
+//! How large is a plan? Each of its steps knows its columns, so a thousand joins of three columns hold a million and a half of them;
+//! the planner keeps several copies at once and drops them at its end: 1.1 GB were seen.
+//!
+//! So columns are counted before there is a plan, by the tables of each FROM ([`check_joins`]), and a statement takes of the
+//! memory of queries what its plan does, for as long as it is planned and run ([`PlanMemory`]).
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, TableReference};
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    ObjectName, Query, Select, SelectItem, SetExpr, Statement as Ast, TableFactor, Visit, Visitor,
+};
+
+use crate::{Error, Result};
+
+/// A name of WITH is a copy of its query's steps wherever it is mentioned. The planner takes some milliseconds for a thousand.
+const MAX_STEPS: usize = 20_000;
+
+/// What the planner takes for each column of each step: measured with chains of 100 to 1,000 joins.
+const COLUMN_BYTES: usize = 1 << 10;
+
+/// Of that, what is left when the planner is done is one part of so many: the steps that run know few columns.
+const PLANNED_SHARE: usize = 8;
+
+/// Columns that nobody counts: usual statements are never refused because others fill the memory.
+const FREE_COLUMNS: usize = 8_192;
+
+/// What a plan has, all steps together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PlanSize {
+    n_steps: usize,
+    n_columns: usize,
+}
+
+impl PlanSize {
+    /// Errors: it has too many steps.
+    pub(crate) fn of(plan: &LogicalPlan) -> Result<PlanSize> {
+        let mut size = PlanSize::default();
+        size.add(plan)?;
+        Ok(size)
+    }
+
+    fn add(&mut self, plan: &LogicalPlan) -> Result<()> {
+        let mut waiting = vec![plan];
+        while let Some(plan) = waiting.pop() {
+            self.n_steps += 1;
+            if self.n_steps > MAX_STEPS {
+                return Err(Error::TooLarge {
+                    limit: format!("the plan has more than {MAX_STEPS} steps"),
+                    remedy: "put parts of it that are used several times into a table",
+                });
+            }
+            // A filter or a sort has the very columns of what is below it.
+            let has_own =
+                |schema: &Arc<DFSchema>| !plan.inputs().iter().any(|input| Arc::ptr_eq(input.schema(), schema));
+            self.n_columns += if has_own(plan.schema()) { plan.schema().fields().len() } else { 0 };
+            let mut subqueries = Vec::new();
+            plan.apply_expressions(|expr| {
+                expr.apply(|expr| {
+                    match expr {
+                        Expr::ScalarSubquery(subquery) => subqueries.push(Arc::clone(&subquery.subquery)),
+                        Expr::InSubquery(within) => subqueries.push(Arc::clone(&within.subquery.subquery)),
+                        Expr::Exists(exists) => subqueries.push(Arc::clone(&exists.subquery.subquery)),
+                        Expr::SetComparison(compared) => subqueries.push(Arc::clone(&compared.subquery.subquery)),
+                        _ => {}
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })?;
+            for subquery in subqueries {
+                self.add(&subquery)?;
+            }
+            waiting.extend(plan.inputs());
+        }
+        Ok(())
+    }
+}
+
+/// Memory of a statement's plan; it is given back with the last copy of the statement's configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PlanMemory(Option<Arc<MemoryReservation>>);
+
+impl PlanMemory {
+    /// Errors: the plan is too large in itself, or for the memory of queries as it is now.
+    pub(crate) fn of(plan: &LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<PlanMemory> {
+        let bytes = bytes_of(PlanSize::of(plan)?.n_columns);
+        if bytes == 0 {
+            return Ok(PlanMemory::default());
+        }
+        let reservation = MemoryConsumer::new("columns of the plan").register(pool);
+        reservation.try_grow(bytes)?;
+        Ok(PlanMemory(Some(Arc::new(reservation))))
+    }
+
+    /// The statement is planned.
+    pub(crate) fn end(&self) {
+        if let Some(held) = &self.0 {
+            held.shrink(held.size() - held.size() / PLANNED_SHARE);
+        }
+    }
+}
+
+/// Of a plan with so many columns.
+fn bytes_of(n_columns: usize) -> usize {
+    n_columns.saturating_sub(FREE_COLUMNS).saturating_mul(COLUMN_BYTES)
+}
+
+/// Refuses joins whose plan would be larger than the memory of all queries, before it is made.
+///
+/// Errors: as it says; a table that cannot be looked up.
+pub(crate) async fn check_joins(state: &SessionState, statement: &Ast) -> Result<()> {
+    let MemoryLimit::Finite(limit) = state.runtime_env().memory_pool.memory_limit() else { return Ok(()) };
+    let mut joined = Joined::default();
+    if joined.visit(statement) == 0 {
+        return Ok(());
+    }
+    for name in state.resolve_table_references(&Statement::Statement(Box::new(statement.clone())))? {
+        let table = name.table().to_lowercase();
+        let n_columns = columns_of(state, name).await?;
+        let known = joined.widths.entry(table).or_default();
+        *known = n_columns.max(*known);
+    }
+    let bytes = bytes_of(joined.visit(statement));
+    match bytes > limit {
+        true => Err(Error::from(DataFusionError::ResourcesExhausted(format!(
+            "a plan of {bytes} bytes: the tables that are joined have too many columns, or are too many; \
+             the memory of all queries is {limit} bytes. Name the columns that are needed in subqueries of FROM"
+        )))),
+        false => Ok(()),
+    }
+}
+
+async fn columns_of(state: &SessionState, name: TableReference) -> Result<usize> {
+    let table = name.table().to_owned();
+    let Ok(schema) = state.schema_for_ref(name) else { return Ok(0) };
+    Ok(schema.table(&table).await?.map_or(0, |table| table.schema().fields().len()))
+}
+
+/// How many columns do the steps of all joins of a text have? At least as many as it finds: what is below a subquery's
+/// projection counts once for each table beside it.
+#[derive(Default)]
+struct Joined {
+    /// Columns of what has a name, in small letters: tables, and queries of WITH that were seen. Of two with one name, the wider.
+    widths: HashMap<String, usize>,
+    selects: Vec<From>,
+    queries: Vec<Around>,
+    /// Whether the next query is a table of a FROM.
+    is_derived: bool,
+    n_columns: usize,
+}
+
+/// One query around.
+#[derive(Default)]
+struct Around {
+    is_derived: bool,
+    n_columns: usize,
+    /// Names that its WITH defines and that were not read yet, the next one last.
+    names: Vec<String>,
+}
+
+/// Of one SELECT.
+#[derive(Default)]
+struct From {
+    n_tables: usize,
+    n_columns: usize,
+}
+
+impl Joined {
+    /// Columns of all joins of the statement.
+    fn visit(&mut self, statement: &Ast) -> usize {
+        self.n_columns = 0;
+        let _ = Visit::visit(statement, self);
+        self.n_columns
+    }
+
+    fn add(&mut self, n_columns: usize) {
+        if let Some(from) = self.selects.last_mut() {
+            from.n_tables += 1;
+            from.n_columns = from.n_columns.saturating_add(n_columns);
+        }
+    }
+}
+
+impl Visitor for Joined {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let names = query.with.iter().flat_map(|with| with.cte_tables.iter().rev());
+        let names = names.map(|cte| cte.alias.name.value.to_lowercase()).collect();
+        let n_columns = match query.body.as_ref() {
+            SetExpr::Values(values) => values.rows.first().map_or(0, |row| row.content.len()),
+            _ => 0,
+        };
+        self.queries.push(Around { is_derived: std::mem::take(&mut self.is_derived), n_columns, names });
+        ControlFlow::Continue(())
+    }
+
+    /// The queries of a WITH come first, in order.
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        let Some(done) = self.queries.pop() else { return ControlFlow::Continue(()) };
+        if done.is_derived {
+            self.add(done.n_columns);
+        } else if let Some(around) = self.queries.last_mut() {
+            match around.names.pop() {
+                Some(name) => {
+                    let known = self.widths.entry(name).or_default();
+                    *known = done.n_columns.max(*known);
+                }
+                None => around.n_columns = done.n_columns.max(around.n_columns),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, _: &Select) -> ControlFlow<()> {
+        self.selects.push(From::default());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        let Some(from) = self.selects.pop() else { return ControlFlow::Continue(()) };
+        if from.n_tables > 1 {
+            self.n_columns = self.n_columns.saturating_add(from.n_tables.saturating_mul(from.n_columns) / 2);
+        }
+        let of_item = |item: &SelectItem| match item {
+            SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => from.n_columns,
+            _ => 1,
+        };
+        let n_columns = select.projection.iter().map(of_item).fold(0, usize::saturating_add);
+        if let Some(around) = self.queries.last_mut() {
+            around.n_columns = n_columns.max(around.n_columns);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        match factor {
+            TableFactor::Derived { .. } => self.is_derived = true,
+            TableFactor::Table { .. } | TableFactor::NestedJoin { .. } => {}
+            _ => self.add(1),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+        let name = relation.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase());
+        self.add(name.and_then(|name| self.widths.get(&name).copied()).unwrap_or(1));
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser;
+
+    fn joined(sql: &str, tables: &[(&str, usize)]) -> usize {
+        let statement = parser::statements(sql).unwrap().pop().unwrap();
+        let widths = tables.iter().map(|(name, n_columns)| ((*name).to_owned(), *n_columns)).collect();
+        Joined { widths, ..Joined::default() }.visit(&statement)
+    }
+
+    #[test]
+    fn each_step_of_a_chain_of_joins_has_the_columns_of_those_before() {
+        let tables = &[("a", 10), ("wide", 1_000)];
+        assert_eq!(joined("SELECT * FROM a", tables), 0);
+        assert_eq!(joined("SELECT * FROM a JOIN A x USING (id)", tables), 20);
+        assert_eq!(joined("SELECT * FROM a, wide, (a b CROSS JOIN a c)", tables), 4 * 1_030 / 2);
+        assert_eq!(joined("SELECT * FROM a WHERE id IN (SELECT id FROM a b, a c)", tables), 20);
+        // Chains of UNION are no joins.
+        assert_eq!(joined("SELECT * FROM wide UNION SELECT * FROM wide UNION SELECT * FROM wide", tables), 0);
+    }
+
+    #[test]
+    fn a_subquery_has_the_columns_that_it_names() {
+        let tables = &[("wide", 1_000)];
+        assert_eq!(joined("SELECT * FROM (SELECT x FROM wide) a, (SELECT x, y FROM wide) b", tables), 3);
+        assert_eq!(joined("SELECT * FROM (SELECT *, * FROM wide) a, (VALUES (1, 2)) b", tables), 2_002);
+        assert_eq!(
+            joined("WITH a AS (SELECT * FROM wide), b AS (SELECT x FROM a) SELECT 1 FROM b, b c, a", tables),
+            1_503
+        );
+        assert_eq!(
+            joined("SELECT 1 FROM ((SELECT * FROM wide) UNION ALL SELECT * FROM wide) a, unnest(x) b", tables),
+            1_001
+        );
+    }
+
+    #[test]
+    fn a_usual_plan_is_free() {
+        assert_eq!(bytes_of(FREE_COLUMNS), 0);
+        assert_eq!(bytes_of(FREE_COLUMNS + 1), COLUMN_BYTES);
+    }
+}
