@@ -90,7 +90,8 @@ fn flat_filter(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execu
     Ok(Transformed::yes(Arc::new(FilterExecBuilder::from(filter).with_predicate(flat).build()?)))
 }
 
-fn conjunction(terms: &[&Arc<dyn PhysicalExpr>]) -> Arc<dyn PhysicalExpr> {
+/// All terms, as a balanced tree.
+pub(crate) fn conjunction(terms: &[&Arc<dyn PhysicalExpr>]) -> Arc<dyn PhysicalExpr> {
     match terms {
         [] => expressions::lit(true),
         [term] => Arc::clone(term),

@@ -18,6 +18,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
@@ -30,10 +31,12 @@ use tokio::runtime::Handle;
 use crate::balance::{Balance, JOINS_CONDITIONS};
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
+use crate::called;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::concatenation::Concatenation;
 use crate::constants::{self, Constants};
 use crate::cross_joins::bounded_order;
+use crate::equated::Equated;
 use crate::expanded::Expanded;
 use crate::extrema::extrema;
 use crate::fragments::{Fragments, UseFragments};
@@ -174,7 +177,8 @@ impl Engine {
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
         let logical = Balance::behind(bounded_order(rules_of_one_zero()), &JOINS_CONDITIONS);
-        let mut physical = sealed_rules();
+        let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(Equated)];
+        physical.extend(sealed_rules());
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(JoinsPause) as _]);
         let state = SessionStateBuilder::new()
@@ -376,7 +380,8 @@ fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Res
 
 async fn logical_plan(state: &SessionState, mut statement: ast::Statement) -> Result<LogicalPlan> {
     zones::name_functions(&mut statement);
-    plan_size::check_joins(state, &statement).await?;
+    called::by_own_names(&mut statement, state);
+    plan_size::check_columns(state, &statement).await?;
     let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
     PlanSize::of(&plan)?;
     Ok(plan)

@@ -18,6 +18,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bytea;
+mod called;
+mod equated;
 mod error;
 mod functions;
 mod hot;

@@ -1,10 +1,11 @@
-//! How large is a plan? Each of its steps knows its columns, so a thousand joins of three columns hold a million and a half of them;
-//! the planner keeps several copies at once and drops them at its end: 1.1 GB were seen.
+//! How large is a plan? Each of its steps knows its columns, so a thousand joins of three columns hold a million and a half of them,
+//! and the planner keeps several copies at once: 1.1 GB were seen. Ten thousand windows took 2.9 GB.
 //!
-//! So columns are counted before there is a plan, by the tables of each FROM ([`check_joins`]), and a statement takes of the
-//! memory of queries what its plan does, for as long as it is planned and run ([`PlanMemory`]).
+//! So columns are counted before there is a plan, by the tables of each FROM and the windows of each SELECT
+//! ([`check_columns`]), and a statement takes of the memory of queries what its plan does, for as long as it is planned and run
+//! ([`PlanMemory`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    ObjectName, Query, Select, SelectItem, SetExpr, Statement as Ast, TableFactor, Visit, Visitor,
+    self, ObjectName, Query, Select, SelectItem, SetExpr, Statement as Ast, TableFactor, Visit, Visitor,
 };
 
 use crate::{Error, Result};
@@ -27,17 +28,22 @@ const MAX_STEPS: usize = 20_000;
 /// What the planner takes for each column of each step: measured with chains of 100 to 1,000 joins.
 const COLUMN_BYTES: usize = 1 << 10;
 
+/// And for each part of an expression but literals, of which a text of 16 MiB has few enough: half a kilobyte to three.
+const PART_BYTES: usize = 512;
+
 /// Of that, what is left when the planner is done is one part of so many: the steps that run know few columns.
 const PLANNED_SHARE: usize = 8;
 
-/// Columns that nobody counts: usual statements are never refused because others fill the memory.
-const FREE_COLUMNS: usize = 8_192;
+/// What nobody counts: usual statements are never refused because others fill the memory.
+const FREE_BYTES: usize = 8 << 20;
 
 /// What a plan has, all steps together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PlanSize {
     n_steps: usize,
     n_columns: usize,
+    /// Of expressions.
+    n_parts: usize,
 }
 
 impl PlanSize {
@@ -65,6 +71,7 @@ impl PlanSize {
             let mut subqueries = Vec::new();
             plan.apply_expressions(|expr| {
                 expr.apply(|expr| {
+                    self.n_parts += usize::from(!matches!(expr, Expr::Literal(..)));
                     match expr {
                         Expr::ScalarSubquery(subquery) => subqueries.push(Arc::clone(&subquery.subquery)),
                         Expr::InSubquery(within) => subqueries.push(Arc::clone(&within.subquery.subquery)),
@@ -82,6 +89,12 @@ impl PlanSize {
         }
         Ok(())
     }
+
+    /// What is counted of it.
+    fn bytes(self) -> usize {
+        let of_columns = self.n_columns.saturating_mul(COLUMN_BYTES);
+        of_columns.saturating_add(self.n_parts.saturating_mul(PART_BYTES)).saturating_sub(FREE_BYTES)
+    }
 }
 
 /// Memory of a statement's plan; it is given back with the last copy of the statement's configuration.
@@ -91,11 +104,11 @@ pub(crate) struct PlanMemory(Option<Arc<MemoryReservation>>);
 impl PlanMemory {
     /// Errors: the plan is too large in itself, or for the memory of queries as it is now.
     pub(crate) fn of(plan: &LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<PlanMemory> {
-        let bytes = bytes_of(PlanSize::of(plan)?.n_columns);
+        let bytes = PlanSize::of(plan)?.bytes();
         if bytes == 0 {
             return Ok(PlanMemory::default());
         }
-        let reservation = MemoryConsumer::new("columns of the plan").register(pool);
+        let reservation = MemoryConsumer::new("the plan").register(pool);
         reservation.try_grow(bytes)?;
         Ok(PlanMemory(Some(Arc::new(reservation))))
     }
@@ -108,30 +121,25 @@ impl PlanMemory {
     }
 }
 
-/// Of a plan with so many columns.
-fn bytes_of(n_columns: usize) -> usize {
-    n_columns.saturating_sub(FREE_COLUMNS).saturating_mul(COLUMN_BYTES)
-}
-
-/// Refuses joins whose plan would be larger than the memory of all queries, before it is made.
+/// Refuses joins and windows whose plan would be larger than the memory of all queries, before it is made.
 ///
 /// Errors: as it says; a table that cannot be looked up.
-pub(crate) async fn check_joins(state: &SessionState, statement: &Ast) -> Result<()> {
+pub(crate) async fn check_columns(state: &SessionState, statement: &Ast) -> Result<()> {
     let MemoryLimit::Finite(limit) = state.runtime_env().memory_pool.memory_limit() else { return Ok(()) };
-    let mut joined = Joined::default();
-    if joined.visit(statement) == 0 {
+    let mut steps = Steps::default();
+    if steps.visit(statement) == 0 {
         return Ok(());
     }
     for name in state.resolve_table_references(&Statement::Statement(Box::new(statement.clone())))? {
         let table = name.table().to_lowercase();
         let n_columns = columns_of(state, name).await?;
-        let known = joined.widths.entry(table).or_default();
+        let known = steps.widths.entry(table).or_default();
         *known = n_columns.max(*known);
     }
-    let bytes = bytes_of(joined.visit(statement));
+    let bytes = PlanSize { n_columns: steps.visit(statement), ..PlanSize::default() }.bytes();
     match bytes > limit {
         true => Err(Error::from(DataFusionError::ResourcesExhausted(format!(
-            "a plan of {bytes} bytes: the tables that are joined have too many columns, or are too many; \
+            "a plan of {bytes} bytes: there are too many joins or windows, or the tables have too many columns for them; \
              the memory of all queries is {limit} bytes. Name the columns that are needed in subqueries of FROM"
         )))),
         false => Ok(()),
@@ -144,10 +152,10 @@ async fn columns_of(state: &SessionState, name: TableReference) -> Result<usize>
     Ok(schema.table(&table).await?.map_or(0, |table| table.schema().fields().len()))
 }
 
-/// How many columns do the steps of all joins of a text have? At least as many as it finds: what is below a subquery's
+/// How many columns do the steps of all joins and windows of a text have? At least as many as it finds: what is below a subquery's
 /// projection counts once for each table beside it.
 #[derive(Default)]
-struct Joined {
+struct Steps {
     /// Columns of what has a name, in small letters: tables, and queries of WITH that were seen. Of two with one name, the wider.
     widths: HashMap<String, usize>,
     selects: Vec<From>,
@@ -171,9 +179,11 @@ struct Around {
 struct From {
     n_tables: usize,
     n_columns: usize,
+    /// Each is a step of its own, with the columns of those before; by how they are written.
+    windows: HashSet<String>,
 }
 
-impl Joined {
+impl Steps {
     /// Columns of all joins of the statement.
     fn visit(&mut self, statement: &Ast) -> usize {
         self.n_columns = 0;
@@ -189,7 +199,7 @@ impl Joined {
     }
 }
 
-impl Visitor for Joined {
+impl Visitor for Steps {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
@@ -230,6 +240,11 @@ impl Visitor for Joined {
         if from.n_tables > 1 {
             self.n_columns = self.n_columns.saturating_add(from.n_tables.saturating_mul(from.n_columns) / 2);
         }
+        let n_windows = from.windows.len();
+        if n_windows > 1 {
+            let of_windows = n_windows.saturating_mul(from.n_columns.saturating_add(n_windows / 2));
+            self.n_columns = self.n_columns.saturating_add(of_windows);
+        }
         let of_item = |item: &SelectItem| match item {
             SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => from.n_columns,
             _ => 1,
@@ -250,6 +265,15 @@ impl Visitor for Joined {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+        if let (ast::Expr::Function(ast::Function { over: Some(over), .. }), Some(from)) =
+            (expr, self.selects.last_mut())
+        {
+            from.windows.insert(over.to_string());
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
         let name = relation.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase());
         self.add(name.and_then(|name| self.widths.get(&name).copied()).unwrap_or(1));
@@ -265,7 +289,7 @@ mod tests {
     fn joined(sql: &str, tables: &[(&str, usize)]) -> usize {
         let statement = parser::statements(sql).unwrap().pop().unwrap();
         let widths = tables.iter().map(|(name, n_columns)| ((*name).to_owned(), *n_columns)).collect();
-        Joined { widths, ..Joined::default() }.visit(&statement)
+        Steps { widths, ..Steps::default() }.visit(&statement)
     }
 
     #[test]
@@ -295,8 +319,21 @@ mod tests {
     }
 
     #[test]
+    fn each_window_has_the_columns_of_those_before() {
+        let windows = |n: usize, by: fn(usize) -> usize| {
+            let each: Vec<_> = (0..n).map(|idx| format!("sum(a) OVER (ORDER BY a + {})", by(idx))).collect();
+            joined(&format!("SELECT {} FROM a", each.join(", ")), &[("a", 10)])
+        };
+        assert_eq!(windows(100, |idx| idx), 100 * (10 + 50));
+        assert_eq!(windows(100, |idx| idx % 2), 2 * 11);
+        assert_eq!(windows(100, |_| 0), 0);
+    }
+
+    #[test]
     fn a_usual_plan_is_free() {
-        assert_eq!(bytes_of(FREE_COLUMNS), 0);
-        assert_eq!(bytes_of(FREE_COLUMNS + 1), COLUMN_BYTES);
+        let size = PlanSize { n_steps: 1_000, n_columns: 4_096, n_parts: 8_192 };
+        assert_eq!(size.bytes(), 0);
+        assert_eq!(PlanSize { n_columns: 4_097, ..size }.bytes(), COLUMN_BYTES);
+        assert_eq!(PlanSize { n_parts: 8_193, ..size }.bytes(), PART_BYTES);
     }
 }

@@ -9,14 +9,15 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
-    ContextModifier, Cte, Delete, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert, Join,
-    LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, Set, SetExpr, SetOperator,
-    SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Update,
-    UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut, With,
+    ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert,
+    Join, LimitClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
+    Select, SelectFlavor, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement, TableAlias,
+    TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update, UtilityOption, Value, Values, Visit, VisitMut,
+    Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::Parser;
 
-use super::{Limit, MAX_CHAIN, MAX_GROUPINGS, MAX_QUERIES, MAX_TABLES, ParseError};
+use super::{Limit, MAX_CHAIN, MAX_GROUPINGS, MAX_KEYS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES, ParseError};
 
 /// A statement, and what was seen in it.
 #[derive(Debug)]
@@ -59,11 +60,41 @@ pub fn check(statement: &Statement) -> Result<(), ParseError> {
 }
 
 fn checked(statement: &Statement) -> Result<Check, ParseError> {
+    if let Some(rows) = written_rows(statement) {
+        check_statement(statement)?;
+        check_query(rows)?;
+        return Ok(Check { n_relations: 1, ..Check::default() });
+    }
     let mut check = Check::default();
     match Visit::visit(statement, &mut check) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(check),
     }
+}
+
+/// The rows of an INSERT of constants alone. There is nothing in them to be checked, and each of a visitor's steps looks how much
+/// stack is left.
+fn written_rows(statement: &Statement) -> Option<&Query> {
+    let Statement::Insert(Insert {
+        source: Some(rows),
+        table: TableObject::TableName(_),
+        on: None,
+        returning: None,
+        ..
+    }) = statement
+    else {
+        return None;
+    };
+    let Query { with: None, body, order_by: None, limit_clause: None, fetch: None, .. } = rows.as_ref() else {
+        return None;
+    };
+    let SetExpr::Values(values) = body.as_ref() else { return None };
+    let is_constant = |expr: &Expr| match expr {
+        Expr::Value(_) => true,
+        Expr::UnaryOp { op: _, expr } => matches!(expr.as_ref(), Expr::Value(_)),
+        _ => false,
+    };
+    values.rows.iter().all(|row| row.content.iter().all(is_constant)).then_some(rows)
 }
 
 type Checked = Result<(), ParseError>;
@@ -117,6 +148,13 @@ impl Visitor for Check {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<ParseError> {
         told(check_table_factor(factor))
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
+        match expr {
+            Expr::Function(Function { over: Some(WindowType::WindowSpec(spec)), .. }) => told(check_window(spec)),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 
@@ -552,12 +590,12 @@ fn check_select(select: &Select) -> Checked {
     let Select {
         select_token: _,
         optimizer_hints: _,
-        distinct: _,
+        distinct,
         select_modifiers,
         top,
         top_before_distinct: _,
         // Its wildcards' options are the planner's.
-        projection: _,
+        projection,
         exclude,
         into,
         from,
@@ -570,7 +608,7 @@ fn check_select(select: &Select) -> Checked {
         distribute_by,
         sort_by,
         having: _,
-        named_window: _,
+        named_window,
         qualify: _,
         window_before_qualify: _,
         value_table_mode,
@@ -595,15 +633,22 @@ fn check_select(select: &Select) -> Checked {
             (!matches!(flavor, SelectFlavor::Standard), "after FROM", "SELECT … FROM …"),
         ],
     )?;
-    if let GroupByExpr::Expressions(groups, _) = group_by
-        && groups.iter().fold(1, |n: usize, group| n.saturating_mul(groupings(group))) > MAX_GROUPINGS
-    {
-        return Err(ParseError::TooLarge(Limit::Groupings));
+    at_most(projection.len(), MAX_SELECTED, Limit::Selected)?;
+    if let Some(Distinct::On(keys)) = distinct {
+        at_most(keys.len(), MAX_KEYS, Limit::Keys)?;
+    }
+    if let GroupByExpr::Expressions(groups, _) = group_by {
+        at_most(groups.len(), MAX_KEYS, Limit::Keys)?;
+        let n_groupings = groups.iter().fold(1, |n: usize, group| n.saturating_mul(groupings(group)));
+        at_most(n_groupings, MAX_GROUPINGS, Limit::Groupings)?;
+    }
+    for NamedWindowDefinition(_, window) in named_window {
+        if let NamedWindowExpr::WindowSpec(spec) = window {
+            check_window(spec)?;
+        }
     }
     let n_tables = from.iter().map(|from| 1 + from.joins.len()).sum::<usize>();
-    if n_tables > MAX_QUERIES {
-        return Err(ParseError::TooLarge(Limit::Queries));
-    }
+    at_most(n_tables, MAX_QUERIES, Limit::Queries)?;
     from.iter().try_for_each(check_joins)
 }
 
@@ -704,7 +749,18 @@ fn check_alias(alias: Option<&TableAlias>) -> Checked {
     )
 }
 
+fn at_most(n: usize, most: usize, limit: Limit) -> Checked {
+    if n > most { Err(ParseError::TooLarge(limit)) } else { Ok(()) }
+}
+
+fn check_window(spec: &WindowSpec) -> Checked {
+    let WindowSpec { window_name: _, partition_by, order_by, window_frame: _ } = spec;
+    at_most(partition_by.len(), MAX_KEYS, Limit::Keys)?;
+    check_order(order_by)
+}
+
 fn check_order(by: &[OrderByExpr]) -> Checked {
+    at_most(by.len(), MAX_KEYS, Limit::Keys)?;
     by.iter().try_for_each(|OrderByExpr { expr: _, options: _, with_fill }| {
         none("ORDER BY", &[(with_fill.is_some(), "WITH FILL", LEAVE_OUT)])
     })

@@ -48,6 +48,12 @@ pub const MAX_QUERIES: usize = 2_000;
 /// Tables of one statement; those of a name of WITH count at each mention of it.
 pub const MAX_TABLES: usize = 10_000;
 
+/// Columns of one SELECT. The planner compares computed ones with each other.
+pub const MAX_SELECTED: usize = 20_000;
+
+/// Expressions of one ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON: PostgreSQL's bound of a SELECT.
+pub const MAX_KEYS: usize = 1_664;
+
 /// Groupings that one GROUP BY stands for, as in PostgreSQL: CUBE of n columns has 2^n.
 pub const MAX_GROUPINGS: usize = 4_096;
 
@@ -108,6 +114,10 @@ pub enum Limit {
     Tables,
     /// [`MAX_GROUPINGS`].
     Groupings,
+    /// [`MAX_SELECTED`].
+    Selected,
+    /// [`MAX_KEYS`].
+    Keys,
     /// Brackets of one type or subscript.
     Brackets,
     /// The parser tried too many readings of it.
@@ -125,6 +135,8 @@ impl Limit {
             Limit::Queries => "put the parts into a table with COPY, or send several statements",
             Limit::Tables => "put parts that are used several times into a table",
             Limit::Groupings => "use GROUPING SETS with those that are wanted",
+            Limit::Selected => "send several statements, or put the values into rows",
+            Limit::Keys => "order or group by fewer: an array or a text of several columns is one",
             Limit::Terms => "use IN or = ANY with a list, or join a table that holds the values",
         }
     }
@@ -144,6 +156,10 @@ impl fmt::Display for Limit {
             }
             Limit::Terms => write!(f, "the statement has more than {MAX_TERMS} conditions of AND and OR"),
             Limit::Tables => write!(f, "the statement reads tables more than {MAX_TABLES} times"),
+            Limit::Selected => write!(f, "SELECT has more than {MAX_SELECTED} columns"),
+            Limit::Keys => {
+                write!(f, "ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON has more than {MAX_KEYS} expressions")
+            }
             Limit::Groupings => write!(f, "GROUP BY stands for more than {MAX_GROUPINGS} groupings"),
             Limit::Brackets => f.write_str("a type or subscript has too many dimensions"),
             Limit::Steps => {

@@ -386,6 +386,21 @@ fn limits_are_named() {
         assert_eq!(limit(format!("SELECT {}", joined("1", "+", 1_000))), Limit::Chain);
         assert_eq!(limit(joined("SELECT 1", " UNION ALL ", 3_000)), Limit::Queries);
         assert_eq!(limit(format!("SELECT * FROM {}", joined("t", ",", 3_000))), Limit::Queries);
+        assert_eq!(limit(format!("SELECT {}", joined("a", ",", MAX_SELECTED + 1))), Limit::Selected);
+        for list in [
+            "a FROM t ORDER BY #",
+            "1 FROM t GROUP BY #",
+            "DISTINCT ON (#) a FROM t",
+            "sum(a) OVER (PARTITION BY #) FROM t",
+        ] {
+            let of = |n| format!("SELECT {}", list.replace('#', &joined("a", ",", n)));
+            assert!(statements(&of(MAX_KEYS)).is_ok(), "{list}");
+            assert_eq!(limit(of(MAX_KEYS + 1)), Limit::Keys, "{list}");
+        }
+        assert_eq!(
+            limit(format!("SELECT sum(a) OVER w FROM t WINDOW w AS (ORDER BY {})", joined("a", ",", 2_000))),
+            Limit::Keys
+        );
         assert_eq!(limit(format!("SELECT 1::int{}", "[]".repeat(100))), Limit::Brackets);
         assert_eq!(limit(";".repeat(MAX_SELECTS + 1)), Limit::Selects);
         assert_eq!(limit(" ".repeat(MAX_TOKENS + 1)), Limit::Tokens);
