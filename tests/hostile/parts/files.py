@@ -33,6 +33,8 @@ KINDS: list[tuple[str, str]] = [
 SKIPPED = re.compile(r"(^|/)(LOCK|lock|LOG|LOG\.old\.\d+)$|rows/.*\.log$")
 # Lake files and metadata are what most of a server's bytes are: they are tried more often.
 WEIGHTS = {"parquet": 4, "metastore log": 3, "log segment": 3, "rows SST": 2}
+# Of the log (docs/formats/raftlog.md): a frame begins on a block, with its magic.
+LOG_BLOCK_BYTES, FRAME = 4096, b"TFRM"
 TABLES = ("plain", "pair", "events", "hot", "late")
 FOLDERS = ["meta", "log", "rows", "lake", "cache"]
 
@@ -170,13 +172,17 @@ def one_file(stage: Stage, rng: random.Random) -> None:
 
 
 def is_never_written_tail(trial: Trial, path: str, segments: list[str]) -> bool:
-    """Whether the newest segment of a killed server only lost its end: nothing tells that from an end that was never
-    written (docs/operations.md, "Known, and not closed")."""
+    """Whether the newest segment of a killed server only lost its end, or only its last frame is damaged: nothing tells
+    that from an end that was never written, or only in part (docs/operations.md, "Known, and not closed")."""
     if trial.state != "killed" or path != max(segments) or not (trial.server.data / path).exists():
         return False
-    right = (trial.source / path).read_bytes().rstrip(b"\0")
-    left = (trial.server.data / path).read_bytes().rstrip(b"\0")
-    return len(left) < len(right) and right.startswith(left)
+    whole = (trial.source / path).read_bytes()
+    right, left = whole.rstrip(b"\0"), (trial.server.data / path).read_bytes().rstrip(b"\0")
+    if len(left) < len(right) and right.startswith(left):
+        return True
+    frames = [at for at in range(0, len(right), LOG_BLOCK_BYTES) if whole[at : at + len(FRAME)] == FRAME]
+    last = frames[-1] if frames else len(right)
+    return left[:last] == right[:last] and left[last : len(right)] != right[last:]
 
 
 def whole_folder(stage: Stage, rng: random.Random) -> None:

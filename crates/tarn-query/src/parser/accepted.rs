@@ -11,13 +11,16 @@ use std::ops::ControlFlow;
 use crate::sqlparser::ast::{
     ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert,
     Join, LimitClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
-    Select, SelectFlavor, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement, TableAlias,
-    TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update, UtilityOption, Value, Values, Visit, VisitMut,
-    Visitor, VisitorMut, WindowSpec, WindowType, With,
+    Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement,
+    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update, UtilityOption, Value, Values,
+    Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::Parser;
 
-use super::{Limit, MAX_CHAIN, MAX_GROUPINGS, MAX_KEYS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES, ParseError};
+use super::{
+    Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_QUERIES, MAX_SELECTED, MAX_SUBQUERY_LEVELS,
+    MAX_TABLES, MAX_WITH_LEVELS, ParseError,
+};
 
 /// A statement, and what was seen in it.
 #[derive(Debug)]
@@ -120,6 +123,10 @@ struct Check {
     n_relations: usize,
     /// Something that [`Plain`] says in one way.
     has_two_ways: bool,
+    /// Subqueries of expressions around.
+    n_subqueries: usize,
+    /// Queries with a WITH around.
+    n_withs: usize,
 }
 
 impl Visitor for Check {
@@ -133,7 +140,13 @@ impl Visitor for Check {
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<ParseError> {
         self.has_with |= query.with.is_some();
         self.has_two_ways |= query.fetch.is_some() || matches!(query.body.as_ref(), SetExpr::SetOperation { .. });
-        told(check_query(query))
+        self.n_withs += usize::from(query.with.is_some());
+        told(at_most(self.n_withs, MAX_WITH_LEVELS, Limit::WithLevels).and_then(|()| check_query(query)))
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<ParseError> {
+        self.n_withs -= usize::from(query.with.is_some());
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_relation(&mut self, _: &ObjectName) -> ControlFlow<ParseError> {
@@ -153,8 +166,17 @@ impl Visitor for Check {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
         match expr {
             Expr::Function(Function { over: Some(WindowType::WindowSpec(spec)), .. }) => told(check_window(spec)),
+            expr if is_subquery(expr) => {
+                self.n_subqueries += 1;
+                told(at_most(self.n_subqueries, MAX_SUBQUERY_LEVELS, Limit::SubqueryLevels))
+            }
             _ => ControlFlow::Continue(()),
         }
+    }
+
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
+        self.n_subqueries -= usize::from(is_subquery(expr));
+        ControlFlow::Continue(())
     }
 }
 
@@ -225,6 +247,10 @@ impl Visitor for Mentions {
         around.hidden.push((name, outside));
         self.add(1)
     }
+}
+
+fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
 fn told(checked: Checked) -> ControlFlow<ParseError> {
@@ -634,6 +660,8 @@ fn check_select(select: &Select) -> Checked {
         ],
     )?;
     at_most(projection.len(), MAX_SELECTED, Limit::Selected)?;
+    let n_computed = projection.iter().filter(|item| is_computed(item)).count();
+    at_most(n_computed, MAX_COMPUTED, Limit::Computed)?;
     if let Some(Distinct::On(keys)) = distinct {
         at_most(keys.len(), MAX_KEYS, Limit::Keys)?;
     }
@@ -747,6 +775,17 @@ fn check_alias(alias: Option<&TableAlias>) -> Checked {
             (columns.iter().any(|column| column.data_type.is_some()), "with types of columns", "cast the columns"),
         ],
     )
+}
+
+/// Whether a column is more than a name.
+fn is_computed(item: &SelectItem) -> bool {
+    match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        }
+        SelectItem::ExprWithAliases { .. } => true,
+        SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => false,
+    }
 }
 
 fn at_most(n: usize, most: usize, limit: Limit) -> Checked {

@@ -48,8 +48,18 @@ pub const MAX_QUERIES: usize = 2_000;
 /// Tables of one statement; those of a name of WITH count at each mention of it.
 pub const MAX_TABLES: usize = 10_000;
 
-/// Columns of one SELECT. The planner compares computed ones with each other.
+/// Columns of one SELECT.
 pub const MAX_SELECTED: usize = 20_000;
+
+/// Those of them that are more than a name. The planner compares each with all others, and asks nobody meanwhile whether the
+/// statement was cancelled.
+pub const MAX_COMPUTED: usize = 4_096;
+
+/// Subqueries of expressions in each other (`EXISTS`, `IN`, `(SELECT …)`): the planner looks twice at what is below, at each level.
+pub const MAX_SUBQUERY_LEVELS: usize = 10;
+
+/// WITH in the definitions of WITH, which are looked at twice at each level, too.
+pub const MAX_WITH_LEVELS: usize = 6;
 
 /// Expressions of one ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON: PostgreSQL's bound of a SELECT.
 pub const MAX_KEYS: usize = 1_664;
@@ -116,6 +126,12 @@ pub enum Limit {
     Groupings,
     /// [`MAX_SELECTED`].
     Selected,
+    /// [`MAX_COMPUTED`].
+    Computed,
+    /// [`MAX_SUBQUERY_LEVELS`].
+    SubqueryLevels,
+    /// [`MAX_WITH_LEVELS`].
+    WithLevels,
     /// [`MAX_KEYS`].
     Keys,
     /// Brackets of one type or subscript.
@@ -135,7 +151,9 @@ impl Limit {
             Limit::Queries => "put the parts into a table with COPY, or send several statements",
             Limit::Tables => "put parts that are used several times into a table",
             Limit::Groupings => "use GROUPING SETS with those that are wanted",
-            Limit::Selected => "send several statements, or put the values into rows",
+            Limit::SubqueryLevels => "join the tables of the inner ones, or put their rows into a table",
+            Limit::WithLevels => "define all names in one WITH: each may use those before it",
+            Limit::Selected | Limit::Computed => "send several statements, or put the values into rows",
             Limit::Keys => "order or group by fewer: an array or a text of several columns is one",
             Limit::Terms => "use IN or = ANY with a list, or join a table that holds the values",
         }
@@ -156,6 +174,11 @@ impl fmt::Display for Limit {
             }
             Limit::Terms => write!(f, "the statement has more than {MAX_TERMS} conditions of AND and OR"),
             Limit::Tables => write!(f, "the statement reads tables more than {MAX_TABLES} times"),
+            Limit::Computed => write!(f, "SELECT has more than {MAX_COMPUTED} columns that are computed"),
+            Limit::SubqueryLevels => {
+                write!(f, "subqueries of expressions are in each other more than {MAX_SUBQUERY_LEVELS} times")
+            }
+            Limit::WithLevels => write!(f, "WITH is in definitions of WITH more than {MAX_WITH_LEVELS} times"),
             Limit::Selected => write!(f, "SELECT has more than {MAX_SELECTED} columns"),
             Limit::Keys => {
                 write!(f, "ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON has more than {MAX_KEYS} expressions")

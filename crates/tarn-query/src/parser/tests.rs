@@ -387,6 +387,26 @@ fn limits_are_named() {
         assert_eq!(limit(joined("SELECT 1", " UNION ALL ", 3_000)), Limit::Queries);
         assert_eq!(limit(format!("SELECT * FROM {}", joined("t", ",", 3_000))), Limit::Queries);
         assert_eq!(limit(format!("SELECT {}", joined("a", ",", MAX_SELECTED + 1))), Limit::Selected);
+        assert_eq!(limit(format!("SELECT {}", joined("a + 1", ",", MAX_COMPUTED + 1))), Limit::Computed);
+        // Each level of these doubled the time of the planner.
+        for (before, after) in [
+            ("SELECT (", ")"),
+            ("SELECT 1 WHERE EXISTS (", ")"),
+            ("SELECT a FROM t WHERE a IN (", ")"),
+            ("SELECT a FROM t WHERE a > ALL (", ")"),
+            ("SELECT * FROM t JOIN (", ") AS s ON EXISTS (SELECT 1)"),
+        ] {
+            let of = |n| format!("{}SELECT 1{}", before.repeat(n), after.repeat(n));
+            assert!(statements(&of(MAX_SUBQUERY_LEVELS)).is_ok(), "{before}");
+            // Those of FROM are looked at once.
+            match before.contains("JOIN") {
+                true => assert!(statements(&of(40)).is_ok(), "{before}"),
+                false => assert_eq!(limit(of(MAX_SUBQUERY_LEVELS + 1)), Limit::SubqueryLevels, "{before}"),
+            }
+        }
+        let withs = |n| format!("{}SELECT 1 AS x{}", "WITH c AS (".repeat(n), ") SELECT * FROM c".repeat(n));
+        assert!(statements(&withs(MAX_WITH_LEVELS)).is_ok());
+        assert_eq!(limit(withs(MAX_WITH_LEVELS + 1)), Limit::WithLevels);
         for list in [
             "a FROM t ORDER BY #",
             "1 FROM t GROUP BY #",
