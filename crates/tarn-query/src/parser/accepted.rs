@@ -18,8 +18,8 @@ use crate::sqlparser::ast::{
 use crate::sqlparser::parser::Parser;
 
 use super::{
-    Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_QUERIES, MAX_SELECTED, MAX_SUBQUERY_LEVELS,
-    MAX_TABLES, MAX_WITH_LEVELS, ParseError,
+    Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
+    ParseError,
 };
 
 /// A statement, and what was seen in it.
@@ -127,6 +127,17 @@ struct Check {
     n_subqueries: usize,
     /// Queries with a WITH around.
     n_withs: usize,
+    n_looks: usize,
+}
+
+impl Check {
+    /// At something in a subquery, as often as the planner does. What is in none is free.
+    fn look(&mut self) -> Checked {
+        let times = |levels: usize| 1_usize.checked_shl(levels as u32).unwrap_or(usize::MAX) - 1;
+        let repeated = times(self.n_subqueries).saturating_add(times(self.n_withs.saturating_sub(1)));
+        self.n_looks = self.n_looks.saturating_add(repeated);
+        at_most(self.n_looks, MAX_LOOKS, Limit::Looks)
+    }
 }
 
 impl Visitor for Check {
@@ -141,7 +152,7 @@ impl Visitor for Check {
         self.has_with |= query.with.is_some();
         self.has_two_ways |= query.fetch.is_some() || matches!(query.body.as_ref(), SetExpr::SetOperation { .. });
         self.n_withs += usize::from(query.with.is_some());
-        told(at_most(self.n_withs, MAX_WITH_LEVELS, Limit::WithLevels).and_then(|()| check_query(query)))
+        told(self.look().and_then(|()| check_query(query)))
     }
 
     fn post_visit_query(&mut self, query: &Query) -> ControlFlow<ParseError> {
@@ -164,14 +175,11 @@ impl Visitor for Check {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
-        match expr {
-            Expr::Function(Function { over: Some(WindowType::WindowSpec(spec)), .. }) => told(check_window(spec)),
-            expr if is_subquery(expr) => {
-                self.n_subqueries += 1;
-                told(at_most(self.n_subqueries, MAX_SUBQUERY_LEVELS, Limit::SubqueryLevels))
-            }
-            _ => ControlFlow::Continue(()),
-        }
+        self.n_subqueries += usize::from(is_subquery(expr));
+        told(self.look().and_then(|()| match expr {
+            Expr::Function(Function { over: Some(WindowType::WindowSpec(spec)), .. }) => check_window(spec),
+            _ => Ok(()),
+        }))
     }
 
     fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {

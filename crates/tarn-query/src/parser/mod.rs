@@ -55,11 +55,10 @@ pub const MAX_SELECTED: usize = 20_000;
 /// statement was cancelled.
 pub const MAX_COMPUTED: usize = 4_096;
 
-/// Subqueries of expressions in each other (`EXISTS`, `IN`, `(SELECT …)`): the planner looks twice at what is below, at each level.
-pub const MAX_SUBQUERY_LEVELS: usize = 10;
-
-/// WITH in the definitions of WITH, which are looked at twice at each level, too.
-pub const MAX_WITH_LEVELS: usize = 6;
+/// Looks at parts of subqueries. The planner looks twice at what is in a subquery of an expression (`EXISTS`, `IN`,
+/// `(SELECT …)`), four times at what is in one in there, and so on, and the same at WITH in the definitions of WITH. Twenty levels
+/// with hardly anything in them are this many, and take two seconds; one with 100,000 parts may be six levels deep.
+pub const MAX_LOOKS: usize = 1 << 23;
 
 /// Expressions of one ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON: PostgreSQL's bound of a SELECT.
 pub const MAX_KEYS: usize = 1_664;
@@ -128,10 +127,8 @@ pub enum Limit {
     Selected,
     /// [`MAX_COMPUTED`].
     Computed,
-    /// [`MAX_SUBQUERY_LEVELS`].
-    SubqueryLevels,
-    /// [`MAX_WITH_LEVELS`].
-    WithLevels,
+    /// [`MAX_LOOKS`].
+    Looks,
     /// [`MAX_KEYS`].
     Keys,
     /// Brackets of one type or subscript.
@@ -151,8 +148,9 @@ impl Limit {
             Limit::Queries => "put the parts into a table with COPY, or send several statements",
             Limit::Tables => "put parts that are used several times into a table",
             Limit::Groupings => "use GROUPING SETS with those that are wanted",
-            Limit::SubqueryLevels => "join the tables of the inner ones, or put their rows into a table",
-            Limit::WithLevels => "define all names in one WITH: each may use those before it",
+            Limit::Looks => {
+                "join the tables of the inner ones, and define all names in one WITH: each may use those before it"
+            }
             Limit::Selected | Limit::Computed => "send several statements, or put the values into rows",
             Limit::Keys => "order or group by fewer: an array or a text of several columns is one",
             Limit::Terms => "use IN or = ANY with a list, or join a table that holds the values",
@@ -175,10 +173,7 @@ impl fmt::Display for Limit {
             Limit::Terms => write!(f, "the statement has more than {MAX_TERMS} conditions of AND and OR"),
             Limit::Tables => write!(f, "the statement reads tables more than {MAX_TABLES} times"),
             Limit::Computed => write!(f, "SELECT has more than {MAX_COMPUTED} columns that are computed"),
-            Limit::SubqueryLevels => {
-                write!(f, "subqueries of expressions are in each other more than {MAX_SUBQUERY_LEVELS} times")
-            }
-            Limit::WithLevels => write!(f, "WITH is in definitions of WITH more than {MAX_WITH_LEVELS} times"),
+            Limit::Looks => f.write_str("the statement's subqueries, or its WITHs, are too deep in each other"),
             Limit::Selected => write!(f, "SELECT has more than {MAX_SELECTED} columns"),
             Limit::Keys => {
                 write!(f, "ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON has more than {MAX_KEYS} expressions")
