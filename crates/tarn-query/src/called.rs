@@ -60,10 +60,15 @@ mod tests {
     use crate::parser;
 
     fn renamed(sql: &str) -> String {
-        let state = SessionStateBuilder::new().with_default_features().build();
-        let mut statement = parser::statements(sql).unwrap().pop().unwrap();
-        by_own_names(&mut statement, &state);
-        statement.to_string()
+        let work = || {
+            let state = SessionStateBuilder::new().with_default_features().build();
+            let mut statement = parser::statements(sql).unwrap().pop().unwrap();
+            by_own_names(&mut statement, &state);
+            statement.to_string()
+        };
+        // The parser goes as deep as its stack allows.
+        let thread = std::thread::Builder::new().stack_size(parser::STACK_BYTES);
+        std::thread::scope(|scope| thread.spawn_scoped(scope, work).unwrap().join().unwrap())
     }
 
     #[test]
