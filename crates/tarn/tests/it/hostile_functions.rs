@@ -170,18 +170,6 @@ fn chain_of_joins(n: usize) -> String {
     format!("EXPLAIN SELECT count(*) FROM w t0{joins}")
 }
 
-/// Each call by another name than the function's own doubled the work: 20 took nine seconds, 40 all memory there is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_by_other_names_may_be_nested() {
-    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
-    let client = server.client().await;
-    let nested = |name: &str, n: usize| format!("SELECT {}1{}", format!("{name}(").repeat(n), ")".repeat(n));
-    assert_eq!(cell(&client, &nested("row", 60)).await, format!("{}1{}", "(".repeat(60), ")".repeat(60)));
-    assert_eq!(cell(&client, &nested("char_length", 1).replace("(1", "('abc'")).await, "3");
-    let reversed = format!("SELECT cardinality({}[1, 2]{})", "list_reverse(".repeat(60), ")".repeat(60));
-    assert_eq!(cell(&client, &reversed).await, "2");
-}
-
 /// A thousand of three columns took 1.4 GB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_of_many_tables_are_counted() {
