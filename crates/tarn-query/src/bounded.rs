@@ -84,6 +84,8 @@ pub(crate) fn sum_of_arguments(inner: ScalarUDF, lengths: &Arc<Lengths>) -> Scal
 enum Growth {
     /// The first argument, the second times.
     Times,
+    /// A list of the first argument, so many times.
+    Repeated,
     /// The second argument is the number of characters, or of items.
     Padded,
     Items,
@@ -105,7 +107,7 @@ enum Growth {
 
 const GROWING: &[(&str, Growth)] = &[
     ("repeat", Growth::Times),
-    ("array_repeat", Growth::Times),
+    ("array_repeat", Growth::Repeated),
     ("lpad", Growth::Padded),
     ("rpad", Growth::Padded),
     ("array_resize", Growth::Items),
@@ -268,6 +270,7 @@ impl Growth {
         let all = |row: usize| (0..args.len()).map(|idx| bytes(idx, row)).fold(0, usize::saturating_add);
         let most = |row: usize| match self {
             Growth::Times => bytes(0, row).max(1).saturating_mul(count(1, row)),
+            Growth::Repeated => bytes(0, row).saturating_add(ITEM_BYTES).saturating_mul(count(1, row)),
             // A character takes up to four bytes.
             Growth::Padded => count(1, row).saturating_mul(4),
             Growth::Items => {
@@ -334,7 +337,8 @@ impl Argument {
                 Err(_) => return Argument { bytes: vec![0], numbers: vec![0], names: vec![0] },
             },
         };
-        let has_numbers = matches!(growth, Growth::Times | Growth::Padded | Growth::Items | Growth::Series);
+        let has_numbers =
+            matches!(growth, Growth::Times | Growth::Repeated | Growth::Padded | Growth::Items | Growth::Series);
         Argument {
             bytes: bytes_of(&array),
             numbers: has_numbers.then(|| numbers_of(&array)).flatten().unwrap_or_default(),
@@ -552,6 +556,8 @@ mod tests {
         assert_eq!(most(Growth::Times, &[text("abc"), number(1_000)]), 3_000);
         assert_eq!(most(Growth::Times, &[text("abc"), number(-5)]), 0);
         assert_eq!(most(Growth::Times, &[text("abc"), ColumnarValue::Scalar(ScalarValue::Int64(None))]), 0);
+        // An item of a list takes more than what is in it.
+        assert_eq!(most(Growth::Repeated, &[text("a"), number(1_000)]), 17_000);
         assert_eq!(most(Growth::Padded, &[text("a"), number(10), text("b")]), 40);
         assert_eq!(most(Growth::Replaced, &[text("aaaa"), text("a"), text("xyz")]), 16);
         assert_eq!(most(Growth::Matched, &[text("aaaa"), text("a"), text("xyz")]), 7);
