@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
-    ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable, Function, FunctionArguments, GroupByExpr, Insert,
-    Join, LimitClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
-    Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement,
-    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update, UtilityOption, Value, Values,
-    Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    BinaryOperator, ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable, Function, FunctionArguments,
+    GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OrderBy, OrderByExpr,
+    OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
+    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update,
+    UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::Parser;
 
@@ -68,6 +68,12 @@ fn checked(statement: &Statement) -> Result<Check, ParseError> {
         check_query(rows)?;
         return Ok(Check { n_relations: 1, ..Check::default() });
     }
+    if let Some((query, select, table)) = lookup(statement) {
+        check_query(query)?;
+        check_select(select)?;
+        check_table_factor(table)?;
+        return Ok(Check { has_select: true, n_relations: 1, ..Check::default() });
+    }
     let mut check = Check::default();
     match Visit::visit(statement, &mut check) {
         ControlFlow::Break(error) => Err(error),
@@ -98,6 +104,54 @@ fn written_rows(statement: &Statement) -> Option<&Query> {
         _ => false,
     };
     values.rows.iter().all(|row| row.content.iter().all(is_constant)).then_some(rows)
+}
+
+/// A SELECT of columns of one table, of rows that are named by `column = constant AND …`: as [`written_rows`], checked without
+/// a visitor.
+fn lookup(statement: &Statement) -> Option<(&Query, &Select, &TableFactor)> {
+    let Statement::Query(query) = statement else { return None };
+    let Query { with: None, body, order_by: None, limit_clause: None, fetch: None, .. } = query.as_ref() else {
+        return None;
+    };
+    let SetExpr::Select(select) = body.as_ref() else { return None };
+    let Select {
+        distinct: None,
+        projection,
+        from,
+        selection: Some(selection),
+        group_by: GroupByExpr::Expressions(groups, _),
+        having: None,
+        named_window,
+        qualify: None,
+        ..
+    } = select.as_ref()
+    else {
+        return None;
+    };
+    let [TableWithJoins { relation: table @ TableFactor::Table { args: None, .. }, joins }] = from.as_slice() else {
+        return None;
+    };
+    let is_plain = groups.is_empty() && named_window.is_empty() && joins.is_empty();
+    let are_columns = projection.iter().all(|item| match item {
+        SelectItem::UnnamedExpr(expr) => matches!(expr, Expr::Identifier(_)),
+        SelectItem::Wildcard(options) => options.opt_replace.is_none(),
+        _ => false,
+    });
+    (is_plain && are_columns && names_rows(selection)).then_some((query, select, table))
+}
+
+/// Whether a condition is `column = constant AND …`.
+fn names_rows(mut condition: &Expr) -> bool {
+    let is_leaf = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::Value(_));
+    let is_equality = |expr: &Expr| matches!(expr, Expr::BinaryOp { left, op: BinaryOperator::Eq, right } if is_leaf(left) && is_leaf(right));
+    // AND groups to the left; long chains of it, which were balanced, are left to the visitor.
+    while let Expr::BinaryOp { left, op: BinaryOperator::And, right } = condition {
+        if !is_equality(right) {
+            return false;
+        }
+        condition = left;
+    }
+    is_equality(condition)
 }
 
 type Checked = Result<(), ParseError>;
