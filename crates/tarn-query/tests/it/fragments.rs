@@ -451,23 +451,31 @@ async fn where_the_order_of_rows_matters_above_there_is_no_fragment() {
 }
 
 /// On disk alone.
-fn in_folder(folder: &Path) -> FragmentCache {
+async fn in_folder(folder: &Path) -> FragmentCache {
     let options = FragmentOptions {
         ram_bytes: 0,
         folder: Some(folder.to_owned()),
         runtime: Some(Handle::current()),
         ..FragmentOptions::default()
     };
-    FragmentCache::open(options).unwrap()
+    // Tasks of the last statement may hold the cache before this one a little longer than its answer took.
+    for _ in 0..1_000 {
+        match FragmentCache::open(options.clone()) {
+            Err(tarn_cache::Error::Folder { source, .. }) if source.kind() == std::io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("somebody keeps the folder");
 }
 
 impl Cached {
     async fn restarted(self, folder: &Path) -> Cached {
         let Cached { fixture, cache } = self;
         drop(cache);
-        // The folder is free when nobody has the old cache.
         let fixture = fixture.restarted(Options::default());
-        let cache = in_folder(folder);
+        let cache = in_folder(folder).await;
         let fixture = fixture.restarted(Options { fragments: Some(cache.clone()), ..Options::default() });
         fixture.set("tarn.access_path", "lake").await;
         Cached { fixture, cache }
