@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, make_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, Int64Array, make_array};
 use arrow::buffer::Buffer;
 use arrow::compute::{CastOptions, cast_with_options, concat};
 use arrow::datatypes::{DataType, FieldRef, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit};
@@ -91,6 +91,8 @@ enum Growth {
     Items,
     /// Something in the first argument is replaced by the third.
     Replaced,
+    /// Items of the first argument are replaced by the third.
+    Exchanged,
     /// What a pattern finds is replaced by a text that may name it.
     Matched,
     /// From, to, step.
@@ -120,6 +122,11 @@ const GROWING: &[(&str, Growth)] = &[
     ("concat_ws", Growth::Joined),
     ("overlay", Growth::Sum(1)),
     ("encode", Growth::Sum(2)),
+    // "%+" is the longest of what two letters stand for.
+    ("to_char", Growth::Sum(20)),
+    ("array_replace", Growth::Exchanged),
+    ("array_replace_n", Growth::Exchanged),
+    ("array_replace_all", Growth::Exchanged),
     ("string_to_array", Growth::Sum(17)),
     ("array_concat", Growth::Sum(1)),
     ("array_to_string", Growth::Listed),
@@ -153,7 +160,12 @@ impl Hash for Bounded {
 }
 
 impl Bounded {
-    fn call(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn call(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if self.growth == Growth::Padded
+            && let Some(length) = args.args.get_mut(1)
+        {
+            *length = not_negative(length);
+        }
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_scalar { 1 } else { args.number_rows };
         let (most, taken) = self.growth.most(&args.args, n_rows);
@@ -197,6 +209,20 @@ impl Bounded {
         let reservation = MemoryConsumer::new(format!("{}()", self.inner.name())).register(&self.lengths.pool);
         reservation.try_grow(bytes)?;
         Ok(reservation)
+    }
+}
+
+/// Lengths to pad to: DataFusion asks memory for the sum of a column's lengths, of which a negative one is enormous.
+fn not_negative(lengths: &ColumnarValue) -> ColumnarValue {
+    match lengths {
+        ColumnarValue::Scalar(ScalarValue::Int64(length)) => {
+            ColumnarValue::Scalar(ScalarValue::Int64(length.map(|length| length.max(0))))
+        }
+        ColumnarValue::Array(array) if array.data_type() == &DataType::Int64 => {
+            let lengths: Int64Array = array.as_primitive::<Int64Type>().unary(|length| length.max(0));
+            ColumnarValue::Array(Arc::new(lengths))
+        }
+        lengths => lengths.clone(),
     }
 }
 
@@ -281,6 +307,10 @@ impl Growth {
                 0 => bytes(0, row),
                 from => (bytes(0, row) / from).saturating_mul(bytes(2, row)).saturating_add(bytes(0, row)),
             },
+            Growth::Exchanged => {
+                let n_items = bytes(0, row) / ITEM_BYTES + 1;
+                bytes(0, row).saturating_add(n_items.saturating_mul(bytes(2, row)))
+            }
             Growth::Matched => {
                 // Matches do not overlap: what is named of them is not longer than the text, each time it is named.
                 let times = if is_global { bytes(0, row) + 1 } else { 1 };
@@ -536,7 +566,7 @@ impl ScalarUDFImpl for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::array::StringViewArray;
     use datafusion::execution::FunctionRegistry;
     use datafusion::execution::memory_pool::GreedyMemoryPool;
 
@@ -560,6 +590,7 @@ mod tests {
         assert_eq!(most(Growth::Repeated, &[text("a"), number(1_000)]), 17_000);
         assert_eq!(most(Growth::Padded, &[text("a"), number(10), text("b")]), 40);
         assert_eq!(most(Growth::Replaced, &[text("aaaa"), text("a"), text("xyz")]), 16);
+        assert_eq!(most(Growth::Exchanged, &[text("0123456789abcdef"), text("a"), text("xyz")]), 16 + 2 * 3);
         assert_eq!(most(Growth::Matched, &[text("aaaa"), text("a"), text("xyz")]), 7);
         assert_eq!(most(Growth::Matched, &[text("aaaa"), text("a"), text("xyz"), text("g")]), 19);
         assert_eq!(most(Growth::Matched, &[text("aaaa"), text("(a)"), text("\\1\\1")]), 4 + 4 + 8);

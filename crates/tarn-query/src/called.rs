@@ -2,24 +2,25 @@
 //! name an alias, so that its column is called as it is written, and of each alias it asks twice what is below, for its type
 //! and for its metadata: twenty calls in each other are a million, thirty are hours and gigabytes.
 //!
-//! So calls that are deep in others are called by their own names. Their columns have none.
+//! So calls that are deep in such calls are called by the functions' own names, and the columns of those are named after them.
 
 use std::ops::ControlFlow;
 
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast;
 
-/// So deep in other calls a function may be called by any of its names: each doubles the work.
+/// Calls by another name, in each other, that keep it: each doubles the planner's work.
 const MAX_ALIASES: usize = 4;
 
-/// Calls functions by their own names, where they are deep in other calls.
+/// Calls functions by their own names, where they are deep in calls by other names.
 pub(crate) fn by_own_names(statement: &mut ast::Statement, state: &SessionState) {
-    let _ = ast::VisitMut::visit(statement, &mut Calls { state, depth: 0 });
+    let _ = ast::VisitMut::visit(statement, &mut Calls { state, around: vec![] });
 }
 
 struct Calls<'a> {
     state: &'a SessionState,
-    depth: usize,
+    /// Of each call around, whether it is by another name.
+    around: Vec<bool>,
 }
 
 impl Calls<'_> {
@@ -34,20 +35,24 @@ impl ast::VisitorMut for Calls<'_> {
 
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
         let ast::Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
-        self.depth += 1;
-        if self.depth > MAX_ALIASES
-            && let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice()
-        {
+        let mut is_alias = false;
+        if let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice() {
             let called = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
             if let Some(own) = self.own_name(&called).filter(|own| *own != called) {
-                *name = ast::Ident::with_quote('"', own);
+                is_alias = self.around.iter().filter(|is_alias| **is_alias).count() < MAX_ALIASES;
+                if !is_alias {
+                    *name = ast::Ident::with_quote('"', own);
+                }
             }
         }
+        self.around.push(is_alias);
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
-        self.depth -= usize::from(matches!(expr, ast::Expr::Function(_)));
+        if matches!(expr, ast::Expr::Function(_)) {
+            self.around.pop();
+        }
         ControlFlow::Continue(())
     }
 }
@@ -84,6 +89,11 @@ mod tests {
         assert_eq!(renamed(beside), beside);
         let own = format!("SELECT {}", nested("ABS", 30));
         assert_eq!(renamed(&own), own);
+        // What stands in the SELECT and in GROUP BY is called alike, however deep it stands.
+        let grouped = "SELECT round(abs(sqrt(ln(abs(pow(a, 2)))))) FROM t GROUP BY pow(a, 2)";
+        assert_eq!(renamed(grouped), grouped);
+        let mixed = renamed(&format!("SELECT {}", nested("abs(row", 9).replace(')', "))")));
+        assert_eq!(mixed.matches("abs(row(").count(), MAX_ALIASES);
         // Not a function: another names it in its error.
         assert_eq!(renamed(&format!("SELECT {}", nested("nothing", 9))), format!("SELECT {}", nested("nothing", 9)));
     }

@@ -25,7 +25,7 @@ use crate::running::Running;
 /// Shorter ones are not counted: a list of thousands is compared with, and written out for no row.
 const LONG_BYTES: usize = 1 << 10;
 
-/// Of one statement, computed constants that nobody counts: a short one is never refused because others fill the memory.
+/// Bytes of each statement's computed constants that are not reserved, so that short ones are never refused because others fill the memory.
 const FREE_BYTES: usize = 1 << 20;
 
 /// Of the memory of all queries, what the constants of one batch may take.
@@ -109,7 +109,7 @@ pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Re
     }
     let physical = state.query_planner().create_physical_plan(&plan, state).await;
     constants.check()?;
-    constants.end(long.row_bytes.saturating_add(long.values_bytes));
+    constants.end(long.all_bytes);
     memory.end();
     Ok(physical?)
 }
@@ -119,28 +119,28 @@ fn fitting(rows: usize, row_bytes: usize, budget_bytes: usize) -> usize {
     budget_bytes.checked_div(row_bytes).map_or(rows, |fit| fit.clamp(1, rows.max(1)))
 }
 
-/// What all long constants of a plan take together, each written out once.
+/// What the constants of a plan take together, each written out once.
 #[derive(Debug, Default)]
 struct Long {
-    /// Of those that are written out for each row.
+    /// Of long ones that are written out for each row; the rows of VALUES are written out once, as they are.
     row_bytes: usize,
-    /// Of those in VALUES, whose rows are written out once, as they are.
-    values_bytes: usize,
+    /// Of all constants.
+    all_bytes: usize,
 }
 
 impl Long {
     fn of(plan: &LogicalPlan) -> Result<Long> {
         let mut long = Long::default();
         plan.apply_with_subqueries(|node| {
-            let bytes = match node {
-                LogicalPlan::Values(_) => &mut long.values_bytes,
-                _ => &mut long.row_bytes,
-            };
+            let is_written = !matches!(node, LogicalPlan::Values(_));
             node.apply_expressions(|expr| {
                 expr.apply(|part| {
                     if let Expr::Literal(value, _) = part {
                         let size = value.size();
-                        *bytes = bytes.saturating_add(if size >= LONG_BYTES { size } else { 0 });
+                        long.all_bytes = long.all_bytes.saturating_add(size);
+                        if is_written && size >= LONG_BYTES {
+                            long.row_bytes = long.row_bytes.saturating_add(size);
+                        }
                     }
                     Ok(TreeNodeRecursion::Continue)
                 })
@@ -168,6 +168,7 @@ mod tests {
     fn constants_of_subqueries_count_and_short_ones_do_not() {
         let of = |text: &str| LogicalPlanBuilder::empty(true).project([lit(text)]).unwrap().build().unwrap();
         assert_eq!(Long::of(&of("short")).unwrap().row_bytes, 0);
+        assert!(Long::of(&of("short")).unwrap().all_bytes > 0, "it is in the plan all the same");
         let long = "x".repeat(100_000);
         assert!(Long::of(&of(&long)).unwrap().row_bytes >= 100_000);
         let subquery = datafusion::logical_expr::scalar_subquery(Arc::new(of(&long)));

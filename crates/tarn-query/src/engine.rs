@@ -18,7 +18,6 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
@@ -28,6 +27,7 @@ use tarn_metastore::Metastore;
 use tarn_types::Zone;
 use tokio::runtime::Handle;
 
+use crate::array_text::ArrayTexts;
 use crate::balance::{Balance, JOINS_CONDITIONS};
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
@@ -36,7 +36,7 @@ use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::concatenation::Concatenation;
 use crate::constants::{self, Constants};
 use crate::cross_joins::bounded_order;
-use crate::equated::Equated;
+use crate::equated::with_equated;
 use crate::expanded::Expanded;
 use crate::extrema::extrema;
 use crate::fragments::{Fragments, UseFragments};
@@ -51,6 +51,7 @@ use crate::plan_size::{self, PlanMemory, PlanSize};
 use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
+use crate::row_values::RowValues;
 use crate::running::Running;
 use crate::seal::sealed_rules;
 use crate::settings::Settings;
@@ -164,6 +165,8 @@ impl Engine {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
             Arc::new(Expanded),
+            Arc::new(RowValues),
+            Arc::new(ArrayTexts),
             Arc::new(CanonicalSpellings),
             Arc::new(SessionZone),
             Arc::new(Bytea::Written),
@@ -177,8 +180,7 @@ impl Engine {
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
         let logical = Balance::behind(bounded_order(rules_of_one_zero()), &JOINS_CONDITIONS);
-        let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(Equated)];
-        physical.extend(sealed_rules());
+        let mut physical = with_equated(sealed_rules());
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(JoinsPause) as _]);
         let state = SessionStateBuilder::new()
@@ -191,6 +193,7 @@ impl Engine {
             .build();
         let context = SessionContext::new_with_state(state);
         extrema().into_iter().for_each(|function| context.register_udaf(function));
+        OF_FILES.iter().for_each(|name| context.deregister_udf(name));
         bounded(&context, &self.lengths);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         context.register_udf(TimeZone::new(self.config.options()).into());
@@ -219,6 +222,10 @@ impl Engine {
     }
 }
 
+/// Functions of DataFusion's about the file that a row is from. Rows that are not delivered yet are from none, and a table's scans do not
+/// answer them.
+const OF_FILES: [&str; 2] = ["file_row_index", "input_file_name"];
+
 fn config(options: &Options) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.target_partitions)
@@ -231,6 +238,8 @@ fn config(options: &Options) -> SessionConfig {
     set.execution.time_zone = Some("UTC".to_owned());
     // As in Postgres: 12.34 is exact, so that it meets a DECIMAL column without a detour through floating point.
     set.sql_parser.parse_float_as_decimal = true;
+    // It fails where the planner has proved of a column that it is never NULL, and its own physical expression is more careful.
+    set.execution.skip_physical_aggregate_schema_check = true;
     // Each scan decides (late.rs); switched on, every scan reads late.
     set.execution.parquet.pushdown_filters = false;
     // It skips files by the bounds of some of the aggregates, although others need their rows: `min(a), min(b + 1)`.
@@ -381,7 +390,7 @@ fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Res
 async fn logical_plan(state: &SessionState, mut statement: ast::Statement) -> Result<LogicalPlan> {
     zones::name_functions(&mut statement);
     called::by_own_names(&mut statement, state);
-    plan_size::check_columns(state, &statement).await?;
+    let _planning = plan_size::reserve_columns(state, &statement).await?;
     let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
     PlanSize::of(&plan)?;
     Ok(plan)

@@ -11,7 +11,8 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal, lit};
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -19,9 +20,26 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 
 use crate::balance::conjunction;
 
-/// The rule; it runs before orders are asked for.
+/// The rule.
 #[derive(Debug)]
-pub(crate) struct Equated;
+struct Equated;
+
+/// DataFusion's rules with this one in its place: behind the choice of joins' sides, which estimates what a filter leaves by its equalities,
+/// and before orders are asked for.
+pub(crate) fn with_equated(rules: Vec<Rule>) -> Vec<Rule> {
+    let behind = |rule: Rule| match rule.name() {
+        CHOOSES_SIDES => vec![rule, Arc::new(Equated) as _],
+        _ => vec![rule],
+    };
+    let n_rules = rules.len();
+    let rules: Vec<_> = rules.into_iter().flat_map(behind).collect();
+    assert_eq!(rules.len(), n_rules + 1, "one rule chooses the sides of joins");
+    rules
+}
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+const CHOOSES_SIDES: &str = "join_selection";
 
 impl PhysicalOptimizerRule for Equated {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
@@ -54,12 +72,12 @@ fn hidden(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionP
     Ok(Transformed::yes(Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate).build()?)))
 }
 
-/// Is it an equality of a column with what is neither a column nor a constant?
+/// Is it an equality of a column with something that is computed of columns? The answer of a subquery is a constant.
 fn equates_computed(term: &Arc<dyn PhysicalExpr>) -> bool {
     let Some(equality) = term.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Eq) else {
         return false;
     };
-    let is_computed = |side: &Arc<dyn PhysicalExpr>| !side.is::<Column>() && !side.is::<Literal>();
+    let is_computed = |side: &Arc<dyn PhysicalExpr>| !side.is::<Column>() && !collect_columns(side).is_empty();
     let (left, right) = (equality.left(), equality.right());
     (left.is::<Column>() && is_computed(right)) || (right.is::<Column>() && is_computed(left))
 }

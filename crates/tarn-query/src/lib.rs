@@ -17,6 +17,7 @@
 //! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod array_text;
 mod bytea;
 mod called;
 mod equated;
@@ -24,6 +25,7 @@ mod error;
 mod functions;
 mod hot;
 mod rewrite;
+mod row_values;
 mod settings;
 mod values;
 

@@ -12,7 +12,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec,
+};
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -42,22 +44,32 @@ impl PhysicalOptimizerRule for Owned {
 }
 
 fn with_owned_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    if !keeps_batches(plan.as_ref()) {
+    let kept = n_kept(plan.as_ref());
+    if kept == 0 {
         return Ok(Transformed::no(plan));
     }
-    let owned = plan.children().into_iter().map(RebatchExec::<OwnedRows>::above).collect();
+    let owned = plan.children().into_iter().enumerate().map(|(idx, child)| match idx < kept {
+        true => RebatchExec::<OwnedRows>::above(child),
+        false => Arc::clone(child),
+    });
+    let owned = owned.collect();
     Ok(Transformed::yes(replace_children_if_necessary(plan, owned)?))
 }
 
-/// Does it keep batches of its inputs, and count the shared buffers of each again? A hash join does not.
-fn keeps_batches(plan: &dyn ExecutionPlan) -> bool {
-    plan.is::<NestedLoopJoinExec>()
+/// Of how many inputs, the first ones, it keeps batches and counts all that each holds. A hash join counts shared buffers once, but each of
+/// its own output's batches may have a buffer of a megabyte for a few texts.
+fn n_kept(plan: &dyn ExecutionPlan) -> usize {
+    let keeps_all = plan.is::<NestedLoopJoinExec>()
         || plan.is::<CrossJoinExec>()
         || plan.is::<SortMergeJoinExec>()
         || plan.is::<PiecewiseMergeJoinExec>()
         || plan.is::<SortExec>()
         || plan.is::<RepartitionExec>()
-        || plan.is::<RecursiveQueryExec>()
+        || plan.is::<RecursiveQueryExec>();
+    match keeps_all {
+        true => usize::MAX,
+        false => usize::from(plan.is::<HashJoinExec>()),
+    }
 }
 
 /// Batches that hold little more than they show.

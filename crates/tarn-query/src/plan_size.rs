@@ -2,7 +2,7 @@
 //! and the planner keeps several copies at once: 1.1 GB were seen. Ten thousand windows took 2.9 GB.
 //!
 //! So columns are counted before there is a plan, by the tables of each FROM and the windows of each SELECT
-//! ([`check_columns`]), and a statement takes of the memory of queries what its plan does, for as long as it is planned and run
+//! ([`reserve_columns`]), and a statement takes of the memory of queries what its plan does, for as long as it is planned and run
 //! ([`PlanMemory`]).
 
 use std::collections::{HashMap, HashSet};
@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, TableReference};
-use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    self, ObjectName, Query, Select, SelectItem, SetExpr, Statement as Ast, TableFactor, Visit, Visitor,
+    self, ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement as Ast,
+    TableFactor, Visit, Visitor,
 };
 
 use crate::{Error, Result};
@@ -34,7 +33,10 @@ const PART_BYTES: usize = 512;
 /// Of that, what is left when the planner is done is one part of so many: the steps that run know few columns.
 const PLANNED_SHARE: usize = 8;
 
-/// What nobody counts: usual statements are never refused because others fill the memory.
+/// About as many has a table of the system.
+const SYSTEM_COLUMNS: usize = 32;
+
+/// Bytes of each plan that are not reserved, so that usual statements are never refused because others fill the memory.
 const FREE_BYTES: usize = 8 << 20;
 
 /// What a plan has, all steps together.
@@ -104,13 +106,8 @@ pub(crate) struct PlanMemory(Option<Arc<MemoryReservation>>);
 impl PlanMemory {
     /// Errors: the plan is too large in itself, or for the memory of queries as it is now.
     pub(crate) fn of(plan: &LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<PlanMemory> {
-        let bytes = PlanSize::of(plan)?.bytes();
-        if bytes == 0 {
-            return Ok(PlanMemory::default());
-        }
-        let reservation = MemoryConsumer::new("the plan").register(pool);
-        reservation.try_grow(bytes)?;
-        Ok(PlanMemory(Some(Arc::new(reservation))))
+        let reservation = reserve("the plan", PlanSize::of(plan)?, pool)?;
+        Ok(PlanMemory(reservation.map(Arc::new)))
     }
 
     /// The statement is planned.
@@ -121,64 +118,100 @@ impl PlanMemory {
     }
 }
 
-/// Refuses joins and windows whose plan would be larger than the memory of all queries, before it is made.
+/// Reserves what the columns of joins and windows take, before there is a plan of them.
 ///
-/// Errors: as it says; a table that cannot be looked up.
-pub(crate) async fn check_columns(state: &SessionState, statement: &Ast) -> Result<()> {
-    let MemoryLimit::Finite(limit) = state.runtime_env().memory_pool.memory_limit() else { return Ok(()) };
+/// Errors: all memory of queries does not hold them, or what is left of it; a table that cannot be looked up.
+pub(crate) async fn reserve_columns(state: &SessionState, statement: &Ast) -> Result<Option<MemoryReservation>> {
     let mut steps = Steps::default();
     if steps.visit(statement) == 0 {
-        return Ok(());
+        return Ok(None);
     }
-    for name in state.resolve_table_references(&Statement::Statement(Box::new(statement.clone())))? {
-        let table = name.table().to_lowercase();
-        let n_columns = columns_of(state, name).await?;
-        let known = steps.widths.entry(table).or_default();
-        *known = n_columns.max(*known);
+    for (name, relation) in std::mem::take(&mut steps.relations) {
+        if let Some(n_columns) = columns_of(state, &relation).await? {
+            steps.widths.insert(name, n_columns);
+        }
     }
-    let bytes = PlanSize { n_columns: steps.visit(statement), ..PlanSize::default() }.bytes();
-    match bytes > limit {
-        true => Err(Error::from(DataFusionError::ResourcesExhausted(format!(
-            "a plan of {bytes} bytes: there are too many joins or windows, or the tables have too many columns for them; \
-             the memory of all queries is {limit} bytes. Name the columns that are needed in subqueries of FROM"
-        )))),
-        false => Ok(()),
-    }
+    let size = PlanSize { n_columns: steps.visit(statement), ..PlanSize::default() };
+    reserve("joins and windows", size, &state.runtime_env().memory_pool)
 }
 
-async fn columns_of(state: &SessionState, name: TableReference) -> Result<usize> {
-    let table = name.table().to_owned();
-    let Ok(schema) = state.schema_for_ref(name) else { return Ok(0) };
-    Ok(schema.table(&table).await?.map_or(0, |table| table.schema().fields().len()))
+fn reserve(of: &str, size: PlanSize, pool: &Arc<dyn MemoryPool>) -> Result<Option<MemoryReservation>> {
+    let bytes = size.bytes();
+    if bytes == 0 {
+        return Ok(None);
+    }
+    if let MemoryLimit::Finite(limit) = pool.memory_limit()
+        && bytes > limit
+    {
+        let limit = format!(
+            "the plan would take {bytes} bytes, the memory of all queries is {limit}: there are too many joins, windows or \
+             expressions, or the tables have too many columns for them"
+        );
+        return Err(Error::TooLarge { limit, remedy: "name the columns that are needed in subqueries of FROM" });
+    }
+    let reservation = MemoryConsumer::new(of).register(pool);
+    reservation.try_grow(bytes)?;
+    Ok(Some(reservation))
 }
 
-/// How many columns do the steps of all joins and windows of a text have? At least as many as it finds: what is below a subquery's
-/// projection counts once for each table beside it.
+/// None: it is no table, but perhaps a name of WITH.
+async fn columns_of(state: &SessionState, relation: &ObjectName) -> Result<Option<usize>> {
+    let parts: Vec<&ast::Ident> = relation.0.iter().filter_map(|part| part.as_ident()).collect();
+    let [schema @ .., table] = parts.as_slice() else { return Ok(None) };
+    let name = |ident: &ast::Ident| match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    };
+    // Tables of the system are made with all of their rows when they are looked up.
+    if schema.last().is_some_and(|schema| name(schema) != "public") {
+        return Ok(Some(SYSTEM_COLUMNS));
+    }
+    let Ok(tables) = state.schema_for_ref(TableReference::bare(name(table))) else { return Ok(None) };
+    Ok(tables.table(&name(table)).await?.map(|table| table.schema().fields().len()))
+}
+
+/// How many columns do the steps of all joins and windows of a text have? What is below a subquery's projection counts once for each table
+/// beside it.
 #[derive(Default)]
 struct Steps {
-    /// Columns of what has a name, in small letters: tables, and queries of WITH that were seen. Of two with one name, the wider.
+    /// Columns of what has a name, in small letters: tables, and queries of WITH that are around or beside.
     widths: HashMap<String, usize>,
-    selects: Vec<From>,
-    queries: Vec<Around>,
-    /// Whether the next query is a table of a FROM.
-    is_derived: bool,
+    /// What is named in a FROM.
+    relations: HashMap<String, ObjectName>,
+    selects: Vec<FromClause>,
+    queries: Vec<QueryAround>,
+    /// The next query is a table of a FROM, or the next relation is one, called so.
+    next: Option<Next>,
     n_columns: usize,
+}
+
+/// A table factor whose columns are not known yet.
+#[derive(Default)]
+struct Next {
+    is_query: bool,
+    alias: Option<String>,
 }
 
 /// One query around.
 #[derive(Default)]
-struct Around {
-    is_derived: bool,
+struct QueryAround {
+    /// If it is a table of a FROM: what it is called there.
+    derived: Option<Next>,
+    /// The SELECTs around it.
+    n_selects: usize,
     n_columns: usize,
     /// Names that its WITH defines and that were not read yet, the next one last.
     names: Vec<String>,
+    /// What those that were read meant outside of it.
+    hidden: Vec<(String, Option<usize>)>,
 }
 
 /// Of one SELECT.
 #[derive(Default)]
-struct From {
+struct FromClause {
     n_tables: usize,
     n_columns: usize,
+    widths: HashMap<String, usize>,
     /// Each is a step of its own, with the columns of those before; by how they are written.
     windows: HashSet<String>,
 }
@@ -191,10 +224,19 @@ impl Steps {
         self.n_columns
     }
 
-    fn add(&mut self, n_columns: usize) {
+    fn add(&mut self, alias: Option<String>, n_columns: usize) {
         if let Some(from) = self.selects.last_mut() {
             from.n_tables += 1;
             from.n_columns = from.n_columns.saturating_add(n_columns);
+            alias.map(|alias| from.widths.insert(alias, n_columns));
+        }
+    }
+
+    /// What a name means, from now on; and what it meant before.
+    fn define(&mut self, name: String, n_columns: Option<usize>) -> Option<usize> {
+        match n_columns {
+            Some(n_columns) => self.widths.insert(name, n_columns),
+            None => self.widths.remove(&name),
         }
     }
 }
@@ -209,29 +251,39 @@ impl Visitor for Steps {
             SetExpr::Values(values) => values.rows.first().map_or(0, |row| row.content.len()),
             _ => 0,
         };
-        self.queries.push(Around { is_derived: std::mem::take(&mut self.is_derived), n_columns, names });
+        let derived = self.next.take().filter(|next| next.is_query);
+        let n_selects = self.selects.len();
+        self.queries.push(QueryAround { derived, n_selects, n_columns, names, hidden: vec![] });
         ControlFlow::Continue(())
     }
 
     /// The queries of a WITH come first, in order.
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
         let Some(done) = self.queries.pop() else { return ControlFlow::Continue(()) };
-        if done.is_derived {
-            self.add(done.n_columns);
-        } else if let Some(around) = self.queries.last_mut() {
-            match around.names.pop() {
-                Some(name) => {
-                    let known = self.widths.entry(name).or_default();
-                    *known = done.n_columns.max(*known);
-                }
-                None => around.n_columns = done.n_columns.max(around.n_columns),
-            }
+        for (name, outside) in done.hidden.into_iter().rev() {
+            self.define(name, outside);
+        }
+        if let Some(derived) = done.derived {
+            self.add(derived.alias, done.n_columns);
+            return ControlFlow::Continue(());
+        }
+        // One of an expression gives no columns.
+        let Some(around) = self.queries.last_mut().filter(|around| around.n_selects == done.n_selects) else {
+            return ControlFlow::Continue(());
+        };
+        let Some(name) = around.names.pop() else {
+            around.n_columns = done.n_columns.max(around.n_columns);
+            return ControlFlow::Continue(());
+        };
+        let outside = self.define(name.clone(), Some(done.n_columns));
+        if let Some(around) = self.queries.last_mut() {
+            around.hidden.push((name, outside));
         }
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, _: &Select) -> ControlFlow<()> {
-        self.selects.push(From::default());
+        self.selects.push(FromClause::default());
         ControlFlow::Continue(())
     }
 
@@ -246,7 +298,10 @@ impl Visitor for Steps {
             self.n_columns = self.n_columns.saturating_add(of_windows);
         }
         let of_item = |item: &SelectItem| match item {
-            SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => from.n_columns,
+            SelectItem::Wildcard(_) => from.n_columns,
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(of), _) => {
+                last_name(of).and_then(|of| from.widths.get(&of).copied()).unwrap_or(from.n_columns)
+            }
             _ => 1,
         };
         let n_columns = select.projection.iter().map(of_item).fold(0, usize::saturating_add);
@@ -257,10 +312,13 @@ impl Visitor for Steps {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        let called = |alias: &Option<ast::TableAlias>| alias.as_ref().map(|alias| alias.name.value.to_lowercase());
         match factor {
-            TableFactor::Derived { .. } => self.is_derived = true,
-            TableFactor::Table { .. } | TableFactor::NestedJoin { .. } => {}
-            _ => self.add(1),
+            TableFactor::Derived { alias, .. } => self.next = Some(Next { is_query: true, alias: called(alias) }),
+            TableFactor::Table { alias, .. } => self.next = Some(Next { is_query: false, alias: called(alias) }),
+            TableFactor::NestedJoin { .. } => {}
+            TableFactor::UNNEST { alias, .. } | TableFactor::Function { alias, .. } => self.add(called(alias), 1),
+            _ => self.add(None, 1),
         }
         ControlFlow::Continue(())
     }
@@ -275,10 +333,19 @@ impl Visitor for Steps {
     }
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        let name = relation.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase());
-        self.add(name.and_then(|name| self.widths.get(&name).copied()).unwrap_or(1));
+        let name = last_name(relation);
+        let alias = self.next.take().and_then(|next| next.alias).or_else(|| name.clone());
+        let n_columns = name.as_ref().and_then(|name| self.widths.get(name).copied());
+        if let Some(name) = name {
+            self.relations.entry(name).or_insert_with(|| relation.clone());
+        }
+        self.add(alias, n_columns.unwrap_or(1));
         ControlFlow::Continue(())
     }
+}
+
+fn last_name(of: &ObjectName) -> Option<String> {
+    of.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase())
 }
 
 #[cfg(test)]
@@ -312,6 +379,17 @@ mod tests {
             joined("WITH a AS (SELECT * FROM wide), b AS (SELECT x FROM a) SELECT 1 FROM b, b c, a", tables),
             1_503
         );
+        // What an expression asks gives no columns, and `a.*` gives those of `a`.
+        let exists = "(SELECT x FROM wide w WHERE EXISTS (SELECT * FROM wide))";
+        assert_eq!(joined(&format!("SELECT * FROM {exists} a, {exists} b"), tables), 2);
+        assert_eq!(
+            joined("SELECT 1 FROM (SELECT a.* FROM (VALUES (1, 2)) a, wide) b, (VALUES (1)) c", tables),
+            1_002 + 3
+        );
+        // A name of WITH hides a table while its query is read.
+        let hidden = "(WITH wide AS (SELECT x FROM wide) SELECT * FROM wide)";
+        assert_eq!(joined(&format!("SELECT 1 FROM {hidden} a, {hidden} b"), tables), 2);
+        assert_eq!(joined(&format!("SELECT 1 FROM {hidden} a, wide b"), tables), 1_001);
         assert_eq!(
             joined("SELECT 1 FROM ((SELECT * FROM wide) UNION ALL SELECT * FROM wide) a, unnest(x) b", tables),
             1_001

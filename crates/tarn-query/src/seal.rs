@@ -7,8 +7,11 @@
 //! of a node are called the same, as above a join of tables that both have a column `n`, a filter of the second would
 //! be taken for one of the first, and blocks that hold the answer would be left out.
 //!
+//! And does a filter stay above a limit? Many nodes that end after so many rows (`fetch`) pass filters on, a scan of files above all: of
+//! the first ten rows those that a join finds became the first ten of those that it finds.
+//!
 //! A [`Sealed`] above such a node stops them: it has the order of its input and asks for none, and lets filters pass
-//! whose columns have names of their own. It is there while sorts are placed or filters are pushed, and is taken away
+//! whose columns have names of their own, or none where rows are limited. It is there while sorts are placed or filters are pushed, and is taken away
 //! before the plan runs.
 
 use std::collections::{HashMap, HashSet};
@@ -40,7 +43,7 @@ pub(crate) fn sealed_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>
     let sealed = rules.into_iter().flat_map(|rule| {
         let seals = match rule.name() {
             PLACES_SORTS => Seals::AroundSorts,
-            name if name.starts_with(PUSHES_FILTERS) => Seals::AroundNames,
+            name if name.starts_with(PUSHES_FILTERS) => Seals::AroundFilters,
             _ => return vec![rule],
         };
         vec![Arc::new(seals) as _, rule, Arc::new(Seals::Remove) as _]
@@ -58,7 +61,7 @@ const PUSHES_FILTERS: &str = "FilterPushdown";
 #[derive(Debug)]
 enum Seals {
     AroundSorts,
-    AroundNames,
+    AroundFilters,
     Remove,
 }
 
@@ -66,7 +69,7 @@ impl PhysicalOptimizerRule for Seals {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         match self {
             Seals::AroundSorts => seal(plan, false),
-            Seals::AroundNames => Ok(plan.transform_up(|node| Ok(named(node)))?.data),
+            Seals::AroundFilters => Ok(plan.transform_up(|node| Ok(filtered(node)))?.data),
             Seals::Remove => Ok(plan.transform_down(|node| Ok(opened(node)))?.data),
         }
     }
@@ -74,7 +77,7 @@ impl PhysicalOptimizerRule for Seals {
     fn name(&self) -> &str {
         match self {
             Seals::AroundSorts => "tarn_seal_sorts",
-            Seals::AroundNames => "tarn_seal_names",
+            Seals::AroundFilters => "tarn_seal_filters",
             Seals::Remove => "tarn_unseal",
         }
     }
@@ -84,10 +87,11 @@ impl PhysicalOptimizerRule for Seals {
     }
 }
 
-/// Sealed, if two of its columns have the same name.
-fn named(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
+/// Sealed, if it ends after some rows, or if two of its columns have the same name.
+fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
     let n_columns = node.schema().fields().len();
-    match own_names(&node).len() < n_columns && !node.children().is_empty() {
+    let is_ambiguous = own_names(&node).len() < n_columns && !node.children().is_empty();
+    match is_ambiguous || node.fetch().is_some() {
         true => Transformed::yes(Arc::new(Sealed { input: node })),
         false => Transformed::no(node),
     }
@@ -183,6 +187,9 @@ impl ExecutionPlan for Sealed {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
+        if self.input.fetch().is_some() {
+            return Ok(FilterDescription::all_unsupported(&parent_filters, &self.children()));
+        }
         let allowed = own_names(&self.input);
         let passed = ChildFilterDescription::from_child_with_allowed_indices(&parent_filters, allowed, &self.input)?;
         Ok(FilterDescription::new().with_child(passed))

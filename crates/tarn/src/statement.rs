@@ -11,7 +11,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, SetExpr, Statement,
-    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -275,13 +275,16 @@ enum Key {
     Expr(Box<Expr>),
 }
 
-/// The planner names a cast by what is cast.
+/// The planner names a cast, and a sign that changes nothing, by what is below.
 fn without_casts(mut expr: Expr) -> Expr {
     struct Casts;
     impl VisitorMut for Casts {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            while let Expr::Cast { expr: inner, .. } | Expr::Nested(inner) = expr {
+            while let Expr::Cast { expr: inner, .. }
+            | Expr::Nested(inner)
+            | Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } = expr
+            {
                 *expr = std::mem::replace(inner, Expr::Value(Value::Null.with_empty_span()));
             }
             ControlFlow::Continue(())

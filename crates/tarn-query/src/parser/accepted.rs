@@ -5,17 +5,18 @@
 //! apart by all of its fields, here or where it becomes a plan: a field of a newer parser does not compile until
 //! somebody has decided what it means.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
-    BinaryOperator, ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable, Function, FunctionArguments,
-    GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OrderBy, OrderByExpr,
-    OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
-    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update,
-    UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable,
+    Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition,
+    NamedWindowExpr, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set,
+    SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs,
+    TableObject, TableWithJoins, Update, UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut,
+    WindowSpec, WindowType, With,
 };
-use crate::sqlparser::parser::Parser;
+use crate::sqlparser::parser::{Parser, ParserError};
 
 use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
@@ -74,6 +75,10 @@ fn checked(statement: &Statement) -> Result<Check, ParseError> {
         check_table_factor(table)?;
         return Ok(Check { has_select: true, n_relations: 1, ..Check::default() });
     }
+    visited(statement)
+}
+
+fn visited(statement: &Statement) -> Result<Check, ParseError> {
     let mut check = Check::default();
     match Visit::visit(statement, &mut check) {
         ControlFlow::Break(error) => Err(error),
@@ -170,7 +175,7 @@ const LEAVE_OUT: &str = "leave it out: PostgreSQL has no such clause";
 const ONE_BY_KEY: &str = "name the rows by their key: WHERE key IN (SELECT key FROM … ORDER BY … LIMIT …)";
 
 /// What was seen on the way.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Check {
     has_with: bool,
     has_select: bool,
@@ -185,7 +190,7 @@ struct Check {
 }
 
 impl Check {
-    /// At something in a subquery, as often as the planner does. What is in none is free.
+    /// Counts one part of the statement as often as the planner looks at it: 2^levels - 1 for the levels around it, never for none.
     fn look(&mut self) -> Checked {
         let times = |levels: usize| 1_usize.checked_shl(levels as u32).unwrap_or(usize::MAX) - 1;
         let repeated = times(self.n_subqueries).saturating_add(times(self.n_withs.saturating_sub(1)));
@@ -231,7 +236,7 @@ impl Visitor for Check {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
         self.n_subqueries += usize::from(is_subquery(expr));
         told(self.look().and_then(|()| match expr {
-            Expr::Function(Function { over: Some(WindowType::WindowSpec(spec)), .. }) => check_window(spec),
+            Expr::Function(function) => check_function(function),
             _ => Ok(()),
         }))
     }
@@ -532,7 +537,7 @@ fn check_update(update: &Update) -> Checked {
         update_token: _,
         optimizer_hints: _,
         table: _,
-        assignments: _,
+        assignments,
         from: _,
         selection: _,
         returning: _,
@@ -549,7 +554,31 @@ fn check_update(update: &Update) -> Checked {
             (output.is_some(), "OUTPUT", "read the rows with SELECT"),
             (or.is_some(), "OR …", LEAVE_OUT),
         ],
-    )
+    )?;
+    check_assignments(assignments)
+}
+
+/// Each column is given one value.
+fn check_assignments(assignments: &[Assignment]) -> Checked {
+    if assignments.len() < 2 {
+        return Ok(());
+    }
+    let mut seen = HashSet::with_capacity(assignments.len());
+    for Assignment { target, value: _ } in assignments {
+        let columns = match target {
+            AssignmentTarget::ColumnName(column) => std::slice::from_ref(column),
+            AssignmentTarget::Tuple(columns) => columns,
+        };
+        for column in columns {
+            let Some(ident) = column.0.last().and_then(|part| part.as_ident()) else { continue };
+            let name = if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
+            if let Some(twice) = seen.replace(name) {
+                let message = format!("multiple assignments to same column \"{twice}\"");
+                return Err(ParseError::Syntax(ParserError::ParserError(message)));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_delete(delete: &Delete) -> Checked {
@@ -641,9 +670,8 @@ fn check_set_expr(body: &SetExpr) -> Checked {
         n_queries += 1;
         n_others += usize::from(matches!(body, SetExpr::SetOperation { op, .. } if *op != SetOperator::Union));
         // Chains of UNION are balanced afterwards, the others are as deep as they are long.
-        if n_queries > MAX_QUERIES || n_others > MAX_CHAIN {
-            return Err(ParseError::TooLarge(Limit::Queries));
-        }
+        at_most(n_queries, MAX_QUERIES, Limit::Queries)?;
+        at_most(n_others, MAX_CHAIN, Limit::Chain)?;
         match body {
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
                 // The planner answers them as if each row were there once.
@@ -728,7 +756,7 @@ fn check_select(select: &Select) -> Checked {
         at_most(keys.len(), MAX_KEYS, Limit::Keys)?;
     }
     if let GroupByExpr::Expressions(groups, _) = group_by {
-        at_most(groups.len(), MAX_KEYS, Limit::Keys)?;
+        at_most(groups.iter().map(written_keys).sum(), MAX_KEYS, Limit::Keys)?;
         let n_groupings = groups.iter().fold(1, |n: usize, group| n.saturating_mul(groupings(group)));
         at_most(n_groupings, MAX_GROUPINGS, Limit::Groupings)?;
     }
@@ -748,6 +776,14 @@ fn groupings(group: &Expr) -> usize {
         Expr::Cube(columns) => 1_usize.checked_shl(columns.len() as u32).filter(|n| *n > 0).unwrap_or(usize::MAX),
         Expr::Rollup(columns) => columns.len() + 1,
         Expr::GroupingSets(sets) => sets.len().max(1),
+        _ => 1,
+    }
+}
+
+/// How many keys are written in one entry of GROUP BY.
+fn written_keys(group: &Expr) -> usize {
+    match group {
+        Expr::Cube(keys) | Expr::Rollup(keys) | Expr::GroupingSets(keys) => keys.iter().map(Vec::len).sum(),
         _ => 1,
     }
 }
@@ -852,6 +888,19 @@ fn is_computed(item: &SelectItem) -> bool {
 
 fn at_most(n: usize, most: usize, limit: Limit) -> Checked {
     if n > most { Err(ParseError::TooLarge(limit)) } else { Ok(()) }
+}
+
+/// The lists of a call; what is in its arguments is visited by itself.
+fn check_function(function: &Function) -> Checked {
+    if let Some(WindowType::WindowSpec(spec)) = &function.over {
+        check_window(spec)?;
+    }
+    check_order(&function.within_group)?;
+    let FunctionArguments::List(list) = &function.args else { return Ok(()) };
+    list.clauses.iter().try_for_each(|clause| match clause {
+        FunctionArgumentClause::OrderBy(by) => check_order(by),
+        _ => Ok(()),
+    })
 }
 
 fn check_window(spec: &WindowSpec) -> Checked {
@@ -972,5 +1021,62 @@ fn switch(arg: Option<&Expr>) -> Option<bool> {
             _ => None,
         },
         Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser::parse_with;
+
+    #[test]
+    fn what_is_checked_without_a_visitor_is_checked_alike() {
+        let is_direct = |sql: &str| {
+            // As it is parsed, before anything of it is checked.
+            let parsed = parse_with(sql, |parser| Ok::<_, ParseError>(parser.parse_statement()?)).unwrap();
+            let shown = |checked: Result<Check, ParseError>| format!("{checked:?}");
+            assert_eq!(shown(checked(&parsed)), shown(visited(&parsed)), "{sql}");
+            written_rows(&parsed).is_some() || lookup(&parsed).is_some()
+        };
+        for sql in [
+            "INSERT INTO t VALUES (1, 'a', NULL, -1.5, true), (2, 'b', $1, +3, false)",
+            "INSERT INTO s.t (a, b) VALUES (1, 2)",
+            "SELECT a FROM t WHERE k = 1",
+            "SELECT a, \"B\", * FROM s.t AS x WHERE k = $1 AND 'b' = j AND i = i",
+            "SELECT * FROM t WHERE k = 1 FOR UPDATE",
+            "SELECT a FROM t TABLESAMPLE BERNOULLI (10) WHERE k = 1",
+            "SELECT TOP 1 a FROM t WHERE k = 1",
+            "SELECT a INTO u FROM t WHERE k = 1",
+        ] {
+            assert!(is_direct(sql), "{sql}");
+        }
+        for sql in [
+            "INSERT INTO t VALUES (1, (SELECT 2))",
+            "INSERT INTO t VALUES (1, lower('A'))",
+            "INSERT INTO t VALUES (1) RETURNING *",
+            "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING",
+            "INSERT INTO t SELECT 1",
+            "SELECT a FROM t",
+            "SELECT a FROM t WHERE k > 1",
+            "SELECT a FROM t WHERE k = 1 OR j = 2",
+            "SELECT a FROM t WHERE k = (SELECT 1)",
+            "SELECT a FROM t WHERE t.k = 1",
+            "SELECT a + 1 FROM t WHERE k = 1",
+            "SELECT a AS b FROM t WHERE k = 1",
+            "SELECT t.* FROM t WHERE k = 1",
+            "SELECT DISTINCT a FROM t WHERE k = 1",
+            "SELECT a FROM t WHERE k = 1 GROUP BY a",
+            "SELECT a FROM t WHERE k = 1 HAVING (SELECT true)",
+            "SELECT a FROM t WHERE k = 1 ORDER BY a",
+            "SELECT a FROM t WHERE k = 1 LIMIT (SELECT 1)",
+            "SELECT a FROM t WHERE k = 1 WINDOW w AS (ORDER BY a)",
+            "SELECT a FROM f(1) WHERE k = 1",
+            "SELECT a FROM t, u WHERE k = 1",
+            "SELECT a FROM t JOIN u USING (k) WHERE k = 1",
+            "SELECT a FROM (SELECT 1 AS a, 1 AS k) t WHERE k = 1",
+            "WITH t AS (SELECT 1 AS k) SELECT k FROM t WHERE k = 1",
+        ] {
+            assert!(!is_direct(sql), "{sql}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Everything that is neither a query nor a write: tables, settings, transactions, prepared names, cursors.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
@@ -193,14 +194,22 @@ impl Session {
                     }
                 }
                 Ddl::Drop { names, if_exists } => {
+                    // All are asked for before the first is gone.
+                    let mut dropped = BTreeSet::new();
                     for name in names {
                         match may_drop(&node, &principal, &name) {
                             Err(absent) if if_exists && absent.state() == state::UNDEFINED_TABLE => {}
-                            may => {
-                                may?;
-                                node.drop_table(&name, if_exists).await?;
+                            Err(refused) => return Err(refused),
+                            Ok(()) => {
+                                if !if_exists {
+                                    node.check_droppable(&name).await?;
+                                }
+                                dropped.insert(name);
                             }
                         }
+                    }
+                    for name in dropped {
+                        node.drop_table(&name, if_exists).await?;
                     }
                     Ok(())
                 }
