@@ -20,6 +20,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::long_constants::constant;
 use crate::running::Running;
 
 /// Shorter ones are not counted: a list of thousands is compared with, and written out for no row.
@@ -135,7 +136,11 @@ impl Long {
             let is_written = !matches!(node, LogicalPlan::Values(_));
             node.apply_expressions(|expr| {
                 expr.apply(|part| {
-                    if let Expr::Literal(value, _) = part {
+                    let value = match part {
+                        Expr::Literal(value, _) => Some(value),
+                        part => constant(part),
+                    };
+                    if let Some(value) = value {
                         let size = value.size();
                         long.all_bytes = long.all_bytes.saturating_add(size);
                         if is_written && size >= LONG_BYTES {

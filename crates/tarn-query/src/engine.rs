@@ -44,6 +44,7 @@ use crate::functions;
 use crate::hot::HotCatalog;
 use crate::late::Shape;
 use crate::lists::Lists;
+use crate::long_constants::LongConstants;
 use crate::nans::Nans;
 use crate::owned::Owned;
 use crate::pause::JoinsPause;
@@ -179,7 +180,9 @@ impl Engine {
         analyzers.push(Arc::new(Lists::Coerced));
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
+        analyzers.push(Arc::new(LongConstants));
         let logical = Balance::behind(bounded_order(rules_of_one_zero()), &JOINS_CONDITIONS);
+        let logical = LongConstants::behind_simplified(logical);
         let mut physical = with_equated(sealed_rules());
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(JoinsPause) as _]);

@@ -40,6 +40,7 @@ mod cross_joins;
 mod expanded;
 mod extrema;
 mod lists;
+mod long_constants;
 mod nans;
 mod owned;
 mod pause;
