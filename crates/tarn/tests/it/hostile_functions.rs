@@ -180,14 +180,14 @@ async fn joins_of_many_tables_are_counted() {
     let before = peak_bytes();
     for n in [400, 2_000] {
         let (code, text) = failure(client.simple_query(&chain_of_joins(n)).await);
-        assert_eq!(code, state::OUT_OF_MEMORY, "{n}: {text}");
+        assert_eq!(code, state::PROGRAM_LIMIT, "{n}: {text}");
     }
     let windows: Vec<_> = (0..2_000).map(|n| format!("sum(a) OVER (ORDER BY a + {n})")).collect();
     let (code, text) = failure(client.simple_query(&format!("SELECT {} FROM w", windows.join(", "))).await);
-    assert_eq!(code, state::OUT_OF_MEMORY, "{text}");
+    assert_eq!(code, state::PROGRAM_LIMIT, "{text}");
     let grown = peak_bytes().saturating_sub(before);
     assert!(grown < 128 << 20, "{} MB more than before", grown >> 20);
-    // Two of these do not fit beside each other, and what one took is given back.
+    // Two of these do not fit beside each other: what one took is given back.
     let one = chain_of_joins(180);
     for _ in 0..3 {
         assert!(!rows(&client, &one).await.is_empty());
