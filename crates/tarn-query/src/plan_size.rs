@@ -30,6 +30,15 @@ const COLUMN_BYTES: usize = 1 << 10;
 /// And for each part of an expression but literals, of which a text of 16 MiB has few enough: half a kilobyte to three.
 const PART_BYTES: usize = 512;
 
+/// Names of columns are counted by the column up to here.
+const LONG_NAME_BYTES: usize = 1 << 10;
+
+/// How often the planner has the name of a column at once: measured with constants of 5 MB, which are in the names of what is computed of them.
+const NAME_COPIES: usize = 32;
+
+/// And EXPLAIN, which keeps the plan after each rule as a text.
+const EXPLAINED_COPIES: usize = 256;
+
 /// Of that, what is left when the planner is done is one part of so many: the steps that run know few columns.
 const PLANNED_SHARE: usize = 8;
 
@@ -46,6 +55,9 @@ pub(crate) struct PlanSize {
     n_columns: usize,
     /// Of expressions.
     n_parts: usize,
+    /// Of the names of columns that are longer than a usual one: a column is called as its expression is written, constants included.
+    name_bytes: usize,
+    is_explained: bool,
 }
 
 impl PlanSize {
@@ -57,6 +69,7 @@ impl PlanSize {
     }
 
     fn add(&mut self, plan: &LogicalPlan) -> Result<()> {
+        self.is_explained |= matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let mut waiting = vec![plan];
         while let Some(plan) = waiting.pop() {
             self.n_steps += 1;
@@ -69,7 +82,11 @@ impl PlanSize {
             // A filter or a sort has the very columns of what is below it.
             let has_own =
                 |schema: &Arc<DFSchema>| !plan.inputs().iter().any(|input| Arc::ptr_eq(input.schema(), schema));
-            self.n_columns += if has_own(plan.schema()) { plan.schema().fields().len() } else { 0 };
+            if has_own(plan.schema()) {
+                self.n_columns += plan.schema().fields().len();
+                let lengths = plan.schema().fields().iter().map(|field| field.name().len());
+                self.name_bytes += lengths.filter(|length| *length > LONG_NAME_BYTES).sum::<usize>();
+            }
             let mut subqueries = Vec::new();
             plan.apply_expressions(|expr| {
                 expr.apply(|expr| {
@@ -95,7 +112,10 @@ impl PlanSize {
     /// What is counted of it.
     fn bytes(self) -> usize {
         let of_columns = self.n_columns.saturating_mul(COLUMN_BYTES);
-        of_columns.saturating_add(self.n_parts.saturating_mul(PART_BYTES)).saturating_sub(FREE_BYTES)
+        let copies = if self.is_explained { EXPLAINED_COPIES } else { NAME_COPIES };
+        let of_names = self.name_bytes.saturating_mul(copies);
+        let all = of_columns.saturating_add(of_names).saturating_add(self.n_parts.saturating_mul(PART_BYTES));
+        all.saturating_sub(FREE_BYTES)
     }
 }
 
@@ -145,9 +165,12 @@ fn reserve(of: &str, size: PlanSize, pool: &Arc<dyn MemoryPool>) -> Result<Optio
     {
         let limit = format!(
             "the plan would take {bytes} bytes, the memory of all queries is {limit}: there are too many joins, windows or \
-             expressions, or the tables have too many columns for them"
+             expressions, the tables have too many columns for them, or constants are too long"
         );
-        return Err(Error::TooLarge { limit, remedy: "name the columns that are needed in subqueries of FROM" });
+        return Err(Error::TooLarge {
+            limit,
+            remedy: "name the columns that are needed in subqueries of FROM; bind long constants as parameters",
+        });
     }
     let reservation = MemoryConsumer::new(of).register(pool);
     reservation.try_grow(bytes)?;
@@ -409,9 +432,11 @@ mod tests {
 
     #[test]
     fn a_usual_plan_is_free() {
-        let size = PlanSize { n_steps: 1_000, n_columns: 4_096, n_parts: 8_192 };
+        let size = PlanSize { n_steps: 1_000, n_columns: 4_096, n_parts: 8_192, ..PlanSize::default() };
         assert_eq!(size.bytes(), 0);
         assert_eq!(PlanSize { n_columns: 4_097, ..size }.bytes(), COLUMN_BYTES);
         assert_eq!(PlanSize { n_parts: 8_193, ..size }.bytes(), PART_BYTES);
+        assert_eq!(PlanSize { name_bytes: 10, ..size }.bytes(), 10 * NAME_COPIES);
+        assert_eq!(PlanSize { name_bytes: 10, is_explained: true, ..size }.bytes(), 10 * EXPLAINED_COPIES);
     }
 }

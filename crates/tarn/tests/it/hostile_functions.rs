@@ -185,6 +185,10 @@ async fn joins_of_many_tables_are_counted() {
     let windows: Vec<_> = (0..2_000).map(|n| format!("sum(a) OVER (ORDER BY a + {n})")).collect();
     let (code, text) = failure(client.simple_query(&format!("SELECT {} FROM w", windows.join(", "))).await);
     assert_eq!(code, state::PROGRAM_LIMIT, "{text}");
+    // What is computed of a long constant is called after it.
+    let long = "x".repeat(2 << 20);
+    let (code, text) = failure(client.simple_query(&format!("EXPLAIN SELECT length('{long}' || v) FROM w")).await);
+    assert_eq!(code, state::PROGRAM_LIMIT, "{text:.200}");
     let grown = peak_bytes().saturating_sub(before);
     assert!(grown < 128 << 20, "{} MB more than before", grown >> 20);
     // Two of these do not fit beside each other: what one took is given back.
