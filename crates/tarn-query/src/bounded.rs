@@ -33,6 +33,8 @@ use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
 use crate::Error;
+use crate::concatenation::OPERATOR;
+use crate::long_constants::{called, is_long};
 use crate::running::Running;
 
 /// No value of a function is longer, however much memory there is.
@@ -478,6 +480,9 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        if self.name() != OPERATOR && args.iter().any(is_long) {
+            return Ok(format!("{}({})", self.name(), args.iter().map(called).collect::<Vec<_>>().join(",")));
+        }
         self.inner.schema_name(args)
     }
 

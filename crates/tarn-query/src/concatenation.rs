@@ -18,7 +18,11 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
 use crate::bounded::{Lengths, sum_of_arguments};
+use crate::long_constants::called;
 use crate::rewrite::each_expression;
+
+/// The function is called as the operator is.
+pub(crate) const OPERATOR: &str = "||";
 
 /// The rule; it runs when types are known.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ struct Concatenated {
 
 impl ScalarUDFImpl for Concatenated {
     fn name(&self) -> &str {
-        "||"
+        OPERATOR
     }
 
     fn signature(&self) -> &Signature {
@@ -76,7 +80,7 @@ impl ScalarUDFImpl for Concatenated {
 
     /// As the operator is called: columns and grouping sets are found by these names.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(format!("{} || {}", args[0].schema_name(), args[1].schema_name()))
+        Ok(format!("{} || {}", called(&args[0]), called(&args[1])))
     }
 
     fn is_strict(&self) -> bool {

@@ -101,6 +101,22 @@ fn literals(args: Vec<Expr>) -> Vec<Expr> {
     args.into_iter().map(literal).collect()
 }
 
+/// What an argument is called in the name of a call: a constant that was just computed is not written out at each level above it.
+pub(crate) fn called(arg: &Expr) -> String {
+    match arg {
+        Expr::Literal(value, _) if is_long(arg) => by_size(value),
+        arg => arg.schema_name().to_string(),
+    }
+}
+
+pub(crate) fn is_long(arg: &Expr) -> bool {
+    matches!(arg, Expr::Literal(value, _) if value.size() >= LONG_BYTES)
+}
+
+fn by_size(value: &ScalarValue) -> String {
+    format!("constant of {} bytes", value.size())
+}
+
 /// The value that a long constant has become.
 pub(crate) fn constant(expr: &Expr) -> Option<&ScalarValue> {
     let Expr::ScalarFunction(call) = expr else { return None };
@@ -142,7 +158,7 @@ impl ScalarUDFImpl for LongConstant {
     }
 
     fn schema_name(&self, _: &[Expr]) -> Result<String> {
-        Ok(format!("constant of {} bytes", self.value.size()))
+        Ok(by_size(&self.value))
     }
 
     fn signature(&self) -> &Signature {
