@@ -190,7 +190,8 @@ async fn joins_of_many_tables_are_counted() {
     let (code, text) = failure(client.simple_query(&format!("EXPLAIN SELECT length('{long}' || v) FROM w")).await);
     assert_eq!(code, state::PROGRAM_LIMIT, "{text:.200}");
     let grown = peak_bytes().saturating_sub(before);
-    assert!(grown < 128 << 20, "{} MB more than before", grown >> 20);
+    // Of all tests that run beside it.
+    assert!(grown < 512 << 20, "{} MB more than before", grown >> 20);
     // Two of these do not fit beside each other: what one took is given back.
     let one = chain_of_joins(180);
     for _ in 0..3 {
