@@ -4,7 +4,7 @@ not what they are."""
 import dataclasses
 import random
 
-from .values import BOOLEAN, INT, KEYS, KINDS, TEXT, USUAL, Kind, literal
+from .values import BOOLEAN, DOUBLE, INT, KEYS, KINDS, REAL, TEXT, USUAL, Kind, literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,8 @@ def table(rng: random.Random, name: str) -> Table:
     if texts and rng.random() < 0.3:
         options.append(f"tokens = '{rng.choice(texts)}'")
     if rng.random() < 0.3:
-        options.append(
-            f"bloom = '{rng.choice([column.name for column in columns if column.kind is INT] or [columns[0].name])}'"
-        )
+        whole = [column.name for column in columns if column.kind is INT]
+        # Equal floats may differ in their bytes: they have no bloom.
+        others = [column.name for column in columns if column.kind not in (DOUBLE, REAL)]
+        options.append(f"bloom = '{rng.choice(whole or others[:1])}'")
     return Table(name, tuple(columns), f" WITH ({', '.join(options)})" if options else "")
