@@ -33,6 +33,7 @@ use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
 use crate::called;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
+use crate::collected::counted;
 use crate::concatenation::Concatenation;
 use crate::constants::{self, Constants};
 use crate::cross_joins::bounded_order;
@@ -198,6 +199,7 @@ impl Engine {
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         OF_FILES.iter().for_each(|name| context.deregister_udf(name));
         bounded(&context, &self.lengths);
+        counted(&context, &self.runtime.memory_pool);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         context.register_udf(TimeZone::new(self.config.options()).into());
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.

@@ -33,6 +33,7 @@ mod truth;
 
 mod balance;
 mod bounded;
+mod collected;
 mod compact;
 mod concatenation;
 mod constants;

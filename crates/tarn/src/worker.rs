@@ -60,7 +60,7 @@ pub struct Report {
 pub async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
     let gone = || {
         SqlError::new(
-            state::CANNOT_CONNECT_NOW,
+            state::NOT_IN_PREREQUISITE_STATE,
             format!("the worker of table \"{}\" has stopped", handle.schema().name),
         )
     };

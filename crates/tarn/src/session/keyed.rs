@@ -127,7 +127,7 @@ impl Session {
             }
         }
         Err(SqlError::new(
-            state::CANNOT_CONNECT_NOW,
+            state::SERIALIZATION_FAILURE,
             format!("a row of table \"{}\" moved {MAX_TRIES} times while it was read", handle.schema().name),
         ))
     }
