@@ -66,7 +66,6 @@ fn what_is_not_keyed() {
         "SELECT * FROM t WHERE a = 1 AND b = 2 UNION SELECT * FROM t",
         "UPDATE t SET n = n + 1 WHERE a = 1 AND b = 2",
         "UPDATE t SET a = 1 WHERE a = 1 AND b = 2",
-        "UPDATE t SET n = 1, n = 2 WHERE a = 1 AND b = 2",
         "UPDATE t SET n = 1 WHERE a = 1",
         "UPDATE t SET n = 1 WHERE a = 1 AND b = 2 RETURNING n",
         "DELETE FROM t",
