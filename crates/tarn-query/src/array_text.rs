@@ -35,8 +35,7 @@ fn read(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(cast) => (&mut cast.expr, &cast.field),
         _ => return Ok(Transformed::no(expr)),
     };
-    let is_array = |of: &DataType| matches!(of, DataType::List(_) | DataType::LargeList(_));
-    if !is_array(field.data_type()) {
+    if !matches!(field.data_type(), DataType::List(_) | DataType::LargeList(_)) {
         return Ok(Transformed::no(expr));
     }
     if let Expr::Literal(text, _) = of.as_ref()
@@ -66,7 +65,7 @@ fn items(text: &str) -> Result<Vec<Option<String>>> {
     if inside.trim().is_empty() {
         return Ok(vec![]);
     }
-    let (mut items, mut rest) = (vec![], inside.chars().peekable());
+    let (mut items, mut rest) = (vec![], inside.chars());
     loop {
         let (mut item, mut is_quoted, mut kept) = (String::new(), false, 0);
         loop {

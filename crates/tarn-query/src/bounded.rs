@@ -34,7 +34,7 @@ use datafusion::scalar::ScalarValue;
 
 use crate::Error;
 use crate::concatenation::OPERATOR;
-use crate::long_constants::{called, is_long};
+use crate::long_constants::{called, is_long_literal};
 use crate::running::Running;
 
 /// No value of a function is longer, however much memory there is.
@@ -480,7 +480,7 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        if self.name() != OPERATOR && args.iter().any(is_long) {
+        if self.name() != OPERATOR && args.iter().any(is_long_literal) {
             return Ok(format!("{}({})", self.name(), args.iter().map(called).collect::<Vec<_>>().join(",")));
         }
         self.inner.schema_name(args)

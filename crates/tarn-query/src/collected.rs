@@ -30,18 +30,15 @@ pub(crate) fn counted(context: &SessionContext, pool: &Arc<dyn MemoryPool>) {
     let functions = context.state().aggregate_functions().clone();
     for name in COLLECT {
         let Some(inner) = functions.get(name) else { continue };
-        let (inner, pool) = (Arc::clone(inner.inner()), SharedPool(Arc::clone(pool)));
+        let (inner, pool) = (Arc::clone(inner.inner()), Arc::clone(pool));
         context.register_udaf(AggregateUDF::new_from_shared_impl(Arc::new(Collecting { inner, pool })));
     }
 }
 
-#[derive(Debug, Clone)]
-struct SharedPool(Arc<dyn MemoryPool>);
-
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Collecting {
     inner: Arc<dyn AggregateUDFImpl>,
-    pool: SharedPool,
+    pool: Arc<dyn MemoryPool>,
 }
 
 impl PartialEq for Collecting {
@@ -60,12 +57,12 @@ impl std::hash::Hash for Collecting {
 
 impl Collecting {
     fn around(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-        let reservation = MemoryConsumer::new(format!("{}()", self.inner.name())).register(&self.pool.0);
+        let reservation = MemoryConsumer::new(format!("{}()", self.inner.name())).register(&self.pool);
         Box::new(Given { inner, reservation, n_values: 0, bytes: 0 })
     }
 
     fn with(&self, inner: Arc<dyn AggregateUDFImpl>) -> Arc<dyn AggregateUDFImpl> {
-        Arc::new(Collecting { inner, pool: self.pool.clone() })
+        Arc::new(Collecting { inner, pool: Arc::clone(&self.pool) })
     }
 }
 

@@ -49,7 +49,7 @@ const NAME: &str = "long_constants";
 impl AnalyzerRule for LongConstants {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         // Of lists, the planner makes other conditions first.
-        Ok(shared(plan, |value| !value.data_type().is_nested() && value.size() >= LONG_BYTES)?.data)
+        Ok(shared(plan, |value| is_long(value) && !value.data_type().is_nested())?.data)
     }
 
     fn name(&self) -> &str {
@@ -59,7 +59,7 @@ impl AnalyzerRule for LongConstants {
 
 impl OptimizerRule for LongConstants {
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        shared(plan, |value| value.size() >= LONG_BYTES)
+        shared(plan, is_long)
     }
 
     fn name(&self) -> &str {
@@ -67,11 +67,15 @@ impl OptimizerRule for LongConstants {
     }
 }
 
-fn shared(plan: LogicalPlan, is_long: fn(&ScalarValue) -> bool) -> Result<Transformed<LogicalPlan>> {
+fn is_long(value: &ScalarValue) -> bool {
+    value.size() >= LONG_BYTES
+}
+
+fn shared(plan: LogicalPlan, is_shared: fn(&ScalarValue) -> bool) -> Result<Transformed<LogicalPlan>> {
     let mut is_there = false;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
-            is_there |= expr.exists(|part| Ok(matches!(part, Expr::Literal(value, _) if is_long(value))))?;
+            is_there |= expr.exists(|part| Ok(matches!(part, Expr::Literal(value, _) if is_shared(value))))?;
             Ok(if is_there { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;
@@ -89,7 +93,7 @@ fn shared(plan: LogicalPlan, is_long: fn(&ScalarValue) -> bool) -> Result<Transf
                 window.params.args = literals(window.params.args);
                 Transformed::yes(Expr::WindowFunction(window))
             }
-            Expr::Literal(value, _) if is_long(&value) => Transformed::yes(LongConstant::call(value)),
+            Expr::Literal(value, _) if is_shared(&value) => Transformed::yes(LongConstant::call(value)),
             other => Transformed::no(other),
         })
     })?;
@@ -104,13 +108,13 @@ fn literals(args: Vec<Expr>) -> Vec<Expr> {
 /// What an argument is called in the name of a call: a constant that was just computed is not written out at each level above it.
 pub(crate) fn called(arg: &Expr) -> String {
     match arg {
-        Expr::Literal(value, _) if is_long(arg) => by_size(value),
+        Expr::Literal(value, _) if is_long(value) => by_size(value),
         arg => arg.schema_name().to_string(),
     }
 }
 
-pub(crate) fn is_long(arg: &Expr) -> bool {
-    matches!(arg, Expr::Literal(value, _) if value.size() >= LONG_BYTES)
+pub(crate) fn is_long_literal(arg: &Expr) -> bool {
+    matches!(arg, Expr::Literal(value, _) if is_long(value))
 }
 
 fn by_size(value: &ScalarValue) -> String {

@@ -181,7 +181,6 @@ impl Node {
         Ok(true)
     }
 
-    /// A table or archive that the metastore has and that is not open here: too damaged, or left half-made.
     /// Errors: there is no such table, served or not.
     pub async fn check_droppable(&self, name: &str) -> Result<()> {
         if self.catalog().contains(name) || self.unserved(name).await?.is_some() {
@@ -190,6 +189,7 @@ impl Node {
         Err(SqlError::undefined_table(name))
     }
 
+    /// A table or archive that the metastore has and that is not open here: too damaged, or left half-made.
     async fn unserved(&self, name: &str) -> Result<Option<Arc<TableSchema>>> {
         let tables = self.parts().metastore.tables().await?;
         Ok(tables.into_iter().find(|schema| schema.name == name && !is_document(schema)))
