@@ -25,27 +25,8 @@ const SLACK_LEVELS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Balance;
 
-/// What joins conditions one by one.
-pub(crate) const JOINS_CONDITIONS: [&str; 1] = ["push_down_filter"];
-
-impl Balance {
-    /// The rules, each of `behind` with this one behind it.
-    pub(crate) fn behind(
-        rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
-        behind: &[&str],
-    ) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-        let n_rules = rules.len();
-        let with: Vec<_> = rules
-            .into_iter()
-            .flat_map(|rule| match behind.contains(&rule.name()) {
-                true => vec![rule, Arc::new(Balance) as _],
-                false => vec![rule],
-            })
-            .collect();
-        assert_eq!(with.len(), n_rules + behind.len(), "each of {behind:?} is a rule");
-        with
-    }
-}
+/// The rule of DataFusion that joins conditions one by one.
+pub(crate) const JOINS_CONDITIONS: &str = "push_down_filter";
 
 impl OptimizerRule for Balance {
     fn name(&self) -> &str {

@@ -9,6 +9,8 @@ use std::ops::ControlFlow;
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast;
 
+use crate::parser::fold;
+
 /// Calls by another name, in each other, that keep it: each doubles the planner's work.
 const MAX_ALIASES: usize = 4;
 
@@ -37,7 +39,7 @@ impl ast::VisitorMut for Calls<'_> {
         let ast::Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
         let mut is_alias = false;
         if let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice() {
-            let called = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
+            let called = fold(name);
             if let Some(own) = self.own_name(&called).filter(|own| *own != called) {
                 is_alias = self.around.iter().filter(|is_alias| **is_alias).count() < MAX_ALIASES;
                 if !is_alias {

@@ -17,7 +17,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
@@ -37,7 +37,7 @@ use crate::collected::counted;
 use crate::concatenation::Concatenation;
 use crate::constants::{self, Constants};
 use crate::cross_joins::bounded_order;
-use crate::equated::with_equated;
+use crate::equated::{CHOOSES_SIDES, Equated};
 use crate::expanded::Expanded;
 use crate::extrema::extrema;
 use crate::fragments::{Fragments, UseFragments};
@@ -54,18 +54,22 @@ use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
 use crate::row_values::RowValues;
+use crate::rule_order::{before_each, insert_behind};
 use crate::running::Running;
 use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spellings::CanonicalSpellings;
-use crate::stop::{Stop, WhileWaited, before_each};
+use crate::stop::{Stop, WhileWaited};
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
-use crate::zeros::{Zeros, rules_of_one_zero};
+use crate::zeros::Zeros;
 use crate::zones::{self, SessionZone, TimeZone};
 use crate::{Error, Result, parser};
+
+/// The rule of DataFusion that computes constants, and makes lists of comparisons.
+const SIMPLIFIES: &str = "simplify_expressions";
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
@@ -182,9 +186,13 @@ impl Engine {
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
         analyzers.push(Arc::new(LongConstants));
-        let logical = Balance::behind(bounded_order(rules_of_one_zero()), &JOINS_CONDITIONS);
-        let logical = LongConstants::behind_simplified(logical);
-        let mut physical = with_equated(sealed_rules());
+        let mut logical = bounded_order(Optimizer::new().rules);
+        insert_behind(&mut logical, SIMPLIFIES, Arc::new(Zeros::Simplified));
+        insert_behind(&mut logical, SIMPLIFIES, Arc::new(LongConstants));
+        insert_behind(&mut logical, JOINS_CONDITIONS, Arc::new(Balance));
+        logical.push(Arc::new(Zeros::Optimized));
+        let mut physical = sealed_rules();
+        insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(Equated));
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(JoinsPause) as _]);
         let state = SessionStateBuilder::new()

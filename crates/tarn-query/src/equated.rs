@@ -20,26 +20,12 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 
 use crate::balance::conjunction;
 
-/// The rule.
+/// The rule: behind the choice of joins' sides, which estimates what a filter leaves by its equalities, and before orders are asked for.
 #[derive(Debug)]
-struct Equated;
+pub(crate) struct Equated;
 
-/// DataFusion's rules with this one in its place: behind the choice of joins' sides, which estimates what a filter leaves by its equalities,
-/// and before orders are asked for.
-pub(crate) fn with_equated(rules: Vec<Rule>) -> Vec<Rule> {
-    let behind = |rule: Rule| match rule.name() {
-        CHOOSES_SIDES => vec![rule, Arc::new(Equated) as _],
-        _ => vec![rule],
-    };
-    let n_rules = rules.len();
-    let rules: Vec<_> = rules.into_iter().flat_map(behind).collect();
-    assert_eq!(rules.len(), n_rules + 1, "one rule chooses the sides of joins");
-    rules
-}
-
-type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
-
-const CHOOSES_SIDES: &str = "join_selection";
+/// The rule of DataFusion that chooses the sides of joins.
+pub(crate) const CHOOSES_SIDES: &str = "join_selection";
 
 impl PhysicalOptimizerRule for Equated {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {

@@ -19,12 +19,13 @@
 
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, DataType as Named, Delete, Expr, FromTable,
-    GroupByExpr, Ident, Insert, ObjectName, OnConflictAction, OnInsert, Query, Select, SelectFlavor, SelectItem,
-    SetExpr, Statement, TableAlias, TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update,
+    GroupByExpr, Insert, ObjectName, OnConflictAction, OnInsert, Query, Select, SelectFlavor, SelectItem, SetExpr,
+    Statement, TableAlias, TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update,
     Value as Literal, WildcardAdditionalOptions,
 };
 use tarn_types::{DataType, TableSchema, Value, Zone};
 
+use crate::parser::fold;
 use crate::{Error, Result};
 
 /// Recognises keyed statements.
@@ -561,14 +562,6 @@ pub(crate) fn object_name(name: &ObjectName) -> Option<String> {
         [table] => Some(table.clone()),
         [schema, table] | [_, schema, table] if schema == "public" => Some(table.clone()),
         _ => None,
-    }
-}
-
-/// Postgres folds unquoted names to lower case.
-fn fold(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
     }
 }
 

@@ -26,6 +26,7 @@ mod functions;
 mod hot;
 mod rewrite;
 mod row_values;
+mod rule_order;
 mod settings;
 mod values;
 

@@ -28,22 +28,6 @@ const LONG_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct LongConstants;
 
-impl LongConstants {
-    /// The rules, with this one behind those that compute constants.
-    pub(crate) fn behind_simplified(
-        rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
-    ) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-        let rules = rules.into_iter().flat_map(|rule| match rule.name() {
-            SIMPLIFIES => vec![rule, Arc::new(LongConstants) as _],
-            _ => vec![rule],
-        });
-        let rules: Vec<_> = rules.collect();
-        assert!(rules.iter().any(|rule| rule.name() == NAME), "a rule computes constants");
-        rules
-    }
-}
-
-const SIMPLIFIES: &str = "simplify_expressions";
 const NAME: &str = "long_constants";
 
 impl AnalyzerRule for LongConstants {

@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, Visit, Visitor,
 };
 
+use crate::parser::fold;
 use crate::{Error, Result};
 
 /// A name of WITH is a copy of its query's steps wherever it is mentioned. The planner takes some milliseconds for a thousand.
@@ -181,16 +182,12 @@ fn reserve(of: &str, size: PlanSize, pool: &Arc<dyn MemoryPool>) -> Result<Optio
 async fn columns_of(state: &SessionState, relation: &ObjectName) -> Result<Option<usize>> {
     let parts: Vec<&ast::Ident> = relation.0.iter().filter_map(|part| part.as_ident()).collect();
     let [schema @ .., table] = parts.as_slice() else { return Ok(None) };
-    let name = |ident: &ast::Ident| match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    };
     // Tables of the system are made with all of their rows when they are looked up.
-    if schema.last().is_some_and(|schema| name(schema) != "public") {
+    if schema.last().is_some_and(|schema| fold(schema) != "public") {
         return Ok(Some(SYSTEM_COLUMNS));
     }
-    let Ok(tables) = state.schema_for_ref(TableReference::bare(name(table))) else { return Ok(None) };
-    Ok(tables.table(&name(table)).await?.map(|table| table.schema().fields().len()))
+    let Ok(tables) = state.schema_for_ref(TableReference::bare(fold(table))) else { return Ok(None) };
+    Ok(tables.table(&fold(table)).await?.map(|table| table.schema().fields().len()))
 }
 
 /// How many columns do the steps of all joins and windows of a text have? What is below a subquery's projection counts once for each table

@@ -2,7 +2,7 @@
 //! regular expression over a batch of long texts, pauses when it is done. The planner does not pause at all.
 //!
 //! So the configuration that a statement is planned and run with carries a flag (`running.rs`), which is set when its
-//! stream is dropped. What may be long asks for it in between: the planner at each rule ([`before_each`]), conditions of
+//! stream is dropped. What may be long asks for it in between: the planner at each rule ([`WhileWaited`]), conditions of
 //! joins at each batch of pairs ([`stoppable`]), functions at each slice of their rows (`bounded.rs`).
 
 use std::fmt::{self, Display, Formatter};
@@ -54,11 +54,6 @@ impl Drop for StopWhenDropped {
 /// A rule that changes nothing, and ends the planning of what nobody waits for.
 #[derive(Debug)]
 pub(crate) struct WhileWaited;
-
-/// The rules, and before each of them [`WhileWaited`].
-pub(crate) fn before_each<R: ?Sized>(rules: Vec<Arc<R>>, asks: &Arc<R>) -> Vec<Arc<R>> {
-    rules.into_iter().flat_map(|rule| [Arc::clone(asks), rule]).collect()
-}
 
 impl OptimizerRule for WhileWaited {
     fn name(&self) -> &str {

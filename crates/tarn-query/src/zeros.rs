@@ -22,7 +22,6 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::optimizer::optimizer::Optimizer;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 use datafusion::scalar::ScalarValue;
 
@@ -36,23 +35,6 @@ pub(crate) enum Zeros {
     /// When all joins and sorts are there.
     Optimized,
 }
-
-/// DataFusion's rules, with this one among them.
-pub(crate) fn rules_of_one_zero() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = vec![];
-    for rule in Optimizer::new().rules {
-        let simplifies = rule.name() == SIMPLIFIES;
-        rules.push(rule);
-        if simplifies {
-            rules.push(Arc::new(Zeros::Simplified) as _);
-        }
-    }
-    assert!(rules.iter().any(|rule| rule.name() == SIMPLIFIES), "a rule makes lists of comparisons");
-    rules.push(Arc::new(Zeros::Optimized));
-    rules
-}
-
-const SIMPLIFIES: &str = "simplify_expressions";
 
 impl AnalyzerRule for Zeros {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

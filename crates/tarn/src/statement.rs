@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
+pub use tarn_query::parser::fold;
 use tarn_query::parser::{self, next_statement, parse_with};
 
 use crate::attach_sql::{self, AttachRequest};
@@ -378,11 +379,6 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
         name.len()
     );
     Err(SqlError::new(state::NAME_TOO_LONG, message).with_hint("letters beyond ASCII take 2 to 4 bytes each"))
-}
-
-/// Postgres' folding of identifiers: lower case unless quoted.
-pub fn fold(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 fn is_read(parsed: &Parsed) -> bool {

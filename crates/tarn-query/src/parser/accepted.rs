@@ -20,7 +20,7 @@ use crate::sqlparser::parser::{Parser, ParserError};
 
 use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
-    ParseError,
+    ParseError, fold,
 };
 
 /// A statement, and what was seen in it.
@@ -571,8 +571,7 @@ fn check_assignments(assignments: &[Assignment]) -> Checked {
         };
         for column in columns {
             let Some(ident) = column.0.last().and_then(|part| part.as_ident()) else { continue };
-            let name = if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
-            if let Some(twice) = seen.replace(name) {
+            if let Some(twice) = seen.replace(fold(ident)) {
                 let message = format!("multiple assignments to same column \"{twice}\"");
                 return Err(ParseError::Syntax(ParserError::ParserError(message)));
             }

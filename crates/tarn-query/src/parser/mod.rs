@@ -21,7 +21,7 @@ mod tests;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::sqlparser::ast::Statement;
+use crate::sqlparser::ast::{Ident, Statement};
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::Token;
 
@@ -219,6 +219,11 @@ pub fn statements(sql: &str) -> Result<Vec<Statement>, ParseError> {
         }
         Ok(statements)
     })
+}
+
+/// Postgres' folding of identifiers: lower case unless quoted.
+pub fn fold(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 /// What `read` makes of the next statement; `None` at the end. Between statements there is a semicolon.

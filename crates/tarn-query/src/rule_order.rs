@@ -1,0 +1,40 @@
+//! Where do our rules stand among DataFusion's? Each behind one that it names: should a release of DataFusion rename or double that one,
+//! the first session fails, and no plan is made without ours.
+
+use std::sync::Arc;
+
+use datafusion::optimizer::OptimizerRule;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+
+/// A rule of logical or of physical plans.
+pub(crate) trait Named {
+    fn called(&self) -> &str;
+}
+
+impl Named for dyn OptimizerRule + Send + Sync {
+    fn called(&self) -> &str {
+        self.name()
+    }
+}
+
+impl Named for dyn PhysicalOptimizerRule + Send + Sync {
+    fn called(&self) -> &str {
+        self.name()
+    }
+}
+
+/// Puts a rule right behind the one of that name.
+///
+/// # Panics
+///
+/// Not one rule has the name.
+pub(crate) fn insert_behind<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &str, ours: Arc<R>) {
+    let mut places = rules.iter().enumerate().filter(|(_, rule)| rule.called() == name).map(|(place, _)| place);
+    let (Some(place), None) = (places.next(), places.next()) else { panic!("one rule is called {name}") };
+    rules.insert(place + 1, ours);
+}
+
+/// The rules, and before each of them another one.
+pub(crate) fn before_each<R: ?Sized>(rules: Vec<Arc<R>>, other: &Arc<R>) -> Vec<Arc<R>> {
+    rules.into_iter().flat_map(|rule| [Arc::clone(other), rule]).collect()
+}
