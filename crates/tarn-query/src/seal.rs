@@ -10,9 +10,12 @@
 //! And does a filter stay above a limit? Many nodes that end after so many rows (`fetch`) pass filters on, a scan of files above all: of
 //! the first ten rows those that a join finds became the first ten of those that it finds.
 //!
+//! And does a projection know which columns it is of? A filter that gives only some of its columns lets a projection pass as if it gave all:
+//! where two columns are called the same, one was answered for the other.
+//!
 //! A [`Sealed`] above such a node stops them: it has the order of its input and asks for none, and lets filters pass
-//! whose columns have names of their own, or none where rows are limited. It is there while sorts are placed or filters are pushed, and is taken away
-//! before the plan runs.
+//! whose columns have names of their own, or none where rows are limited. No projection passes it. It is there while sorts are placed or filters
+//! or projections are pushed, and is taken away before the plan runs.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -27,6 +30,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -36,20 +40,21 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 
-/// DataFusion's rules, with the seals around those that place sorts and push filters.
+/// DataFusion's rules, with the seals around those that place sorts and push filters or projections.
 pub(crate) fn sealed_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let rules = PhysicalOptimizer::new().rules;
     let n_rules = rules.len();
     let sealed = rules.into_iter().flat_map(|rule| {
         let seals = match rule.name() {
             PLACES_SORTS => Seals::AroundSorts,
+            PUSHES_PROJECTIONS => Seals::AroundProjections,
             name if name.starts_with(PUSHES_FILTERS) => Seals::AroundFilters,
             _ => return vec![rule],
         };
         vec![Arc::new(seals) as _, rule, Arc::new(Seals::Remove) as _]
     });
     let sealed: Vec<_> = sealed.collect();
-    assert_eq!(sealed.len(), n_rules + 6, "one rule places sorts, two push filters");
+    assert_eq!(sealed.len(), n_rules + 10, "one rule places sorts, two push filters, two projections");
     sealed
 }
 
@@ -58,10 +63,14 @@ const PLACES_SORTS: &str = "EnsureRequirements";
 /// Two rules, before and after the plan is optimized.
 const PUSHES_FILTERS: &str = "FilterPushdown";
 
+/// Two rules, before and after limits are pushed.
+const PUSHES_PROJECTIONS: &str = "ProjectionPushdown";
+
 #[derive(Debug)]
 enum Seals {
     AroundSorts,
     AroundFilters,
+    AroundProjections,
     Remove,
 }
 
@@ -70,6 +79,7 @@ impl PhysicalOptimizerRule for Seals {
         match self {
             Seals::AroundSorts => seal(plan, false),
             Seals::AroundFilters => Ok(plan.transform_up(|node| Ok(filtered(node)))?.data),
+            Seals::AroundProjections => Ok(plan.transform_up(|node| Ok(projected(node)))?.data),
             Seals::Remove => Ok(plan.transform_down(|node| Ok(opened(node)))?.data),
         }
     }
@@ -78,6 +88,7 @@ impl PhysicalOptimizerRule for Seals {
         match self {
             Seals::AroundSorts => "tarn_seal_sorts",
             Seals::AroundFilters => "tarn_seal_filters",
+            Seals::AroundProjections => "tarn_seal_projections",
             Seals::Remove => "tarn_unseal",
         }
     }
@@ -92,6 +103,14 @@ fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>>
     let n_columns = node.schema().fields().len();
     let is_ambiguous = own_names(&node).len() < n_columns && !node.children().is_empty();
     match is_ambiguous || node.fetch().is_some() {
+        true => Transformed::yes(Arc::new(Sealed { input: node })),
+        false => Transformed::no(node),
+    }
+}
+
+/// Sealed, if it is a filter that gives some of its columns.
+fn projected(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
+    match node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.projection().is_some()) {
         true => Transformed::yes(Arc::new(Sealed { input: node })),
         false => Transformed::no(node),
     }
