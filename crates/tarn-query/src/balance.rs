@@ -25,9 +25,6 @@ const SLACK_LEVELS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Balance;
 
-/// The rule of DataFusion that joins conditions one by one.
-pub(crate) const JOINS_CONDITIONS: &str = "push_down_filter";
-
 impl OptimizerRule for Balance {
     fn name(&self) -> &str {
         "balanced_conditions"

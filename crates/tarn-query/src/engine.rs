@@ -27,8 +27,9 @@ use tarn_metastore::Metastore;
 use tarn_types::Zone;
 use tokio::runtime::Handle;
 
+use crate::always_a_row::AlwaysARow;
 use crate::array_text::ArrayTexts;
-use crate::balance::{Balance, JOINS_CONDITIONS};
+use crate::balance::Balance;
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::Bytea;
 use crate::called;
@@ -40,6 +41,7 @@ use crate::cross_joins::bounded_order;
 use crate::equated::{CHOOSES_SIDES, Equated};
 use crate::expanded::Expanded;
 use crate::extrema::extrema;
+use crate::forgets::Forgets;
 use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
 use crate::hot::HotCatalog;
@@ -54,7 +56,7 @@ use crate::quantified::Quantified;
 use crate::read_store::ReadStore;
 use crate::reader::Readers;
 use crate::row_values::RowValues;
-use crate::rule_order::{before_each, insert_behind};
+use crate::rule_order::{before_each, insert_before, insert_behind};
 use crate::running::Running;
 use crate::seal::sealed_rules;
 use crate::settings::Settings;
@@ -70,6 +72,8 @@ use crate::{Error, Result, parser};
 
 /// The rule of DataFusion that computes constants, and makes lists of comparisons.
 const SIMPLIFIES: &str = "simplify_expressions";
+
+const PUSHES_FILTERS: &str = "push_down_filter";
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
@@ -189,9 +193,13 @@ impl Engine {
         let mut logical = bounded_order(Optimizer::new().rules);
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(Zeros::Simplified));
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(LongConstants));
-        insert_behind(&mut logical, JOINS_CONDITIONS, Arc::new(Balance));
+        // It joins conditions one by one.
+        insert_behind(&mut logical, PUSHES_FILTERS, Arc::new(Balance));
+        insert_before(&mut logical, PUSHES_FILTERS, Arc::new(AlwaysARow::Kept));
+        insert_behind(&mut logical, PUSHES_FILTERS, Arc::new(AlwaysARow::Free));
         logical.push(Arc::new(Zeros::Optimized));
         let mut physical = sealed_rules();
+        physical.insert(0, Arc::new(Forgets));
         insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(Equated));
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(JoinsPause) as _]);

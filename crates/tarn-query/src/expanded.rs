@@ -1,18 +1,21 @@
 //! How large does an expression become when the planner writes it out? `coalesce(x, y)` is to it `CASE WHEN x IS NOT NULL THEN x ELSE y
-//! END`, with `x` twice: nested thirty times, 400 bytes of a statement are a thousand million parts.
+//! END`, with `x` twice: nested thirty times, 400 bytes of a statement are a thousand million parts. A subquery in there is planned twice.
 //!
 //! What is written out is counted before the planner begins, and refused beyond [`MAX_REPEATED`].
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::Error;
 
 /// Parts that a statement may have more than were written.
 const MAX_REPEATED: u64 = 50_000;
+
+/// A step of a subquery counts as so many parts of expressions: it is planned, and most are joined.
+const PARTS_OF_STEP: u64 = 20;
 
 /// Of a list of so few items, the planner makes comparisons.
 const COMPARED_ITEMS: usize = 3;
@@ -29,15 +32,8 @@ pub(crate) struct Expanded;
 
 impl AnalyzerRule for Expanded {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut repeated = 0_u64;
-        plan.apply_with_subqueries(|node| {
-            node.apply_expressions(|expr| {
-                let size = Size::of(expr)?;
-                repeated = repeated.saturating_add(size.expanded - size.written);
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
-        if repeated > MAX_REPEATED {
+        let size = Size::of_plan(&plan)?;
+        if size.expanded - size.written > MAX_REPEATED {
             let limit = format!(
                 "the statement is too large when its nested calls of coalesce and their kin are written out: the limit is {MAX_REPEATED} parts"
             );
@@ -52,7 +48,7 @@ impl AnalyzerRule for Expanded {
     }
 }
 
-/// Parts of an expression.
+/// Parts of an expression or plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     written: u64,
@@ -61,6 +57,15 @@ struct Size {
 }
 
 impl Size {
+    fn of_plan(plan: &LogicalPlan) -> Result<Size> {
+        let mut size = Size { written: 0, expanded: 0 };
+        plan.apply(|node| {
+            size.grow(Size { written: PARTS_OF_STEP, expanded: PARTS_OF_STEP }, 1);
+            node.apply_expressions(|expr| size.add(expr, 1).map(|()| TreeNodeRecursion::Continue))
+        })?;
+        Ok(size)
+    }
+
     fn of(expr: &Expr) -> Result<Size> {
         let mut size = Size { written: 1, expanded: 1 };
         match expr {
@@ -84,6 +89,9 @@ impl Size {
                 list.list.iter().try_for_each(|item| size.add(item, 1))?;
             }
             other => {
+                if let Some(subquery) = subquery_of(other) {
+                    size.grow(Size::of_plan(&subquery.subquery)?, 1);
+                }
                 other.apply_children(|child| size.add(child, 1).map(|()| TreeNodeRecursion::Continue))?;
             }
         }
@@ -91,17 +99,32 @@ impl Size {
     }
 
     fn add(&mut self, child: &Expr, times: u64) -> Result<()> {
-        let child = Size::of(child)?;
-        self.written = self.written.saturating_add(child.written);
-        self.expanded = self.expanded.saturating_add(child.expanded.saturating_mul(times));
+        self.grow(Size::of(child)?, times);
         Ok(())
+    }
+
+    fn grow(&mut self, part: Size, times: u64) {
+        self.written = self.written.saturating_add(part.written);
+        self.expanded = self.expanded.saturating_add(part.expanded.saturating_mul(times));
+    }
+}
+
+fn subquery_of(expr: &Expr) -> Option<&Subquery> {
+    match expr {
+        Expr::ScalarSubquery(subquery) => Some(subquery),
+        Expr::Exists(exists) => Some(&exists.subquery),
+        Expr::InSubquery(within) => Some(&within.subquery),
+        Expr::SetComparison(compared) => Some(&compared.subquery),
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use datafusion::functions::core::expr_fn::{coalesce, nullif};
-    use datafusion::logical_expr::{col, lit};
+    use datafusion::logical_expr::{LogicalPlanBuilder, col, in_subquery, lit};
 
     use super::*;
 
@@ -118,6 +141,9 @@ mod tests {
         };
         assert_eq!(size(&nested(true)).expanded, 181);
         assert!(size(&nested(false)).expanded > 1 << 60);
+        let rows = |expr| Arc::new(LogicalPlanBuilder::empty(true).project([expr]).unwrap().build().unwrap());
+        let asked = (0..60).fold(lit(true), |inner, _| coalesce(vec![in_subquery(lit(true), rows(inner)), lit(true)]));
+        assert!(size(&asked).expanded > 1 << 60, "what is asked in a subquery is asked twice");
         let between = (0..60).fold(col("a"), |inner, _| inner.between(lit(true), lit(true)));
         assert!(size(&between).expanded > 1 << 60);
     }

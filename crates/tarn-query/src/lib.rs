@@ -17,6 +17,7 @@
 //! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod always_a_row;
 mod array_text;
 mod bytea;
 mod called;
@@ -72,6 +73,7 @@ mod hot_exec;
 mod scan;
 mod survivors;
 
+mod forgets;
 mod fragments;
 
 mod snapshot;

@@ -29,9 +29,24 @@ impl Named for dyn PhysicalOptimizerRule + Send + Sync {
 ///
 /// Not one rule has the name.
 pub(crate) fn insert_behind<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &str, ours: Arc<R>) {
+    rules.insert(place(rules, name) + 1, ours);
+}
+
+/// Puts a rule right before the one of that name.
+///
+/// # Panics
+///
+/// As [`insert_behind`].
+pub(crate) fn insert_before<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &str, ours: Arc<R>) {
+    rules.insert(place(rules, name), ours);
+}
+
+fn place<R: Named + ?Sized>(rules: &[Arc<R>], name: &str) -> usize {
     let mut places = rules.iter().enumerate().filter(|(_, rule)| rule.called() == name).map(|(place, _)| place);
-    let (Some(place), None) = (places.next(), places.next()) else { panic!("one rule is called {name}") };
-    rules.insert(place + 1, ours);
+    match (places.next(), places.next()) {
+        (Some(place), None) => place,
+        _ => panic!("one rule is called {name}"),
+    }
 }
 
 /// The rules, and before each of them another one.

@@ -13,17 +13,24 @@
 //! And does a projection know which columns it is of? A filter that gives only some of its columns lets a projection pass as if it gave all:
 //! where two columns are called the same, one was answered for the other.
 //!
+//! And does a filter of what a semi join gives stay with the side that gives it? What it says of a key holds on the other side, too, where
+//! DataFusion looks for the column of the same name, which may be another than the key.
+//!
+//! And does a limit stay above windows? The groups of an aggregate below a window are all its rows, and of windows in each other each wants
+//! rows that follow.
+//!
 //! A [`Sealed`] above such a node stops them: it has the order of its input and asks for none, and lets filters pass
-//! whose columns have names of their own, or none where rows are limited. No projection passes it. It is there while sorts are placed or filters
-//! or projections are pushed, and is taken away before the plan runs.
+//! whose columns have names of their own, or none where rows are limited. No projection passes it, and no limit. It is there while sorts are
+//! placed or filters, projections or limits are pushed, and is taken away before the plan runs.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::Statistics;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -32,15 +39,17 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterDescription, FilterPushdownPhase};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 
-/// DataFusion's rules, with the seals around those that place sorts and push filters or projections.
+/// DataFusion's rules, with the seals around those that place sorts and push filters, projections or limits.
 pub(crate) fn sealed_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let rules = PhysicalOptimizer::new().rules;
     let n_rules = rules.len();
@@ -48,13 +57,15 @@ pub(crate) fn sealed_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>
         let seals = match rule.name() {
             PLACES_SORTS => Seals::AroundSorts,
             PUSHES_PROJECTIONS => Seals::AroundProjections,
+            LIMITS_GROUPS => Seals::AroundGroups,
+            LIMITS_WINDOWS => Seals::AroundWindows,
             name if name.starts_with(PUSHES_FILTERS) => Seals::AroundFilters,
             _ => return vec![rule],
         };
         vec![Arc::new(seals) as _, rule, Arc::new(Seals::Remove) as _]
     });
     let sealed: Vec<_> = sealed.collect();
-    assert_eq!(sealed.len(), n_rules + 10, "one rule places sorts, two push filters, two projections");
+    assert_eq!(sealed.len(), n_rules + 14, "one rule places sorts, two push filters, two projections, two limits");
     sealed
 }
 
@@ -66,11 +77,18 @@ const PUSHES_FILTERS: &str = "FilterPushdown";
 /// Two rules, before and after limits are pushed.
 const PUSHES_PROJECTIONS: &str = "ProjectionPushdown";
 
+/// Groups that come last are left out of an aggregate.
+const LIMITS_GROUPS: &str = "LimitAggregation";
+
+const LIMITS_WINDOWS: &str = "LimitPushPastWindows";
+
 #[derive(Debug)]
 enum Seals {
     AroundSorts,
     AroundFilters,
     AroundProjections,
+    AroundGroups,
+    AroundWindows,
     Remove,
 }
 
@@ -80,6 +98,8 @@ impl PhysicalOptimizerRule for Seals {
             Seals::AroundSorts => seal(plan, false),
             Seals::AroundFilters => Ok(plan.transform_up(|node| Ok(filtered(node)))?.data),
             Seals::AroundProjections => Ok(plan.transform_up(|node| Ok(projected(node)))?.data),
+            Seals::AroundGroups => seal_windows(plan, true),
+            Seals::AroundWindows => seal_windows(plan, false),
             Seals::Remove => Ok(plan.transform_down(|node| Ok(opened(node)))?.data),
         }
     }
@@ -89,6 +109,8 @@ impl PhysicalOptimizerRule for Seals {
             Seals::AroundSorts => "tarn_seal_sorts",
             Seals::AroundFilters => "tarn_seal_filters",
             Seals::AroundProjections => "tarn_seal_projections",
+            Seals::AroundGroups => "tarn_seal_groups",
+            Seals::AroundWindows => "tarn_seal_windows",
             Seals::Remove => "tarn_unseal",
         }
     }
@@ -98,7 +120,7 @@ impl PhysicalOptimizerRule for Seals {
     }
 }
 
-/// Sealed, if it ends after some rows, or if two of its columns have the same name.
+/// Sealed, if it ends after some rows, or if two of its columns, or of those that a semi join joins, have the same name.
 fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
     let n_columns = node.schema().fields().len();
     let is_ambiguous = own_names(&node).len() < n_columns && !node.children().is_empty();
@@ -116,14 +138,36 @@ fn projected(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>
     }
 }
 
-/// Places of the columns whose name no other column has.
+/// Places of the columns whose name no other column has, nor a column that a semi join asked for.
 fn own_names(node: &Arc<dyn ExecutionPlan>) -> HashSet<usize> {
     let schema = node.schema();
     let mut found = HashMap::<&str, Option<usize>>::new();
     for (idx, field) in schema.fields().iter().enumerate() {
         found.entry(field.name()).and_modify(|place| *place = None).or_insert(Some(idx));
     }
+    for field in asked_for(node).iter().flat_map(|schema| schema.fields()) {
+        found.remove(field.name().as_str());
+    }
     found.into_values().flatten().collect()
+}
+
+/// What a semi join asks for and does not give.
+fn asked_for(node: &Arc<dyn ExecutionPlan>) -> Option<SchemaRef> {
+    let join = node.downcast_ref::<HashJoinExec>()?;
+    match join.join_type() {
+        JoinType::LeftSemi => Some(join.right().schema()),
+        JoinType::RightSemi => Some(join.left().schema()),
+        _ => None,
+    }
+}
+
+/// Seals windows: all, or those below other windows.
+fn seal_windows(plan: Arc<dyn ExecutionPlan>, all: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let is_window = plan.is::<WindowAggExec>() || plan.is::<BoundedWindowAggExec>();
+    let children = plan.children().into_iter().cloned().map(|child| seal_windows(child, all || is_window));
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let plan = replace_children_if_necessary(plan, children)?;
+    Ok(if is_window && all { Arc::new(Sealed { input: plan }) } else { plan })
 }
 
 fn opened(mut node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {

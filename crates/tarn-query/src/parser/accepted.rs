@@ -22,6 +22,7 @@ use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
     ParseError, fold,
 };
+use crate::parser::null_asks::NullAsks;
 
 /// A statement, and what was seen in it.
 #[derive(Debug)]
@@ -187,15 +188,26 @@ struct Check {
     /// Queries with a WITH around.
     n_withs: usize,
     n_looks: usize,
+    null_asks: NullAsks,
 }
 
 impl Check {
     /// Counts one part of the statement as often as the planner looks at it: 2^levels - 1 for the levels around it, never for none.
     fn look(&mut self) -> Checked {
-        let times = |levels: usize| 1_usize.checked_shl(levels as u32).unwrap_or(usize::MAX) - 1;
-        let repeated = times(self.n_subqueries).saturating_add(times(self.n_withs.saturating_sub(1)));
-        self.n_looks = self.n_looks.saturating_add(repeated);
+        self.n_looks = self.n_looks.saturating_add(self.n_repeated());
         at_most(self.n_looks, MAX_LOOKS, Limit::Looks)
+    }
+
+    fn n_repeated(&self) -> usize {
+        let times = |levels: usize| 1_usize.checked_shl(levels as u32).unwrap_or(usize::MAX) - 1;
+        times(self.n_subqueries).saturating_add(times(self.n_withs.saturating_sub(1)))
+    }
+
+    /// Counts what the conditions of a CASE need.
+    fn look_at_conditions(&mut self, expr: &Expr) -> Checked {
+        let looks = self.null_asks.end(expr).saturating_mul(self.n_repeated().saturating_add(1));
+        self.n_looks = self.n_looks.saturating_add(looks);
+        at_most(self.n_looks, MAX_LOOKS, Limit::Cases)
     }
 }
 
@@ -235,6 +247,7 @@ impl Visitor for Check {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
         self.n_subqueries += usize::from(is_subquery(expr));
+        self.null_asks.begin();
         told(self.look().and_then(|()| match expr {
             Expr::Function(function) => check_function(function),
             _ => Ok(()),
@@ -243,7 +256,7 @@ impl Visitor for Check {
 
     fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
         self.n_subqueries -= usize::from(is_subquery(expr));
-        ControlFlow::Continue(())
+        told(self.look_at_conditions(expr))
     }
 }
 

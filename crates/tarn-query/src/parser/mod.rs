@@ -13,6 +13,7 @@
 
 mod accepted;
 mod dialect;
+mod null_asks;
 mod tokens;
 
 #[cfg(test)]
@@ -58,6 +59,8 @@ pub const MAX_COMPUTED: usize = 4_096;
 /// Looks at parts of subqueries. The planner looks twice at what is in a subquery of an expression (`EXISTS`, `IN`,
 /// `(SELECT …)`), four times at what is in one in there, and so on, and the same at WITH in the definitions of WITH. Twenty levels
 /// with hardly anything in them are this many, and take two seconds; one with 100,000 parts may be six levels deep.
+///
+/// Also looks at conditions of CASE (`null_asks.rs`): a dozen of them in each other's conditions are this many.
 pub const MAX_LOOKS: usize = 1 << 23;
 
 /// Expressions of one ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON: PostgreSQL's bound of a SELECT.
@@ -127,8 +130,10 @@ pub enum Limit {
     Selected,
     /// [`MAX_COMPUTED`].
     Computed,
-    /// [`MAX_LOOKS`].
+    /// [`MAX_LOOKS`], of subqueries and WITH.
     Looks,
+    /// [`MAX_LOOKS`], of conditions of CASE.
+    Cases,
     /// [`MAX_KEYS`].
     Keys,
     /// Brackets of one type or subscript.
@@ -151,6 +156,7 @@ impl Limit {
             Limit::Looks => {
                 "join the tables of the inner ones, and define all names in one WITH: each may use those before it"
             }
+            Limit::Cases => "compute the inner ones in subqueries of FROM",
             Limit::Selected | Limit::Computed => "send several statements, or put the values into rows",
             Limit::Keys => "order or group by fewer: an array or a text of several columns is one",
             Limit::Terms => "use IN or = ANY with a list, or join a table that holds the values",
@@ -174,6 +180,7 @@ impl fmt::Display for Limit {
             Limit::Tables => write!(f, "the statement reads tables more than {MAX_TABLES} times"),
             Limit::Computed => write!(f, "SELECT has more than {MAX_COMPUTED} columns that are computed"),
             Limit::Looks => f.write_str("the statement's subqueries, or its WITHs, are too deep in each other"),
+            Limit::Cases => f.write_str("the statement's CASEs are too deep in each other's conditions"),
             Limit::Selected => write!(f, "SELECT has more than {MAX_SELECTED} columns"),
             Limit::Keys => {
                 write!(f, "ORDER BY, GROUP BY, PARTITION BY or DISTINCT ON has more than {MAX_KEYS} expressions")

@@ -409,6 +409,29 @@ fn limits_are_named() {
             assert!(statements(&of(4, &large)).is_ok(), "{before}");
             assert_eq!(limit(of(10, &large)), Limit::Looks, "{before}");
         }
+        // Of a condition it is asked whether it may be NULL, and of each of its parts.
+        let cases = |n, before: &str, after: &str| {
+            statements(&format!("SELECT {}v{} FROM t", before.repeat(n), after.repeat(n)))
+        };
+        for (before, after) in [
+            ("CASE WHEN ", " LIKE 'x' THEN v END"),
+            ("CASE WHEN upper(trim(", ")) = 'x' THEN v ELSE 'z' END"),
+            ("CASE WHEN a THEN b WHEN NOT b AND ", " IS NULL THEN v END"),
+        ] {
+            assert!(cases(8, before, after).is_ok(), "{before}");
+            assert_eq!(cases(40, before, after), Err(ParseError::TooLarge(Limit::Cases)), "{before}");
+        }
+        for (n, before, after) in [
+            (60, "CASE WHEN b THEN v ELSE upper(", ") END"),
+            (60, "CASE WHEN b THEN upper(", ") ELSE v END"),
+            // What they give is never NULL, so nothing is asked.
+            (60, "CASE WHEN ", " LIKE 'x' THEN 'y' END"),
+            (60, "CASE ", " WHEN 'x' THEN v END"),
+        ] {
+            assert!(cases(n, before, after).is_ok(), "{before}");
+        }
+        let whens = joined("WHEN a = 1 AND b LIKE 'x' OR c THEN v", " ", 20_000);
+        assert!(statements(&format!("SELECT CASE {whens} END FROM t")).is_ok());
         // Those of FROM are looked at once.
         let derived = format!("{}SELECT 1{}", "SELECT * FROM (".repeat(60), ") AS s".repeat(60));
         assert!(statements(&derived).is_ok());
