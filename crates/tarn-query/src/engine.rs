@@ -37,6 +37,7 @@ use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::collected::counted;
 use crate::concatenation::Concatenation;
 use crate::constants::{self, Constants};
+use crate::correlated::{BECOME_JOINS, Correlated};
 use crate::cross_joins::bounded_order;
 use crate::equated::{CHOOSES_SIDES, Equated};
 use crate::expanded::Expanded;
@@ -193,6 +194,7 @@ impl Engine {
         let mut logical = bounded_order(Optimizer::new().rules);
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(Zeros::Simplified));
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(LongConstants));
+        insert_before(&mut logical, BECOME_JOINS, Arc::new(Correlated));
         // It joins conditions one by one.
         insert_behind(&mut logical, PUSHES_FILTERS, Arc::new(Balance));
         insert_before(&mut logical, PUSHES_FILTERS, Arc::new(AlwaysARow::Kept));

@@ -39,6 +39,7 @@ mod collected;
 mod compact;
 mod concatenation;
 mod constants;
+mod correlated;
 mod cross_joins;
 mod expanded;
 mod extrema;
