@@ -1,12 +1,13 @@
 //! How large does an expression become when the planner writes it out? `coalesce(x, y)` is to it `CASE WHEN x IS NOT NULL THEN x ELSE y
-//! END`, with `x` twice: nested thirty times, 400 bytes of a statement are a thousand million parts. A subquery in there is planned twice.
+//! END`, with `x` twice: nested thirty times, 400 bytes of a statement are a thousand million parts. A subquery in there is planned twice,
+//! and one of `IN`, `ANY` or `ALL` up to five times where NULL is something else than false (`quantified.rs`).
 //!
 //! What is written out is counted before the planner begins, and refused beyond [`MAX_REPEATED`].
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::Error;
@@ -19,6 +20,9 @@ const PARTS_OF_STEP: u64 = 20;
 
 /// Of a list of so few items, the planner makes comparisons.
 const COMPARED_ITEMS: usize = 3;
+
+/// As often is a subquery written whose rows are compared.
+const TIMES_COMPARED: u64 = 5;
 
 /// Each argument but the last is written twice.
 const FIRST_THAT_IS: [&str; 2] = ["coalesce", "nvl"];
@@ -35,9 +39,9 @@ impl AnalyzerRule for Expanded {
         let size = Size::of_plan(&plan)?;
         if size.expanded - size.written > MAX_REPEATED {
             let limit = format!(
-                "the statement is too large when its nested calls of coalesce and their kin are written out: the limit is {MAX_REPEATED} parts"
+                "the statement is too large when what it says at several places is written out (subqueries in conditions of NULL, nested calls of coalesce and their kin): the limit is {MAX_REPEATED} parts"
             );
-            let remedy = "nest them in their last argument, give one of them more arguments, or compute parts in subqueries of FROM";
+            let remedy = "ask by EXISTS, nest coalesce in its last argument, or compute parts in subqueries of FROM";
             return Err(Error::TooLarge { limit, remedy }.into());
         }
         Ok(plan)
@@ -61,9 +65,31 @@ impl Size {
         let mut size = Size { written: 0, expanded: 0 };
         plan.apply(|node| {
             size.grow(Size { written: PARTS_OF_STEP, expanded: PARTS_OF_STEP }, 1);
-            node.apply_expressions(|expr| size.add(expr, 1).map(|()| TreeNodeRecursion::Continue))
+            match node {
+                LogicalPlan::Filter(filter) => {
+                    size.add_condition(&filter.predicate)?;
+                    Ok(TreeNodeRecursion::Continue)
+                }
+                other => other.apply_expressions(|expr| size.add(expr, 1).map(|()| TreeNodeRecursion::Continue)),
+            }
         })?;
         Ok(size)
+    }
+
+    /// Of conditions of rows, NULL is false: what is asked there by itself stays as it is.
+    fn add_condition(&mut self, expr: &Expr) -> Result<()> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+                self.add_condition(left)?;
+                self.add_condition(right)
+            }
+            Expr::InSubquery(within) => {
+                self.grow(Size::of_plan(&within.subquery.subquery)?, 1);
+                self.add(&within.expr, 1)
+            }
+            Expr::Not(inner) if matches!(inner.as_ref(), Expr::InSubquery(_)) => self.add_condition(inner),
+            other => self.add(other, 1),
+        }
     }
 
     fn of(expr: &Expr) -> Result<Size> {
@@ -89,8 +115,8 @@ impl Size {
                 list.list.iter().try_for_each(|item| size.add(item, 1))?;
             }
             other => {
-                if let Some(subquery) = subquery_of(other) {
-                    size.grow(Size::of_plan(&subquery.subquery)?, 1);
+                if let Some((subquery, times)) = subquery_of(other) {
+                    size.grow(Size::of_plan(&subquery.subquery)?, times);
                 }
                 other.apply_children(|child| size.add(child, 1).map(|()| TreeNodeRecursion::Continue))?;
             }
@@ -109,12 +135,13 @@ impl Size {
     }
 }
 
-fn subquery_of(expr: &Expr) -> Option<&Subquery> {
+/// The subquery, and how often it is written.
+fn subquery_of(expr: &Expr) -> Option<(&Subquery, u64)> {
     match expr {
-        Expr::ScalarSubquery(subquery) => Some(subquery),
-        Expr::Exists(exists) => Some(&exists.subquery),
-        Expr::InSubquery(within) => Some(&within.subquery),
-        Expr::SetComparison(compared) => Some(&compared.subquery),
+        Expr::ScalarSubquery(subquery) => Some((subquery, 1)),
+        Expr::Exists(exists) => Some((&exists.subquery, 1)),
+        Expr::InSubquery(within) => Some((&within.subquery, TIMES_COMPARED)),
+        Expr::SetComparison(compared) => Some((&compared.subquery, TIMES_COMPARED)),
         _ => None,
     }
 }
