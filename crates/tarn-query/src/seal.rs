@@ -11,7 +11,8 @@
 //! the first ten rows those that a join finds became the first ten of those that it finds.
 //!
 //! And does a projection know which columns it is of? A filter that gives only some of its columns lets a projection pass as if it gave all:
-//! where two columns are called the same, one was answered for the other.
+//! where two columns are called the same, one was answered for the other. And what has two names in a projection may be sorted by one and
+//! asked for by the other: a union of files and recent rows, below which the projection went, does not know that they are one.
 //!
 //! And does a filter of what a semi join gives stay with the side that gives it? What it says of a key holds on the other side, too, where
 //! DataFusion looks for the column of the same name, which may be another than the key.
@@ -34,6 +35,7 @@ use datafusion::common::{JoinType, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
@@ -41,6 +43,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
@@ -97,7 +100,7 @@ impl PhysicalOptimizerRule for Seals {
         match self {
             Seals::AroundSorts => seal(plan, false),
             Seals::AroundFilters => Ok(plan.transform_up(|node| Ok(filtered(node)))?.data),
-            Seals::AroundProjections => Ok(plan.transform_up(|node| Ok(projected(node)))?.data),
+            Seals::AroundProjections => Ok(plan.transform_up(projected)?.data),
             Seals::AroundGroups => seal_windows(plan, true),
             Seals::AroundWindows => seal_windows(plan, false),
             Seals::Remove => Ok(plan.transform_down(|node| Ok(opened(node)))?.data),
@@ -130,12 +133,24 @@ fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>>
     }
 }
 
-/// Sealed, if it is a filter that gives some of its columns.
-fn projected(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
-    match node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.projection().is_some()) {
-        true => Transformed::yes(Arc::new(Sealed { input: node })),
-        false => Transformed::no(node),
+/// Sealed, if it is a filter that gives some of its columns; its input sealed, if it is a projection that gives something twice.
+fn projected(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.projection().is_some()) {
+        return Ok(Transformed::yes(Arc::new(Sealed { input: node })));
     }
+    match node.downcast_ref::<ProjectionExec>() {
+        Some(projection) if knows_what_is_equal(projection) => {
+            let input = Arc::new(Sealed { input: Arc::clone(projection.input()) });
+            Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?))
+        }
+        _ => Ok(Transformed::no(node)),
+    }
+}
+
+/// Whether something has two names in it, or is constant.
+fn knows_what_is_equal(projection: &ProjectionExec) -> bool {
+    let mut seen = HashSet::new();
+    projection.expr().iter().any(|given| given.expr.is::<Literal>() || !seen.insert(&given.expr))
 }
 
 /// Places of the columns whose name no other column has, nor a column that a semi join asked for.
