@@ -181,9 +181,10 @@ impl Bounded {
             // The planner goes on with what it computes when one of them was refused.
             constants.check()?;
             let _reserved = if most[0] > FREE_BYTES { Some(self.reserve(most[0])?) } else { None };
+            let n_rows = args.number_rows;
             let value = self.inner.invoke_with_args(args)?;
             constants.count(&value)?;
-            return Ok(value);
+            return self.for_each_row(value, n_rows);
         }
         let is_slow = matches!(self.growth, Growth::Slow | Growth::Matched);
         let slice = if is_slow { SLOW_SLICE_BYTES } else { SLICE_BYTES };
@@ -205,6 +206,17 @@ impl Bounded {
         let whole = self.reserve(parts.iter().map(|part| part.get_array_memory_size()).sum())?;
         let parts: Vec<&dyn Array> = parts.iter().map(|part| part.as_ref()).collect();
         Ok(ColumnarValue::Array(held(&concat(&parts)?, whole)?))
+    }
+
+    /// The value of several rows whose arguments are the same, as those of `CASE WHEN true …`: whoever gets it makes a column of it.
+    fn for_each_row(&self, value: ColumnarValue, n_rows: usize) -> Result<ColumnarValue> {
+        match value {
+            ColumnarValue::Scalar(value) if value.size().saturating_mul(n_rows) > FREE_BYTES && n_rows > 1 => {
+                let reservation = self.reserve(value.size().saturating_mul(n_rows))?;
+                Ok(ColumnarValue::Array(held(&value.to_array_of_size(n_rows)?, reservation)?))
+            }
+            value => Ok(value),
+        }
     }
 
     fn reserve(&self, bytes: usize) -> Result<MemoryReservation> {

@@ -13,7 +13,7 @@ fn peak_bytes() -> u64 {
 }
 
 /// Each took 2 to 7 GB.
-const GROWING: [&str; 15] = [
+const GROWING: [&str; 16] = [
     "SELECT length(repeat('x', 2000000000))",
     "SELECT max(length(repeat('x', 1000000 + value::int))) FROM generate_series(1, 20000)",
     "SELECT length(lpad('a', 2147483647, 'b'))",
@@ -27,6 +27,8 @@ const GROWING: [&str; 15] = [
     "SELECT length(replace(repeat('a', 100000), 'a', repeat('b', 100000)))",
     "SELECT sum(length(repeat(value::text, 30000))) FROM generate_series(1, 100000)",
     "SELECT max(cardinality(range(0, 20000 + value))) FROM generate_series(1, 2000000)",
+    // The same value for all rows of a batch.
+    "SELECT count(x) FROM (SELECT array_resize(ARRAY[]::int[], 1000000, CASE WHEN value > 0 THEN -1 END) AS x FROM generate_series(1, 20000)) AS t",
     "SELECT max(length(s)) FROM (SELECT string_agg(value::text, ',') OVER (ORDER BY value) AS s FROM generate_series(1, 20000)) AS t",
     "SELECT max(cardinality(s)) FROM (SELECT array_agg(value) OVER (ORDER BY value) AS s FROM generate_series(1, 20000)) AS t",
 ];
