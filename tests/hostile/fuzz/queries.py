@@ -63,9 +63,20 @@ class Generator:
         picked = self.rng.sample(inner.fields, min(len(inner.fields), self.rng.randint(1, 4)))
         picked += [field for field in inner.key if field not in picked]
         names = {field.text: f"{alias}c{idx}" for idx, field in enumerate(picked)}
+        own = [field.text.split(".")[1] for field in picked]
+        if len(set(own)) == len(own) and self.rng.random() < 0.5:
+            # By their own names, as other sources have them: columns are not found by what they are called.
+            names = dict(zip(names, own))
         columns = ", ".join(f"{text} AS {name}" for text, name in names.items())
         where = f" WHERE {self.predicate(inner.fields, depth + 1)}" if self.rng.random() < 0.6 else ""
+        if self.rng.random() < 0.2:
+            # Constant here, and no longer where an outer join fills it up.
+            field = self.rng.choice(inner.fields)
+            where += f"{' AND' if where else ' WHERE'} {field.text} = {self.literal(field.kind)}"
         fields = [Field(f"{alias}.{names[field.text]}", field.kind) for field in picked]
+        if self.rng.random() < 0.2:
+            columns += f", {self.rng.choice(['true', 'false'])} AS {alias}b"
+            fields.append(Field(f"{alias}.{alias}b", BOOLEAN))
         key = [Field(f"{alias}.{names[field.text]}", field.kind) for field in inner.key]
         limit = ""
         if key and self.rng.random() < 0.2:
@@ -84,8 +95,10 @@ class Generator:
         kind = self.rng.choice(["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
         if not pairs:
             return left
+        # PostgreSQL has no full join by anything else.
+        equals = ["="] if kind == "FULL JOIN" else ["=", "=", "=", "=", "IS NOT DISTINCT FROM"]
         conditions = [
-            f"{one.text} = {other.text}"
+            f"{one.text} {self.rng.choice(equals)} {other.text}"
             for one, other in self.rng.sample(pairs, min(len(pairs), self.rng.choice([1, 1, 2])))
         ]
         if kind != "FULL JOIN" and self.rng.random() < 0.3:
@@ -236,7 +249,7 @@ class Generator:
                         return f"{text} {by} {self.rng.choice(['ALL', 'ANY'])} {sub}"
                     return f"{text} {form.removesuffix(' subquery').upper()} {sub}"
             case "exists":
-                inner = self.base()
+                inner = self.base() if self.rng.random() < 0.6 else self.joined(MAX_DEPTH - 1)
                 return f"{self.rng.choice(['', 'NOT '])}EXISTS (SELECT 1 FROM {inner.sql} WHERE {self.predicate(inner.fields + fields, depth + 2)})"
         return f"{text} {by} {self.literal(kind)}"
 
@@ -331,15 +344,28 @@ class Generator:
         sql = f"SELECT {', '.join(f'{item} AS c{idx}' for idx, item in enumerate(items))} FROM {source.sql}{self.where(source.fields)}"
         if groups:
             sql += f" GROUP BY {', '.join(str(idx + 1) for idx in range(len(groups)))}"
+            # To PostgreSQL a number among them is a column's place.
+            if all("." in group for group in groups) and self.rng.random() < 0.2:
+                # Rows of several sets may be called the same: they have no order.
+                listed = ", ".join(groups)
+                sets = [f"ROLLUP ({listed})", f"CUBE ({listed})", f"GROUPING SETS (({listed}), ({groups[0]}), ())"]
+                sql = f"{sql.rsplit(' GROUP BY ', 1)[0]} GROUP BY {self.rng.choice(sets)}"
+                return Query(sql, False, approximate)
             if self.rng.random() < 0.25:
-                sql += f" HAVING {self.rng.choice(['count(*) > 1', 'count(*) < 3', 'min(1) = 1'])}"
+                sql += f" HAVING {self.rng.choice(['count(*) > 1', 'count(*) < 3', 'min(1) = 1', self.of_nothing()])}"
             if self.rng.random() < 0.4:
                 return Query(
                     f"{sql} ORDER BY {self.order([f'c{idx}' for idx in range(len(groups))])}{self.limit()}",
                     True,
                     approximate,
                 )
+        elif self.rng.random() < 0.2:
+            sql += f" HAVING {self.of_nothing()}"
         return Query(sql, False, approximate)
+
+    def of_nothing(self) -> str:
+        """A condition that names no column of the query around."""
+        return f"(SELECT count(*) FROM {self.base().sql}) {self.rng.choice(['<', '>', '='])} {self.rng.randint(0, 9)}"
 
     def set_operation(self) -> Query:
         left = self.source(2)
@@ -354,7 +380,30 @@ class Generator:
             sql = f"({sql}) {self.rng.choice(['UNION', 'UNION ALL', 'INTERSECT', 'EXCEPT', 'UNION', 'EXCEPT ALL', 'INTERSECT ALL'])} ({arm})"
         return Query(sql)
 
+    def windows_in_each_other(self) -> Query:
+        """The first rows of windows over windows, and of windows over groups."""
+        source, name = self.base(), self._alias()
+        keys = [field.text for field in source.key]
+        if self.rng.random() < 0.5:
+            field = self.rng.choice([field for field in source.fields if field.kind is not BYTEA])
+            inner = f"SELECT {self.rng.choice(['DISTINCT ', ''])}{field.text} AS c FROM {source.sql}{self.where(source.fields)} GROUP BY {field.text}"
+            over = self.rng.choice(["count(*) OVER ()", "row_number() OVER (ORDER BY c)", "rank() OVER (ORDER BY c DESC)"])
+            return Query(
+                f"SELECT c, {over} AS w FROM ({inner}) AS {name} ORDER BY {self.order(['c'])}{self.limit()}", True
+            )
+        names = ", ".join(f"x{idx}" for idx in range(len(keys)))
+        listed = ", ".join(f"{key} AS x{idx}" for idx, key in enumerate(keys))
+
+        def frame() -> str:
+            return f"ROWS BETWEEN {self.rng.randint(0, 3)} PRECEDING AND {self.rng.randint(0, 3)} FOLLOWING"
+
+        inner = f"SELECT {listed}, count(*) OVER (ORDER BY {', '.join(keys)} {frame()}) AS w FROM {source.sql}{self.where(source.fields)}"
+        over = self.rng.choice([f"sum(w) OVER (ORDER BY {names} {frame()})", f"lead(w, 3) OVER (ORDER BY {names})"])
+        return Query(f"SELECT {names}, {over} AS v FROM ({inner}) AS {name} ORDER BY {names}{self.limit()}", True)
+
     def windowed(self) -> Query:
+        if self.rng.random() < 0.4:
+            return self.windows_in_each_other()
         source = self.base()
         key = self.order([field.text for field in source.key])
         # DataFusion has no ranges of bytes.
