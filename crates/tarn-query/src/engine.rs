@@ -31,7 +31,7 @@ use crate::always_a_row::AlwaysARow;
 use crate::array_text::ArrayTexts;
 use crate::balance::Balance;
 use crate::bounded::{Lengths, bounded};
-use crate::bytea::Bytea;
+use crate::bytea::{Bytea, ByteaType};
 use crate::called;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::collected::counted;
@@ -209,6 +209,7 @@ impl Engine {
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_default_features()
+            .with_type_planner(Arc::new(ByteaType))
             .with_analyzer_rules(analyzers)
             .with_optimizer_rules(before_each(logical, &(Arc::new(WhileWaited) as _)))
             .with_physical_optimizer_rules(before_each(physical, &(Arc::new(WhileWaited) as _)))
