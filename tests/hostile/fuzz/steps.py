@@ -62,11 +62,13 @@ def script(rng: random.Random, with_known: bool) -> Script:
     steps = [Step("create", table.ddl(True), table.ddl(False)) for table in tables]
     steps += [fill(rng, table, with_known, rng.choice([5, 40, 120])) for table in tables]
     while len(steps) < N_STEPS:
-        steps += some(rng, tables, generator, with_known)
+        steps += some(rng, len(steps), tables, generator, with_known)
     return Script(tables, tuple(flags), steps + [Step("restart"), Step("tables")])
 
 
-def some(rng: random.Random, tables: list[Table], generator: Generator, with_known: bool) -> list[Step]:
+def some(
+    rng: random.Random, nth: int, tables: list[Table], generator: Generator, with_known: bool
+) -> list[Step]:
     table, chance = rng.choice(tables), rng.random()
     if chance < 0.55:
         query = generator.query()
@@ -75,7 +77,7 @@ def some(rng: random.Random, tables: list[Table], generator: Generator, with_kno
         writes = [write(rng, table, generator, with_known) for _ in range(rng.choice([1, 1, 3]))]
         return writes + ([Step("tables")] if rng.random() < 0.5 else [])
     if chance < 0.82 and any(column.kind in (INT, TEXT) for column in table.key):
-        return [copy(rng, table), Step("tables")]
+        return [copy(rng, nth, table), Step("tables")]
     if chance < 0.93:
         call = rng.choice(["deliver", "deliver", "compact", "evict", "flush"])
         return [Step("tarn", f"CALL tarn.{call}('{table.name}')")]
@@ -141,14 +143,14 @@ def write(rng: random.Random, table: Table, generator: Generator, with_known: bo
     return Step("write", f"DELETE FROM {table.name} WHERE {where}")
 
 
-def copy(rng: random.Random, table: Table) -> Step:
+def copy(rng: random.Random, nth: int, table: Table) -> Step:
     """Text format, with new keys: a COPY replaces rows that have the key, which PostgreSQL's cannot."""
     lines = []
     for idx in range(rng.choice([1, 30, 300])):
         cells = []
         for column in table.columns:
             if column.is_key and column.kind is INT:
-                cells.append(str(2_000_000 + rng.randrange(1 << 29)))
+                cells.append(str(2_000_000 + nth * 1_000_000 + idx * 1_000 + rng.randrange(1_000)))
             elif column.is_key and column.kind is TEXT:
                 cells.append(f"copied {idx} {rng.randrange(1 << 40)}")
             else:
