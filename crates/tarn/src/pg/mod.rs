@@ -3,7 +3,7 @@
 //! One task a connection: [`serve_connection`] reads messages and hands them to [`connection::Connection`], which turns
 //! them into statements of a [`crate::session::Session`] and answers into messages. While a statement runs, the socket is
 //! read ahead, so that a client that vanishes does not leave its statement running. Reading order of the rooms: `places`
-//! (who may come in), `frames` (what is a message), `text` and `rows` (values out), `params` (values in), `copy_format`,
+//! (who may come in), `frames` (what is a message), `text`, `nested` and `rows` (values out), `params` (values in), `copy_format`,
 //! `copy_options`, `send`, `startup`, `login`, `connection`, `errors`.
 
 pub mod connection;
@@ -12,6 +12,7 @@ mod copy_options;
 pub mod errors;
 pub mod frames;
 pub mod login;
+mod nested;
 pub mod params;
 pub mod places;
 pub mod rows;

@@ -1,28 +1,34 @@
 //! How do Arrow rows become Postgres rows?
 //!
 //! [`fields`] names the wire type of each column, [`RowWriter`] writes cells, text or binary, by column type decided once a
-//! batch. Types that Tarn's tables cannot hold (lists, structs, intervals) go through `arrow-pg`.
+//! batch. Cells of arrays and rows are written by the same, in the frames of `nested.rs`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_pg::datatypes::{PG_CHAR_KEY, field_into_pg_type};
+use arrow_pg::datatypes::field_into_pg_type;
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, Float32Array, Float64Array,
-    GenericBinaryArray, GenericStringArray, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch,
-    StringViewArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    GenericBinaryArray, GenericListArray, GenericStringArray, Int8Array, Int16Array, Int32Array, Int64Array,
+    IntervalMonthDayNanoArray, OffsetSizeTrait, RecordBatch, StringViewArray, UInt8Array, UInt16Array, UInt32Array,
+    UInt64Array,
 };
+use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Field, Schema, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, Date32Type, DurationMicrosecondType, Field, IntervalUnit, Schema, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType,
 };
 use pgwire::api::Type;
 use pgwire::api::portal::Format;
-use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
+use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
-use tarn_types::Zone;
 
-use super::text;
+use tarn_types::Zone;
+use tokio_postgres::types::Kind;
+
+use super::{nested, text};
 use crate::error::{Result, SqlError, state};
 
 /// Days and microseconds from 1970 to Postgres' epoch, 2000-01-01.
@@ -94,15 +100,16 @@ fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i32) {
 
 /// Writes the rows of one batch.
 pub struct RowWriter {
-    columns: Vec<Column>,
+    columns: Vec<(Column, FieldFormat)>,
     n_rows: usize,
 }
 
+/// The cells of one column, of one element of an array, or of one field of a row.
 struct Column {
     cells: Cells,
-    array: ArrayRef,
-    binary: bool,
-    field: FieldInfo,
+    nulls: Option<NullBuffer>,
+    name: String,
+    pg_type: Type,
 }
 
 enum Cells {
@@ -127,8 +134,19 @@ enum Cells {
     BytesView(BinaryViewArray),
     Date(Int32Array),
     Time(Int64Array),
-    Timestamp { micros: Int64Array, zone: Option<Zone> },
-    Other(Arc<Field>),
+    Timestamp {
+        micros: Int64Array,
+        zone: Option<Zone>,
+    },
+    Interval(IntervalMonthDayNanoArray),
+    /// Microseconds: an interval without months and days.
+    Duration(Int64Array),
+    /// Where the elements of each cell are.
+    Array {
+        spans: Vec<Range<usize>>,
+        elements: Box<Column>,
+    },
+    Row(Vec<Column>),
 }
 
 impl RowWriter {
@@ -137,8 +155,7 @@ impl RowWriter {
         assert_eq!(batch.num_columns(), fields.len(), "a row description per column");
         let schema = batch.schema();
         let columns = batch.columns().iter().zip(fields).enumerate().map(|(idx, (array, field))| {
-            let (cells, array) = column_cells(array, schema.field(idx), zone)?;
-            Ok(Column { cells, array, binary: field.format() == FieldFormat::Binary, field: field.clone() })
+            Ok((column(array, schema.field(idx), field.datatype(), zone)?, field.format()))
         });
         Ok(RowWriter { columns: columns.collect::<Result<_>>()?, n_rows: batch.num_rows() })
     }
@@ -149,54 +166,34 @@ impl RowWriter {
 
     /// One DataRow; `buffer` is reused between rows.
     pub fn row(&self, row: usize, buffer: &mut BytesMut) -> Result<DataRow> {
-        for column in &self.columns {
-            if column.is_null(row) {
-                buffer.put_i32(-1);
-                continue;
-            }
-            if let Cells::Other(field) = &column.cells {
-                column.other(field, row, buffer)?;
-                continue;
-            }
-            let start = buffer.len();
-            buffer.put_i32(0);
-            if column.binary {
-                column.binary(row, buffer)?
-            } else {
-                column.text(row, buffer)?
-            }
-            let length = (buffer.len() - start - 4) as i32;
-            buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        for (column, format) in &self.columns {
+            column.sized(row, *format == FieldFormat::Binary, buffer)?;
         }
         Ok(DataRow::new(buffer.split(), self.columns.len() as i16))
     }
 
     /// Appends the text of one cell; false when it is NULL (nothing is appended).
     pub fn text(&self, row: usize, column: usize, out: &mut BytesMut) -> Result<bool> {
-        let column = &self.columns[column];
-        if column.is_null(row) {
-            return Ok(false);
-        }
-        if let Cells::Other(field) = &column.cells {
-            let mut cell = BytesMut::new();
-            column.other(field, row, &mut cell)?;
-            out.put_slice(&cell[4..]);
-        } else {
-            column.text(row, out)?;
-        }
-        Ok(true)
+        let (column, _) = &self.columns[column];
+        column.text(row, out)
     }
 }
 
-fn column_cells(array: &ArrayRef, field: &Field, shown: &Zone) -> Result<(Cells, ArrayRef)> {
-    if field.metadata().contains_key(PG_CHAR_KEY) {
-        return Ok((Cells::Other(Arc::new(field.clone())), array.clone()));
+fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Result<Column> {
+    if let DataType::Dictionary(_, value) = array.data_type() {
+        let plain = exactly(array, value, field)?;
+        return column(&plain, &field.clone().with_data_type(value.as_ref().clone()), pg_type, shown);
     }
+    let cells = cells(array, field, pg_type, shown)?;
+    Ok(Column { cells, nulls: array.logical_nulls(), name: field.name().clone(), pg_type: pg_type.clone() })
+}
+
+fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Result<Cells> {
     let as_type = |data_type: &DataType| exactly(array, data_type, field);
     let micros = |data_type: &DataType| -> Result<Int64Array> {
         Ok(exactly(&as_type(data_type)?, &DataType::Int64, field)?.as_primitive().clone())
     };
-    let cells = match array.data_type() {
+    Ok(match array.data_type() {
         DataType::Null => Cells::Null,
         DataType::Boolean => Cells::Bool(array.as_boolean().clone()),
         DataType::Int8 => Cells::Int8(array.as_primitive().clone()),
@@ -238,14 +235,66 @@ fn column_cells(array: &ArrayRef, field: &Field, shown: &Zone) -> Result<(Cells,
             micros: micros(&DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?,
             zone: zone.as_ref().map(|_| shown.clone()),
         },
-        DataType::Dictionary(_, value) => {
-            let plain = as_type(value)?;
-            let field = field.clone().with_data_type(value.as_ref().clone());
-            return column_cells(&plain, &field, shown);
+        DataType::Interval(IntervalUnit::MonthDayNano) => Cells::Interval(array.as_primitive().clone()),
+        DataType::Interval(_) => {
+            Cells::Interval(as_type(&DataType::Interval(IntervalUnit::MonthDayNano))?.as_primitive().clone())
         }
-        _ => Cells::Other(Arc::new(field.clone())),
-    };
-    Ok((cells, array.clone()))
+        DataType::Duration(_) => {
+            let micros = as_type(&DataType::Duration(TimeUnit::Microsecond))?;
+            Cells::Duration(micros.as_primitive::<DurationMicrosecondType>().reinterpret_cast())
+        }
+        DataType::List(element) => list(array.as_list::<i32>(), element, pg_type, shown)?,
+        DataType::LargeList(element) => list(array.as_list::<i64>(), element, pg_type, shown)?,
+        DataType::ListView(element) => {
+            list(as_type(&DataType::List(Arc::clone(element)))?.as_list::<i32>(), element, pg_type, shown)?
+        }
+        DataType::LargeListView(element) => {
+            list(as_type(&DataType::LargeList(Arc::clone(element)))?.as_list::<i64>(), element, pg_type, shown)?
+        }
+        DataType::FixedSizeList(element, length) => {
+            let (list, length) = (array.as_fixed_size_list(), *length as usize);
+            let spans = (0..list.len()).map(|row| row * length..(row + 1) * length).collect();
+            let elements = column(list.values(), element, element_type(pg_type, element)?, shown)?;
+            Cells::Array { spans, elements: Box::new(elements) }
+        }
+        DataType::Struct(fields) => {
+            let Kind::Composite(types) = pg_type.kind() else { return Err(no_form(field)) };
+            let columns = array.as_struct().columns().iter().zip(fields).zip(types);
+            let columns = columns.map(|((array, field), of)| column(array, field, of.type_(), shown));
+            Cells::Row(columns.collect::<Result<_>>()?)
+        }
+        _ => return Err(no_form(field)),
+    })
+}
+
+fn list<O: OffsetSizeTrait>(
+    list: &GenericListArray<O>,
+    element: &Field,
+    pg_type: &Type,
+    shown: &Zone,
+) -> Result<Cells> {
+    // A slice of a list keeps the elements of all of it.
+    let offsets = list.value_offsets();
+    let first = offsets.first().map_or(0, |offset| offset.as_usize());
+    let last = offsets.last().map_or(0, |offset| offset.as_usize());
+    let elements = list.values().slice(first, last - first);
+    let spans = offsets.windows(2).map(|ends| ends[0].as_usize() - first..ends[1].as_usize() - first).collect();
+    let elements = column(&elements, element, element_type(pg_type, element)?, shown)?;
+    Ok(Cells::Array { spans, elements: Box::new(elements) })
+}
+
+fn element_type<'a>(array: &'a Type, field: &Field) -> Result<&'a Type> {
+    match array.kind() {
+        Kind::Array(element) => Ok(element),
+        _ => Err(no_form(field)),
+    }
+}
+
+fn no_form(field: &Field) -> SqlError {
+    SqlError::unsupported(
+        format!("result type {} of column \"{}\"", field.data_type(), field.name()),
+        "cast it to text",
+    )
 }
 
 /// What the wire has no room for is an error: a safe cast would make it NULL, which here is shown as zero.
@@ -259,12 +308,28 @@ fn exactly(array: &ArrayRef, data_type: &DataType, field: &Field) -> Result<Arra
 
 impl Column {
     fn is_null(&self, row: usize) -> bool {
-        matches!(self.cells, Cells::Null) || self.array.is_null(row)
+        matches!(self.cells, Cells::Null) || self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
     }
 
-    fn text(&self, row: usize, out: &mut BytesMut) -> Result<()> {
+    /// With its length, which of NULL is -1.
+    fn sized(&self, row: usize, is_binary: bool, out: &mut BytesMut) -> Result<()> {
+        let start = out.len();
+        out.put_i32(-1);
+        let is_there = if is_binary { self.binary(row, out)? } else { self.text(row, out)? };
+        if is_there {
+            let length = (out.len() - start - 4) as i32;
+            out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// False when it is NULL: nothing is appended.
+    fn text(&self, row: usize, out: &mut BytesMut) -> Result<bool> {
+        if self.is_null(row) {
+            return Ok(false);
+        }
         match &self.cells {
-            Cells::Null | Cells::Other(_) => {}
+            Cells::Null => {}
             Cells::Bool(a) => text::boolean(out, a.value(row)),
             Cells::Int8(a) => text::integer(out, a.value(row).into()),
             Cells::Int16(a) => text::integer(out, a.value(row).into()),
@@ -286,13 +351,28 @@ impl Column {
             Cells::Date(a) => text::date(out, a.value(row).into()),
             Cells::Time(a) => text::time(out, a.value(row)),
             Cells::Timestamp { micros, zone } => text::timestamp(out, micros.value(row), zone.as_ref()),
+            Cells::Interval(a) => {
+                let value = a.value(row);
+                text::interval(out, value.months, value.days, value.nanoseconds / 1_000);
+            }
+            Cells::Duration(a) => text::interval(out, 0, 0, a.value(row)),
+            Cells::Array { spans, elements } => {
+                nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out))?;
+            }
+            Cells::Row(fields) => {
+                nested::row_text(out, fields.len(), |field, out| fields[field].text(row, out))?;
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn binary(&self, row: usize, out: &mut BytesMut) -> Result<()> {
+    /// False when it is NULL: nothing is appended.
+    fn binary(&self, row: usize, out: &mut BytesMut) -> Result<bool> {
+        if self.is_null(row) {
+            return Ok(false);
+        }
         match &self.cells {
-            Cells::Null | Cells::Other(_) => {}
+            Cells::Null => {}
             Cells::Bool(a) => out.put_u8(a.value(row).into()),
             Cells::Int8(a) => out.put_i16(a.value(row).into()),
             Cells::Int16(a) => out.put_i16(a.value(row)),
@@ -314,34 +394,47 @@ impl Column {
             Cells::Date(a) => out.put_i32(a.value(row).saturating_sub(EPOCH_DAYS as i32)),
             Cells::Time(a) => out.put_i64(a.value(row)),
             Cells::Timestamp { micros, .. } => out.put_i64(micros.value(row).saturating_sub(EPOCH_MICROS)),
+            Cells::Interval(a) => {
+                let value = a.value(row);
+                interval(out, value.months, value.days, value.nanoseconds / 1_000);
+            }
+            Cells::Duration(a) => interval(out, 0, 0, a.value(row)),
+            Cells::Array { spans, elements } => {
+                let span = spans[row].clone();
+                let has_null = span.clone().any(|element| elements.is_null(element));
+                nested::array_binary(out, &elements.pg_type, has_null, span, |element, out| {
+                    elements.sized(element, true, out)
+                })?;
+            }
+            Cells::Row(fields) => {
+                let types = fields.iter().map(|field| &field.pg_type);
+                nested::row_binary(out, types, |field, out| fields[field].sized(row, true, out))?;
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn binary_text(&self, value: &str, out: &mut BytesMut) -> Result<()> {
-        if *self.field.datatype() != Type::UUID {
+        if self.pg_type != Type::UUID {
             out.put_slice(value.as_bytes());
             return Ok(());
         }
         let id = uuid::Uuid::parse_str(value).map_err(|_| {
             SqlError::new(
                 state::DATA_CORRUPTED,
-                format!("column \"{}\" holds \"{value}\", which is no uuid", self.field.name()),
+                format!("column \"{}\" holds \"{value}\", which is no uuid", self.name),
             )
         })?;
         out.put_slice(id.as_bytes());
         Ok(())
     }
+}
 
-    /// A whole cell with its length, by `arrow-pg`.
-    fn other(&self, field: &Arc<Field>, row: usize, out: &mut BytesMut) -> Result<()> {
-        let mut encoder = DataRowEncoder::new(Arc::new(vec![self.field.clone()]));
-        arrow_pg::encoder::encode_value(&mut encoder, &self.array, row, field, &self.field).map_err(|e| {
-            SqlError::new(state::FEATURE_NOT_SUPPORTED, format!("column \"{}\": {e}", self.field.name()))
-        })?;
-        out.put_slice(&encoder.take_row().data);
-        Ok(())
-    }
+/// Postgres' binary interval.
+fn interval(out: &mut BytesMut, months: i32, days: i32, micros: i64) {
+    out.put_i64(micros);
+    out.put_i32(days);
+    out.put_i32(months);
 }
 
 /// Postgres' binary numeric: groups of four decimal digits.

@@ -122,13 +122,63 @@ pub fn date(out: &mut BytesMut, days: i64) {
 
 /// Microseconds of the day.
 pub fn time(out: &mut BytesMut, micros: i64) {
-    let seconds = micros.div_euclid(1_000_000);
-    two(out, seconds / 3600);
+    two(out, micros.div_euclid(3_600_000_000));
     out.put_u8(b':');
-    two(out, seconds / 60 % 60);
+    minutes(out, micros.rem_euclid(3_600_000_000));
+}
+
+/// `1 year 2 mons -3 days +04:05:06.7`: a part that is positive behind a negative one says so. Source: PostgreSQL 16,
+/// `EncodeInterval` of style `postgres`.
+pub fn interval(out: &mut BytesMut, months: i32, days: i32, micros: i64) {
+    let mut is_first = true;
+    let mut is_behind_negative = false;
+    for (value, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
+        if value == 0 {
+            continue;
+        }
+        if !is_first {
+            out.put_u8(b' ');
+        }
+        if is_behind_negative && value > 0 {
+            out.put_u8(b'+');
+        }
+        integer(out, value.into());
+        out.put_u8(b' ');
+        out.put_slice(unit.as_bytes());
+        if value != 1 {
+            out.put_u8(b's');
+        }
+        (is_first, is_behind_negative) = (false, value < 0);
+    }
+    if micros == 0 && !is_first {
+        return;
+    }
+    if !is_first {
+        out.put_u8(b' ');
+    }
+    if micros < 0 {
+        out.put_u8(b'-');
+    } else if is_behind_negative {
+        out.put_u8(b'+');
+    }
+    let micros = micros.unsigned_abs();
+    let hours = micros / 3_600_000_000;
+    if hours < 100 {
+        two(out, hours as i64);
+    } else {
+        integer(out, hours as i64);
+    }
+    out.put_u8(b':');
+    minutes(out, (micros % 3_600_000_000) as i64);
+}
+
+/// `mm:ss` and a fraction, of microseconds below an hour.
+fn minutes(out: &mut BytesMut, micros: i64) {
+    let seconds = micros / 1_000_000;
+    two(out, seconds / 60);
     out.put_u8(b':');
     two(out, seconds % 60);
-    let mut fraction = micros.rem_euclid(1_000_000);
+    let mut fraction = micros % 1_000_000;
     if fraction != 0 {
         out.put_u8(b'.');
         let mut unit = 100_000;
@@ -250,5 +300,23 @@ mod tests {
         assert_eq!(shown("America/New_York", 1_593_561_600_000_000), "2020-06-30 20:00:00-04");
         assert_eq!(shown("Europe/Berlin", -5_364_662_400_000_000), "1800-01-01 00:53:28+00:53:28");
         assert_eq!(text(|o| time(o, 86_399_000_000)), "23:59:59");
+    }
+
+    /// What PostgreSQL 16 says of the same intervals.
+    #[test]
+    fn intervals() {
+        let of = |months, days, micros| {
+            let mut out = BytesMut::new();
+            interval(&mut out, months, days, micros);
+            String::from_utf8(out.to_vec()).unwrap()
+        };
+        assert_eq!(of(0, 0, 0), "00:00:00");
+        assert_eq!(of(14, 3, 14_706_789_000), "1 year 2 mons 3 days 04:05:06.789");
+        assert_eq!(of(1, 0, 0), "1 mon");
+        assert_eq!(of(-1, 2, -3_000_001), "-1 mons +2 days -00:00:03.000001");
+        assert_eq!(of(-14, 0, 1), "-1 years -2 mons +00:00:00.000001");
+        assert_eq!(of(0, -1, 0), "-1 days");
+        assert_eq!(of(0, 0, i64::MIN), "-2562047788:00:54.775808");
+        assert_eq!(of(0, 0, 360_000_000_000), "100:00:00");
     }
 }
