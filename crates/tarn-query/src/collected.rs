@@ -1,15 +1,14 @@
-//! How large are the values of a window that collects? `string_agg(v, ',') OVER (ORDER BY id)` is a longer text in each row: 9,000 rows of
-//! twenty bytes are half a gigabyte, of which no operator knows.
+//! How large are the values of an aggregate over a window? `string_agg(v, ',') OVER (ORDER BY id)` is a longer text in each row: 9,000 rows of
+//! twenty bytes are half a gigabyte; `max(v) OVER ()` is one text in all rows.
 //!
-//! So what `string_agg` and `array_agg` give more than once, each to another row, is counted in the memory of queries, as long as the
-//! accumulator lives, which is as long as its partition is computed.
+//! So what an aggregate whose values have no fixed size gives to the rows of a window is counted as in that window (`in_windows.rs`). Aggregates
+//! of groups give one value each, which whoever asks for it counts.
 
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::error::Result;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, WindowFunctionParams};
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
@@ -20,30 +19,25 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-/// What one accumulator gives uncounted, so that windows of a few rows need no memory.
-const FREE_BYTES: usize = 256 << 10;
+use crate::in_windows::{give, is_small};
 
-const COLLECT: [&str; 2] = ["string_agg", "array_agg"];
+const COLLECT: [&str; 7] = ["string_agg", "array_agg", "min", "max", "first_value", "last_value", "nth_value"];
 
-/// Puts the count around those functions of a session that collect.
-pub(crate) fn counted(context: &SessionContext, pool: &Arc<dyn MemoryPool>) {
+/// Puts the count around those functions of a session whose values may be large.
+pub(crate) fn counted(context: &SessionContext) {
     let functions = context.state().aggregate_functions().clone();
     for name in COLLECT {
         let Some(inner) = functions.get(name) else { continue };
-        let (inner, pool) = (Arc::clone(inner.inner()), Arc::clone(pool));
-        context.register_udaf(AggregateUDF::new_from_shared_impl(Arc::new(Collecting { inner, pool })));
+        context.register_udaf(AggregateUDF::new_from_shared_impl(Arc::new(Collecting(Arc::clone(inner.inner())))));
     }
 }
 
 #[derive(Debug)]
-struct Collecting {
-    inner: Arc<dyn AggregateUDFImpl>,
-    pool: Arc<dyn MemoryPool>,
-}
+struct Collecting(Arc<dyn AggregateUDFImpl>);
 
 impl PartialEq for Collecting {
     fn eq(&self, other: &Self) -> bool {
-        *self.inner == *other.inner
+        *self.0 == *other.0
     }
 }
 
@@ -51,107 +45,103 @@ impl Eq for Collecting {}
 
 impl std::hash::Hash for Collecting {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.inner.name().hash(state);
+        self.0.name().hash(state);
     }
 }
 
-impl Collecting {
-    fn around(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-        let reservation = MemoryConsumer::new(format!("{}()", self.inner.name())).register(&self.pool);
-        Box::new(Given { inner, reservation, n_values: 0, bytes: 0 })
+fn around(inner: Box<dyn Accumulator>, args: &AccumulatorArgs) -> Box<dyn Accumulator> {
+    if is_small(args.return_field.data_type()) {
+        return inner;
     }
-
-    fn with(&self, inner: Arc<dyn AggregateUDFImpl>) -> Arc<dyn AggregateUDFImpl> {
-        Arc::new(Collecting { inner, pool: Arc::clone(&self.pool) })
-    }
+    Box::new(Given { inner, n_rows: 0, bytes: 0, counted: 0 })
 }
 
 #[deny(clippy::missing_trait_methods)]
 impl AggregateUDFImpl for Collecting {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(self.around(self.inner.accumulator(args)?))
+        Ok(around(self.0.accumulator(args.clone())?, &args))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(self.around(self.inner.create_sliding_accumulator(args)?))
+        Ok(around(self.0.create_sliding_accumulator(args.clone())?, &args))
     }
 
     fn with_beneficial_ordering(self: Arc<Self>, is_beneficial: bool) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
-        let inner = Arc::clone(&self.inner).with_beneficial_ordering(is_beneficial)?;
-        Ok(inner.map(|inner| self.with(inner)))
+        let inner = Arc::clone(&self.0).with_beneficial_ordering(is_beneficial)?;
+        Ok(inner.map(|inner| Arc::new(Collecting(inner)) as _))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
-        match self.inner.reverse_expr() {
+        match self.0.reverse_expr() {
             ReversedUDAF::Reversed(reversed) => ReversedUDAF::Reversed(Arc::new(AggregateUDF::new_from_shared_impl(
-                self.with(Arc::clone(reversed.inner())),
+                Arc::new(Collecting(Arc::clone(reversed.inner()))),
             ))),
             other => other,
         }
     }
 
     fn name(&self) -> &str {
-        self.inner.name()
+        self.0.name()
     }
 
     fn aliases(&self) -> &[String] {
-        self.inner.aliases()
+        self.0.aliases()
     }
 
     fn schema_name(&self, params: &AggregateFunctionParams) -> Result<String> {
-        self.inner.schema_name(params)
+        self.0.schema_name(params)
     }
 
     fn human_display(&self, params: &AggregateFunctionParams) -> Result<String> {
-        self.inner.human_display(params)
+        self.0.human_display(params)
     }
 
     fn window_function_schema_name(&self, params: &WindowFunctionParams) -> Result<String> {
-        self.inner.window_function_schema_name(params)
+        self.0.window_function_schema_name(params)
     }
 
     fn display_name(&self, params: &AggregateFunctionParams) -> Result<String> {
-        self.inner.display_name(params)
+        self.0.display_name(params)
     }
 
     fn window_function_display_name(&self, params: &WindowFunctionParams) -> Result<String> {
-        self.inner.window_function_display_name(params)
+        self.0.window_function_display_name(params)
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        self.0.signature()
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(arg_types)
+        self.0.return_type(arg_types)
     }
 
     fn return_field(&self, arg_fields: &[FieldRef]) -> Result<FieldRef> {
-        self.inner.return_field(arg_fields)
+        self.0.return_field(arg_fields)
     }
 
     fn is_nullable(&self) -> bool {
-        self.inner.is_nullable()
+        self.0.is_nullable()
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
+        self.0.state_fields(args)
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        self.0.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
+        self.0.create_groups_accumulator(args)
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.order_sensitivity()
+        self.0.order_sensitivity()
     }
 
     fn simplify(&self) -> Option<AggregateFunctionSimplification> {
-        self.inner.simplify()
+        self.0.simplify()
     }
 
     fn simplify_expr_op_literal(
@@ -162,39 +152,39 @@ impl AggregateUDFImpl for Collecting {
         literal: &Expr,
         is_left: bool,
     ) -> Result<Option<Expr>> {
-        self.inner.simplify_expr_op_literal(function, arg, op, literal, is_left)
+        self.0.simplify_expr_op_literal(function, arg, op, literal, is_left)
     }
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(arg_types)
+        self.0.coerce_types(arg_types)
     }
 
     fn is_descending(&self) -> Option<bool> {
-        self.inner.is_descending()
+        self.0.is_descending()
     }
 
     fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.inner.value_from_stats(args)
+        self.0.value_from_stats(args)
     }
 
     fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
-        self.inner.default_value(data_type)
+        self.0.default_value(data_type)
     }
 
     fn supports_null_handling_clause(&self) -> bool {
-        self.inner.supports_null_handling_clause()
+        self.0.supports_null_handling_clause()
     }
 
     fn supports_within_group_clause(&self) -> bool {
-        self.inner.supports_within_group_clause()
+        self.0.supports_within_group_clause()
     }
 
     fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
+        self.0.documentation()
     }
 
     fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.inner.set_monotonicity(data_type)
+        self.0.set_monotonicity(data_type)
     }
 }
 
@@ -202,25 +192,30 @@ impl AggregateUDFImpl for Collecting {
 #[derive(Debug)]
 struct Given {
     inner: Box<dyn Accumulator>,
-    reservation: MemoryReservation,
-    n_values: usize,
+    /// That it was given, before it gave the first value.
+    n_rows: usize,
+    /// Of its values.
     bytes: usize,
+    counted: usize,
 }
 
 #[deny(clippy::missing_trait_methods)]
 impl Accumulator for Given {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let value = self.inner.evaluate()?;
-        self.n_values += 1;
+        // The first may be for all the rows that there are, or for its peers.
+        let n_rows = std::mem::take(&mut self.n_rows).max(1);
         self.bytes = self.bytes.saturating_add(value.size());
-        // One value is the aggregate's own, which whoever asks for it counts.
-        if self.n_values > 1 && self.bytes > FREE_BYTES {
-            self.reservation.try_resize(self.bytes)?;
+        let bytes = self.bytes.max(if self.counted == 0 { value.size().saturating_mul(n_rows) } else { 0 });
+        if bytes > self.counted {
+            give(bytes - self.counted)?;
+            self.counted = bytes;
         }
         Ok(value)
     }
 
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.n_rows += values.first().map_or(0, |values| values.len());
         self.inner.update_batch(values)
     }
 

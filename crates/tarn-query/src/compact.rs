@@ -67,7 +67,8 @@ fn is_slice(column: &ArrayRef) -> bool {
     held > SPARSE * SLICE_BYTES && held > SPARSE * shown_bytes(column).max(SLICE_BYTES)
 }
 
-fn shown_bytes(column: &ArrayRef) -> usize {
+/// Of what a column shows, whatever its buffers hold.
+pub(crate) fn shown_bytes(column: &ArrayRef) -> usize {
     fn of_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> usize {
         let lengths = views.views().iter().map(|view| *view as u32 as usize).filter(|length| *length > 12);
         lengths.sum::<usize>() + views.len() * size_of::<u128>()

@@ -42,10 +42,12 @@ use crate::cross_joins::bounded_order;
 use crate::equated::{CHOOSES_SIDES, Equated};
 use crate::expanded::Expanded;
 use crate::extrema::extrema;
+use crate::filtered_windows::FilteredWindows;
 use crate::forgets::Forgets;
 use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
 use crate::hot::HotCatalog;
+use crate::in_windows::InWindows;
 use crate::late::Shape;
 use crate::lists::Lists;
 use crate::long_constants::LongConstants;
@@ -200,11 +202,17 @@ impl Engine {
         insert_before(&mut logical, PUSHES_FILTERS, Arc::new(AlwaysARow::Kept));
         insert_behind(&mut logical, PUSHES_FILTERS, Arc::new(AlwaysARow::Free));
         logical.push(Arc::new(Zeros::Optimized));
+        logical.push(Arc::new(FilteredWindows));
         let mut physical = sealed_rules();
         physical.insert(0, Arc::new(Forgets));
         insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(Equated));
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
-        physical.extend([Arc::new(Balance) as _, Arc::new(Owned) as _, Arc::new(JoinsPause) as _]);
+        physical.extend([
+            Arc::new(InWindows) as _,
+            Arc::new(Balance) as _,
+            Arc::new(Owned) as _,
+            Arc::new(JoinsPause) as _,
+        ]);
         let state = SessionStateBuilder::new()
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
@@ -218,7 +226,7 @@ impl Engine {
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         OF_FILES.iter().for_each(|name| context.deregister_udf(name));
         bounded(&context, &self.lengths);
-        counted(&context, &self.runtime.memory_pool);
+        counted(&context);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         context.register_udf(TimeZone::new(self.config.options()).into());
         // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.

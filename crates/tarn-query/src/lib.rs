@@ -43,6 +43,8 @@ mod correlated;
 mod cross_joins;
 mod expanded;
 mod extrema;
+mod filtered_windows;
+mod in_windows;
 mod lists;
 mod long_constants;
 mod nans;

@@ -108,7 +108,12 @@ fn by_size(value: &ScalarValue) -> String {
 /// The value that a long constant has become.
 pub(crate) fn constant(expr: &Expr) -> Option<&ScalarValue> {
     let Expr::ScalarFunction(call) = expr else { return None };
-    call.func.inner().downcast_ref::<LongConstant>().map(|constant| constant.value.as_ref())
+    long_constant(&call.func)
+}
+
+/// The value that a function answers, if it is a long constant.
+pub(crate) fn long_constant(function: &ScalarUDF) -> Option<&ScalarValue> {
+    function.inner().downcast_ref::<LongConstant>().map(|constant| constant.value.as_ref())
 }
 
 #[derive(Debug)]

@@ -69,6 +69,55 @@ async fn what_functions_allocate_is_bounded() {
     assert_eq!(cell(&client, large).await, "8020000");
 }
 
+/// Windows whose rows or values took gigabytes. `t` has 200,000 rows of 500 bytes, `u` one text of a megabyte beside 3,000 short ones.
+const LARGE_WINDOWS: [&str; 9] = [
+    "SELECT count(x) FROM (SELECT last_value(v) OVER () AS x FROM t) AS s",
+    "SELECT count(x), max(v) FROM (SELECT sum(k) OVER (ORDER BY k % 2) AS x, v FROM t) AS s",
+    "SELECT count(x) FROM (SELECT max(v) OVER () AS x FROM u) AS s",
+    "SELECT count(x) FROM (SELECT max(v) FILTER (WHERE k = 1) OVER () AS x FROM u) AS s",
+    "SELECT count(x) FROM (SELECT max(v) OVER (ORDER BY k) AS x FROM u) AS s",
+    "SELECT count(x) FROM (SELECT first_value(v) OVER (ORDER BY k) AS x FROM u) AS s",
+    "SELECT count(x) FROM (SELECT string_agg(v, ',') OVER (PARTITION BY k % 2) AS x FROM u) AS s",
+    "SELECT count(x) FROM (SELECT first_value(CASE WHEN k > 0 THEN range(0, 1000000) END) OVER (ORDER BY k % 2) AS x FROM u) AS s",
+    "SELECT count(x) FROM (SELECT max(CASE WHEN k > 0 THEN repeat('x', 60000) END) OVER (ORDER BY k % 2) AS x FROM t) AS s",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_windows_hold_is_bounded() {
+    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
+    let client = server.client().await;
+    client
+        .batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text); CREATE TABLE u (k int PRIMARY KEY, v text)")
+        .await
+        .unwrap();
+    for first in (1..200_000).step_by(50_000) {
+        let insert = format!(
+            "INSERT INTO t SELECT value, repeat('x', 500) || value::text FROM generate_series({first}, {})",
+            first + 49_999
+        );
+        client.batch_execute(&insert).await.unwrap();
+    }
+    client
+        .batch_execute("INSERT INTO u SELECT value, CASE WHEN value = 1 THEN repeat('z', 1000000) ELSE 'y' END FROM generate_series(1, 3001); DELIVER TABLE t")
+        .await
+        .unwrap();
+    let before = peak_bytes();
+    for sql in LARGE_WINDOWS {
+        let (code, text) = failure(client.simple_query(sql).await);
+        assert_eq!(code, state::OUT_OF_MEMORY, "{sql}: {text}");
+    }
+    let grown = peak_bytes().saturating_sub(before);
+    assert!(grown < 1 << 30, "{} MB more than before", grown >> 20);
+    // Rows that are out of a window are in it no more, and what fits is right.
+    let streamed = "SELECT count(*), max(n), min(x) FROM (SELECT row_number() OVER (ORDER BY k) AS n, lag(v) OVER (ORDER BY k) AS x FROM t) AS s";
+    assert_eq!(rows(&client, streamed).await, [["200000", "200000", &format!("{}1", "x".repeat(500))]]);
+    let grouped = "SELECT count(*), max(m) FROM (SELECT max(v) FILTER (WHERE v < 'z') OVER (PARTITION BY k % 10) AS m FROM u WHERE k > 1) AS s";
+    assert_eq!(rows(&client, grouped).await, [["3000", "y"]]);
+    while server.running.node.query().memory_used_bytes() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Each is a text of gigabytes, of which no function makes more than a part that it may.
 fn growing_together() -> Vec<String> {
     let each = |n: usize, part: fn(usize) -> String| (0..n).map(part).collect::<Vec<_>>().join(", ");

@@ -198,3 +198,48 @@ async fn values_that_the_wire_has_no_room_for_are_errors() {
     }
     assert_eq!(rows(&client, "SELECT 1").await, [["1"]]);
 }
+
+/// What PostgreSQL 16 answers to the same, but for the numbers that have no room in the decimals of drivers: those panicked a library.
+const NESTED: [(&str, &str); 14] = [
+    ("ARRAY[1, NULL, 3]", "{1,NULL,3}"),
+    ("ARRAY['a b', '', 'null', 'x\"y']", r#"{"a b","","null","x\"y"}"#),
+    ("ARRAY[]::int[]", "{}"),
+    ("ARRAY[99999999999999999999999999999999999999::numeric(38,0), 1]", "{99999999999999999999999999999999999999,1}"),
+    ("ARRAY[-0.00000000000000000000000000000000000001::numeric(38,38)]", "{-0.00000000000000000000000000000000000001}"),
+    ("ARRAY[1.5::float8, 'NaN']", "{1.5,NaN}"),
+    ("ARRAY[timestamp '2024-02-29 01:02:03.4', NULL]", r#"{"2024-02-29 01:02:03.4",NULL}"#),
+    ("ARRAY[date '2024-02-29']", "{2024-02-29}"),
+    ("ARRAY['\\x00ff'::bytea]", r#"{"\\x00ff"}"#),
+    ("ARRAY[true, false]", "{t,f}"),
+    ("ROW(1, NULL, 'a b', ARRAY[1, 2])", r#"(1,,"a b","{1,2}")"#),
+    (
+        "ROW(99999999999999999999999999999999999999::numeric(38,0), ROW('x', ''))",
+        r#"(99999999999999999999999999999999999999,"(x,"""")")"#,
+    ),
+    ("INTERVAL '14 months' + INTERVAL '-3 days' + INTERVAL '4.5 hours'", "1 year 2 mons -3 days +04:30:00"),
+    ("INTERVAL '-1 second'", "-00:00:01"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arrays_rows_and_intervals_go_out_whatever_is_in_them() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE w (k int PRIMARY KEY); INSERT INTO w VALUES (1), (2), (3)").await.unwrap();
+    for (expr, want) in NESTED {
+        assert_eq!(rows(&client, &format!("SELECT {expr}")).await, [[want]], "{expr}");
+        // The middle of a batch, with NULL beside it.
+        let sql = format!("SELECT CASE WHEN k > 1 THEN {expr} END FROM w ORDER BY k OFFSET 1 LIMIT 2");
+        assert_eq!(rows(&client, &sql).await, [[want], [want]], "{expr}");
+        // In binary: it has a form, and the connection lives.
+        client.query(&format!("SELECT {expr}"), &[]).await.unwrap_or_else(|error| panic!("{expr}: {error:?}"));
+    }
+    let row = client
+        .query_one("SELECT ARRAY[1, NULL, 3], ARRAY['a', 'b c'], ARRAY[]::bigint[], ARRAY[1.5::float8], ARRAY[date '2024-02-29']", &[])
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, Vec<Option<i64>>>(0), [Some(1), None, Some(3)]);
+    assert_eq!(row.get::<_, Vec<String>>(1), ["a", "b c"]);
+    assert_eq!(row.get::<_, Vec<i64>>(2), Vec::<i64>::new());
+    assert_eq!(row.get::<_, Vec<f64>>(3), [1.5]);
+    assert_eq!(row.get::<_, Vec<NaiveDate>>(4), [NaiveDate::from_ymd_opt(2024, 2, 29).unwrap()]);
+}
