@@ -39,6 +39,9 @@ use crate::long_constants::long_constant;
 /// Rows are there as they came, and put together with those before them.
 const COPIES: usize = 2;
 
+/// A constant is written out into a buffer that doubles.
+const WRITTEN: usize = 3;
+
 /// Shorter constants are nothing beside the rows.
 const LONG_BYTES: usize = 256;
 
@@ -397,7 +400,8 @@ impl Stream for WindowStream {
             Side::OutOf => self.given = batch.num_rows(),
             Side::Into { constants } => {
                 let shown: usize = batch.columns().iter().map(bytes_of).sum();
-                let bytes = shown.saturating_mul(COPIES).saturating_add(constants.saturating_mul(batch.num_rows()));
+                let written = constants.saturating_mul(WRITTEN).saturating_mul(batch.num_rows());
+                let bytes = shown.saturating_mul(COPIES).saturating_add(written);
                 self.window.take(batch.num_rows(), bytes)?;
             }
         }
