@@ -81,7 +81,8 @@ struct Held {
 impl InWindow {
     /// A stream of it begins.
     fn open(&self, context: &TaskContext) {
-        self.reservation.get_or_init(|| MemoryConsumer::new("window").register(context.memory_pool()));
+        let register = || MemoryConsumer::new("window").with_can_spill(true).register(context.memory_pool());
+        self.reservation.get_or_init(register);
         self.held.lock().n_streams += 1;
     }
 

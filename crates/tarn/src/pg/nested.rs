@@ -6,7 +6,10 @@
 use bytes::{BufMut, BytesMut};
 use pgwire::api::Type;
 
-use crate::error::Result;
+use crate::error::{Result, SqlError, state};
+
+/// Of the text of a value inside another. Each level of rows in rows doubles the quotes of those below: thirty would be gigabytes.
+const MAX_INNER_BYTES: usize = 64 << 20;
 
 /// `{1,NULL,"a b"}`. `cell` appends the text of one element; false: it is NULL.
 pub fn array_text(
@@ -22,7 +25,7 @@ pub fn array_text(
         }
         text.clear();
         match cell(element, &mut text)? {
-            true => array_element(out, &text),
+            true => array_element(out, &text)?,
             false => out.put_slice(b"NULL"),
         }
     }
@@ -30,10 +33,12 @@ pub fn array_text(
     Ok(())
 }
 
-fn array_element(out: &mut BytesMut, text: &[u8]) {
+fn array_element(out: &mut BytesMut, text: &[u8]) -> Result<()> {
+    check_length(text)?;
     let is_special = |byte: &u8| matches!(byte, b'{' | b'}' | b',' | b'"' | b'\\') || is_space(*byte);
     if !text.is_empty() && !text.eq_ignore_ascii_case(b"null") && !text.iter().any(is_special) {
-        return out.put_slice(text);
+        out.put_slice(text);
+        return Ok(());
     }
     out.put_u8(b'"');
     for byte in text {
@@ -43,6 +48,7 @@ fn array_element(out: &mut BytesMut, text: &[u8]) {
         out.put_u8(*byte);
     }
     out.put_u8(b'"');
+    Ok(())
 }
 
 /// `(1,,"a b")`. `cell` appends the text of one field; false: it is NULL, of which nothing is written.
@@ -59,17 +65,19 @@ pub fn row_text(
         }
         text.clear();
         if cell(field, &mut text)? {
-            row_field(out, &text);
+            row_field(out, &text)?;
         }
     }
     out.put_u8(b')');
     Ok(())
 }
 
-fn row_field(out: &mut BytesMut, text: &[u8]) {
+fn row_field(out: &mut BytesMut, text: &[u8]) -> Result<()> {
+    check_length(text)?;
     let is_special = |byte: &u8| matches!(byte, b'(' | b')' | b',' | b'"' | b'\\') || is_space(*byte);
     if !text.is_empty() && !text.iter().any(is_special) {
-        return out.put_slice(text);
+        out.put_slice(text);
+        return Ok(());
     }
     out.put_u8(b'"');
     for byte in text {
@@ -79,6 +87,16 @@ fn row_field(out: &mut BytesMut, text: &[u8]) {
         out.put_u8(*byte);
     }
     out.put_u8(b'"');
+    Ok(())
+}
+
+fn check_length(text: &[u8]) -> Result<()> {
+    if text.len() <= MAX_INNER_BYTES {
+        return Ok(());
+    }
+    let message = format!("the text of a value inside an array or row is longer than {} MiB", MAX_INNER_BYTES >> 20);
+    Err(SqlError::new(state::PROGRAM_LIMIT, message)
+        .with_hint("each level of rows in rows doubles its quotes: SELECT their fields"))
 }
 
 fn is_space(byte: u8) -> bool {

@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::harness::{Server, rows};
+use crate::harness::{Server, failure, rows};
 
 const CREATE: &str = "CREATE TABLE every (id int PRIMARY KEY, b boolean, s smallint, i integer, l bigint, r real, d double precision, \
      n numeric(20,4), t text, y bytea, da date, ti time, ts timestamp, tz timestamptz, u uuid, j json)";
@@ -233,6 +233,9 @@ async fn arrays_rows_and_intervals_go_out_whatever_is_in_them() {
         // In binary: it has a form, and the connection lives.
         client.query(&format!("SELECT {expr}"), &[]).await.unwrap_or_else(|error| panic!("{expr}: {error:?}"));
     }
+    // Each level doubles the quotes of those below.
+    let nested = format!("SELECT {}'a b'{}", "ROW(".repeat(100), ")".repeat(100));
+    assert_eq!(failure(client.simple_query(&nested).await).0, "54000");
     let row = client
         .query_one("SELECT ARRAY[1, NULL, 3], ARRAY['a', 'b c'], ARRAY[]::bigint[], ARRAY[1.5::float8], ARRAY[date '2024-02-29']", &[])
         .await
