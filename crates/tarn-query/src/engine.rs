@@ -258,6 +258,9 @@ impl Engine {
 /// answer them.
 const OF_FILES: [&str; 2] = ["file_row_index", "input_file_name"];
 
+/// Of the memory of all queries, what a merge of sorted scans reads ahead of each.
+const READ_AHEAD_SHARE: usize = 32;
+
 fn config(options: &Options) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.target_partitions)
@@ -276,6 +279,8 @@ fn config(options: &Options) -> SessionConfig {
     set.execution.parquet.pushdown_filters = false;
     // It skips files by the bounds of some of the aggregates, although others need their rows: `min(a), min(b + 1)`.
     set.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    // What is read ahead of a merge would take all memory that others leave: a window above it had none.
+    set.execution.sort_pushdown_buffer_capacity = (options.memory_bytes / READ_AHEAD_SHARE).max(1 << 20);
     set.extensions.insert(Settings::default());
     config
 }
