@@ -1,11 +1,12 @@
 //! Any bytes as the data of a COPY, text or CSV: the same rows, or the same error, wherever they are cut.
 #![no_main]
 
-// As the check names it, which is also an ordinary test of `tarn`.
-extern crate tarn_fuzz as tarn;
+// As the check names it, which is also an ordinary test of `tarn-pg`.
+extern crate tarn_fuzz as tarn_pg;
+extern crate tarn_fuzz as tarn_sql;
 
 #[allow(dead_code)]
-#[path = "../../crates/tarn/tests/it/any_bytes/check.rs"]
+#[path = "../../crates/tarn-pg/tests/any_bytes/check.rs"]
 mod check;
 
 use libfuzzer_sys::fuzz_target;

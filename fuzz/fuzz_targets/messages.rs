@@ -1,11 +1,12 @@
 //! Any bytes as messages of a client, Parse and Bind among them: what passes the check passes the library's decoder.
 #![no_main]
 
-// As the check names it, which is also an ordinary test of `tarn`.
-extern crate tarn_fuzz as tarn;
+// As the check names it, which is also an ordinary test of `tarn-pg`.
+extern crate tarn_fuzz as tarn_pg;
+extern crate tarn_fuzz as tarn_sql;
 
 #[allow(dead_code)]
-#[path = "../../crates/tarn/tests/it/any_bytes/check.rs"]
+#[path = "../../crates/tarn-pg/tests/any_bytes/check.rs"]
 mod check;
 
 use libfuzzer_sys::fuzz_target;

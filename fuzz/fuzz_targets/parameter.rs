@@ -1,11 +1,12 @@
 //! Any bytes as a bound parameter, text or binary: an error, or a value that its column takes.
 #![no_main]
 
-// As the check names it, which is also an ordinary test of `tarn`.
-extern crate tarn_fuzz as tarn;
+// As the check names it, which is also an ordinary test of `tarn-pg`.
+extern crate tarn_fuzz as tarn_pg;
+extern crate tarn_fuzz as tarn_sql;
 
 #[allow(dead_code)]
-#[path = "../../crates/tarn/tests/it/any_bytes/check.rs"]
+#[path = "../../crates/tarn-pg/tests/any_bytes/check.rs"]
 mod check;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,10 +1,17 @@
-//! What reads the bytes of clients: those sources of `tarn` that need no DataFusion, under the names that they have there.
+//! What reads the bytes of clients: those sources of `tarn-sql` and `tarn-pg` that need no DataFusion, under the names that they have there.
 #![allow(dead_code)]
 
-#[path = "../../crates/tarn/src/budget.rs"]
+extern crate self as tarn_sql;
+
+#[path = "../../crates/tarn-sql/src/budget.rs"]
 pub mod budget;
-#[path = "../../crates/tarn/src/encoding.rs"]
+#[path = "../../crates/tarn-sql/src/copy_format.rs"]
+pub mod copy_format;
+#[path = "../../crates/tarn-sql/src/encoding.rs"]
 pub mod encoding;
-#[path = "../../crates/tarn/src/error.rs"]
+#[path = "../../crates/tarn-sql/src/error.rs"]
 pub mod error;
-pub mod pg;
+#[path = "../../crates/tarn-pg/src/frames.rs"]
+pub mod frames;
+#[path = "../../crates/tarn-pg/src/params.rs"]
+pub mod params;

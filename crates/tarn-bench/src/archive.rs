@@ -13,14 +13,11 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::far_store::{CREDENTIALS, FarStore, Line, REGION};
-use crate::logs::Archive;
+use crate::logs::{Archive, BUCKET};
 use crate::others::DataFusion;
 use crate::python::Engine;
 use crate::report::Report;
 use crate::server::Server;
-
-/// The archive's folder, and its bucket in the store that is far away.
-pub const BUCKET: &str = "archive";
 
 /// What is asked of that store is counted, and the others keep nothing near: Tarn does not either.
 const UNCACHED: [(&str, &str); 2] = [("TARN_CACHE_PAGES", "off"), ("TARN_CACHE_FRAGMENTS", "off")];

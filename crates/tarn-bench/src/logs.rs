@@ -13,6 +13,9 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
+/// The archive's folder, and its bucket in the store that is far away.
+pub const BUCKET: &str = "archive";
+
 const FIRST_HOUR: u64 = 490_000;
 const FILES_PER_HOUR: u64 = 84;
 const LINES_OF_NEEDLE: u64 = 3;

@@ -7,8 +7,8 @@ use object_store::aws::AmazonS3Builder;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::archive::BUCKET;
 use crate::far_store::{CREDENTIALS, REGION};
+use crate::logs::BUCKET;
 use crate::report::ms_since;
 
 pub struct DataFusion {

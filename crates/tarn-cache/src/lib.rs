@@ -32,6 +32,7 @@ mod listing;
 mod lru;
 mod pages;
 mod projected;
+mod read_store;
 mod s3fifo;
 mod shelf;
 mod stats;
@@ -47,6 +48,7 @@ pub use pages::{
     Ask, Cleared, NotUsed, ObjectState, PageCache, PageOptions, PageStats, PageStore, PageUsage, PagesHeld, Trust,
 };
 pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
+pub use read_store::ReadStore;
 pub use shelf::shortage;
 pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};

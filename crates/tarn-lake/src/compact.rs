@@ -20,10 +20,10 @@ use tarn_metastore::{At, Commit, CommitKind, Expected, File, TableVersion};
 use tarn_types::{FileId, Version};
 
 use crate::error::parquet_error;
+use crate::flaws::Flaw;
 use crate::lake::{commit_id, failpoint, metastore_error};
 use crate::merge::{Merged, Source};
 use crate::read::live_rows;
-use crate::scrub::Flaw;
 use crate::sort::KeyOrder;
 use crate::writer::Spec;
 use crate::{Error, Lake, Options, Result};

@@ -13,8 +13,8 @@ use tarn_feed::{HotTable, Stage};
 use tarn_metastore::{At, Commit, Expected, File, Metastore};
 use tarn_types::{Clock, FileId, Kind, TableId, TableSchema, Version};
 
+use crate::flaws::Flaws;
 use crate::names::MS_PER_HOUR;
-use crate::scrub::Flaws;
 use crate::upload::{channel, upload};
 use crate::writer::{Spec, Written, write};
 use crate::{Error, Options, Result};

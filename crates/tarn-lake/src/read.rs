@@ -19,11 +19,8 @@ use tarn_metastore::File;
 
 use crate::checked::Reader;
 use crate::error::{arrow_error, parquet_error};
-use crate::writer::{FORMAT_KEY, FORMAT_VERSION};
+use crate::format::{BATCH_ROWS, FORMAT_KEY, FORMAT_VERSION};
 use crate::{Error, Result};
-
-/// Rows of one batch.
-pub(crate) const BATCH_ROWS: usize = 8192;
 
 type Stream = ParquetRecordBatchStream<Reader>;
 

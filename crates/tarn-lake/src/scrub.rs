@@ -3,62 +3,22 @@
 //! Rows are read when they are asked for, and some are not for years. A scrub goes round: table by table, file by file, each from its first
 //! byte to its last. What it finds is remembered ([`Lake::flaws`]) until a later round finds the file whole, or gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use parking_lot::Mutex;
 use tarn_metastore::{At, Damage, File, PIECE_BYTES};
 use tarn_types::{FileId, Kind, TableId};
 
 use crate::checked::Reader;
 use crate::error::{parquet_error, store_error};
+use crate::flaws::{Flaw, Flaws};
 use crate::lake::metastore_error;
 use crate::{Error, Lake, Result};
 
 /// Bytes of one read.
 const READ_BYTES: u64 = 4 << 20;
-
-/// A file that is not as it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
-    pub table: TableId,
-    pub file: FileId,
-    pub path: String,
-    /// What is wrong, with the path.
-    pub what: String,
-}
-
-/// Files that are known not to be as they were written: reads of them fail where they are damaged, and compaction leaves them alone. Shared by
-/// cloning.
-#[derive(Debug, Clone, Default)]
-pub struct Flaws(Arc<Mutex<BTreeMap<(TableId, FileId), Flaw>>>);
-
-impl Flaws {
-    pub fn all(&self) -> Vec<Flaw> {
-        self.0.lock().values().cloned().collect()
-    }
-
-    pub fn of_table(&self, table: TableId) -> Vec<Flaw> {
-        self.0.lock().range((table, FileId(0))..=(table, FileId(u64::MAX))).map(|(_, flaw)| flaw.clone()).collect()
-    }
-
-    pub fn of(&self, table: TableId, file: FileId) -> Option<Flaw> {
-        self.0.lock().get(&(table, file)).cloned()
-    }
-
-    /// Answers the flaw, if the file was not known to have any.
-    pub(crate) fn add(&self, flaw: Flaw) -> Option<Flaw> {
-        let before = self.0.lock().insert((flaw.table, flaw.file), flaw.clone());
-        before.is_none().then_some(flaw)
-    }
-
-    fn remove(&self, table: TableId, file: FileId) {
-        self.0.lock().remove(&(table, file));
-    }
-}
 
 /// A stretch of a file that was looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -144,7 +104,7 @@ impl Lake {
             round.next = (TableId(table.0 + 1), FileId(0), 0);
         }
         let Round { flawed, .. } = std::mem::take(round);
-        self.flaws.0.lock().retain(|at, _| flawed.contains(at));
+        self.flaws.keep_only(&flawed);
         done.is_round = true;
         Ok(done)
     }

@@ -29,18 +29,15 @@ use tarn_metastore::{BlockDetails, File};
 use tarn_types::{FileId, SEQNO_COLUMN, TableSchema, Version};
 
 use crate::error::{arrow_error, parquet_error};
+use crate::format::{BATCH_ROWS, FORMAT_KEY, FORMAT_VERSION};
 use crate::index::{Indexer, details};
 use crate::names::file_path;
 use crate::options::{Compression, Options};
-use crate::read::BATCH_ROWS;
 use crate::sort::key_columns;
 use crate::stats::{NanSpan, blocks, inline_columns};
 use crate::upload::{Piece, Pipe};
 use crate::{Error, Result};
 
-/// What is written in the metadata of each file under [`FORMAT_KEY`].
-pub(crate) const FORMAT_VERSION: &str = "1";
-pub(crate) const FORMAT_KEY: &str = "tarn.format";
 const TABLE_KEY: &str = "tarn.table";
 const FILE_KEY: &str = "tarn.file";
 

@@ -33,9 +33,11 @@ use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
 use crate::Error;
-use crate::concatenation::OPERATOR;
 use crate::long_constants::{called, is_long_literal};
 use crate::running::Running;
+
+/// The function that stands for the operator `||` is called as the operator is (`concatenation.rs`).
+pub(crate) const OPERATOR: &str = "||";
 
 /// No value of a function is longer, however much memory there is.
 const MAX_VALUE_BYTES: usize = 256 << 20;

@@ -17,12 +17,9 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
-use crate::bounded::{Lengths, sum_of_arguments};
+use crate::bounded::{Lengths, OPERATOR, sum_of_arguments};
 use crate::long_constants::called;
 use crate::rewrite::each_expression;
-
-/// The function is called as the operator is.
-pub(crate) const OPERATOR: &str = "||";
 
 /// The rule; it runs when types are known.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
-use tarn_cache::{FooterCache, FragmentCache, ProjectedCache};
+use tarn_cache::{FooterCache, FragmentCache, ProjectedCache, ReadStore};
 use tarn_metastore::Metastore;
 use tarn_types::Zone;
 use tokio::runtime::Handle;
@@ -30,13 +30,14 @@ use tokio::runtime::Handle;
 use crate::always_a_row::AlwaysARow;
 use crate::array_text::ArrayTexts;
 use crate::balance::Balance;
+use crate::batch_rows;
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::{Bytea, ByteaType};
 use crate::called;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::collected::counted;
 use crate::concatenation::Concatenation;
-use crate::constants::{self, Constants};
+use crate::constants::Constants;
 use crate::correlated::{BECOME_JOINS, Correlated};
 use crate::cross_joins::bounded_order;
 use crate::equated::{CHOOSES_SIDES, Equated};
@@ -56,7 +57,6 @@ use crate::owned::Owned;
 use crate::pause::JoinsPause;
 use crate::plan_size::{self, PlanMemory, PlanSize};
 use crate::quantified::Quantified;
-use crate::read_store::ReadStore;
 use crate::reader::Readers;
 use crate::row_values::RowValues;
 use crate::rule_order::{before_each, insert_before, insert_behind};
@@ -65,10 +65,11 @@ use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spellings::CanonicalSpellings;
-use crate::stop::{Stop, WhileWaited};
+use crate::stop::Stop;
 use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
+use crate::while_waited::WhileWaited;
 use crate::zeros::Zeros;
 use crate::zones::{self, SessionZone, TimeZone};
 use crate::{Error, Result, parser};
@@ -97,8 +98,8 @@ pub struct Options {
     /// A file of which a scan reads fewer bytes than this is read without its page index: asking which pages to read would cost as
     /// much as reading them.
     pub page_index_bytes: u64,
-    /// Memory of the metadata of files that is put together from what the metastore says of their columns, for later scans.
-    pub metadata_cache_bytes: usize,
+    /// The metadata of files, put together from what the metastore says of their columns, for later scans.
+    pub metadata: Arc<ProjectedCache>,
     /// What leaves of plans gave of files. `None`: nothing of it is kept.
     pub fragments: Option<FragmentCache>,
 }
@@ -113,7 +114,7 @@ impl Default for Options {
             catalog: "tarn".to_owned(),
             threads: None,
             page_index_bytes: 1 << 20,
-            metadata_cache_bytes: 64 << 20,
+            metadata: Arc::new(ProjectedCache::new(64 << 20)),
             fragments: None,
         }
     }
@@ -156,7 +157,7 @@ impl Engine {
             .build_arc()?;
         runtime.register_object_store(url.as_ref(), Arc::clone(store.store()));
         let readers = Arc::new(Readers::of_lake(store, footers, options.page_index_bytes));
-        let projected = Arc::new(ProjectedCache::new(options.metadata_cache_bytes));
+        let projected = Arc::clone(&options.metadata);
         let lake = Arc::new(Lake { metastore, readers, projected, url, schemas: SqlSchemas::default() });
         let fragments = options.fragments.clone().map(|cache| Arc::new(UseFragments(Arc::new(Fragments::new(cache)))));
         let lengths = Arc::new(Lengths::new(Arc::clone(&runtime.memory_pool), options.memory_bytes));
@@ -241,11 +242,6 @@ impl Engine {
 
     pub(crate) fn lake(&self) -> &Lake {
         &self.lake
-    }
-
-    /// The cache of files' metadata.
-    pub fn metadata_cache(&self) -> &Arc<ProjectedCache> {
-        &self.lake.projected
     }
 
     /// Bytes that running queries hold now.
@@ -382,7 +378,7 @@ impl Session {
                 None => plan,
             };
             let mut state = for_statement(state, &plan, stop)?;
-            Ok((constants::physical(&mut state, &plan).await?, state.task_ctx()))
+            Ok((batch_rows::physical(&mut state, &plan).await?, state.task_ctx()))
         };
         self.threads.stream(planned, waits).await
     }
@@ -402,7 +398,7 @@ impl Session {
     /// The physical plan that [`Session::stream`] would run, and the state to run it with.
     pub async fn physical(&self, plan: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
         let mut state = self.statement_state(plan)?;
-        let physical = constants::physical(&mut state, plan).await?;
+        let physical = batch_rows::physical(&mut state, plan).await?;
         Ok((physical, state))
     }
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
+use tarn_cache::ReadStore;
 use tarn_types::{Address, Cursor, FileId, SeqNo, TableSchema, Version};
 
 use crate::Result;
-use crate::read_store::ReadStore;
 
 /// Batches from the row engine, in key order within one prefix. Blocking: polled on a thread that may wait.
 pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;

@@ -34,6 +34,7 @@ mod values;
 mod truth;
 
 mod balance;
+mod batch_rows;
 mod bounded;
 mod collected;
 mod compact;
@@ -55,6 +56,7 @@ mod quantified;
 mod running;
 mod seal;
 mod stop;
+mod while_waited;
 mod zeros;
 
 mod clauses;
@@ -67,7 +69,6 @@ mod projected;
 mod chunks;
 mod culprit;
 mod foreign;
-mod read_store;
 mod reader;
 mod rebatch;
 
@@ -101,7 +102,6 @@ pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use hot::{FileStore, HotCatalog, HotLookup, HotSource, HotView, RowBatches};
 pub use keyed::Keyed;
-pub use read_store::ReadStore;
 pub use reads::{Read, reads};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use values::sql_schema;

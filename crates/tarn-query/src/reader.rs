@@ -19,13 +19,12 @@ use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::{AsyncFileReader, MetadataFetch};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
-use tarn_cache::{Ask, FooterCache, FooterKey, ObjectState, PageUsage};
+use tarn_cache::{Ask, FooterCache, FooterKey, ObjectState, PageUsage, ReadStore};
 use tarn_metastore::{Checksums, Damage};
 
 use crate::Error;
 use crate::chunks::Detailed;
 use crate::foreign::usable;
-use crate::read_store::ReadStore;
 use crate::settings::CacheSettings;
 
 /// The lake's own store, as [`FooterKey`] numbers stores.

@@ -2,7 +2,7 @@
 //! regular expression over a batch of long texts, pauses when it is done. The planner does not pause at all.
 //!
 //! So the configuration that a statement is planned and run with carries a flag (`running.rs`), which is set when its
-//! stream is dropped. What may be long asks for it in between: the planner at each rule ([`WhileWaited`]), conditions of
+//! stream is dropped. What may be long asks for it in between: the planner at each rule (`while_waited.rs`), conditions of
 //! joins at each batch of pairs ([`stoppable`]), functions at each slice of their rows (`bounded.rs`).
 
 use std::fmt::{self, Display, Formatter};
@@ -12,17 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{ColumnarValue, LogicalPlan};
-use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
-
-use crate::running::Running;
 
 /// Set when nobody waits any more. One that belongs to no statement is never set.
 #[derive(Debug, Clone, Default)]
@@ -48,36 +41,6 @@ pub(crate) struct StopWhenDropped(Stop);
 impl Drop for StopWhenDropped {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A rule that changes nothing, and ends the planning of what nobody waits for.
-#[derive(Debug)]
-pub(crate) struct WhileWaited;
-
-impl OptimizerRule for WhileWaited {
-    fn name(&self) -> &str {
-        "while_waited"
-    }
-
-    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        Running::of(&config.options()).stop.check()?;
-        Ok(Transformed::no(plan))
-    }
-}
-
-impl PhysicalOptimizerRule for WhileWaited {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Running::of(config).stop.check()?;
-        Ok(plan)
-    }
-
-    fn name(&self) -> &str {
-        "tarn_while_waited"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 
@@ -149,11 +112,15 @@ mod tests {
     use arrow::array::BooleanArray;
     use arrow::datatypes::Field;
     use datafusion::common::JoinSide;
+    use datafusion::common::config::ConfigOptions;
     use datafusion::physical_expr::expressions::col;
+    use datafusion::physical_optimizer::PhysicalOptimizerRule;
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 
     use super::*;
+    use crate::running::Running;
+    use crate::while_waited::WhileWaited;
 
     #[test]
     fn a_condition_is_evaluated_until_nobody_waits() {

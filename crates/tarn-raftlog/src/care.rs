@@ -12,27 +12,11 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 use crate::gc::Space;
 use crate::lane::Lane;
-use crate::log::Shared;
 use crate::segment::{self, Preparation, Segment};
+use crate::shared::{Making, Shared};
 
 /// Empty segments that are kept whatever the log takes, and that a host's idle moments make ahead.
 pub const FREE_SEGMENTS: usize = 2;
-
-/// What is being made. Its lock is taken before the lane's.
-#[derive(Default)]
-pub struct Making {
-    preparation: Option<Preparation>,
-    /// Names given to files so far.
-    pub next_slot: u64,
-    /// The last attempt failed: not tried again before something was freed, unless a batch needs it.
-    failed: bool,
-}
-
-impl Making {
-    pub fn new(next_slot: u64) -> Making {
-        Making { next_slot, ..Making::default() }
-    }
-}
 
 impl Shared {
     /// A segment of at least `wanted` bytes is free afterwards.

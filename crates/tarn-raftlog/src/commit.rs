@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
 use crate::gate::{Gate, Woken};
 use crate::lane::{Draft, Lane, Work};
-use crate::log::Shared;
 use crate::options::Durability;
 use crate::pipeline::Told;
 use crate::recovery;
+use crate::shared::Shared;
 
 /// Wakes somebody who will write the next frame, if there is one and somebody wants it; without the lock, for which
 /// they would only wait.

@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::lane::Lane;
-use crate::log::Shared;
 use crate::options::{Blocker, Compression, GcReport};
 use crate::segment::Segment;
+use crate::shared::Shared;
 use crate::{GroupId, Index};
 
 /// Copies are committed in batches of about this size.

@@ -30,7 +30,7 @@
 //! or flush ends all writing ([`Error::Poisoned`]); damage is named, never returned as data and never skipped; a segment
 //! file that is gone is missed, the newest too.
 //!
-//! Reading order: [`format`](../docs/formats/raftlog.md), `record`, `index`, `batch`, `submit`, `lane`, `pipeline`,
+//! Reading order: [`format`](../docs/formats/raftlog.md), `record`, `index`, `batch`, `shared`, `submit`, `lane`, `pipeline`,
 //! `commit`, `head`, `recovery`, `gc`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -40,6 +40,7 @@ pub mod adapters;
 mod batch;
 mod buffer;
 mod cache;
+mod calls;
 mod care;
 mod commit;
 mod disk;
@@ -63,6 +64,7 @@ mod recovery;
 mod replay;
 mod segment;
 mod shards;
+mod shared;
 mod shorten;
 mod submit;
 mod sync;

@@ -1,8 +1,6 @@
 //! One log for many groups: what can be asked of it?
 //!
-//! [`RaftLog`] is the handle; what it shares with tickets and committers is [`Shared`]. Locks, in the order they are
-//! taken: `collecting`, `writing`, `making`, tables of groups, groups (ascending), the lane, then leaves (cache, buffers,
-//! calls).
+//! [`RaftLog`] is the handle; what it shares with tickets and committers is [`Shared`].
 
 use std::any::Any;
 use std::ops::Range;
@@ -11,25 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use crate::batch::Batch;
-use crate::buffer::Buffers;
-use crate::cache::Cache;
-use crate::care::Making;
 use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
 use crate::gc;
-use crate::head::Head;
 use crate::index::Group;
-use crate::lane::Lane;
 use crate::metrics::{Metrics, SegmentInfo};
 use crate::options::{Blocker, Compression, Durability, GcReport, Options, RecoveryReport, VerifyReport};
 use crate::recovery;
-use crate::segment::Ident;
-use crate::shards::Shards;
+use crate::shared::Shared;
 use crate::submit::refuse_damaged;
-use crate::ticket::{Calls, Committer, Ticket};
+use crate::ticket::{Committer, Ticket};
 use crate::verify;
 use crate::{GroupId, Index, Term};
 
@@ -38,40 +29,6 @@ use crate::{GroupId, Index, Term};
 /// The unit of order is the batch: if a batch survives a crash, so does every batch submitted before it.
 pub struct RaftLog {
     shared: Arc<Shared>,
-}
-
-pub(crate) struct Shared {
-    pub disk: Arc<dyn Disk>,
-    pub options: Options,
-    pub ident: Ident,
-    pub head: Head,
-    pub groups: Shards,
-    pub lane: Mutex<Lane>,
-    /// Held by who writes a frame, where frames are not flushed.
-    pub writing: Mutex<()>,
-    /// Everything up to here is durable.
-    pub durable_lsn: AtomicU64,
-    pub cache: Cache,
-    pub buffers: Buffers,
-    pub calls: Calls,
-    pub making: Mutex<Making>,
-    /// One collector at a time, and none beside who closes the log.
-    pub collecting: Mutex<()>,
-    pub tally: Tally,
-    pub _lock: Box<dyn Any + Send + Sync>,
-}
-
-/// Counters that are counted outside the lane.
-#[derive(Default)]
-pub(crate) struct Tally {
-    pub written_bytes: AtomicU64,
-    pub filled_bytes: AtomicU64,
-    /// Space reserved for files that are being made.
-    pub preparing_bytes: AtomicU64,
-    pub rewritten_bytes: AtomicU64,
-    pub cache_hits: AtomicU64,
-    pub cache_misses: AtomicU64,
-    pub recovery_ns: AtomicU64,
 }
 
 /// One entry as it was appended.

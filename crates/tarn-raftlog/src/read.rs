@@ -15,9 +15,10 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::index::{Group, Loc};
-use crate::log::{self, Shared};
+use crate::log;
 use crate::record::{self, BLOCK_HEAD, Unpacked, entry_crc};
 use crate::segment::Segment;
+use crate::shared::Shared;
 use crate::submit::refuse_damaged;
 use crate::{GroupId, Index, Term};
 

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK, Trailer};
-use crate::log::Shared;
 use crate::segment::Segment;
+use crate::shared::Shared;
 use crate::tail::{read_at, refuse};
 
 impl Shared {

@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::format::{self, BATCH_HEAD};
 use crate::index::{Group, Killed, Loc, Meta};
 use crate::lane::{EncodedBatch, Room};
-use crate::log::Shared;
 use crate::record;
 use crate::segment::Segment;
 use crate::shards::{self, Guards};
+use crate::shared::Shared;
 use crate::{GroupId, Index};
 
 /// Offsets are 31 bits; a segment is at most its 1 GiB, or one batch.

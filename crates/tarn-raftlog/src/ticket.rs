@@ -1,12 +1,11 @@
 //! How does a caller learn that its batch is durable: by waiting, by a call, or as a future?
 //!
-//! Calls and wakers run once each, strictly in LSN order, one after another, on the thread that made the last of them
-//! due: they must be short, may submit, and must not wait for the log.
+//! Calls and wakers run on the thread that made the last of them due (`calls.rs`): they must be short, may submit, and must
+//! not wait for the log.
 //!
 //! **Who drives.** Threads that wait write frames. A call or a future writes nothing: somebody must wait, or call
 //! [`crate::RaftLog::sync`], or a thread of the host's must be in [`Committer::run`].
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use parking_lot::Mutex;
 use crate::commit::pass_on;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::log::Shared;
 use crate::pipeline::Call;
+use crate::shared::Shared;
 
 /// The promise of a submitted batch. Dropping it is allowed: the batch becomes durable with any later one.
 ///
@@ -104,60 +103,6 @@ impl Ticket {
         match result {
             Some(result) => Poll::Ready(result.map_err(|cause| Error::Undecided { cause })),
             None => Poll::Pending,
-        }
-    }
-}
-
-/// Calls that are due, in LSN order.
-#[derive(Default)]
-pub struct Calls {
-    due: Mutex<Due>,
-}
-
-#[derive(Default)]
-struct Due {
-    calls: VecDeque<(u64, Call, Result<(), Arc<str>>)>,
-    running: bool,
-}
-
-impl Calls {
-    /// Adds calls; those of batches after `durable_lsn` fail, if the log is poisoned.
-    pub fn queue(&self, mut calls: Vec<(u64, Call)>, poisoned: Option<Arc<str>>, durable_lsn: u64) {
-        calls.sort_by_key(|(lsn, _)| *lsn);
-        let mut due = self.due.lock();
-        for (lsn, call) in calls {
-            let result = match &poisoned {
-                Some(cause) if lsn > durable_lsn => Err(Arc::clone(cause)),
-                _ => Ok(()),
-            };
-            // A call for a batch that is long durable comes late, but not behind later batches.
-            let at = due.calls.partition_point(|(before, ..)| *before <= lsn);
-            due.calls.insert(at, (lsn, call, result));
-        }
-    }
-
-    /// Runs what is due, unless another thread is at it: then that one runs it.
-    pub fn run(&self) {
-        struct Running<'a>(&'a Calls);
-        impl Drop for Running<'_> {
-            fn drop(&mut self) {
-                self.0.due.lock().running = false;
-            }
-        }
-        loop {
-            {
-                let mut due = self.due.lock();
-                if due.running || due.calls.is_empty() {
-                    return;
-                }
-                due.running = true;
-            }
-            // A call that panics must not silence those behind it for good.
-            let running = Running(self);
-            while let Some((_, call, result)) = { self.due.lock().calls.pop_front() } {
-                call(result);
-            }
-            drop(running);
         }
     }
 }

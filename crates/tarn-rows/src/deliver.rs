@@ -25,7 +25,8 @@ use crate::error::{Error, Result};
 use crate::hide::{ChangedKeys, Reign};
 use crate::layout;
 use crate::recent::RowsView;
-use crate::table::{FrozenGeneration, Table};
+use crate::table::Table;
+use crate::writer::FrozenGeneration;
 
 /// Keys of one engine call.
 const READ_KEYS: usize = 1024;

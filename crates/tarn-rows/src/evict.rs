@@ -1,7 +1,6 @@
 //! Which rows may leave the row space? Live ones that the lake holds and that are old enough, and tombstones whose key the lake has forgotten.
 //!
-//! A row's age is not stored; what is known is when each delivery was installed: a row at or below its cursor is at least that old. Deliveries
-//! before the last restart count as old. An eviction is a delete in the engine and nothing else: it moves no position and hides
+//! How old a row is: see `evictions.rs`. An eviction is a delete in the engine and nothing else: it moves no position and hides
 //! nothing. It is not logged, so a crash may bring evicted rows back; see [`Table`] for why that does no harm.
 
 use std::sync::atomic::Ordering;
@@ -11,15 +10,12 @@ use tarn_types::{Address, Cursor, RowKind, SeqNo, StoredRow, key_tablet};
 
 use crate::engine::{Space, WriteBatch};
 use crate::error::{Error, Result};
+use crate::evictions::Search;
 use crate::layout;
 use crate::table::Table;
 
 /// Keys deleted per step, under the table's write lock.
 const STEP_KEYS: usize = 512;
-/// Deliveries remembered with their time; older ones are merged.
-const MAX_MARKS: usize = 1024;
-/// Keys of tombstones remembered; if there are more, they are looked for instead.
-const MAX_TOMBSTONES: usize = 1 << 20;
 
 /// What [`Table::evict`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,60 +28,6 @@ pub struct EvictReport {
     pub tombstones: u64,
     /// The end of the table was reached; the next call begins anew.
     pub done: bool,
-}
-
-/// What the next call needs to know.
-pub(crate) struct Evictions {
-    /// Installed cursors with the time of their install, ascending.
-    marks: Vec<(Cursor, i64)>,
-    /// Where to go on.
-    next: Option<Vec<u8>>,
-    /// Keys whose tombstones were installed since the table was opened.
-    tombstones: Vec<Vec<u8>>,
-    /// Where the table must be searched for tombstones that nobody remembers.
-    search: Search,
-}
-
-/// A search for tombstones rides on the passes over the table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Search {
-    /// The next pass that begins is one.
-    Wanted,
-    /// The pass that is under way is one.
-    Running,
-    /// All are remembered.
-    Done,
-}
-
-impl Evictions {
-    pub(crate) fn new(installed: Cursor) -> Self {
-        Self { marks: vec![(installed, i64::MIN)], next: None, tombstones: Vec::new(), search: Search::Wanted }
-    }
-
-    /// A delivery was installed that deleted these keys.
-    pub(crate) fn delivered(&mut self, cursor: Cursor, now_ms: i64, deleted: Vec<Vec<u8>>) {
-        if self.tombstones.len() + deleted.len() > MAX_TOMBSTONES {
-            self.tombstones = Vec::new();
-            self.search = Search::Wanted;
-        } else {
-            self.tombstones.extend(deleted);
-        }
-        self.marks.push((cursor, now_ms));
-        if self.marks.len() > MAX_MARKS {
-            // Every second one goes: ages get coarser, and rows stay longer rather than shorter.
-            let mut i = 0;
-            self.marks.retain(|_| {
-                i += 1;
-                i % 2 == 0
-            });
-        }
-    }
-
-    /// What was delivered at or before `time_ms`.
-    fn delivered_before(&self, time_ms: i64) -> Cursor {
-        let old = self.marks.iter().rev().find(|(_, at_ms)| *at_ms <= time_ms);
-        old.map(|(cursor, _)| cursor.clone()).unwrap_or_default()
-    }
 }
 
 struct Candidate {

@@ -47,6 +47,7 @@ mod deliver;
 mod engine;
 mod error;
 mod evict;
+mod evictions;
 mod hide;
 mod layout;
 mod recent;
@@ -55,6 +56,7 @@ mod resolve;
 mod snapshot;
 mod table;
 mod whose;
+mod writer;
 
 pub use changes::{Changes, EntrySource};
 pub use engine::{
@@ -63,8 +65,9 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use evict::EvictReport;
+pub use resolve::Outcome;
 pub use snapshot::{HotSnapshot, KeyRange, Lookup, RowScan};
-pub use table::{FlushMark, Outcome, Table, Tuning};
+pub use table::{FlushMark, Table, Tuning};
 /// Its errors and its [`tarn_feed::HotTable`] are in the signatures here.
 pub use tarn_feed;
 pub use whose::{Standing, owner, remove, remove_tablets, set_owner, standing, tablets_beside};

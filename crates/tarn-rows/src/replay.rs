@@ -9,29 +9,12 @@ use tarn_types::{MutationBatch, RowKind, SeqNo, StoredRow, key_tablet};
 use crate::engine::Space;
 use crate::error::{Error, Result};
 use crate::recent::{Changes, Generation};
+use crate::resolve::appends;
 use crate::table::Table;
+use crate::writer::Replay;
 
 /// Keys of one engine call.
 const READ_KEYS: usize = 1024;
-
-/// What a replay remembers until it ends.
-pub(crate) struct Replay {
-    /// The keys that entries after the installed cursor name.
-    marked: Generation,
-    /// The entries themselves, of a table that only appends: its rows are nowhere else.
-    appended: Vec<(SeqNo, MutationBatch)>,
-}
-
-impl Replay {
-    pub(crate) fn new(active: &Generation) -> Self {
-        Self { marked: active.successor(), appended: Vec::new() }
-    }
-
-    /// All keys that were named.
-    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
-        self.marked.deleted_keys()
-    }
-}
 
 impl Table {
     /// Takes an entry of the log at start, in order per tablet, beginning after the installed cursor (earlier ones are skipped).
@@ -85,7 +68,7 @@ impl Table {
         let mut changes = Changes::default();
         for (seqno, batch) in &replay.appended {
             // A delivery may have been installed since the entry came.
-            let refused = batch.iter().any(|mutation| mutation.guard.is_some() || !crate::table::appends(mutation.op));
+            let refused = batch.iter().any(|mutation| mutation.guard.is_some() || !appends(mutation.op));
             if *seqno > installed.get(batch.tablet()) && !refused {
                 for mutation in batch.iter() {
                     active.push_row(mutation.key, mutation.cells, *seqno, &mut changes);

@@ -10,7 +10,26 @@ use tarn_types::{Address, Mutation, MutationBatch, Op, RowKind, SeqNo, StoredRow
 
 use crate::engine::{Engine, Space};
 use crate::error::Result;
-use crate::table::Outcome;
+
+/// What became of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was applied.
+    Applied {
+        /// Puts, inserted rows, and patched or deleted rows that were there.
+        affected: u64,
+    },
+    /// A guard failed, or the table cannot take such a mutation: nothing of the batch happened. Read again and propose anew.
+    Conflict {
+        /// The key whose guard failed.
+        key: Vec<u8>,
+    },
+    /// A patched row lies in the lake alone: nothing of the batch happened. Read it there, and propose a whole Put guarded with its seqno.
+    NeedsBase {
+        /// The key of the row.
+        key: Vec<u8>,
+    },
+}
 
 /// What one mutation does.
 pub(crate) enum Effect<'a> {
@@ -75,6 +94,23 @@ pub(crate) fn resolve<'a>(engine: &dyn Engine, seqno: SeqNo, batch: &'a Mutation
         effects.push(effect);
     }
     Ok(Resolved { outcome: Outcome::Applied { affected }, effects })
+}
+
+/// Can a table that only appends take this?
+pub(crate) fn appends(op: Op) -> bool {
+    matches!(op, Op::Put | Op::Insert)
+}
+
+/// A table that only appends takes plain rows alone. Anything else is refused here only if a front door let it into the log.
+pub(crate) fn append_only(batch: &MutationBatch) -> Resolved<'_> {
+    let foreign = batch.iter().find(|mutation| mutation.guard.is_some() || !appends(mutation.op));
+    match foreign {
+        Some(mutation) => Resolved { outcome: Outcome::Conflict { key: mutation.key.to_vec() }, effects: Vec::new() },
+        None => {
+            let effects: Vec<Effect<'_>> = batch.iter().map(|m| Effect::Put(m.cells.into())).collect();
+            Resolved { outcome: Outcome::Applied { affected: effects.len() as u64 }, effects }
+        }
+    }
 }
 
 fn is_plain_put(mutation: &Mutation<'_>) -> bool {

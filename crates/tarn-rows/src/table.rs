@@ -18,18 +18,18 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
-use tarn_types::{Clock, Cursor, MutationBatch, Op, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
+use tarn_types::{Clock, Cursor, MutationBatch, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
 
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
 use crate::error::{Error, Result};
-use crate::evict::Evictions;
+use crate::evictions::Evictions;
 use crate::hide::Reign;
 use crate::layout;
 use crate::recent::{Changes, Generation, RowsView};
-use crate::replay::Replay;
-use crate::resolve::{Effect, Resolved, resolve};
+use crate::resolve::{Effect, Outcome, Resolved, append_only, resolve};
 use crate::snapshot::{HotSnapshot, Lookup, keyed, lookup};
 use crate::whose::{self, Standing, standing};
+use crate::writer::{Replay, Writer};
 
 /// Sizes of the pieces that recent rows are kept in. The defaults are right; tests take small ones.
 #[derive(Clone, Copy, Debug)]
@@ -46,26 +46,6 @@ impl Default for Tuning {
     }
 }
 
-/// What became of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was applied.
-    Applied {
-        /// Puts, inserted rows, and patched or deleted rows that were there.
-        affected: u64,
-    },
-    /// A guard failed, or the table cannot take such a mutation: nothing of the batch happened. Read again and propose anew.
-    Conflict {
-        /// The key whose guard failed.
-        key: Vec<u8>,
-    },
-    /// A patched row lies in the lake alone: nothing of the batch happened. Read it there, and propose a whole Put guarded with its seqno.
-    NeedsBase {
-        /// The key of the row.
-        key: Vec<u8>,
-    },
-}
-
 /// See the module.
 pub struct Table {
     pub(crate) engine: Arc<dyn Engine>,
@@ -78,23 +58,6 @@ pub struct Table {
     durable: Mutex<Cursor>,
     pub(crate) evictions_written: AtomicU64,
     evictions_flushed: AtomicU64,
-}
-
-/// What only writers need.
-pub(crate) struct Writer {
-    pub(crate) active: Generation,
-    pub(crate) frozen: Option<FrozenGeneration>,
-    /// There until the log is replayed.
-    pub(crate) replay: Option<Replay>,
-    pub(crate) evictions: Evictions,
-}
-
-/// Rows that are being delivered.
-pub(crate) struct FrozenGeneration {
-    pub(crate) generation: Generation,
-    pub(crate) cursor: Cursor,
-    /// As it was at `cursor`: what is superseded later stays alive here.
-    pub(crate) rows: RowsView,
 }
 
 /// What readers see.
@@ -417,21 +380,4 @@ impl Table {
 pub struct FlushMark {
     applied: Cursor,
     evictions: u64,
-}
-
-/// Can a table that only appends take this?
-pub(crate) fn appends(op: Op) -> bool {
-    matches!(op, Op::Put | Op::Insert)
-}
-
-/// A table that only appends takes plain rows alone. Anything else is refused here only if a front door let it into the log.
-fn append_only(batch: &MutationBatch) -> Resolved<'_> {
-    let foreign = batch.iter().find(|mutation| mutation.guard.is_some() || !appends(mutation.op));
-    match foreign {
-        Some(mutation) => Resolved { outcome: Outcome::Conflict { key: mutation.key.to_vec() }, effects: Vec::new() },
-        None => {
-            let effects: Vec<Effect<'_>> = batch.iter().map(|m| Effect::Put(m.cells.into())).collect();
-            Resolved { outcome: Outcome::Applied { affected: effects.len() as u64 }, effects }
-        }
-    }
 }

@@ -59,6 +59,7 @@ pub mod mutation;
 pub mod options;
 pub mod row;
 pub mod schema;
+pub mod settings;
 mod text;
 pub mod token;
 pub mod value;

@@ -16,20 +16,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use parking_lot::Mutex;
+use tarn_http::Behind;
+use tarn_net::descriptors;
+use tarn_net::places::Places;
+use tarn_net::tls::Tls;
+use tarn_node::auth::roots;
+use tarn_node::node::Node;
+use tarn_sql::error::{Result, SqlError, state};
+use tarn_sql::service::Sql;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::tls::Tls;
-use crate::auth::{listen, roots};
-use crate::error::{Result, SqlError, state};
-use crate::http::Behind;
-use crate::node::Node;
-use crate::pg::errors;
-use crate::pg::places::Places;
+use crate::listen;
 use crate::settings::Settings;
-use crate::{descriptors, http, pg};
 
 /// Who is made of a password in the environment.
 const FIRST_SUPERUSER: &str = "tarn";
@@ -44,6 +45,8 @@ pub struct Running {
     /// Where HTTP is served, if it is.
     pub http: Option<SocketAddr>,
     pub node: Arc<Node>,
+    pub sql: Arc<Sql>,
+    pub settings: Settings,
     doors: Doors,
 }
 
@@ -57,33 +60,34 @@ pub async fn start(settings: Settings) -> Result<Running> {
 
 /// As [`start`]; while there are no users, the superuser `tarn` is made first, if there is a password for it.
 pub async fn start_with(settings: Settings, first_password: Option<String>) -> Result<Running> {
-    let node = open(&settings, first_password).await?;
+    let (node, sql) = open(&settings, first_password).await?;
     let opened = async {
-        roots::roots(&settings)?;
-        Doors::open(&settings, &node).await
+        roots::roots(&settings.node)?;
+        Doors::open(&settings, &sql).await
     };
     match opened.await {
-        Ok((pg, http, doors)) => Ok(Running { pg, http, node, doors }),
+        Ok((pg, http, doors)) => Ok(Running { pg, http, node, sql, settings, doors }),
         Err(error) => {
             let _ = node.close().await;
-            Err(error)
+            Err(error.into())
         }
     }
 }
 
 /// Opens the node, unless it would let everybody in.
-async fn open(settings: &Settings, first_password: Option<String>) -> Result<Arc<Node>> {
-    let node = Node::open(settings.clone()).await?;
+async fn open(settings: &Settings, first_password: Option<String>) -> Result<(Arc<Node>, Arc<Sql>)> {
+    let node = Node::open(settings.node.clone()).await?;
     let first = first_password.filter(|_| node.users().users().is_empty());
     let guarded = async {
         if let Some(password) = first {
             node.users().make_superuser(FIRST_SUPERUSER, &password).await?;
             tracing::info!(target: "tarn::audit", user = FIRST_SUPERUSER, "the first superuser was made");
         }
-        listen::check(settings, !node.users().users().is_empty())
+        listen::check(&settings.server, !node.users().users().is_empty())?;
+        Sql::open(Arc::clone(&node), settings.sql.clone())
     };
     match guarded.await {
-        Ok(()) => Ok(node),
+        Ok(sql) => Ok((node, sql)),
         Err(error) => {
             let _ = node.close().await;
             Err(error)
@@ -95,8 +99,8 @@ async fn open(settings: &Settings, first_password: Option<String>) -> Result<Arc
 /// addresses meanwhile, and who connects finds what is always there, with nothing behind it. Dropped: all connections
 /// end.
 struct Doors {
-    pg: Arc<pg::Door>,
-    http: Option<Arc<http::Door>>,
+    pg: Arc<tarn_pg::Door>,
+    http: Option<Arc<tarn_http::Door>>,
     /// Who answers now.
     shift: Arc<Mutex<Shift>>,
     /// One task for each port.
@@ -105,28 +109,32 @@ struct Doors {
 
 impl Doors {
     /// Binds the addresses and begins to accept. Also answers where.
-    async fn open(settings: &Settings, node: &Arc<Node>) -> Result<(SocketAddr, Option<SocketAddr>, Doors)> {
-        let tls = Tls::open(settings)?;
-        let pg_listener = bind(settings.pg_listen, "pg_listen").await?;
-        let http_listener = match settings.http_listen {
+    async fn open(settings: &Settings, sql: &Arc<Sql>) -> Result<(SocketAddr, Option<SocketAddr>, Doors)> {
+        let tls = Tls::open(&settings.tls).map_err(|error| {
+            SqlError::new(state::CONFIG_FILE_ERROR, error.to_string())
+                .with_hint("set tls_cert and tls_key to PEM files of a certificate chain and its key, or tls = off")
+        })?;
+        let pg_listener = bind(settings.server.pg_listen, "pg_listen").await?;
+        let http_listener = match settings.server.http_listen {
             Some(address) => Some(bind(address, "http_listen").await?),
             None => None,
         };
         let local = |listener: &TcpListener| listener.local_addr().map_err(|e| socket_error(&e));
         let (pg_address, http_address) = (local(&pg_listener)?, http_listener.as_ref().map(local).transpose()?);
-        let seats = descriptors::seats(settings.max_connections, settings.http_max_connections);
-        let pg = pg::Door::new(settings, tls.clone(), Places::new(seats.pg, seats.pg_waiting));
-        let http =
-            http_address.map(|address| http::Door::new(settings, tls, address, Places::new(seats.http, seats.http)));
-        let shift = Shift::new(&pg, http.as_ref(), Behind::Node(Arc::clone(node)));
+        let seats = descriptors::seats(settings.server.max_connections, settings.server.http_max_connections);
+        let pg = tarn_pg::Door::new(&settings.pg, tls.clone(), Places::new(seats.pg, seats.pg_waiting));
+        let http = http_address
+            .map(|address| tarn_http::Door::new(&settings.http, tls, address, Places::new(seats.http, seats.http)));
+        let shift = Shift::new(&pg, http.as_ref(), Behind::Sql(Arc::clone(sql)));
         let shift = Arc::new(Mutex::new(shift));
         let mut accepting = JoinSet::new();
         let refusal =
             SqlError::new(state::TOO_MANY_CONNECTIONS, "too many connections: the server is out of open files");
-        let refusal = errors::encoded(&refusal.with_hint("raise the limit of open files (ulimit -n)").fatal()).freeze();
+        let refusal =
+            tarn_pg::errors::encoded(&refusal.with_hint("raise the limit of open files (ulimit -n)").fatal()).freeze();
         accepting.spawn(accept(pg_listener, Arc::clone(&shift), Shift::serve_pg, refusal));
         if let Some(listener) = http_listener {
-            accepting.spawn(accept(listener, Arc::clone(&shift), Shift::serve_http, http::REFUSAL.into()));
+            accepting.spawn(accept(listener, Arc::clone(&shift), Shift::serve_http, tarn_http::REFUSAL.into()));
         }
         Ok((pg_address, http_address, Doors { pg, http, shift, accepting }))
     }
@@ -140,24 +148,24 @@ impl Doors {
 
 /// Who answers connections, from one opening of the data folder to its end, or between two; and those connections.
 struct Shift {
-    pg: Arc<pg::Door>,
+    pg: Arc<tarn_pg::Door>,
     /// None: clients are told to come back later.
-    pg_shared: Option<Arc<pg::Shared>>,
-    http: Option<Arc<http::Face>>,
+    pg_shared: Option<Arc<tarn_pg::Shared>>,
+    http: Option<Arc<tarn_http::Face>>,
     stop: CancellationToken,
     connections: JoinSet<()>,
 }
 
 impl Shift {
-    fn new(pg: &Arc<pg::Door>, http: Option<&Arc<http::Door>>, behind: Behind) -> Shift {
+    fn new(pg: &Arc<tarn_pg::Door>, http: Option<&Arc<tarn_http::Door>>, behind: Behind) -> Shift {
         let pg_shared = match &behind {
-            Behind::Node(node) => Some(Arc::new(pg::Shared::new(Arc::clone(node), Arc::clone(pg)))),
+            Behind::Sql(sql) => Some(Arc::new(tarn_pg::Shared::new(Arc::clone(sql), Arc::clone(pg)))),
             Behind::Nothing(_) => None,
         };
         Shift {
             pg: Arc::clone(pg),
             pg_shared,
-            http: http.map(|door| http::Face::new(Arc::clone(door), behind)),
+            http: http.map(|door| tarn_http::Face::new(Arc::clone(door), behind)),
             stop: CancellationToken::new(),
             connections: JoinSet::new(),
         }
@@ -166,7 +174,7 @@ impl Shift {
     /// Takes a place for the connection now, not when its task first runs: they come in that order.
     fn serve_pg(&mut self, socket: TcpStream, peer: SocketAddr) {
         let (guest, stop) = (self.pg.places.admit(), self.stop.clone());
-        self.spawn(peer, pg::serve_connection(Arc::clone(&self.pg), self.pg_shared.clone(), guest, socket, stop));
+        self.spawn(peer, tarn_pg::serve_connection(Arc::clone(&self.pg), self.pg_shared.clone(), guest, socket, stop));
     }
 
     /// As [`Shift::serve_pg`].
@@ -251,8 +259,7 @@ impl Running {
     /// Opens the data folder anew after a fault that nothing else heals. Connections end, new ones are told to come back.
     /// Tries until it works; meanwhile `/readyz` says why it does not. None: `shutdown` came first.
     async fn reopen(self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Option<Running> {
-        let Running { pg, http, node, doors } = self;
-        let settings = node.settings().clone();
+        let Running { pg, http, node, sql, settings, doors } = self;
         let reasons = node.not_ready();
         tracing::warn!(?reasons, "opening the data folder anew");
         let reasons = Arc::new(Mutex::new(reasons));
@@ -261,15 +268,15 @@ impl Running {
             tracing::warn!(%error, "closing it failed");
         }
         // Closing the row engine may take long: not on a thread that others need.
-        tokio::task::spawn_blocking(move || drop(node));
-        crate::health::forget_pages(&settings.data_dir);
-        let node = loop {
+        tokio::task::spawn_blocking(move || drop((sql, node)));
+        tarn_node::heal::forget_pages(&settings.node.data_dir);
+        let (node, sql) = loop {
             let opened = tokio::select! {
                 () = &mut *shutdown => return None,
                 opened = open(&settings, None) => opened,
             };
             match opened {
-                Ok(node) => break node,
+                Ok(opened) => break opened,
                 Err(error) => {
                     let reason = vec![format!("opening the data folder: {error}")];
                     if *reasons.lock() != reason {
@@ -283,11 +290,11 @@ impl Running {
                 () = tokio::time::sleep(REOPEN_PAUSE) => {}
             }
         };
-        let between = doors.change(Behind::Node(Arc::clone(&node)));
+        let between = doors.change(Behind::Sql(Arc::clone(&sql)));
         // Nobody waits for who is still being told to come back.
-        tokio::spawn(between.end(Instant::now() + Duration::from_millis(settings.shutdown_ms)));
+        tokio::spawn(between.end(Instant::now() + Duration::from_millis(settings.node.shutdown_ms)));
         tracing::info!("serving again");
-        Some(Running { pg, http, node, doors })
+        Some(Running { pg, http, node, sql, settings, doors })
     }
 }
 
@@ -295,7 +302,7 @@ impl Running {
 async fn close(node: &Node, shift: Shift) -> Result<()> {
     let deadline = Instant::now() + Duration::from_millis(node.settings().shutdown_ms);
     shift.end(deadline).await;
-    node.close_within(deadline.saturating_duration_since(Instant::now())).await
+    Ok(node.close_within(deadline.saturating_duration_since(Instant::now())).await?)
 }
 
 /// Serves until `shutdown` is ready, then stops gracefully. `on_ready` learns the bound addresses. The error's text has

@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use pgwire::tokio::tokio_rustls::rustls::crypto::ring::default_provider;
-use pgwire::tokio::tokio_rustls::rustls::pki_types::CertificateDer;
-use pgwire::tokio::tokio_rustls::rustls::pki_types::pem::PemObject;
-use pgwire::tokio::tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 
 use crate::child::Server;
 

@@ -2,8 +2,10 @@
 //!
 //! `cargo test --workspace` runs the same checks as a test; `make tidy` prints them without building anything else.
 
+mod circles;
 mod rooms;
 mod sources;
+mod tasks;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
 fn tidy(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let mut complaints = rooms::check(root)?;
     complaints.extend(sources::check(root)?);
+    complaints.extend(circles::check(root)?);
+    complaints.extend(tasks::check(root)?);
     Ok(complaints)
 }
 

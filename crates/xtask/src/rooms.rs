@@ -1,7 +1,8 @@
 //! Does each crate name only what its room allows? Holds `cargo metadata` against the two tables of ARCHITECTURE.md.
 //!
 //! The first table (heading "Rooms") says for each crate which of ours it may name; the second ("Heavy dependencies") says
-//! which crates may name a heavy one. Only normal and build dependencies count: tests may use what they like.
+//! which crates may name a heavy one. What a table allows and nobody does, or a manifest brings and no source names, is a complaint, too.
+//! Only normal and build dependencies count: tests may use what they like.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,12 +11,16 @@ use anyhow::{Context, bail};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 use crate::Complaint;
+use crate::sources::rust_files;
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
-    Ok(compare(&table(&page, "Rooms")?, &table(&page, "Heavy dependencies")?, &graph(root)?))
+    let graph = graph(root)?;
+    let mut complaints = compare(&table(&page, "Rooms")?, &table(&page, "Heavy dependencies")?, &graph);
+    complaints.extend(unused(root, &graph)?);
+    Ok(complaints)
 }
 
 /// The direct normal and build dependencies of every workspace crate.
@@ -32,7 +37,7 @@ fn graph(root: &Path) -> anyhow::Result<Graph> {
 }
 
 /// The first two columns of the table under `heading`: a name, and the names that belong to it.
-fn table(page: &str, heading: &str) -> anyhow::Result<Graph> {
+pub fn table(page: &str, heading: &str) -> anyhow::Result<Graph> {
     let section = page
         .split("\n## ")
         .find(|section| section.starts_with(heading))
@@ -72,11 +77,54 @@ fn compare(rooms: &Graph, heavy: &Graph, graph: &Graph) -> Vec<Complaint> {
             }
         }
     }
+    for (table, allowed) in [("Rooms", rooms), ("Heavy dependencies", &turned(heavy))] {
+        for (name, dependencies) in allowed {
+            let Some(there) = graph.get(name) else { continue };
+            for dependency in dependencies.difference(there) {
+                complaints.push(format!("ARCHITECTURE.md, {table}: {name} may name {dependency}, and does not"));
+            }
+        }
+    }
     for name in rooms.keys().filter(|name| !graph.contains_key(*name)) {
         complaints.push(format!("ARCHITECTURE.md: {name} has a row but is no crate"));
     }
     complaints.extend(cycle(rooms).map(|name| format!("ARCHITECTURE.md: the rooms form a cycle through {name}")));
     complaints
+}
+
+/// By who may name them instead of by what they are.
+fn turned(heavy: &Graph) -> Graph {
+    let mut turned = Graph::new();
+    for (dependency, owners) in heavy {
+        for owner in owners {
+            turned.entry(owner.clone()).or_default().insert(dependency.clone());
+        }
+    }
+    turned
+}
+
+/// Dependencies among ours that no source of the crate names.
+fn unused(root: &Path, graph: &Graph) -> anyhow::Result<Vec<Complaint>> {
+    let mut complaints = Vec::new();
+    for (name, dependencies) in graph {
+        let mut text = String::new();
+        for path in rust_files(&root.join("crates").join(name).join("src"))? {
+            text.push_str(&std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?);
+        }
+        for dependency in dependencies.iter().filter(|dependency| graph.contains_key(*dependency)) {
+            if !has_name(&text, &dependency.replace('-', "_")) {
+                complaints.push(format!("crates/{name}/Cargo.toml: names {dependency}, and no source does"));
+            }
+        }
+    }
+    Ok(complaints)
+}
+
+/// Whether a whole word is there.
+fn has_name(text: &str, name: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
 }
 
 /// A crate that reaches itself, if there is one.
@@ -113,8 +161,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_allowed_and_not_done_is_named() {
+        let found = complaints(&[("a", &[]), ("b", &["small"])]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("b may name a") && found[1].contains("b may name big"), "{found:?}");
+        assert!(has_name("use tarn_rows::X;", "tarn_rows") && !has_name("use tarn_rows_more::X;", "tarn_rows"));
+    }
+
+    #[test]
     fn a_forbidden_name_a_stolen_heavy_crate_and_a_stranger_are_named() {
-        let found = complaints(&[("a", &["b", "big"]), ("b", &[]), ("c", &[])]);
+        let found = complaints(&[("a", &["b", "big"]), ("b", &["a", "big"]), ("c", &[])]);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].contains("names b") && found[1].contains("names big") && found[2].starts_with("c:"));
     }

@@ -10,8 +10,8 @@ use anyhow::Context;
 
 use crate::Complaint;
 
-/// Crates that may have threads, a clock and a terminal: the binary and the tools.
-const PROGRAMS: [&str; 3] = ["tarn", "tarn-bench", "xtask"];
+/// Crates that drive others, and so have threads and a clock: services, faces, the binary and the tools.
+const DRIVERS: [&str; 8] = ["tarn", "tarn-node", "tarn-sql", "tarn-pg", "tarn-http", "tarn-net", "tarn-bench", "xtask"];
 
 /// What a library's production code must not call, and what to do instead.
 const NOT_IN_LIBRARIES: [(&str, &str); 9] = [
@@ -57,8 +57,7 @@ fn check_file(name: &str, text: &str) -> Vec<Complaint> {
     if !text.starts_with("//!") && !is_test_file(name) {
         complaints.push(format!("{name}:1: opens without //! (say which question the file answers)"));
     }
-    let mut parts = name.split('/').skip(1);
-    let library = parts.next().is_some_and(|krate| !PROGRAMS.contains(&krate)) && parts.next() == Some("src");
+    let library = is_driven(name);
     let mut in_tests = is_test_file(name);
     for (number, line) in text.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("#[cfg(test)]") || line.trim_start().starts_with("#[cfg(any(test");
@@ -77,8 +76,14 @@ fn check_file(name: &str, text: &str) -> Vec<Complaint> {
     complaints
 }
 
+/// Whether a file is production code of a store or mover, which its callers drive.
+pub fn is_driven(name: &str) -> bool {
+    let mut parts = name.split('/').skip(1);
+    parts.next().is_some_and(|krate| !DRIVERS.contains(&krate)) && parts.next() == Some("src")
+}
+
 /// Test modules stand last in a file, or in a file of their own, or in a contract suite.
-fn is_test_file(name: &str) -> bool {
+pub fn is_test_file(name: &str) -> bool {
     let stem = Path::new(name).file_stem().and_then(|s| s.to_str()).unwrap_or_default();
     let in_folder = ["/tests/", "/contract/"].iter().any(|folder| name.contains(folder));
     stem.ends_with("tests") || stem.starts_with("test") || stem.starts_with("contract") || in_folder
@@ -119,7 +124,7 @@ fn check_formats(root: &Path, sources: &str) -> anyhow::Result<Vec<Complaint>> {
 }
 
 /// Every `.rs` file under `folder`, sorted.
-fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {

@@ -8,10 +8,12 @@
 //! | `queries` | What is asked? |
 //! | `place` | Where do the tables lie, and which server reads them? |
 //! | `answers`, `check` | Are the answers right? |
+//! | `way` | In which ways is a query run? |
 //! | `measure` | How long does each query take, where and with which caches? |
 //! | `rivals` | How long do DuckDB and ClickHouse take? |
 //! | `summary` | What does that say? Figures and a table |
 //! | `progress` | How far is it? |
+//! | `run` | In which order is it done? |
 
 mod answers;
 mod check;
@@ -21,7 +23,10 @@ mod place;
 mod progress;
 mod queries;
 mod rivals;
+mod run;
 mod summary;
 mod tables;
+mod way;
 
-pub use options::{Options, run};
+pub use options::Options;
+pub use run::run;

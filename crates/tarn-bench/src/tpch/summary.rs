@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::measure::{Run, Way};
 use super::options::Options;
 use super::queries::{AGGREGATES, JOINS, SCANS};
+use super::way::{Run, Way};
 use crate::report::{Report, median};
 
 #[derive(Default)]

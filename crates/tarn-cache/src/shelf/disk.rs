@@ -24,8 +24,8 @@ use tokio::runtime::Handle;
 
 use super::buffers::Buffers;
 use super::format;
+use super::judge::Judge;
 use super::key::{ShelfKey, Shelfmark};
-use super::recover::Judge;
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};

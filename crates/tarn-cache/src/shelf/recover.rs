@@ -7,24 +7,11 @@ use std::path::Path as FsPath;
 
 use super::disk::{Shelf, weight};
 use super::format;
+use super::judge::{Judge, Left};
 use super::key::{ShelfKey, Shelfmark};
 
 /// How much of a file is read to learn whose values a folder holds.
 const FIRST_READ_BYTES: u64 = 4096;
-
-/// What an earlier process left in a group's folder.
-pub(crate) enum Left {
-    /// Values with items below this.
-    Values { end: u128 },
-    /// Values that nobody asks for any more.
-    Useless,
-    /// No values.
-    Foreign,
-}
-
-/// Says what a group is; handed its id, and what reads the key of one of its files.
-pub(crate) trait Judge: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left {}
-impl<F: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left> Judge for F {}
 
 impl<K: ShelfKey> Shelf<K> {
     /// Lists what an earlier process left. Whole folders that make no sense are deleted; the files' own checksums are tested when read.

@@ -26,8 +26,8 @@ use super::columns::{Foreign, foreign};
 use super::list::Object;
 use crate::Error;
 use crate::error::store_error;
+use crate::format::BATCH_ROWS;
 use crate::index::Indexer;
-use crate::read::BATCH_ROWS;
 
 /// Bytes read at the end of a file in the hope that they hold the whole footer.
 const TAIL_BYTES: u64 = 256 << 10;

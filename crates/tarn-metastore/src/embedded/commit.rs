@@ -13,19 +13,19 @@
 //! Invariants: commits of a group are checked one after the other, each against what those before it make; nothing of a group is
 //! visible or answered before all of it is durable. A group whose write failed did not happen, or nobody knows, for all of it alike.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use tarn_types::{FileId, TableId, Version};
 
 use super::held::{Brought, Held};
+use super::inner::{Inner, Stopped, Writer};
 use super::journal::Change;
-use super::{Inner, Stopped, Writer};
+use super::queue::{Queue, Waiting};
 use crate::check::{Checked, check_commit};
 use crate::codec::{self, DetailsPlaces};
 use crate::log::{Append, Entry, Payload};
@@ -36,38 +36,6 @@ use crate::{Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 /// Commits and bytes of details of one group, beyond its first commit.
 const MAX_GROUP: usize = 1024;
 const MAX_GROUP_BYTES: usize = 8 << 20;
-
-/// Commits that wait, and whether somebody leads.
-#[derive(Default)]
-pub(super) struct Queue {
-    pending: Mutex<Pending>,
-    is_idle: Condvar,
-}
-
-#[derive(Default)]
-struct Pending {
-    waiting: VecDeque<Waiting>,
-    is_led: bool,
-}
-
-impl Queue {
-    /// Waits until nobody leads, and so nobody holds the store on behalf of commits.
-    pub fn wait_until_idle(&self) {
-        let mut pending = self.pending.lock();
-        while pending.is_led {
-            self.is_idle.wait(&mut pending);
-        }
-    }
-}
-
-/// A commit, and who wants to know.
-pub(super) struct Waiting {
-    pub table: TableId,
-    pub commit: Commit,
-    /// Of all that the commit has details of.
-    pub details: BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>>,
-    pub answer: oneshot::Sender<Result<Version>>,
-}
 
 /// Details as they will stand in the log. Cost: a copy and a checksum of every bloom; no lock.
 pub(super) fn encode_details(table: TableId, commit: &Commit) -> BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>> {

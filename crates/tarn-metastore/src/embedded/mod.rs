@@ -11,23 +11,20 @@
 //! gap; only the very end of the log can be torn, and what is cut there was never answered (`log.rs` says how that is
 //! known). After a failed sync nothing more is written until upkeep has cut off what was not answered and read back from the disk
 //! what was (`Inner::mend`). What an older format wrote is written anew when it is opened.
-//!
-//! Locks: `writer` orders changes and is held over the sync; `held` is held only to look or to apply, so readers never wait for
-//! the disk; `chores` is held by the one who does upkeep. They are taken in the order `chores`, `writer`, `held`; the queue,
-//! `files` and `doomed` are held for a moment, and nothing is taken under them but `writer` and `held` under `files`.
 
 mod commit;
 mod held;
+mod inner;
 mod journal;
 mod places;
+mod queue;
 mod read;
 mod recover;
 mod upkeep;
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -37,13 +34,14 @@ use tokio::task::spawn_blocking;
 
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
-use self::commit::{Leader, Queue, Waiting};
-use self::held::Held;
+use self::commit::Leader;
+use self::inner::{Inner, Limits, Stopped, Writer};
 use self::journal::Change;
-use self::places::PackFile;
+use self::queue::Waiting;
 use self::read::{Asked, OpenPacks};
+pub use self::recover::Recovery;
 use crate::error::io_error;
-use crate::log::{self, Entry, Log, LogFile, Payload, Prepared};
+use crate::log::{self, Entry, Payload, Prepared};
 use crate::state::Record;
 use crate::{
     At, Commit, CommitInfo, Definition, Details, Error, File, HourBlocks, Metastore, Probe, Probed, Result,
@@ -60,90 +58,11 @@ const READER_BLOCKS: usize = 4096;
 /// Details of more bytes are encoded on a blocking thread.
 const INLINE_BYTES: usize = 256 << 10;
 
-/// When there is something to do.
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    /// The log is folded into a checkpoint once its records have outgrown the former checkpoint and this many bytes; or it as a
-    /// whole, which opening reads, four times that and this many.
-    log_bytes: u64,
-    details_bytes: u64,
-    /// How many times that size the log may have when nobody calls `upkeep`.
-    patience: u64,
-    /// So many loose blocks of an hour become a pack, or so many bytes.
-    loose_blocks: usize,
-    loose_bytes: u64,
-    /// So many packs of an hour become one.
-    merged_packs: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            log_bytes: 4 << 20,
-            details_bytes: 16 << 20,
-            patience: 8,
-            loose_blocks: 64,
-            loose_bytes: 16 << 20,
-            merged_packs: 32,
-        }
-    }
-}
-
 /// The embedded backend. Commits that wait for the disk together share one `fdatasync`, which a blocking thread of the tokio runtime
 /// that calls waits for.
 pub struct Embedded {
     inner: Arc<Inner>,
     clock: Arc<dyn Clock>,
-}
-
-/// What opening found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Recovery {
-    /// Records read from the log, behind the checkpoint.
-    pub records: u64,
-    /// Bytes of writes that were under way when the process died, and were never answered.
-    pub torn_bytes: u64,
-}
-
-struct Inner {
-    dir: PathBuf,
-    limits: Limits,
-    held: RwLock<Held>,
-    writer: Mutex<Writer>,
-    queue: Arc<Queue>,
-    /// The first id that is reserved on disk and not given out, and the first that is not reserved.
-    files: Mutex<Range<u64>>,
-    /// Packs that are to be deleted.
-    chores: Mutex<Vec<Arc<PackFile>>>,
-    /// Packs that nothing named when the folder was opened, until the first upkeep deletes them.
-    unnamed_packs: Mutex<Vec<PathBuf>>,
-    /// Packs that are to be deleted, not yet seen by upkeep.
-    doomed: Mutex<Vec<Arc<PackFile>>>,
-    open: OpenPacks,
-    #[cfg(test)]
-    stop_at: Mutex<Option<(upkeep::Step, u32)>>,
-    /// Held for its lock.
-    _lock: fs::File,
-}
-
-struct Writer {
-    log: Log,
-    /// Logs before it, ascending, that are not deleted yet.
-    older: Vec<Arc<LogFile>>,
-    checkpoint_seq: u64,
-    checkpoint_bytes: u64,
-    stopped: Option<Stopped>,
-    /// The last write failed, and is not there. The next one may work.
-    is_failing: bool,
-}
-
-/// Why nothing is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stopped {
-    /// A sync failed: what the disk has is not known, until it is looked.
-    Unsynced,
-    /// A thread died while it changed what is held: only opening the store anew makes memory and disk one.
-    Died,
 }
 
 impl Embedded {

@@ -11,7 +11,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Recovery;
 use super::held::{Brought, Held};
 use super::journal;
 use super::places::{self, PackFile};
@@ -20,6 +19,15 @@ use crate::error::io_error;
 use crate::log::{self, Frame, Log, LogFile, Prepared};
 use crate::wire::Malformed;
 use crate::{Error, Result, codec};
+
+/// What opening found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Records read from the log, behind the checkpoint.
+    pub records: u64,
+    /// Bytes of writes that were under way when the process died, and were never answered.
+    pub torn_bytes: u64,
+}
 
 pub(super) struct Recovered {
     pub held: Held,

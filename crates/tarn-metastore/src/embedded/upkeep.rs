@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use tarn_types::TableId;
 
+use super::inner::{Inner, Limits, Step, Stopped, Writer};
 use super::journal::{Change, Image};
 use super::places::{self, Hour, Loose, PackFile, Packed};
-use super::{Inner, Stopped, Writer};
 use crate::checkpoint;
 use crate::error::io_error;
 use crate::log::{self, Log, LogFile, Prepared};
@@ -29,19 +29,6 @@ use crate::{BlockDetails, BlockRef, Result, Stats, Upkeep, codec};
 
 /// Blocks with column metadata of more bytes do not stay loose: there, one column is read with all others.
 const WIDE_BYTES: u32 = 256 << 10;
-
-/// Places where a test ends the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    Planned,
-    PackWritten,
-    PacksNamed,
-    PackDeleted,
-    LogPrepared,
-    LogTurned,
-    CheckpointWritten,
-    OldDeleted,
-}
 
 /// What there is to do for one hour.
 struct Job {
@@ -416,7 +403,7 @@ fn run_of_similar<'a>(packs: &[&'a Arc<PackFile>]) -> Option<Vec<&'a Arc<PackFil
 }
 
 /// The same while the hour goes on: enough packs of about one size. Each block is rewritten once for every such size.
-fn full_tier<'a>(packs: &[&'a Arc<PackFile>], limits: &super::Limits) -> Option<Vec<&'a Arc<PackFile>>> {
+fn full_tier<'a>(packs: &[&'a Arc<PackFile>], limits: &Limits) -> Option<Vec<&'a Arc<PackFile>>> {
     let mut tiers: BTreeMap<u32, Vec<&Arc<PackFile>>> = BTreeMap::new();
     for pack in packs {
         let tier = (u64::from(pack.n_slots) / limits.loose_blocks as u64).max(1).ilog(limits.merged_packs as u64);

@@ -2,7 +2,7 @@
 //! file, kept in [`tarn_cache::FragmentCache`] under a key that holds everything it depends on.
 //!
 //! Reading order: `canonical` (when are two expressions the same?), `aggregate` (which depend on the order of rows?), `prove` (what do bounds
-//! say of all rows?), `leaf` (what is asked of a file?), `units` (which part of which file, under which key?), `kept` (bytes), `exec`
+//! say of all rows?), `units` (which part of which file?), `leaf` (what is asked of a file?), `keys` (under which key?), `kept` (bytes), `exec`
 //! (kept or computed?), `rule` (where in a plan?).
 //!
 //! Invariant: a statement gives the same rows with and without fragments, whatever was asked before (law 4).
@@ -11,6 +11,7 @@ mod aggregate;
 mod canonical;
 mod exec;
 mod kept;
+mod keys;
 mod leaf;
 mod prove;
 mod rule;

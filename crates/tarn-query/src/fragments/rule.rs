@@ -22,8 +22,9 @@ use super::aggregate::order_matters;
 use super::canonical::Reason;
 use super::exec::{Fragment, FragmentExec, Shared};
 use super::kept::Layout;
+use super::keys::Keys;
 use super::leaf::{Chain, Leaf, last, partial};
-use super::units::{Keys, LakeSide};
+use super::units::LakeSide;
 use crate::settings::Settings;
 
 /// The rule of one engine.

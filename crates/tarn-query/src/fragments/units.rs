@@ -1,26 +1,17 @@
-//! Which part of which file is one fragment, and under which key?
+//! Which part of which file is one fragment?
 //!
 //! A file is cut at the same rows whatever is asked: after every [`UNIT_ROWS`] at the next end of a block. So a large file is read by many at
-//! once, and its parts are found again. Conditions that bounds prove for all blocks of a part are not in its key: a range and a wider range
-//! share the parts that lie in both.
-//!
-//! The key has all that names the file's rows: table, file id (never used again), path, size, ETag, the deletion vector's digest, and the
-//! blocks, if pruning left some out.
+//! once, and its parts are found again.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
 use std::sync::Arc;
 
 use datafusion::datasource::listing::PartitionedFile;
 use roaring::RoaringBitmap;
-use tarn_cache::FragmentKey;
 use tarn_metastore::prune::PrunedFile;
 use tarn_metastore::{Block, File};
 use tarn_types::{FileId, TableSchema};
-use xxhash_rust::xxh3::Xxh3;
 
-use super::canonical::Encoder;
-use super::leaf::{Condition, Leaf};
 use crate::Result;
 use crate::chunks::ChunkLoader;
 use crate::files::{Hidden, blocks_of};
@@ -44,11 +35,11 @@ pub(crate) struct LakeSide {
 /// Neighbouring blocks of a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Unit {
-    file: Arc<File>,
+    pub(super) file: Arc<File>,
     /// Ascending.
-    row_groups: Vec<u32>,
+    pub(super) row_groups: Vec<u32>,
     /// Whether these are all of the part's.
-    is_whole: bool,
+    pub(super) is_whole: bool,
 }
 
 impl LakeSide {
@@ -82,7 +73,7 @@ impl LakeSide {
 }
 
 impl Unit {
-    fn blocks(&self) -> impl Iterator<Item = &Block> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.row_groups.iter().filter_map(|row_group| self.file.blocks.get(*row_group as usize))
     }
 }
@@ -106,94 +97,6 @@ fn units_of(kept: &PrunedFile) -> Vec<Unit> {
         }
     }
     units
-}
-
-/// Makes the keys of one leaf.
-pub(crate) struct Keys<'a> {
-    leaf: &'a Leaf,
-    lake: &'a LakeSide,
-    scope: Arc<str>,
-    /// Of conditions that can fail, the order in which they are asked matters.
-    in_order: bool,
-    /// By which conditions are left.
-    residues: HashMap<Vec<bool>, Arc<[u8]>>,
-    /// Of the dead rows, by file: its units share them.
-    digests: HashMap<FileId, u128>,
-}
-
-impl<'a> Keys<'a> {
-    pub(crate) fn new(leaf: &'a Leaf, lake: &'a LakeSide) -> Self {
-        let in_order = leaf.conditions.iter().any(|condition| condition.term.fallible);
-        Keys {
-            leaf,
-            lake,
-            scope: lake.table.id.0.to_string().into(),
-            in_order,
-            residues: HashMap::new(),
-            digests: HashMap::new(),
-        }
-    }
-
-    pub(crate) fn of(&mut self, unit: &Unit) -> FragmentKey {
-        let is_left =
-            |condition: &Condition| condition.claim.as_ref().is_none_or(|claim| !claim.is_proven(unit.blocks()));
-        let left: Vec<bool> = self.leaf.conditions.iter().map(is_left).collect();
-        let in_order = self.in_order;
-        let residue = self.residues.entry(left).or_insert_with_key(|left| {
-            let conditions = self.leaf.conditions.iter().zip(left).filter(|(_, left)| **left);
-            let mut terms: Vec<&[u8]> = conditions.map(|(condition, _)| condition.term.bytes.as_ref()).collect();
-            if !in_order {
-                terms.sort_unstable();
-                terms.dedup();
-            }
-            let mut encoder = Encoder::default();
-            encoder.number(terms.len() as u64);
-            for term in terms {
-                encoder.put(term);
-            }
-            encoder.into_bytes().into()
-        });
-        let mut encoder = Encoder::default();
-        encoder.put(&self.leaf.head).put(residue);
-        self.file(&mut encoder, unit);
-        FragmentKey { scope: Arc::clone(&self.scope), bytes: encoder.into_bytes().into() }
-    }
-
-    fn file(&mut self, encoder: &mut Encoder, unit: &Unit) {
-        let Unit { file, row_groups, is_whole } = unit;
-        encoder.number(file.id.0).put(file.path.as_bytes()).number(file.size_bytes);
-        encoder.flag(file.etag.is_some()).put(file.etag.as_deref().unwrap_or("").as_bytes());
-        match self.lake.vectors.get(&file.id).filter(|dead| !dead.is_empty()) {
-            None => encoder.number(0).put(&[]),
-            Some(dead) => {
-                let digest = self.digests.entry(file.id).or_insert_with(|| digest(dead));
-                encoder.number(dead.len()).put(&digest.to_le_bytes())
-            }
-        };
-        encoder.number(u64::from(row_groups.first().copied().unwrap_or(0)));
-        encoder.flag(*is_whole).number(row_groups.len() as u64);
-        if !is_whole {
-            for row_group in row_groups {
-                encoder.number(u64::from(*row_group));
-            }
-        }
-    }
-}
-
-fn digest(dead: &RoaringBitmap) -> u128 {
-    struct Hash(Xxh3);
-    impl Write for Hash {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.update(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut hash = Hash(Xxh3::new());
-    dead.serialize_into(&mut hash).expect("hashing does not fail");
-    hash.0.digest128()
 }
 
 #[cfg(test)]
@@ -237,12 +140,5 @@ mod tests {
         assert_eq!(cut(&rows, &[1, 2, 3]), [(vec![1], false), (vec![2, 3], true)]);
         assert_eq!(cut(&rows, &[4]), [(vec![4], true)]);
         assert_eq!(cut(&[3, 4], &[0, 1]), [(vec![0, 1], true)]);
-    }
-
-    #[test]
-    fn dead_rows_tell_files_apart() {
-        let of = |rows: &[u32]| digest(&rows.iter().copied().collect());
-        assert_eq!(of(&[1, 2, 3]), of(&[3, 2, 1]));
-        assert_ne!(of(&[1, 2, 3]), of(&[1, 2, 4]));
     }
 }

@@ -32,7 +32,7 @@ use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::Token;
 
-use super::{Limit, MAX_CHAIN, MAX_TERMS, PARSE_STACK_BYTES};
+use super::limits::{Limit, MAX_CHAIN, MAX_TERMS, PARSE_STACK_BYTES};
 
 const POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
-use tarn_cache::FooterCache;
+use tarn_cache::{FooterCache, ReadStore};
 use tarn_metastore::{Commit, CommitKind, Expected, Memory, Metastore, MetastoreExt};
-use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, ReadStore, Result, Session};
+use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, Result, Session};
 use tarn_types::{
     Archive, ColumnId, DataType, FileId, Indexing, Kind, ManualClock, SeqNo, TableId, TableOptions, TableSchema,
     TabletId, TokenColumns, Value, Version,

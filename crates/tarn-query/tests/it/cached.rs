@@ -10,9 +10,9 @@ use object_store::{ObjectStoreExt, PutPayload};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
-use tarn_cache::{FooterCache, FragmentCache, FragmentOptions};
+use tarn_cache::{FooterCache, FragmentCache, FragmentOptions, ProjectedCache, ReadStore};
 use tarn_metastore::{At, Commit, CommitKind, Definition, Expected, File, Memory, Metastore, MetastoreExt};
-use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, ReadStore, Result, Session};
+use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, Result, Session};
 use tarn_types::{
     Column, DataType, FileId, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version,
 };
@@ -83,19 +83,18 @@ impl Table {
     }
 
     /// With fragments only where there is a cache of metadata.
-    fn session(self: &Arc<Self>, metadata_cache_bytes: usize, page_index_bytes: u64) -> (Engine, Session) {
-        let fragments = (metadata_cache_bytes > 0).then(|| FragmentCache::open(FragmentOptions::default()).unwrap());
+    fn session(self: &Arc<Self>, metadata_bytes: usize, page_index_bytes: u64) -> (Arc<ProjectedCache>, Session) {
+        let metadata = Arc::new(ProjectedCache::new(metadata_bytes));
+        let fragments = (metadata_bytes > 0).then(|| FragmentCache::open(FragmentOptions::default()).unwrap());
         let engine = Engine::new(
-            Options { metadata_cache_bytes, page_index_bytes, fragments, ..Options::default() },
+            Options { metadata: Arc::clone(&metadata), page_index_bytes, fragments, ..Options::default() },
             Arc::clone(&self.metastore) as _,
             ReadStore::plain(Arc::clone(&self.store) as _, "in memory"),
             Arc::new(FooterCache::new(16 << 20)),
             Arc::new(Tables(Arc::clone(self))),
             Arc::new(NoSystemTables),
         );
-        let engine = engine.unwrap();
-        let session = engine.session();
-        (engine, session)
+        (metadata, engine.unwrap().session())
     }
 
     /// Of the table as it is now, with no key that was there before.
@@ -274,8 +273,8 @@ async fn answer(session: &Session, sql: &str) -> Vec<String> {
 
 async fn law_4(keep: Keep, cache_bytes: usize, page_index_bytes: u64, steps: Vec<(Step, Vec<usize>)>) {
     let table = Table::new(keep).await;
-    let (engine, with) = table.session(cache_bytes, page_index_bytes);
-    let (_without, without) = table.session(0, page_index_bytes);
+    let (metadata, with) = table.session(cache_bytes, page_index_bytes);
+    let (_, without) = table.session(0, page_index_bytes);
     for session in [&with, &without] {
         session.collect("SET tarn.access_path = 'lake'").await.unwrap();
     }
@@ -287,7 +286,7 @@ async fn law_4(keep: Keep, cache_bytes: usize, page_index_bytes: u64, steps: Vec
             assert_eq!(answer(&with, sql).await, expected, "{sql}, again");
         }
     }
-    assert!(engine.metadata_cache().stats().bytes <= cache_bytes as u64);
+    assert!(metadata.stats().bytes <= cache_bytes as u64);
 }
 
 proptest! {
@@ -313,7 +312,7 @@ async fn analyzed(session: &Session, sql: &str) -> String {
 #[tokio::test]
 async fn a_new_column_does_not_matter_to_fragments_and_another_type_does() {
     let table = Table::new(Keep::Details).await;
-    let (_engine, session) = table.session(1 << 20, 0);
+    let (_, session) = table.session(1 << 20, 0);
     for seed in [13, 27] {
         table.run(Step::Add(seed)).await;
     }
@@ -330,8 +329,8 @@ async fn a_new_column_does_not_matter_to_fragments_and_another_type_does() {
     assert_eq!((number(&text, "hits"), number(&text, "misses")), (0, 2), "{text}");
 }
 
-async fn delivered(metadata_cache_bytes: usize) -> Fixture {
-    let options = Options { metadata_cache_bytes, page_index_bytes: 0, ..Options::default() };
+async fn delivered(metadata: &Arc<ProjectedCache>) -> Fixture {
+    let options = Options { metadata: Arc::clone(metadata), page_index_bytes: 0, ..Options::default() };
     let fixture = Fixture::keeping(crate::fixture::schema(), options, Keep::Details).await;
     for a in 0..40 {
         fixture.table.put(row(a, 0, a));
@@ -347,7 +346,8 @@ async fn delivered(metadata_cache_bytes: usize) -> Fixture {
 
 #[tokio::test]
 async fn what_was_asked_for_once_is_not_asked_for_again() {
-    let (with, without) = (delivered(1 << 20).await, delivered(0).await);
+    let metadata = Arc::new(ProjectedCache::new(1 << 20));
+    let (with, without) = (delivered(&metadata).await, delivered(&Arc::new(ProjectedCache::new(0))).await);
     let mut reads = vec![];
     for fixture in [&with, &without] {
         for sql in ["SELECT name FROM t WHERE a > 7", "SELECT * FROM t ORDER BY a LIMIT 1"] {
@@ -361,7 +361,7 @@ async fn what_was_asked_for_once_is_not_asked_for_again() {
         assert_eq!((*asked, *each, first), (0, 1, always));
         assert!(again < first, "page indexes of two files are kept, too: {again} and {first} reads");
     }
-    let stats = with.engine.metadata_cache().stats();
+    let stats = metadata.stats();
     assert_eq!((stats.hits, stats.misses, stats.entries), (4, 4, 4));
     let text = with.rows("EXPLAIN ANALYZE SELECT name FROM t WHERE a > 7").await.join("\n");
     assert!(text.contains("cached_files=2") && text.contains("metastore_bytes=0"), "{text}");
@@ -372,7 +372,7 @@ async fn what_was_asked_for_once_is_not_asked_for_again() {
 
 #[tokio::test]
 async fn a_limit_reads_pages_and_not_blocks() {
-    let fixture = delivered(1 << 20).await;
+    let fixture = delivered(&Arc::new(ProjectedCache::new(1 << 20))).await;
     let columns = "name, price, day";
     fixture.rows(&format!("SELECT {columns} FROM t")).await;
     let size = |reads: Vec<(String, std::ops::Range<u64>)>| -> u64 { reads.iter().map(|(_, r)| r.end - r.start).sum() };

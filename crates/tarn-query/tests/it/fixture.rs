@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use roaring::RoaringBitmap;
-use tarn_cache::FooterCache;
+use tarn_cache::{FooterCache, ReadStore};
 use tarn_metastore::{
     Block, BlockDetails, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
 };
 use tarn_query::{
-    Engine, HotCatalog, HotLookup, HotSource, HotView, Options, ReadStore, Result, RowBatches, Session, SystemTables,
+    Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
 };
 use tarn_types::{
     Address, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, RowDecoder, SeqNo, TableId,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tarn::settings::parse_duration_ms;
-use tarn::stores::same_place;
+use tarn_node::stores::same_place;
+use tarn_types::settings::duration_ms;
 use tokio_postgres::error::SqlState;
 
 use super::Interrupted;
@@ -95,7 +95,7 @@ impl Detach {
 impl Attach {
     pub fn run(self) -> Result<()> {
         if let Some(stray) = &self.stray {
-            let is_time = |text: &&String| parse_duration_ms(text).is_ok();
+            let is_time = |text: &&String| duration_ms(text).is_ok();
             match [stray, &self.url].into_iter().find(is_time).filter(|_| self.follow.is_some()) {
                 Some(every) => bail!("unexpected argument '{every}': write --follow={every}"),
                 None => bail!("unexpected argument '{stray}'"),

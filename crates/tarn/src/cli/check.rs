@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
-use tarn::metastores::Place;
+use tarn_node::metastores::Place;
 use tarn_raftlog::{Damage, Lost, RaftLog, VerifyReport};
 
 use super::check_lake::CheckLake;

@@ -11,12 +11,12 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use futures::TryStreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
-use tarn::clock::SystemClock;
-use tarn::metastores::Place;
-use tarn::settings::{Settings, parse_bytes};
-use tarn::stores;
+use tarn::settings::NodeSettings;
 use tarn_lake::{Lake, Options};
 use tarn_metastore::{At, Metastore};
+use tarn_node::clock::SystemClock;
+use tarn_node::metastores::Place;
+use tarn_node::stores;
 use tarn_types::Clock;
 
 use super::client::runtime;
@@ -47,17 +47,17 @@ pub struct CheckLake {
     #[arg(long, value_name = "NAME")]
     table: Vec<String>,
     /// Bytes a second that are read at most, such as 100MB
-    #[arg(long, value_name = "SIZE", value_parser = |text: &str| parse_bytes(text))]
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| tarn_types::settings::bytes(text))]
     pace: Option<u64>,
 }
 
 impl CheckLake {
     pub fn run(self) -> Result<()> {
-        let settings = self.flags.layers()?.settings().clone();
+        let settings = self.flags.layers()?.settings().node.clone();
         runtime()?.block_on(self.check(&settings))
     }
 
-    async fn check(&self, settings: &Settings) -> Result<()> {
+    async fn check(&self, settings: &NodeSettings) -> Result<()> {
         let _stopped = must_be_stopped(&settings.data_dir)?;
         let place = Place::of(settings)?;
         let (metastore, _scratch) = metastore::open_twin(&place).await?;
@@ -193,7 +193,7 @@ fn progress(n_bytes: u64) -> ProgressBar {
     bar
 }
 
-fn as_told(error: tarn::error::SqlError) -> anyhow::Error {
+fn as_told(error: tarn_node::error::Error) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow!("{}; {hint}", error.message()),
         None => anyhow!("{}", error.message()),
@@ -204,7 +204,7 @@ fn as_told(error: tarn::error::SqlError) -> anyhow::Error {
 mod tests {
     use super::*;
 
-    async fn check(settings: &Settings, table: &[&str]) -> Result<()> {
+    async fn check(settings: &NodeSettings, table: &[&str]) -> Result<()> {
         let table = table.iter().map(|name| (*name).to_owned()).collect();
         CheckLake { flags: SettingFlags::default(), table, pace: None }.check(settings).await
     }
@@ -212,14 +212,10 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn damage_is_found_in_the_lake_of_a_stopped_server() {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            data_dir: dir.path().to_owned(),
-            pg_listen: ([127, 0, 0, 1], 0).into(),
-            http_listen: None,
-            background: false,
-            ..Settings::default()
-        };
-        let running = tarn::server::start(settings.clone()).await.unwrap();
+        let settings = NodeSettings { data_dir: dir.path().to_owned(), background: false, ..NodeSettings::default() };
+        let mut served = tarn::settings::Settings { node: settings.clone(), ..Default::default() };
+        (served.server.pg_listen, served.server.http_listen) = (([127, 0, 0, 1], 0).into(), None);
+        let running = tarn::server::start(served).await.unwrap();
         let config = format!("host=127.0.0.1 port={} user=tester dbname=tarn", running.pg.port());
         let (client, connection) = tokio_postgres::connect(&config, tokio_postgres::NoTls).await.unwrap();
         let driven = tokio::spawn(connection);

@@ -11,8 +11,8 @@ use clap::Args;
 use futures::StreamExt;
 use tokio_postgres::{AsyncMessage, CancelToken, Client};
 
+use super::prompt::ask_password;
 use super::tls::{Connector, SslMode};
-use super::user::ask_password;
 
 /// Where the server is.
 #[derive(Args, Debug, Clone)]

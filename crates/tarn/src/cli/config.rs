@@ -6,13 +6,14 @@ use std::sync::LazyLock;
 
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, ValueEnum};
-use tarn::settings::{Layers, SETTINGS};
+use tarn::settings::{Layers, all};
+use tarn_types::settings::Setting;
 
 use super::output::table;
 
-/// `data_dir` → `data-dir`, in the order of SETTINGS; clap keeps names for as long as the program lives.
+/// `data_dir` → `data-dir`, in their order; clap keeps names for as long as the program lives.
 static FLAG_NAMES: LazyLock<Vec<String>> =
-    LazyLock::new(|| SETTINGS.iter().map(|setting| setting.name.replace('_', "-")).collect());
+    LazyLock::new(|| all().map(|setting| setting.name.replace('_', "-")).collect());
 
 /// The flags of every setting, made from the table of settings so that neither can lack one, and `--config`.
 #[derive(Debug, Clone, Default)]
@@ -30,8 +31,7 @@ impl FromArgMatches for SettingFlags {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.file = matches.get_one::<PathBuf>("config").cloned();
-        self.given = SETTINGS
-            .iter()
+        self.given = all()
             .filter_map(|setting| Some((setting.name, matches.get_one::<String>(setting.name)?.clone())))
             .collect();
         Ok(())
@@ -44,7 +44,7 @@ impl Args for SettingFlags {
         command = command.arg(
             file.value_parser(clap::value_parser!(PathBuf)).help("TOML file of settings, weaker than TARN_* and flags"),
         );
-        for (setting, name) in SETTINGS.iter().zip(FLAG_NAMES.iter()) {
+        for (setting, name) in all().zip(FLAG_NAMES.iter()) {
             let default =
                 if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
             let flag = Arg::new(setting.name).long(name.as_str()).value_name("VALUE");
@@ -103,21 +103,21 @@ impl Config {
         let layers = self.flags.layers()?;
         let mut shown = layers.settings().clone();
         // Whoever reads over one's shoulder learns no password.
-        shown.metastore = tarn::metastores::shown(&shown.metastore);
+        shown.node.metastore = tarn_node::metastores::shown(&shown.node.metastore);
         let values = toml::Table::try_from(shown)?;
         let value = |name: &str| values.get(name).map(ToString::to_string).unwrap_or_default();
         let mut out = std::io::stdout().lock();
         match self.output {
             Style::Table => {
                 let header = ["setting", "value", "from", "meaning"].map(str::to_owned);
-                let row = |s: &tarn::settings::Setting| {
+                let row = |s: &Setting| {
                     [s.name.to_owned(), value(s.name), layers.origin(s.name).to_string(), s.doc.to_owned()]
                 };
-                let rows: Vec<_> = SETTINGS.iter().map(|setting| row(setting).map(Some).to_vec()).collect();
+                let rows: Vec<_> = all().map(|setting| row(setting).map(Some).to_vec()).collect();
                 writeln!(out, "{}", table(&header, &rows))?;
             }
             Style::Toml => {
-                for setting in SETTINGS {
+                for setting in all() {
                     writeln!(
                         out,
                         "# {} (default: {})",
@@ -131,12 +131,12 @@ impl Config {
                 }
             }
             Style::Json => {
-                let entry = |s: &tarn::settings::Setting| {
+                let entry = |s: &Setting| {
                     let described =
                         serde_json::json!({"value": values.get(s.name), "from": layers.origin(s.name).to_string()});
                     (s.name.to_owned(), described)
                 };
-                let object: serde_json::Map<_, _> = SETTINGS.iter().map(entry).collect();
+                let object: serde_json::Map<_, _> = all().map(entry).collect();
                 writeln!(out, "{}", serde_json::to_string_pretty(&object)?)?;
             }
         }
@@ -153,7 +153,7 @@ mod tests {
         let command = SettingFlags::augment_args(clap::Command::new("x"));
         let matches = command.try_get_matches_from(["x", "--data-dir", "/somewhere", "--log", "debug"]).unwrap();
         let layers = SettingFlags::from_arg_matches(&matches).unwrap().layers().unwrap();
-        assert_eq!(layers.settings().data_dir, PathBuf::from("/somewhere"));
+        assert_eq!(layers.settings().node.data_dir, PathBuf::from("/somewhere"));
         assert_eq!(layers.origin("log").to_string(), "--log");
     }
 }

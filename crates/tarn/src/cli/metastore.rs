@@ -7,10 +7,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use tarn::clock::SystemClock;
-use tarn::metastores::{self, Place};
-use tarn::settings::{Layers, Settings};
+use tarn::settings::{Layers, NodeSettings};
 use tarn_metastore::{Copied, Error, Metastore, MetastoreExt, Stats, TableSum};
+use tarn_node::clock::SystemClock;
+use tarn_node::metastores::{self, Place};
 use tarn_types::Kind;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -85,10 +85,10 @@ impl MetastoreCommand {
 }
 
 /// Those of the environment: how a server is asked.
-fn settings() -> Result<Settings> {
+fn settings() -> Result<NodeSettings> {
     let mut layers = Layers::default();
     layers.environment(std::env::vars())?;
-    Ok(layers.settings().clone())
+    Ok(layers.settings().node.clone())
 }
 
 async fn open(place: &Place) -> Result<Arc<dyn Metastore>> {
@@ -487,7 +487,7 @@ mod tests {
 
     #[tokio::test]
     async fn urls_that_no_backend_has_are_named_without_their_password() {
-        let settings = Settings::default();
+        let settings = NodeSettings::default();
         let place = Place::typed("mystore://me:secret@h/db", &settings);
         for error in [check(&place).await, migrate(&place).await] {
             let error = format!("{:#}", error.unwrap_err());

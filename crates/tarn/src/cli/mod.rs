@@ -22,6 +22,7 @@ mod load;
 mod metastore;
 mod output;
 mod parse;
+mod prompt;
 mod serve;
 mod split;
 mod sql;

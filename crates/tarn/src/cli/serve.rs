@@ -40,7 +40,8 @@ impl Serve {
         // What it writes is for this user alone, wherever it is.
         umask(Mode::S_IRWXG | Mode::S_IRWXO);
         let settings = self.flags.layers()?.settings().clone();
-        let filter = filter(&settings.log).with_context(|| format!("setting `log` = `{}`", settings.log))?;
+        let filter =
+            filter(&settings.server.log).with_context(|| format!("setting `log` = `{}`", settings.server.log))?;
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)

@@ -18,7 +18,6 @@ use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-use pgwire::tokio::tokio_rustls;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::config::SslMode as Wanted;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};

@@ -1,20 +1,20 @@
 //! `tarn user`: make the first superuser, or a way back in, while the server is stopped. Everything else about users is
 //! SQL.
 
-use std::io::{BufRead, IsTerminal, Write};
-use std::process::{Command, Stdio};
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
-use tarn::auth::Directory;
-use tarn::clock::SystemClock;
-use tarn::metastores::{self, Place};
 use tarn_metastore::Metastore;
+use tarn_node::auth::Directory;
+use tarn_node::clock::SystemClock;
+use tarn_node::metastores::{self, Place};
 use tokio::runtime::Handle;
 
 use super::client::runtime;
 use super::config::SettingFlags;
+use super::prompt::ask_password;
 
 /// Make a superuser, or list users, while the server is stopped
 #[derive(Args)]
@@ -79,7 +79,7 @@ impl User {
 
 async fn open(flags: &SettingFlags) -> Result<Directory> {
     let layers = flags.layers()?;
-    let settings = layers.settings();
+    let settings = &layers.settings().node;
     let place = Place::of(settings)?;
     let opened = metastores::open(&place, Arc::new(SystemClock::default()), &Handle::current()).await;
     let metastore: Arc<dyn Metastore> =
@@ -94,30 +94,4 @@ fn new_password(name: &str) -> Result<String> {
         bail!("the passwords differ");
     }
     Ok(password)
-}
-
-/// Reads one line, which a terminal does not show.
-pub fn ask_password(prompt: &str) -> Result<String> {
-    let is_terminal = std::io::stdin().is_terminal();
-    let echo = |mode: &str| -> Result<()> {
-        if !is_terminal {
-            return Ok(());
-        }
-        let done = Command::new("stty").arg(mode).stdin(Stdio::inherit()).status().context("run stty")?;
-        ensure!(done.success(), "the terminal would show the password: set TARN_PASSWORD instead");
-        Ok(())
-    };
-    echo("-echo")?;
-    if is_terminal {
-        eprint!("{prompt}");
-        let _ = std::io::stderr().flush();
-    }
-    let mut line = String::new();
-    let read = std::io::stdin().lock().read_line(&mut line);
-    echo("echo")?;
-    if is_terminal {
-        eprintln!();
-    }
-    read.context("read the password")?;
-    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -308,7 +308,7 @@ async fn rows_come_in_the_columns_that_were_described_or_not_at_all() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_archive_is_followed() {
-    let server = Server::start_with(|settings| settings.background = true).await;
+    let server = Server::start_with(|settings| settings.node.background = true).await;
     let dir = archive();
     let client = server.client().await;
     attach(&client, &dir, " WITH (follow = '1s')").await;
@@ -342,7 +342,7 @@ async fn an_archive_is_followed() {
     let Server { running, dir: data } = server;
     running.stop().await.unwrap();
     write(dir.path(), "dt=2023-08-15/hr=01/new.parquet", &logs(470_025, "new"));
-    let settings = tarn::settings::Settings { background: true, ..crate::harness::settings(data.path()) };
+    let settings = crate::harness::settings_with(data.path(), |settings| settings.node.background = true);
     let server = Server { running: tarn::server::start(settings).await.unwrap(), dir: data };
     let client = server.client().await;
     let seen = async {

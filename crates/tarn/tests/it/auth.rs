@@ -6,11 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 
 use futures::{SinkExt, TryStreamExt};
 use serde_json::{Value, json};
-use tarn::settings::Settings;
 use tarn_query::parser::CONNECTION_STACK_BYTES;
 use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
-use crate::harness::{Server, cell, failure, rows, settings};
+use crate::harness::{Server, cell, failure, rows, settings_with};
 
 const DENIED: &str = "42501";
 
@@ -87,7 +86,7 @@ async fn only_who_knows_the_password_is_let_in() {
     assert!(tokio_postgres::connect(&config, NoTls).await.is_err());
 
     // A new password, hashed by the client as psql's \password does; by the user alone.
-    let hashed = tarn::auth::password::Verifier::of_password("new");
+    let hashed = tarn_node::auth::password::Verifier::of_password("new");
     bob.batch_execute(&format!("ALTER USER \"bob\" PASSWORD '{hashed}'")).await.unwrap();
     assert_eq!(failure(connect(&server, "bob", "bób's").await).0, "28P01");
     as_user(&server, "bob", "new").await;
@@ -656,15 +655,17 @@ async fn http_asks_for_the_same_users() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beyond_loopback_a_server_without_users_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |dir: &std::path::Path| Settings { pg_listen: ([0, 0, 0, 0], 0).into(), ..settings(dir) };
+    let open =
+        |dir: &std::path::Path| settings_with(dir, |settings| settings.server.pg_listen = ([0, 0, 0, 0], 0).into());
     let refused = tarn::server::start(open(dir.path())).await.err().unwrap();
     assert_eq!(refused.state(), "55000");
     assert!(
         refused.hint().unwrap().contains("tarn user create") && refused.hint().unwrap().contains("insecure_no_users")
     );
-    let http = Settings { http_listen: Some(([0, 0, 0, 0], 0).into()), ..settings(dir.path()) };
+    let http = settings_with(dir.path(), |settings| settings.server.http_listen = Some(([0, 0, 0, 0], 0).into()));
     assert_eq!(tarn::server::start(http).await.err().unwrap().state(), "55000");
-    let by_name = Settings { insecure_no_users: true, ..open(dir.path()) };
+    let mut by_name = open(dir.path());
+    by_name.server.insecure_no_users = true;
     tarn::server::start(by_name).await.unwrap().stop().await.unwrap();
 
     // A password in the environment makes the first superuser, once.
@@ -698,7 +699,8 @@ async fn archives_lie_below_the_roots_that_are_configured() {
     let Server { running, dir } = server;
     running.stop().await.unwrap();
     let roots = archive.path().display().to_string();
-    let running = tarn::server::start(Settings { attach_roots: roots, ..settings(dir.path()) }).await.unwrap();
+    let running =
+        tarn::server::start(settings_with(dir.path(), |settings| settings.node.attach_roots = roots)).await.unwrap();
     let server = Server { running, dir };
     let root = as_user(&server, "root", "r00t").await;
     let (state, message) = failure(root.batch_execute(&attach).await);

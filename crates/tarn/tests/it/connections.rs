@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_connections_keep_nobody_out() {
-    let server = Server::start_with(|settings| settings.max_connections = 2).await;
+    let server = Server::start_with(|settings| settings.server.max_connections = 2).await;
     let mut silent = Vec::new();
     for n in 0..200 {
         let mut raw = Raw::silent(&server).await;
@@ -52,8 +52,8 @@ async fn half_logged_in(server: &Server) -> Raw {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_begin_to_log_in_keep_nobody_out() {
     let server = Server::start_with(|settings| {
-        settings.max_connections = 2;
-        settings.authentication_timeout_ms = 600_000;
+        settings.server.max_connections = 2;
+        settings.pg.authentication_timeout_ms = 600_000;
     })
     .await;
     server.client().await.batch_execute("CREATE USER root SUPERUSER PASSWORD 'x'").await.unwrap();
@@ -113,7 +113,7 @@ async fn clients_that_begin_to_log_in_keep_nobody_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_introduce_himself_is_shown_out() {
-    let server = Server::start_with(|settings| settings.authentication_timeout_ms = 50).await;
+    let server = Server::start_with(|settings| settings.pg.authentication_timeout_ms = 50).await;
     let mut raw = Raw::silent(&server).await;
     raw.send(b"\0\0\0\x40\0\x03").await;
     let mut rest = Vec::new();
@@ -122,7 +122,7 @@ async fn who_does_not_introduce_himself_is_shown_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_vanish_take_their_statements_along() {
-    let server = Server::start_with(|settings| settings.max_connections = 3).await;
+    let server = Server::start_with(|settings| settings.server.max_connections = 3).await;
     for _ in 0..3 {
         let mut raw = Raw::connect(&server).await;
         raw.send(&query("SELECT sum(value % 7) FROM generate_series(1, 1000000000000)")).await;
@@ -186,7 +186,7 @@ async fn wide_rows_are_committed_by_bytes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_messages_are_refused_and_the_connection_lives() {
-    let server = Server::start_with(|settings| settings.message_bytes = 1 << 20).await;
+    let server = Server::start_with(|settings| settings.pg.message_bytes = 1 << 20).await;
     let mut raw = Raw::connect(&server).await;
     let long = "x".repeat(2 << 20);
     assert_eq!(raw.ask(&query(&format!("SELECT '{long}'"))).await, ["E54000", "ZI"]);
@@ -203,8 +203,8 @@ async fn long_messages_are_refused_and_the_connection_lives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_connection_may_keep_is_bounded() {
     let server = Server::start_with(|settings| {
-        settings.prepared_statements_limit = 5;
-        settings.transactions_bytes = 100_000;
+        settings.sql.prepared_statements_limit = 5;
+        settings.sql.transactions_bytes = 100_000;
     })
     .await;
     let mut raw = Raw::connect(&server).await;

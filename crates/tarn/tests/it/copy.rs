@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use arrow::array::{AsArray, Int32Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
-use datafusion::arrow::array::{AsArray, Int32Array, RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema};
-use datafusion::arrow::ipc::reader::StreamReader;
-use datafusion::arrow::ipc::writer::StreamWriter;
 use futures::{SinkExt, TryStreamExt};
 use tokio_postgres::{Client, Error};
 
@@ -88,7 +88,7 @@ async fn arrow_in_and_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_row_fails_its_batch_and_says_what_stays() {
-    let server = Server::start_with(|settings| settings.copy_batch_rows = 100).await;
+    let server = Server::start_with(|settings| settings.sql.copy_batch_rows = 100).await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text, n numeric(10,2))").await.unwrap();
     let mut csv: String = (1..=250).map(|k| format!("{k},x,1\n")).collect();

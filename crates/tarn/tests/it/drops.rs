@@ -3,9 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 
-use tarn::settings::Settings;
-
-use crate::harness::{Server, cell, failure, rows, settings};
+use crate::harness::{Server, cell, failure, rows, settings, settings_with};
 
 fn files_below(dir: &std::path::Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
@@ -15,7 +13,7 @@ fn files_below(dir: &std::path::Path) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cursor_reads_to_its_end_though_its_table_is_dropped() {
-    let server = Server::start_with(|settings| settings.lake_row_group_rows = 5_000).await;
+    let server = Server::start_with(|settings| settings.node.lake_row_group_rows = 5_000).await;
     let (reader, other) = (server.client().await, server.client().await);
     reader.batch_execute("CREATE TABLE t (k int PRIMARY KEY, w text)").await.unwrap();
     for part in 0..4 {
@@ -170,13 +168,12 @@ async fn readyz(server: &Server) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_cannot_be_delivered_leaves_room_for_the_others() {
     let dir = tempfile::tempdir().unwrap();
-    let small = Settings {
-        recent_limit_bytes: 1 << 20,
-        write_wait_ms: 5_000,
-        background: true,
-        background_interval_ms: 20,
-        ..settings(dir.path())
-    };
+    let small = settings_with(dir.path(), |settings| {
+        settings.node.recent_limit_bytes = 1 << 20;
+        settings.node.write_wait_ms = 5_000;
+        settings.node.background = true;
+        settings.node.background_interval_ms = 20;
+    });
     let server = Server { running: tarn::server::start(small).await.unwrap(), dir };
     let client = server.client().await;
     client
@@ -215,12 +212,12 @@ async fn a_table_that_cannot_be_delivered_leaves_room_for_the_others() {
     let answer = readyz(&server).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("degraded: table \"bad\" is not delivered since"), "{answer}");
-    let metrics = server.running.node.metrics_text();
+    let metrics = server.running.sql.metrics_text();
     assert!(metrics.contains("tarn_delivery_failing{table=\"bad\"} 1"), "{metrics}");
     std::fs::remove_file(&in_its_way).unwrap();
     client.batch_execute("CALL tarn.deliver('bad')").await.unwrap();
     client.batch_execute(&insert("bad", n)).await.unwrap();
-    assert!(!server.running.node.metrics_text().contains("tarn_delivery_failing{"));
+    assert!(!server.running.sql.metrics_text().contains("tarn_delivery_failing{"));
     assert!(!readyz(&server).await.contains("degraded"));
     server.running.stop().await.unwrap();
 }

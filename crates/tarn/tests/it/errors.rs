@@ -88,7 +88,7 @@ async fn a_statement_can_be_cancelled_and_timed_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_many_connections_are_refused_by_name() {
-    let server = Server::start_with(|settings| settings.max_connections = 1).await;
+    let server = Server::start_with(|settings| settings.server.max_connections = 1).await;
     let first = server.client().await;
     let config = format!("host=127.0.0.1 port={} user=tester", server.running.pg.port());
     let (code, text) = failure(tokio_postgres::connect(&config, tokio_postgres::NoTls).await.map(|_| ()));
@@ -100,7 +100,7 @@ async fn too_many_connections_are_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_has_one_server() {
     let server = Server::start().await;
-    let error = tarn::node::Node::open(crate::harness::settings(server.dir.path())).await.err().unwrap();
-    assert_eq!(error.state(), "55006");
+    let error = tarn_node::node::Node::open(crate::harness::settings(server.dir.path()).node).await.err().unwrap();
+    assert_eq!(error.kind(), tarn_node::error::ErrorKind::InUse);
     assert!(error.message().contains("in use by another"), "{error}");
 }

@@ -5,7 +5,7 @@ use crate::harness::{Server, cell, failure};
 /// Each refused statement was in the log all the same, and in effect after a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_cannot_be_applied_is_refused_before_the_log() {
-    let server = Server::start_with(|settings| settings.background = true).await;
+    let server = Server::start_with(|settings| settings.node.background = true).await;
     let client = server.client().await;
     let node = &server.running.node;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1)").await.unwrap();

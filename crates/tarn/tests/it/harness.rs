@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tarn::server::{Running, start};
-use tarn::settings::Settings;
+use tarn::settings::{NodeSettings, Settings};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
@@ -14,17 +14,27 @@ pub struct Server {
 
 /// Settings of a small server that does nothing in the background.
 pub fn settings(dir: &Path) -> Settings {
-    Settings {
-        data_dir: dir.to_owned(),
-        pg_listen: ([127, 0, 0, 1], 0).into(),
-        http_listen: Some(([127, 0, 0, 1], 0).into()),
-        background: false,
-        rows_memory_bytes: 16 << 20,
-        query_memory_bytes: 128 << 20,
-        log_segment_bytes: 4 << 20,
-        shutdown_ms: 5_000,
+    settings_with(dir, |_| {})
+}
+
+/// As [`settings`], changed.
+pub fn settings_with(dir: &Path, change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings {
+        node: NodeSettings {
+            data_dir: dir.to_owned(),
+            background: false,
+            rows_memory_bytes: 16 << 20,
+            log_segment_bytes: 4 << 20,
+            shutdown_ms: 5_000,
+            ..NodeSettings::default()
+        },
         ..Settings::default()
-    }
+    };
+    settings.server.pg_listen = ([127, 0, 0, 1], 0).into();
+    settings.server.http_listen = Some(([127, 0, 0, 1], 0).into());
+    settings.sql.query_memory_bytes = 128 << 20;
+    change(&mut settings);
+    settings
 }
 
 impl Server {
@@ -36,9 +46,7 @@ impl Server {
 
     pub async fn start_with(change: impl FnOnce(&mut Settings)) -> Server {
         let dir = tempfile::tempdir().unwrap();
-        let mut settings = settings(dir.path());
-        change(&mut settings);
-        Server { running: start(settings).await.unwrap(), dir }
+        Server { running: start(settings_with(dir.path(), change)).await.unwrap(), dir }
     }
 
     pub async fn client(&self) -> Client {

@@ -1,7 +1,7 @@
 //! Functions whose values are much longer than their arguments, and joins that nobody waits for.
 
 use futures::future::{Either, select};
-use tarn::error::state;
+use tarn_sql::error::state;
 
 use crate::harness::{Server, cell, failure, rows};
 
@@ -35,7 +35,7 @@ const GROWING: [&str; 16] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_functions_allocate_is_bounded() {
-    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
+    let server = Server::start_with(|settings| settings.sql.query_memory_bytes = 64 << 20).await;
     let client = server.client().await;
     let before = peak_bytes();
     for sql in GROWING {
@@ -56,7 +56,7 @@ async fn what_functions_allocate_is_bounded() {
     );
     assert_eq!(cell(&client, "SELECT regexp_replace('aaa', 'a', 'b\\1', 'g')").await, "bbb");
     // A plan is dropped on its own threads, it may be after its answer was read; nothing stays reserved.
-    let held = || server.running.node.query().memory_used_bytes();
+    let held = || server.running.sql.query().memory_used_bytes();
     while held() > 0 {
         tokio::task::yield_now().await;
     }
@@ -84,7 +84,7 @@ const LARGE_WINDOWS: [&str; 9] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_windows_hold_is_bounded() {
-    let server = Server::start_with(|settings| settings.query_memory_bytes = 128 << 20).await;
+    let server = Server::start_with(|settings| settings.sql.query_memory_bytes = 128 << 20).await;
     let client = server.client().await;
     client
         .batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text); CREATE TABLE u (k int PRIMARY KEY, v text)")
@@ -114,7 +114,7 @@ async fn what_windows_hold_is_bounded() {
     assert_eq!(rows(&client, streamed).await, [["200000", "200000", &format!("{}1", "x".repeat(500))]]);
     let grouped = "SELECT count(*), max(m) FROM (SELECT max(v) FILTER (WHERE v < 'z') OVER (PARTITION BY k % 10) AS m FROM u WHERE k > 1) AS s";
     assert_eq!(rows(&client, grouped).await, [["3000", "y"]]);
-    while server.running.node.query().memory_used_bytes() > 0 {
+    while server.running.sql.query().memory_used_bytes() > 0 {
         tokio::task::yield_now().await;
     }
 }
@@ -137,7 +137,7 @@ fn growing_together() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_constants_and_concatenations_allocate_is_bounded() {
-    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
+    let server = Server::start_with(|settings| settings.sql.query_memory_bytes = 64 << 20).await;
     let client = server.client().await;
     let before = peak_bytes();
     for sql in growing_together() {
@@ -177,7 +177,7 @@ async fn what_constants_and_concatenations_allocate_is_bounded() {
 async fn a_join_that_nobody_waits_for_stops() {
     let server = Server::start().await;
     let client = server.client().await;
-    let held = || server.running.node.query().memory_used_bytes();
+    let held = || server.running.sql.query().memory_used_bytes();
     for sql in [
         "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x < y",
         "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x + y < 0",
@@ -202,7 +202,7 @@ async fn a_join_that_nobody_waits_for_stops() {
 /// A view of one text keeps the page that it was read from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sort_of_few_rows_holds_those_rows_and_not_their_pages() {
-    let server = Server::start_with(|settings| settings.query_memory_bytes = 16 << 20).await;
+    let server = Server::start_with(|settings| settings.sql.query_memory_bytes = 16 << 20).await;
     let client = server.client().await;
     client.simple_query("CREATE TABLE t (id int primary key, g int, v text)").await.unwrap();
     let text = (0..6).map(|n| format!("md5(concat(value::text, '{n}'))")).collect::<Vec<_>>().join(", ");
@@ -227,7 +227,7 @@ fn chain_of_joins(n: usize) -> String {
 /// A thousand of three columns took 1.4 GB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_of_many_tables_are_counted() {
-    let server = Server::start_with(|settings| settings.query_memory_bytes = 64 << 20).await;
+    let server = Server::start_with(|settings| settings.sql.query_memory_bytes = 64 << 20).await;
     let client = server.client().await;
     client.simple_query("CREATE TABLE w (id int PRIMARY KEY, a int, v text)").await.unwrap();
     assert!(!rows(&client, &chain_of_joins(100)).await.is_empty());
@@ -250,7 +250,7 @@ async fn joins_of_many_tables_are_counted() {
     let one = chain_of_joins(180);
     for _ in 0..3 {
         assert!(!rows(&client, &one).await.is_empty());
-        while server.running.node.query().memory_used_bytes() > 0 {
+        while server.running.sql.query().memory_used_bytes() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -97,7 +97,7 @@ async fn probes_and_metrics() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_another_origin_cannot_ask_for_sql() {
-    let server = Server::start_with(|settings| settings.http_hosts = "db.example other.example".to_owned()).await;
+    let server = Server::start_with(|settings| settings.http.http_hosts = "db.example other.example".to_owned()).await;
     let body = json!({ "sql": "CREATE TABLE t (k int PRIMARY KEY)" }).to_string();
     let json_type = "content-type: application/json\r\n";
     let refused = [
@@ -151,8 +151,8 @@ async fn answers_go_out_as_they_are_made() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_http_clients_are_shown_out() {
     let server = Server::start_with(|settings| {
-        settings.http_timeout_ms = 100;
-        settings.http_max_connections = 2;
+        settings.http.http_timeout_ms = 100;
+        settings.server.http_max_connections = 2;
     })
     .await;
     let address = server.running.http.unwrap();

@@ -63,10 +63,10 @@ async fn append_only_tables_keep_every_row() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_background_delivers_by_itself_and_writers_wait_for_room() {
     let server = Server::start_with(|settings| {
-        settings.background = true;
-        settings.background_interval_ms = 20;
-        settings.recent_limit_bytes = 2 << 20;
-        settings.copy_batch_rows = 2_000;
+        settings.node.background = true;
+        settings.node.background_interval_ms = 20;
+        settings.node.recent_limit_bytes = 2 << 20;
+        settings.sql.copy_batch_rows = 2_000;
     })
     .await;
     let client = server.client().await;

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod any_bytes;
 mod attach;
 mod attach_faults;
 mod auth;

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tarn::clock::SystemClock;
 use tarn::server::start;
 use tarn_metastore::Embedded;
+use tarn_node::clock::SystemClock;
 
 use crate::harness::{Server, cell, rows, settings};
 
@@ -119,7 +119,7 @@ async fn without_its_metastore_a_folder_is_refused_and_the_rows_stay() {
 async fn a_url_that_no_backend_has_is_named_without_its_password() {
     let dir = tempfile::tempdir().unwrap();
     let mut elsewhere = settings(dir.path());
-    elsewhere.metastore = "mystore://me:secret@h/db".to_owned();
+    elsewhere.node.metastore = "mystore://me:secret@h/db".to_owned();
     let refused = start(elsewhere).await.err().unwrap();
     assert_eq!(refused.state(), "22023");
     assert!(refused.message().contains("setting `metastore`: `mystore://me@h/db`"), "{refused}");
@@ -133,7 +133,7 @@ async fn metadata_of_files_is_kept_and_counted() {
     let client = server.client().await;
     client.batch_execute("SET tarn.access_path = 'lake'").await.unwrap();
     let figure = |name: &str| {
-        let text = server.running.node.metrics_text();
+        let text = server.running.sql.metrics_text();
         let name = format!("tarn_cache_{name}{{layer=\"metadata\",");
         let line = text.lines().find(|line| line.starts_with(&name)).unwrap();
         line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
@@ -148,7 +148,7 @@ async fn metadata_of_files_is_kept_and_counted() {
         let line = text.lines().find(|line| line.starts_with("tarn_cache_misses_total{layer=\"footers\",")).unwrap();
         line.to_owned()
     };
-    let before = footers(&server.running.node.metrics_text());
+    let before = footers(&server.running.sql.metrics_text());
     client.batch_execute("UPDATE t SET v = v + 1 WHERE w = 'w50'; DELETE FROM t WHERE w = 'w51'").await.unwrap();
-    assert_eq!(footers(&server.running.node.metrics_text()), before);
+    assert_eq!(footers(&server.running.sql.metrics_text()), before);
 }

@@ -107,7 +107,7 @@ async fn a_statement_that_is_told_as_cancelled_did_nothing() {
 /// It waits for more data: there, too, the time limit is heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_is_cancelled_tells_what_stays() {
-    let server = Server::start_with(|settings| settings.copy_batch_rows = 100).await;
+    let server = Server::start_with(|settings| settings.sql.copy_batch_rows = 100).await;
     let client = accounts(&server, 1).await;
     let lines: String = (10..1_010).map(|k| format!("{k}\t1\n")).collect();
     for data in [lines.repeat(300), "3\t3\n".to_owned()] {
@@ -131,7 +131,7 @@ async fn a_copy_that_is_cancelled_tells_what_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_row_of_a_copy_is_told_while_data_still_comes() {
-    let server = Server::start_with(|settings| settings.copy_batch_rows = 1_000).await;
+    let server = Server::start_with(|settings| settings.sql.copy_batch_rows = 1_000).await;
     let client = accounts(&server, 0).await;
     let cases = [
         ("abc\t1", "22P02", "COPY t, line 2501, column k: \"abc\""),
@@ -170,9 +170,9 @@ async fn a_bad_row_of_a_copy_is_told_while_data_still_comes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_arrow_streams_are_errors() {
-    use datafusion::arrow::array::{Int32Array, RecordBatch, StringArray};
-    use datafusion::arrow::datatypes::{DataType, Field, Schema};
-    use datafusion::arrow::ipc::writer::StreamWriter;
+    use arrow::array::{Int32Array, RecordBatch, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::ipc::writer::StreamWriter;
 
     let server = Server::start().await;
     let client = server.client().await;

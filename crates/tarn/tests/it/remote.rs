@@ -7,16 +7,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tarn::clock::SystemClock;
-use tarn::metastores::{Place, open};
 use tarn::server::start;
 use tarn_metastore::{Metastore, copy, sums};
+use tarn_node::clock::SystemClock;
+use tarn_node::metastores::{Place, open};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_postgres::NoTls;
 
-use crate::harness::{Server, cell, failure, rows, settings};
+use crate::harness::{Server, cell, failure, rows, settings, settings_with};
 use crate::metastore::{ANSWERS, stopped_with_rows};
 
 /// What was not seen by then never is.
@@ -56,7 +56,7 @@ impl Schema {
 }
 
 async fn opened(place: &str) -> Arc<dyn Metastore> {
-    let place = Place::typed(place, &tarn::settings::Settings::default());
+    let place = Place::typed(place, &tarn::settings::NodeSettings::default());
     open(&place, Arc::new(SystemClock::default()), &Handle::current()).await.unwrap()
 }
 
@@ -70,13 +70,13 @@ async fn there_and_back(url: &str) {
         assert_eq!(sums(&*to).await.unwrap(), sums(&*from).await.unwrap());
     }
     let remote =
-        |dir: &tempfile::TempDir| tarn::settings::Settings { metastore: url.to_owned(), ..settings(dir.path()) };
+        |dir: &tempfile::TempDir| settings_with(dir.path(), |settings| settings.node.metastore = url.to_owned());
     let running = start(remote(&dir)).await.unwrap();
     // Not by accident the one in the folder.
     std::fs::rename(&meta, dir.path().join("old")).unwrap();
     let server = Server { running, dir };
     let client = server.client().await;
-    assert_eq!(cell(&client, "SELECT backend FROM tarn.metastore").await, tarn::metastores::shown(url));
+    assert_eq!(cell(&client, "SELECT backend FROM tarn.metastore").await, tarn_node::metastores::shown(url));
     assert_eq!(rows(&client, ANSWERS).await, answers);
     client.batch_execute("SET tarn.access_path = 'lake'").await.unwrap();
     assert_eq!(rows(&client, ANSWERS).await, answers);
@@ -177,9 +177,9 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
     let through = format!("{scheme}://{user}{}/{path}", line.address);
     let lake = tempfile::tempdir().unwrap();
     let server = Server::start_with(|settings| {
-        settings.metastore = through;
-        settings.metastore_timeout_ms = 2_000;
-        settings.lake = Some(lake.path().display().to_string());
+        settings.node.metastore = through;
+        settings.node.metastore_timeout_ms = 2_000;
+        settings.node.lake = Some(lake.path().display().to_string());
     });
     let server = server.await;
     let client = server.client().await;
@@ -211,7 +211,7 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
     assert_eq!(rows(&client, "SELECT count(*), sum(v) FROM t").await, [["51", "52"]]);
     client.batch_execute("CALL tarn.attach('archive'); DETACH TABLE archive").await.unwrap();
     client.batch_execute("DROP TABLE t; CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
-    let again = server.running.node.settings().clone();
+    let again = server.running.settings.clone();
     let Server { running, dir: _dir } = server;
     running.stop().await.unwrap();
     start(again).await.unwrap().stop().await.unwrap();
@@ -223,7 +223,7 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
 async fn an_emptied_database_destroys_nothing() {
     let Some(schema) = Schema::new("emptied") else { return };
     let dir = tempfile::tempdir().unwrap();
-    let remote = tarn::settings::Settings { metastore: schema.url(), ..settings(dir.path()) };
+    let remote = settings_with(dir.path(), |settings| settings.node.metastore = schema.url());
     let server = Server { running: start(remote.clone()).await.unwrap(), dir };
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (1), (2)").await.unwrap();
@@ -248,8 +248,8 @@ async fn an_emptied_database_destroys_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_that_another_server_changes_are_known_without_a_restart() {
     let Some(schema) = Schema::new("users") else { return };
-    let here = Server::start_with(|settings| settings.metastore = schema.url()).await;
-    let there = Server::start_with(|settings| settings.metastore = schema.url()).await;
+    let here = Server::start_with(|settings| settings.node.metastore = schema.url()).await;
+    let there = Server::start_with(|settings| settings.node.metastore = schema.url()).await;
     let early = there.client().await;
     here.client().await.batch_execute("CREATE USER root SUPERUSER PASSWORD 'x'").await.unwrap();
     let connect = |server: &Server, login: &'static str| {

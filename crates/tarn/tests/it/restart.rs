@@ -1,9 +1,9 @@
 //! What was acknowledged is there after a stop, and after a start that finds no goodbye.
 
-use tarn::settings::{LogRecovery, Settings};
+use tarn::settings::LogRecovery;
 use tarn_raftlog::RaftLog;
 
-use crate::harness::{Server, cell, failure, rows, settings};
+use crate::harness::{Server, cell, failure, rows, settings, settings_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_is_back_after_a_stop() {
@@ -61,7 +61,7 @@ async fn a_damaged_log_is_refused_or_opened_by_choice() {
     assert!(refused.message().contains(&format!("{} at byte {third}", segment.display())), "{refused}");
     assert!(refused.hint().unwrap().contains("log_recovery = 'quarantine'"), "{:?}", refused.hint());
 
-    let chosen = Settings { log_recovery: LogRecovery::Quarantine, ..settings(copy.path()) };
+    let chosen = settings_with(copy.path(), |settings| settings.node.log_recovery = LogRecovery::Quarantine);
     let opened = Server { running: tarn::server::start(chosen).await.unwrap(), dir: copy };
     let client = opened.client().await;
     let damage = "SELECT table_name, damage FROM tarn.tables ORDER BY table_name";
@@ -113,7 +113,7 @@ async fn damage_that_only_replay_finds_is_refused_or_lived_with_too() {
     assert!(refused.message().contains(&segment.display().to_string()), "{refused}");
     assert!(refused.hint().unwrap().contains("log_recovery = 'quarantine'"), "{:?}", refused.hint());
 
-    let chosen = Settings { log_recovery: LogRecovery::Quarantine, ..settings(dir.path()) };
+    let chosen = settings_with(dir.path(), |settings| settings.node.log_recovery = LogRecovery::Quarantine);
     let opened = Server { running: tarn::server::start(chosen).await.unwrap(), dir };
     let client = opened.client().await;
     let damage = "SELECT table_name FROM tarn.tables WHERE damage IS NOT NULL";
@@ -144,7 +144,7 @@ async fn a_table_whose_log_is_gone_is_refused_or_can_be_dropped() {
     assert!(refused.message().contains("has tables \"t\", \"other\", and nothing of `log` is there"), "{refused}");
     assert!(refused.hint().unwrap().contains("log_recovery = 'quarantine'"), "{:?}", refused.hint());
 
-    let chosen = Settings { log_recovery: LogRecovery::Quarantine, ..settings(dir.path()) };
+    let chosen = settings_with(dir.path(), |settings| settings.node.log_recovery = LogRecovery::Quarantine);
     let opened = Server { running: tarn::server::start(chosen).await.unwrap(), dir };
     let client = opened.client().await;
     assert_eq!(rows(&client, "SHOW TABLES").await, [["other"]]);
@@ -194,8 +194,8 @@ fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
 async fn more_tables_than_are_opened_at_once_are_back_after_a_stop() {
     const N_TABLES: usize = 40;
     let server = Server::start_with(|settings| {
-        settings.background = true;
-        settings.background_interval_ms = 5;
+        settings.node.background = true;
+        settings.node.background_interval_ms = 5;
     })
     .await;
     let client = server.client().await;

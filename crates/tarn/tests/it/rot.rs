@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::harness::{Server, cell, failure, rows, settings};
+use crate::harness::{Server, cell, failure, rows, settings_with};
 
 /// What is asked, by any way that reads files. Keys 1 to 300 were evicted: they are fetched by address.
 const QUESTIONS: [&str; 8] = [
@@ -68,8 +68,8 @@ fn is_named(error: &(String, String), file: &Path) -> bool {
 async fn a_flipped_bit_of_a_lake_file_never_becomes_an_answer() {
     for cache_local in [false, true] {
         let server = Server::start_with(|settings| {
-            settings.lake_row_group_rows = 50;
-            settings.cache_local = cache_local;
+            settings.node.lake_row_group_rows = 50;
+            settings.node.cache_local = cache_local;
         })
         .await;
         let client = server.client().await;
@@ -122,8 +122,8 @@ async fn a_flipped_bit_of_a_lake_file_never_becomes_an_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_blocks_of_a_damaged_file_are_answered_from() {
     let server = Server::start_with(|settings| {
-        settings.lake_row_group_rows = 50;
-        settings.cache_local = true;
+        settings.node.lake_row_group_rows = 50;
+        settings.node.cache_local = true;
     })
     .await;
     let client = server.client().await;
@@ -171,12 +171,13 @@ async fn compaction_does_not_make_rot_permanent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_scrub_finds_what_nobody_asks_for() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = |interval_ms| tarn::settings::Settings {
-        background: true,
-        background_interval_ms: 3_600_000,
-        scrub_bytes_per_s: 1 << 30,
-        scrub_interval_ms: interval_ms,
-        ..settings(dir.path())
+    let settings = |interval_ms| {
+        settings_with(dir.path(), |settings| {
+            settings.node.background = true;
+            settings.node.background_interval_ms = 3_600_000;
+            settings.node.scrub_bytes_per_s = 1 << 30;
+            settings.node.scrub_interval_ms = interval_ms;
+        })
     };
     let server =
         Server { running: tarn::server::start(settings(3_600_000)).await.unwrap(), dir: tempfile::tempdir().unwrap() };

@@ -225,7 +225,7 @@ fn nested_calls_are_planned() {
 #[test]
 fn no_depth_or_size_of_a_statement_ends_or_hangs_the_server() {
     served(async {
-        let server = Server::start_with(|settings| settings.statement_bytes = 1 << 20).await;
+        let server = Server::start_with(|settings| settings.sql.statement_bytes = 1 << 20).await;
         let (client, other) = (server.client().await, server.client().await);
         run(&client, "CREATE TABLE t (a int primary key)").await;
         run(&client, "SET statement_timeout = '2s'").await;

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use pgwire::tokio::tokio_rustls::rustls::crypto::ring::default_provider;
-use pgwire::tokio::tokio_rustls::rustls::pki_types::CertificateDer;
-use pgwire::tokio::tokio_rustls::rustls::pki_types::pem::PemObject;
-use pgwire::tokio::tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 use tarn::server::start;
-use tarn::settings::{Settings, TlsMode};
+use tarn::settings::{TlsMode, TlsSettings};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 
-use crate::harness::{Server, settings};
+use crate::harness::{Server, settings_with};
 
 fn certificate(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/certificates").join(name)
@@ -23,7 +23,7 @@ fn certificate(name: &str) -> PathBuf {
 async fn server(mode: TlsMode, name: &str) -> Server {
     let (cert, key) = (certificate(&format!("{name}.pem")), certificate(&format!("{name}.key")));
     Server::start_with(|settings| {
-        (settings.tls, settings.tls_cert, settings.tls_key) = (mode, Some(cert), Some(key));
+        settings.tls = TlsSettings { tls: mode, tls_cert: Some(cert), tls_key: Some(key) };
     })
     .await
 }
@@ -153,7 +153,7 @@ async fn what_came_in_clear_is_not_taken_for_encrypted() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let connector = pgwire::tokio::tokio_rustls::TlsConnector::from(Arc::new(config));
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let mut answer = Vec::new();
     if let Ok(mut encrypted) = connector.connect("localhost".try_into().unwrap(), socket).await {
         let _ = encrypted.read_to_end(&mut answer).await;
@@ -171,7 +171,7 @@ async fn a_changed_certificate_is_read_again_and_a_broken_one_is_not_used() {
     };
     put("other");
     let server = Server::start_with(|settings| {
-        (settings.tls_cert, settings.tls_key) = (Some(cert.clone()), Some(key.clone()));
+        (settings.tls.tls_cert, settings.tls.tls_key) = (Some(cert.clone()), Some(key.clone()));
     })
     .await;
     let ca = certificate("ca.pem").display().to_string();
@@ -198,7 +198,8 @@ async fn a_certificate_that_cannot_be_used_is_told_at_start() {
         (TlsMode::On, Some(empty), key, "CERTIFICATE"),
         (TlsMode::On, good, Some(certificate("other.key")), "does not go with"),
     ] {
-        let settings = Settings { tls: mode, tls_cert: cert, tls_key: key, ..settings(dir.path()) };
+        let tls = TlsSettings { tls: mode, tls_cert: cert, tls_key: key };
+        let settings = settings_with(dir.path(), |settings| settings.tls = tls);
         let error = start(settings).await.err().unwrap();
         assert!(error.message().contains(want), "{want}: {error}");
         assert!(error.hint().unwrap().contains("tls_cert"), "{error}");

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use tarn::error::SqlError;
 use tarn::server::start;
 use tarn::settings::Settings;
+use tarn_sql::error::SqlError;
 use tempfile::TempDir;
 
-use crate::harness::{Server, cell, rows, settings};
+use crate::harness::{Server, cell, rows, settings, settings_with};
 
 const TABLES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -233,7 +233,8 @@ async fn what_no_table_has_can_be_given_up_by_name() {
     let dir = stop(server).await;
     std::fs::remove_dir_all(dir.path().join("meta")).unwrap();
     std::fs::rename(&old, dir.path().join("meta")).unwrap();
-    let abandoning = |tablets: &str| Settings { abandon_tablets: tablets.to_owned(), ..settings(dir.path()) };
+    let abandoning =
+        |tablets: &str| settings_with(dir.path(), |settings| settings.node.abandon_tablets = tablets.to_owned());
     let text = told(&refused(abandoning("1-10")).await);
     assert!(text.contains("--abandon-tablets 11"), "{text}");
     start(abandoning("11")).await.unwrap().stop().await.unwrap();

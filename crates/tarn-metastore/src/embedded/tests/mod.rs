@@ -5,6 +5,8 @@ mod groups;
 mod mend;
 mod upkeep;
 
+use std::path::PathBuf;
+
 use tempfile::TempDir;
 
 use tarn_types::ManualClock;

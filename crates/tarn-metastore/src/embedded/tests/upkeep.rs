@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::super::upkeep::Step;
+use super::super::inner::Step;
 use super::*;
 use crate::contract::sample_schema;
 use crate::{

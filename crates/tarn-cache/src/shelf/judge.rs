@@ -1,0 +1,15 @@
+//! Which values of an earlier process are still of use? Whoever keeps values on a shelf says so, group by group.
+
+/// What an earlier process left in a group's folder.
+pub(crate) enum Left {
+    /// Values with items below this.
+    Values { end: u128 },
+    /// Values that nobody asks for any more.
+    Useless,
+    /// No values.
+    Foreign,
+}
+
+/// Says what a group is; handed its id, and what reads the key of one of its files.
+pub(crate) trait Judge: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left {}
+impl<F: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left> Judge for F {}

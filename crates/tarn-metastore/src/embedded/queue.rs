@@ -1,0 +1,44 @@
+//! Which commits wait, and does somebody lead them (`commit.rs`)?
+
+use std::collections::{BTreeMap, VecDeque};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use tarn_types::{FileId, TableId, Version};
+
+use crate::codec::DetailsPlaces;
+use crate::log::Payload;
+use crate::{Commit, Result};
+
+/// Commits that wait, and whether somebody leads.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub pending: Mutex<Pending>,
+    pub is_idle: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct Pending {
+    pub waiting: VecDeque<Waiting>,
+    pub is_led: bool,
+}
+
+impl Queue {
+    /// Waits until nobody leads, and so nobody holds the store on behalf of commits.
+    pub fn wait_until_idle(&self) {
+        let mut pending = self.pending.lock();
+        while pending.is_led {
+            self.is_idle.wait(&mut pending);
+        }
+    }
+}
+
+/// A commit, and who wants to know.
+pub(super) struct Waiting {
+    pub table: TableId,
+    pub commit: Commit,
+    /// Of all that the commit has details of.
+    pub details: BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>>,
+    pub answer: oneshot::Sender<Result<Version>>,
+}

@@ -1,0 +1,180 @@
+//! What is known of a table that others write? Its definition as queries see it, where its files are, and how its passes went.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tarn_lake::attach::Progress;
+use tarn_metastore::{Metastore, MetastoreExt};
+use tarn_types::{Archive, TableId, TableSchema, Version};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::caches::{Caches, Near};
+use crate::error::{Error, ErrorKind, Result};
+use crate::stores::Place;
+
+/// One archive that is attached.
+pub struct Attachment {
+    pub(crate) id: TableId,
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    /// As the environment of this process has it; whether somebody answers there is another question.
+    near: Result<Near>,
+    /// What queries see. Held for moments only.
+    pub(crate) seen: RwLock<Arc<Seen>>,
+    /// One pass at a time.
+    pub(crate) passing: tokio::sync::Mutex<()>,
+    pub(crate) standing: Mutex<Standing>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A definition, and the latest version for which it was right: another definition is another `Seen`, so that a statement that was
+/// planned with this one reads what goes with it.
+pub struct Seen {
+    pub schema: Arc<TableSchema>,
+    pub(crate) version: AtomicU64,
+}
+
+impl Seen {
+    pub fn version(&self) -> Version {
+        Version(self.version.load(Ordering::Acquire))
+    }
+}
+
+/// How the passes of this process went.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    pub is_running: bool,
+    /// Of the running pass, else of the last.
+    pub progress: Option<Progress>,
+    /// What the passes before that did, all together.
+    pub earlier: Done,
+    pub started_ms: Option<i64>,
+    pub ended_ms: Option<i64>,
+    pub last_error: Option<String>,
+}
+
+/// What passes did: whoever waits for one learns from two of these what came in meanwhile, however many passes there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    pub attached: u64,
+    pub removed: u64,
+    pub rows: u64,
+    pub bytes_read: u64,
+}
+
+impl Done {
+    fn and(self, progress: &Progress) -> Done {
+        Done {
+            attached: self.attached + progress.attached,
+            removed: self.removed + progress.removed,
+            rows: self.rows + progress.rows,
+            bytes_read: self.bytes_read + progress.bytes_read,
+        }
+    }
+}
+
+impl Standing {
+    /// Of all passes of this process.
+    pub fn done(&self) -> Done {
+        self.progress.as_ref().map_or(self.earlier, |progress| self.earlier.and(progress))
+    }
+}
+
+impl Attachment {
+    /// The table as the metastore has it. Looks at no file.
+    pub async fn open(
+        metastore: &dyn Metastore,
+        caches: &Caches,
+        schema: Arc<TableSchema>,
+        stop: CancellationToken,
+    ) -> Result<Arc<Attachment>> {
+        let archive = archive_of(&schema)?;
+        let place = Place::parse_for("open", &archive.url)?;
+        let version = metastore.version(schema.id).await?;
+        Ok(Arc::new(Attachment {
+            id: schema.id,
+            name: schema.name.clone(),
+            near: place.open().map(|store| caches.around_archive(&place, store)),
+            place,
+            seen: RwLock::new(Arc::new(Seen { schema, version: AtomicU64::new(version.0) })),
+            passing: tokio::sync::Mutex::default(),
+            standing: Mutex::default(),
+            stop,
+            worker: Mutex::default(),
+        }))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn schema(&self) -> Arc<TableSchema> {
+        Arc::clone(&self.seen().schema)
+    }
+
+    /// What a statement that begins now sees.
+    pub fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&self.seen.read())
+    }
+
+    /// Files of this archive have the same id, those of no other table do; never 0.
+    pub fn store_id(&self) -> u64 {
+        u64::from(self.id.0) + 1
+    }
+
+    /// Its store, through the caches.
+    pub fn near(&self) -> Result<Near> {
+        self.near.clone()
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub fn standing(&self) -> Standing {
+        self.standing.lock().clone()
+    }
+
+    /// In one word: `running`, `failed`, `interrupted` (the first pass did not come to its end, and nobody is at it) or `attached`.
+    pub fn state(&self) -> &'static str {
+        let standing = self.standing.lock();
+        let is_attached = self.seen().schema.options.archive.as_ref().is_some_and(|archive| archive.attached);
+        match () {
+            () if standing.is_running => "running",
+            () if standing.last_error.is_some() => "failed",
+            () if !is_attached => "interrupted",
+            () => "attached",
+        }
+    }
+
+    /// `ReadOnly`: who writes to it instead.
+    pub fn read_only(&self) -> Error {
+        let name = &self.name;
+        Error::new(
+            ErrorKind::ReadOnly,
+            format!("table \"{name}\" is read-only: it is the archive {}, which others write", self.place),
+        )
+        .with_hint(format!(
+            "write files there and CALL tarn.attach('{name}'), or CREATE TABLE another and INSERT INTO … SELECT * FROM {name}; \
+             DETACH TABLE {name} forgets it, and deletes no file"
+        ))
+    }
+
+    /// Ends its worker, and waits for a pass that runs to stop.
+    pub(crate) async fn end(&self) {
+        self.stop.cancel();
+        let worker = self.worker.lock().take();
+        if let Some(worker) = worker {
+            let _ = worker.await;
+        }
+        let _none_runs = self.passing.lock().await;
+    }
+}
+
+pub(crate) fn archive_of(schema: &TableSchema) -> Result<&Archive> {
+    let error = || Error::new(ErrorKind::Internal, format!("table \"{}\" is no archive", schema.name));
+    schema.options.archive.as_ref().ok_or_else(error)
+}

@@ -1,0 +1,123 @@
+//! How does an archive become a table of this node, and when does it stop to be one?
+//!
+//! `ATTACH` surveys the archive, makes the table and runs the first pass (`pass.rs`); `CALL tarn.attach('t')` and the table's worker
+//! (`follow`) run others. A server that starts goes on with a first pass.
+
+use std::sync::Arc;
+
+use tarn_lake::attach::Progress;
+use tarn_metastore::MetastoreExt;
+use tarn_types::{Kind, TableSchema};
+
+use crate::attach::AttachRequest;
+use crate::attachment::Attachment;
+use crate::drops::half_made;
+use crate::error::{Error, ErrorKind, Result};
+use crate::node::Node;
+use crate::pass::{explain, reader};
+use crate::stores::Place;
+
+impl Node {
+    /// Makes a table of an archive and runs the first pass. Cancelled or failed during the pass, the table is there with what was
+    /// committed.
+    pub async fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<Progress> {
+        self.check_open()?;
+        self.check_free(&request.name)?;
+        let place = Place::parse(&request.url)?;
+        place.check().await?;
+        let (store, archive) = (place.open()?, request.archive(place.to_string()));
+        let attach = reader(store, self.parts(), &archive);
+        let name = request.name.clone();
+        let surveying = async move {
+            let surveyed = attach.survey(&name, &archive).await;
+            surveyed.map_err(|error| explain(&error, &place))
+        };
+        let surveyed = self.in_background(surveying).await?;
+        let schema = request.table(surveyed.schema)?;
+
+        let node = Arc::clone(self);
+        // To its end, also when the client goes away: half a table is none.
+        let making = tokio::spawn(async move { node.create_archive(schema).await });
+        let attachment = making
+            .await
+            .map_err(|e| Error::new(ErrorKind::Internal, format!("a change of the catalog died: {e}")))??;
+        self.pass(&attachment).await.map_err(|error| {
+            if error.kind() == ErrorKind::Canceled {
+                return error;
+            }
+            let name = attachment.name();
+            let hint = error.hint().map(|hint| format!("{hint}; then ")).unwrap_or_default();
+            error.with_hint(format!(
+                "{hint}CALL tarn.attach('{name}') to go on: what was read until now is in the table"
+            ))
+        })
+    }
+
+    async fn create_archive(&self, schema: TableSchema) -> Result<Arc<Attachment>> {
+        let _one = self.lock_catalog().await;
+        self.check_open()?;
+        self.check_free(&schema.name)?;
+        let schema = self.parts().metastore.create_table(schema).await.map_err(|e| half_made(e.into()))?;
+        let attachment = match self.open_attachment(Arc::clone(&schema)).await {
+            Ok(attachment) => attachment,
+            Err(error) => return Err(self.undo_create(&schema, error).await),
+        };
+        self.parts().catalog.insert_archive(Arc::clone(&attachment));
+        self.parts().metrics.tables.inc();
+        // The statement runs the first pass, and whoever cancels that means it.
+        self.start_following(&attachment, false);
+        Ok(attachment)
+    }
+
+    /// Whether a table may be called so.
+    ///
+    /// Errors: `TableExists`.
+    pub fn check_free(&self, name: &str) -> Result<()> {
+        let message = format!("table \"{name}\" already exists");
+        let error = Error::new(ErrorKind::TableExists, message);
+        match (self.catalog().archive(name), self.catalog().contains(name)) {
+            (Some(_), _) => Err(error.with_hint(format!(
+                "CALL tarn.attach('{name}') takes in what is new there; DETACH TABLE {name} forgets it"
+            ))),
+            (None, true) => Err(error.with_hint("choose another name, or DROP TABLE it first")),
+            (None, false) => Ok(()),
+        }
+    }
+
+    /// One pass over an archive, on the threads of background work. Cancelled when it is dropped.
+    pub async fn pass(&self, attachment: &Arc<Attachment>) -> Result<Progress> {
+        let (attachment, parts) = (Arc::clone(attachment), Arc::clone(self.parts()));
+        self.in_background(async move { attachment.pass(&parts).await }).await
+    }
+
+    /// Forgets an archive; its files stay where they are. False: there was none and `if_exists` was said.
+    ///
+    /// Errors: `NoTable`, and `WrongObject` for a table that is no archive.
+    pub async fn detach(&self, name: &str, if_exists: bool) -> Result<bool> {
+        let _one = self.lock_catalog().await;
+        self.check_open()?;
+        match self.catalog().archive(name) {
+            Some(attachment) => self.forget_archive(&attachment).await,
+            None if self.catalog().contains(name) => {
+                Err(Error::new(ErrorKind::WrongObject, format!("table \"{name}\" is not an archive"))
+                    .with_hint("DROP TABLE removes a table with its rows"))
+            }
+            None if if_exists => Ok(false),
+            None => Err(Error::no_table(name)),
+        }
+    }
+
+    /// The caller holds the catalog.
+    pub(crate) async fn forget_archive(&self, attachment: &Attachment) -> Result<bool> {
+        // First: an archive that could not be detached is followed as before.
+        match self.parts().metastore.drop_table(attachment.name()).await {
+            // By an earlier DETACH whose answer was lost, or by another server.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            dropped => drop(dropped?),
+        }
+        self.parts().catalog.remove(attachment.name());
+        attachment.end().await;
+        self.parts().metrics.tables.dec();
+        Ok(true)
+    }
+}

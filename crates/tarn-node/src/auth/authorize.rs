@@ -1,0 +1,226 @@
+//! May they? The one place where it is decided.
+//!
+//! A session says what a statement is about to do ([`Action`]) and for whom ([`Principal`]); [`authorize`] says yes, or
+//! why not. While there are no users everybody may do everything, which is why a server without users listens on
+//! loopback alone. With users, what is not granted is denied: superusers may do everything; an owner everything with
+//! the table; others what they were granted.
+
+use tarn_types::TableId;
+
+use super::access::Privilege;
+use super::users::Users;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Principal {
+    /// Nobody has proved who they are.
+    #[default]
+    Nobody,
+    /// Who proved to be this user. The id tells a user from a later one of the same name.
+    User { name: String, id: u32 },
+}
+
+impl Principal {
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Principal::Nobody => None,
+            Principal::User { name, .. } => Some(name),
+        }
+    }
+}
+
+/// What is about to be done.
+#[derive(Debug, Clone, Copy)]
+pub enum Action<'a> {
+    /// What concerns the session alone, or is in every catalog: transactions, settings of the session, names of tables.
+    Session,
+    /// Reading or writing rows.
+    Rows { table: TableId, name: &'a str, privilege: Privilege },
+    /// What only the owner of a table may do: drop it, grant it, ask for its background work.
+    Own { table: TableId, name: &'a str },
+    /// Making a table.
+    Create,
+    /// Changing the password of a user, and nothing else.
+    Password { of: &'a str },
+    /// What concerns the server: its files, buckets, caches and users. `what` completes "must be superuser to".
+    Server { what: &'a str },
+}
+
+/// Whether it may be done now.
+///
+/// Errors: `NotAllowedIn` for who is not, or no longer, a user; `Denied` naming what was denied.
+pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<()> {
+    if users.is_empty() {
+        return Ok(());
+    }
+    let Principal::User { name: user, id } = who else {
+        return Err(Error::new(ErrorKind::NotAllowedIn, "this connection was made before there were users")
+            .with_hint("connect again, with a user and a password"));
+    };
+    let Some(known) = users.get(user).filter(|known| known.id == *id && known.login) else {
+        return Err(Error::new(ErrorKind::NotAllowedIn, format!("role \"{user}\" may no longer log in")));
+    };
+    if known.superuser {
+        return Ok(());
+    }
+    match *action {
+        Action::Session => Ok(()),
+        Action::Rows { table, name, privilege } => {
+            let may = users.owns(table, user) || users.is_granted(table, user, privilege);
+            if may { Ok(()) } else { Err(denied(format!("permission denied for table {name}"))) }
+        }
+        Action::Own { table, name } => {
+            if users.owns(table, user) {
+                Ok(())
+            } else {
+                Err(denied(format!("must be owner of table {name}")))
+            }
+        }
+        Action::Create if users.may_create(user) => Ok(()),
+        Action::Create => Err(denied("permission denied for schema public")
+            .with_hint(format!("a superuser may GRANT CREATE ON SCHEMA public TO {user}"))),
+        Action::Password { of } if of == user => Ok(()),
+        Action::Password { .. } => Err(denied("must be superuser to change another role's password")),
+        Action::Server { what } => Err(denied(format!("must be superuser to {what}"))),
+    }
+}
+
+/// Whether `who` may do everything.
+pub fn is_superuser(users: &Users, who: &Principal) -> bool {
+    authorize(users, who, &Action::Server { what: "ask" }).is_ok()
+}
+
+/// Whether anything was granted, or it is one's own: system tables show those.
+pub fn may_see(users: &Users, who: &Principal, table: TableId, name: &str) -> bool {
+    Privilege::ALL.iter().any(|&privilege| authorize(users, who, &Action::Rows { table, name, privilege }).is_ok())
+}
+
+fn denied(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::access::{Access, Attributes, Grant, Objects, PUBLIC};
+    use crate::auth::password::Verifier;
+    use crate::auth::users::Tables;
+
+    const OWN: TableId = TableId(1);
+    const SHARED: TableId = TableId(2);
+    const OTHER: TableId = TableId(3);
+
+    fn user(name: &str, login: bool, superuser: bool) -> Access {
+        let password = Some(Some(Verifier::of_password("x")));
+        let attributes = Attributes { login: Some(login), superuser: Some(superuser), password };
+        Access::CreateUser { name: name.to_owned(), attributes }
+    }
+
+    fn grant(privileges: &[Privilege], on: Objects, to: &str) -> Access {
+        Access::Grant(Grant { privileges: privileges.iter().copied().collect(), on, users: vec![to.to_owned()] })
+    }
+
+    fn users(changes: &[Access]) -> Users {
+        let tables: Tables =
+            [("own", OWN), ("shared", SHARED), ("other", OTHER)].map(|(n, id)| (n.to_owned(), id)).into();
+        let mut users = Users::default();
+        for change in changes {
+            users.apply(change, &tables).unwrap_or_else(|error| panic!("{change:?}: {error}"));
+        }
+        assert_eq!(Users::of_text(&users.to_text()).unwrap(), users, "it is read as it was written");
+        users
+    }
+
+    fn is(users: &Users, name: &str) -> Principal {
+        Principal::User { name: name.to_owned(), id: users.get(name).map_or(0, |user| user.id) }
+    }
+
+    /// Every kind of action, on a table of one's own, one that is shared for reading, and one that is neither.
+    fn actions() -> Vec<(&'static str, Action<'static>)> {
+        let rows = |table, name, privilege| Action::Rows { table, name, privilege };
+        let mut all = vec![
+            ("session", Action::Session),
+            ("create", Action::Create),
+            ("password of bob", Action::Password { of: "bob" }),
+            ("password of root", Action::Password { of: "root" }),
+            ("server", Action::Server { what: "stop it" }),
+        ];
+        for privilege in Privilege::ALL {
+            all.push(("rows own", rows(OWN, "own", privilege)));
+            let shared = if privilege == Privilege::Select { "read shared" } else { "write shared" };
+            all.push((shared, rows(SHARED, "shared", privilege)));
+            all.push(("rows other", rows(OTHER, "other", privilege)));
+        }
+        for (table, name) in [(OWN, "own"), (SHARED, "own shared"), (OTHER, "own other")] {
+            all.push((name, Action::Own { table, name }));
+        }
+        all
+    }
+
+    #[test]
+    fn who_may_what() {
+        let setup = [
+            user("root", true, true),
+            user("bob", true, false),
+            user("eve", true, false),
+            user("out", false, false),
+            Access::Owner { table: "own".to_owned(), to: "bob".to_owned() },
+            grant(&[Privilege::Select], Objects::Tables(vec!["shared".to_owned()]), PUBLIC),
+            grant(&Privilege::ALL, Objects::Tables(vec!["other".to_owned()]), "out"),
+            grant(&[], Objects::Schema, "bob"),
+        ];
+        let users = users(&setup);
+        let later = Principal::User { name: "bob".to_owned(), id: 99 };
+        let gone = Principal::User { name: "gone".to_owned(), id: 1 };
+        let may: [(Principal, &[&str]); 7] = [
+            (
+                is(&users, "root"),
+                &[
+                    "session",
+                    "create",
+                    "password of bob",
+                    "password of root",
+                    "server",
+                    "rows own",
+                    "read shared",
+                    "write shared",
+                    "rows other",
+                    "own",
+                    "own shared",
+                    "own other",
+                ],
+            ),
+            (is(&users, "bob"), &["session", "create", "password of bob", "rows own", "read shared", "own"]),
+            (is(&users, "eve"), &["session", "read shared"]),
+            (is(&users, "out"), &[]),
+            (later, &[]),
+            (gone, &[]),
+            (Principal::Nobody, &[]),
+        ];
+        for (who, allowed) in may {
+            for (name, action) in actions() {
+                let decided = authorize(&users, &who, &action);
+                assert_eq!(decided.is_ok(), allowed.contains(&name), "{who:?}: {action:?}: {decided:?}");
+                if let Err(error) = decided {
+                    assert!([ErrorKind::Denied, ErrorKind::NotAllowedIn].contains(&error.kind()), "{error}");
+                }
+            }
+        }
+        for (_, action) in actions() {
+            assert!(authorize(&Users::default(), &Principal::Nobody, &action).is_ok(), "without users: {action:?}");
+        }
+    }
+
+    #[test]
+    fn a_document_that_is_not_understood_lets_nobody_in() {
+        for text in [
+            "",
+            "{}",
+            "[]",
+            "{\"format\":2,\"next_id\":1,\"users\":{},\"tables\":{},\"creators\":[],\"mock_secret\":\"\"}",
+        ] {
+            assert_eq!(Users::of_text(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+        }
+    }
+}

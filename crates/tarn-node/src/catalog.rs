@@ -1,0 +1,279 @@
+//! Which tables are open on this node?
+//!
+//! A [`TableHandle`] is one table's store, replicas and worker; an [`Attachment`] is a table that others write. The [`Catalog`] finds
+//! both by name; its generation moves whenever a table is made, dropped or changes its columns, so that prepared statements know when
+//! to be planned anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tarn_feed::HotTable;
+use tarn_replica::Replica;
+use tarn_rows::Table;
+use tarn_types::TableSchema;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::attachment::Attachment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::jobs::Job;
+
+/// One open table.
+pub struct TableHandle {
+    pub(crate) table: Arc<Table>,
+    /// The same, as the lake sees it.
+    pub(crate) hot: Arc<dyn HotTable>,
+    /// One a tablet, in tablet order.
+    pub(crate) replicas: Vec<Replica>,
+    pub(crate) jobs: mpsc::Sender<Job>,
+    /// Wakes the worker to look whether a delivery is due.
+    pub(crate) kick: Notify,
+    pub(crate) stop: CancellationToken,
+    pub(crate) worker: Mutex<Option<JoinHandle<()>>>,
+    /// What the log lost of it, if it was opened all the same: the table is read-only, and has no worker.
+    pub(crate) damage: Option<String>,
+    /// Why its rows do not get into the lake, while they do not. Held for a moment.
+    pub(crate) stuck: Mutex<Option<Stuck>>,
+    /// Writers hold it shared; dropping the table holds it alone and sets it.
+    pub(crate) dropped: RwLock<bool>,
+}
+
+/// The last delivery of a table failed, and those before it since this time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    pub since_ms: i64,
+    pub reason: String,
+}
+
+impl Stuck {
+    /// As ISO 8601.
+    pub fn since(&self) -> String {
+        let since = chrono::DateTime::from_timestamp_millis(self.since_ms);
+        since.map_or_else(|| self.since_ms.to_string(), |at| at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))
+    }
+}
+
+/// Memory of undelivered rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// Of tables whose delivery fails.
+    pub stuck_bytes: u64,
+    /// Of all others.
+    pub bytes: u64,
+}
+
+impl Recent {
+    /// Whether there is room for a writer, of a table whose delivery fails or of another. The former have half of the limit between
+    /// them, however many they are; what they took before they began to fail counts no more than that against the others.
+    pub fn has_room(self, limit_bytes: u64, is_stuck: bool) -> bool {
+        let share_bytes = limit_bytes / 2;
+        let has_room = self.bytes + self.stuck_bytes.min(share_bytes) < limit_bytes;
+        if is_stuck { has_room && self.stuck_bytes < share_bytes } else { has_room }
+    }
+
+    /// Whether a table should be delivered before its time: half of the room is taken. What others cannot get rid of is no reason to
+    /// write small files.
+    pub fn is_pressed(self, limit_bytes: u64, is_stuck: bool) -> bool {
+        if is_stuck {
+            return (self.bytes + self.stuck_bytes) * 2 > limit_bytes;
+        }
+        self.bytes * 2 > limit_bytes - self.stuck_bytes.min(limit_bytes / 2)
+    }
+}
+
+impl TableHandle {
+    /// Why its rows do not get into the lake, if the last delivery failed.
+    pub fn stuck(&self) -> Option<Stuck> {
+        self.stuck.lock().clone()
+    }
+
+    pub fn schema(&self) -> &Arc<TableSchema> {
+        self.table.table_schema()
+    }
+
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// What the log lost of it, in one sentence.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    /// `Corrupt` for a table that lost something: what is left is shown, but not built upon.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match &self.damage {
+            None => Ok(()),
+            Some(damage) => {
+                Err(Error::new(ErrorKind::Corrupt, format!("table \"{}\" is read-only: {damage}", self.schema().name))
+                    .with_hint("copy out what is left with COPY ... TO, DROP TABLE, and load it again"))
+            }
+        }
+    }
+}
+
+/// All open tables by name.
+#[derive(Default)]
+pub struct Catalog {
+    tables: RwLock<BTreeMap<String, Entry>>,
+    generation: AtomicU64,
+}
+
+/// What a name stands for: a table, by who writes it.
+#[derive(Clone)]
+pub enum Entry {
+    Table(Arc<TableHandle>),
+    Archive(Arc<Attachment>),
+}
+
+impl Entry {
+    fn schema(&self) -> Arc<TableSchema> {
+        match self {
+            Entry::Table(handle) => Arc::clone(handle.schema()),
+            Entry::Archive(attachment) => attachment.schema(),
+        }
+    }
+}
+
+impl Catalog {
+    /// Whatever is called so.
+    pub fn entry(&self, name: &str) -> Option<Entry> {
+        self.tables.read().get(name).cloned()
+    }
+
+    /// A table that is written here.
+    pub fn get(&self, name: &str) -> Option<Arc<TableHandle>> {
+        match self.entry(name)? {
+            Entry::Table(handle) => Some(handle),
+            Entry::Archive(_) => None,
+        }
+    }
+
+    /// A table to write to or work on; `NoTable` when there is none, `ReadOnly` when others write it.
+    pub fn require(&self, name: &str) -> Result<Arc<TableHandle>> {
+        match self.entry(name) {
+            Some(Entry::Table(handle)) => Ok(handle),
+            Some(Entry::Archive(attachment)) => Err(attachment.read_only()),
+            None => Err(Error::no_table(name)),
+        }
+    }
+
+    /// A table that others write.
+    pub fn archive(&self, name: &str) -> Option<Arc<Attachment>> {
+        match self.entry(name)? {
+            Entry::Table(_) => None,
+            Entry::Archive(attachment) => Some(attachment),
+        }
+    }
+
+    /// The definition of any table, or `NoTable`.
+    pub fn schema(&self, name: &str) -> Result<Arc<TableSchema>> {
+        self.entry(name).map(|entry| entry.schema()).ok_or_else(|| Error::no_table(name))
+    }
+
+    /// The definitions of all tables, by name.
+    pub fn schemas(&self) -> Vec<Arc<TableSchema>> {
+        self.tables.read().values().map(Entry::schema).collect()
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.tables.read().contains_key(name)
+    }
+
+    /// The names of all tables, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.tables.read().keys().cloned().collect()
+    }
+
+    /// All tables that are written here, by name.
+    pub fn all(&self) -> Vec<Arc<TableHandle>> {
+        let tables = self.tables.read();
+        tables
+            .values()
+            .filter_map(|entry| if let Entry::Table(handle) = entry { Some(handle.clone()) } else { None })
+            .collect()
+    }
+
+    /// All tables that others write, by name.
+    pub fn archives(&self) -> Vec<Arc<Attachment>> {
+        let tables = self.tables.read();
+        tables
+            .values()
+            .filter_map(|entry| if let Entry::Archive(of) = entry { Some(of.clone()) } else { None })
+            .collect()
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn insert(&self, handle: Arc<TableHandle>) {
+        self.tables.write().insert(handle.schema().name.clone(), Entry::Table(handle));
+        self.changed();
+    }
+
+    pub(crate) fn insert_archive(&self, attachment: Arc<Attachment>) {
+        self.tables.write().insert(attachment.name().to_owned(), Entry::Archive(attachment));
+        self.changed();
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.tables.write().remove(name);
+        self.changed();
+    }
+
+    /// What was planned is to be planned anew.
+    pub(crate) fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Memory of undelivered rows of all tables.
+    pub fn recent_bytes(&self) -> u64 {
+        let Recent { stuck_bytes, bytes } = self.recent();
+        stuck_bytes + bytes
+    }
+
+    /// The same, by whether their delivery fails.
+    pub fn recent(&self) -> Recent {
+        let mut recent = Recent::default();
+        for entry in self.tables.read().values() {
+            let Entry::Table(handle) = entry else { continue };
+            let is_stuck = handle.stuck.lock().is_some();
+            let sum = if is_stuck { &mut recent.stuck_bytes } else { &mut recent.bytes };
+            *sum += handle.table.recent_bytes();
+        }
+        recent
+    }
+
+    /// Tables whose delivery fails, by name, and why.
+    pub fn stuck(&self) -> Vec<(String, Stuck)> {
+        let all = self.all().into_iter();
+        all.filter_map(|handle| Some((handle.schema().name.clone(), handle.stuck()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_whose_delivery_fails_leave_room_for_the_others() {
+        let room = |stuck_bytes, bytes| {
+            let recent = Recent { stuck_bytes, bytes };
+            (recent.has_room(100, true), recent.has_room(100, false))
+        };
+        assert_eq!(room(0, 0), (true, true));
+        assert_eq!(room(49, 0), (true, true));
+        assert_eq!(room(50, 0), (false, true), "one of them, or several together");
+        assert_eq!(room(99, 49), (false, true), "what was there before it began to fail");
+        assert_eq!(room(99, 50), (false, false));
+        assert_eq!(room(10, 90), (false, false), "the others fill it up, and are delivered");
+        assert_eq!(room(0, 99), (true, true));
+        let pressed = |stuck_bytes, bytes| Recent { stuck_bytes, bytes }.is_pressed(100, false);
+        assert!(!pressed(0, 50) && pressed(0, 51));
+        assert!(!pressed(90, 25) && pressed(90, 26));
+    }
+}

@@ -1,0 +1,247 @@
+//! What went wrong below SQL, and what can be done about it?
+//!
+//! Every failure of a node becomes one [`Error`]: a kind that says what a caller can do, a message that names the thing, and where there is
+//! one a detail and the remedy. It knows no protocol: whoever speaks one says what a kind is called there.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What a caller can do about it, and whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The table is there already.
+    TableExists,
+    /// There is no such table.
+    NoTable,
+    /// The table has no such column.
+    NoColumn,
+    /// The definition of a table does not hold together.
+    Definition,
+    /// An argument or setting is not what is wanted.
+    Invalid,
+    /// The table is another kind of thing.
+    WrongObject,
+    /// Nobody writes this table through this node.
+    ReadOnly,
+    /// Somebody else has it.
+    InUse,
+    /// What it is asked of is not as it has to be; the remedy says how.
+    WrongState,
+    /// Somebody else changed the same rows: again.
+    Conflict,
+    /// It may have happened or not: look.
+    Indeterminate,
+    /// A disk or a store did not do it: again, when its cause is gone.
+    Unavailable,
+    /// The metastore did not answer.
+    MetastoreAway,
+    /// No room on the disk.
+    DiskFull,
+    /// A limit of the settings: wait, or raise it.
+    Limit,
+    /// A limit that no setting moves.
+    ProgramLimit,
+    /// Bytes at rest are not those that were written.
+    Corrupt,
+    /// The node is stopping.
+    Stopping,
+    /// Somebody cancelled it.
+    Canceled,
+    /// The user may not.
+    Denied,
+    /// Who it is, is not known or may not come in.
+    NotAllowedIn,
+    /// The password is wrong.
+    WrongPassword,
+    /// Others depend on it.
+    Depended,
+    /// The user, role or right is there already.
+    ObjectExists,
+    /// There is no such user, role or right.
+    NoObject,
+    /// The name is not free to be used.
+    ReservedName,
+    /// A file of the settings is not usable.
+    Configuration,
+    /// A mistake of the program's.
+    Internal,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure. Cheap to move.
+#[derive(Debug, Clone)]
+pub struct Error(Box<Parts>);
+
+#[derive(Debug, Clone)]
+struct Parts {
+    kind: ErrorKind,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    /// A value that does not fit, whose face says more than the kind.
+    value: Option<Arc<tarn_types::Error>>,
+}
+
+impl Error {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error(Box::new(Parts { kind, message: message.into(), detail: None, hint: None, value: None }))
+    }
+
+    pub fn no_table(name: &str) -> Error {
+        Error::new(ErrorKind::NoTable, format!("table \"{name}\" does not exist"))
+            .with_hint("SHOW TABLES lists the tables")
+    }
+
+    pub fn no_column(table: &str, column: &str) -> Error {
+        Error::new(ErrorKind::NoColumn, format!("column \"{column}\" of table \"{table}\" does not exist"))
+    }
+
+    pub fn stopping() -> Error {
+        Error::new(ErrorKind::Stopping, "the server is stopping")
+    }
+
+    /// By the kind that the crates below report.
+    pub fn of_kind(kind: tarn_types::Kind, message: impl Into<String>) -> Error {
+        use tarn_types::Kind as Below;
+        let kind = match kind {
+            Below::Invalid => ErrorKind::Invalid,
+            Below::NotFound => ErrorKind::NoTable,
+            Below::Conflict => ErrorKind::Conflict,
+            Below::Unavailable => ErrorKind::Unavailable,
+            Below::Indeterminate => ErrorKind::Indeterminate,
+            Below::Corrupt => ErrorKind::Corrupt,
+        };
+        Error::new(kind, message)
+    }
+
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Error {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    pub fn with_kind(mut self, kind: ErrorKind) -> Error {
+        self.0.kind = kind;
+        self
+    }
+
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn detail(&self) -> Option<&str> {
+        self.0.detail.as_deref()
+    }
+
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// The value that does not fit, if that is what went wrong.
+    pub fn value(&self) -> Option<&tarn_types::Error> {
+        self.0.value.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.message)?;
+        if let Some(detail) = &self.0.detail {
+            write!(f, " ({detail})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<tarn_types::Error> for Error {
+    fn from(error: tarn_types::Error) -> Error {
+        let mut told = Error::of_kind(error.kind(), error.to_string());
+        told.0.value = Some(Arc::new(error));
+        told
+    }
+}
+
+macro_rules! by_kind {
+    ($($path:path),* $(,)?) => {$(
+        impl From<$path> for Error {
+            fn from(error: $path) -> Error {
+                metastore_away(&error).unwrap_or_else(|| Error::of_kind(error.kind(), chain(&error)))
+            }
+        }
+    )*};
+}
+
+by_kind!(tarn_feed::Error, tarn_rows::Error, tarn_lake::Error);
+
+/// The metastore did not answer, whoever asked it.
+pub fn metastore_away(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let away = causes.find_map(|cause| cause.downcast_ref::<tarn_metastore::Error>())?;
+    let tarn_metastore::Error::Unavailable { source, .. } = away else { return None };
+    let away = Error::new(ErrorKind::MetastoreAway, format!("{away}: {source}"));
+    Some(away.with_hint(
+        "statements that need it work again when it is back; metastore_timeout_ms is how long it is waited for",
+    ))
+}
+
+impl From<tarn_replica::Error> for Error {
+    fn from(error: tarn_replica::Error) -> Error {
+        match error {
+            tarn_replica::Error::Log { source: tarn_raftlog::Error::Closed { .. }, .. } => Error::stopping(),
+            error => Error::of_kind(error.kind(), chain(&error)),
+        }
+    }
+}
+
+/// The log knows nothing of ours, not even our kinds.
+impl From<tarn_raftlog::Error> for Error {
+    fn from(error: tarn_raftlog::Error) -> Error {
+        use tarn_raftlog::ErrorKind as Log;
+        let kind = match error.kind() {
+            Log::Invalid | Log::NotFound => ErrorKind::Internal,
+            Log::Unavailable => ErrorKind::Unavailable,
+            Log::Indeterminate => ErrorKind::Indeterminate,
+            Log::Corrupt => ErrorKind::Corrupt,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+impl From<tarn_metastore::Error> for Error {
+    fn from(error: tarn_metastore::Error) -> Error {
+        let kind = match &error {
+            tarn_metastore::Error::TableExists { .. } => ErrorKind::TableExists,
+            tarn_metastore::Error::NoTable { .. } => ErrorKind::NoTable,
+            other => {
+                return metastore_away(other).unwrap_or_else(|| Error::of_kind(other.kind(), chain(other)));
+            }
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+/// An error and what caused it, each said once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let said = source.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = source.source();
+    }
+    text
+}

@@ -1,0 +1,24 @@
+//! What does not do its work on this node? The words, and what is remembered from turn to turn; `heal.rs` asks the parts.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// A part of the node that does not do its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub part: &'static str,
+    pub reason: String,
+}
+
+/// What cannot be asked of the parts themselves.
+#[derive(Default)]
+pub struct Health {
+    /// Parts whose last upkeep failed, and why.
+    pub(crate) failing: Mutex<BTreeMap<&'static str, String>>,
+    /// What the server's log was told of.
+    pub(crate) told: Mutex<BTreeMap<&'static str, String>>,
+    /// Cancelled when the data folder must be opened anew, and can be.
+    pub reopen: CancellationToken,
+}

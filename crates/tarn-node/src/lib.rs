@@ -1,0 +1,47 @@
+//! What can be done with the tables of this node? The one door to them: rows in and out by key, the work behind, and who may.
+//!
+//! It knows no statement and no protocol; its errors are kinds ([`error`]). From below:
+//!
+//! - where things are: [`settings`], `folder`, [`stores`], [`metastores`], `lake_store`, [`caches`], `reserve`, `ledger`;
+//! - what there is: [`catalog`] (the tables), [`attachment`] (tables that others write), [`jobs`], [`auth`] (users, and who may do what);
+//! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
+//!   `replay` brings a table back from its log;
+//! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `upkeep`, [`heal`], `scrub`, `sweep`;
+//! - what is asked for: [`node`] opens and closes, [`write`] takes rows in, `drops` makes and drops tables, `attachments` attaches archives.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod attach;
+pub mod attachment;
+mod attachments;
+pub mod auth;
+mod cache_metrics;
+pub mod caches;
+pub mod catalog;
+pub mod clock;
+mod dropped;
+mod drops;
+pub mod error;
+mod folder;
+pub mod heal;
+mod health;
+pub mod jobs;
+mod lake_store;
+mod ledger;
+mod log_metrics;
+pub mod metastores;
+mod metrics;
+pub mod node;
+mod parts;
+mod pass;
+mod replay;
+mod reserve;
+mod scrub;
+pub mod settings;
+pub mod stores;
+mod sweep;
+pub mod threads;
+mod together;
+mod upkeep;
+pub mod worker;
+pub mod write;

@@ -1,0 +1,437 @@
+//! How is a node put together?
+//!
+//! Opens, in this order: the folder's lock, the log, the row engine, the metastore; holds these against each other (`together.rs`) before
+//! anything is deleted; then the lake, then each table (replay the log, repair what a crash left between commit and install, serve), then
+//! the workers. Closing goes the other way: no more statements, workers stop, the row engine is flushed, the log is closed. Everything
+//! a client was told is durable is in the log before it is told, so a node may also just die.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use parking_lot::{Mutex, RwLock};
+use tarn_cache::ReadStore;
+use tarn_feed::HotTable;
+use tarn_lake::Flaws;
+use tarn_metastore::{Metastore, is_document};
+use tarn_raftlog::RaftLog;
+use tarn_types::{Clock, TableSchema};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::attachment::{Attachment, archive_of};
+use crate::auth::Directory;
+use crate::auth::directory::REFRESH;
+use crate::caches::Caches;
+use crate::catalog::{Catalog, TableHandle};
+use crate::clock::SystemClock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::folder::lock_folder;
+use crate::jobs::MAX_JOBS;
+use crate::metastores;
+use crate::metrics::Metrics;
+use crate::parts::Parts;
+use crate::replay::Replayed;
+use crate::scrub;
+use crate::settings::Settings;
+use crate::stores;
+use crate::threads::{Threads, blocking};
+use crate::worker::Worker;
+
+/// How often the node looks after the log and the row engine.
+const UPKEEP: Duration = Duration::from_secs(1);
+
+/// Threads of all workers together.
+const BACKGROUND_THREADS: usize = 2;
+
+/// Address space, of which little is used: schemas of strangers' files may nest.
+const BACKGROUND_STACK_BYTES: usize = 256 << 20;
+
+/// Tables that replay their logs at the same time when a node starts.
+const OPENED_AT_ONCE: usize = 16;
+
+/// However late it is, closing the log and flushing the row engine get so long.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A running node. Shared by all connections; [`Node::close`] it before dropping it, or accept a replay at the next start.
+pub struct Node {
+    parts: Arc<Parts>,
+    /// Serializes CREATE and DROP (`drops.rs`).
+    ddl: tokio::sync::Mutex<()>,
+    closed: RwLock<bool>,
+    /// Workers have threads of their own: encoding Parquet must not hold up statements.
+    background: Mutex<Option<Threads>>,
+    upkeep: Mutex<Option<JoinHandle<()>>>,
+    _lock: File,
+}
+
+impl Node {
+    /// Opens or makes the node in `settings.data_dir`.
+    ///
+    /// Errors: another process has the folder; anything below is damaged. Nothing is served then.
+    pub async fn open(settings: Settings) -> Result<Arc<Node>> {
+        Node::open_with(settings, Arc::new(SystemClock::default())).await
+    }
+
+    /// As [`Node::open`], with a clock of the caller's.
+    pub async fn open_with(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
+        let lock = lock_folder(&settings.data_dir)?;
+        let parts = Parts::open(settings, clock).await?;
+        let background = Threads::start("tarn-background", BACKGROUND_THREADS, BACKGROUND_STACK_BYTES)?;
+        let node = Arc::new(Node {
+            parts,
+            ddl: tokio::sync::Mutex::new(()),
+            closed: RwLock::new(false),
+            background: Mutex::new(Some(background)),
+            upkeep: Mutex::default(),
+            _lock: lock,
+        });
+        node.open_tables().await?;
+        node.start_upkeep();
+        node.follow_users();
+        node.start_scrub();
+        Ok(node)
+    }
+
+    async fn open_tables(&self) -> Result<()> {
+        let mut tables = self.parts.metastore.tables().await?;
+        tables.retain(|schema| !is_document(schema));
+        let failed = AtomicBool::new(false);
+        let failed = &failed;
+        let open = |schema: Arc<TableSchema>| async move {
+            if failed.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            let name = schema.name.clone();
+            let opened = match schema.options.archive {
+                Some(_) => self.open_archive(schema).await.map(|()| None),
+                None => self.open_table(schema).await,
+            };
+            opened.map_err(|error| {
+                failed.store(true, Ordering::Release);
+                let told = Error::new(error.kind(), format!("open table \"{name}\": {}", error.message()));
+                error.hint().map_or(told.clone(), |hint| told.with_hint(hint))
+            })
+        };
+        // All that began are waited for, also when one failed: none may hold on to the folder when this returns.
+        let opened: Vec<Result<_>> = futures::stream::iter(tables).map(open).buffered(OPENED_AT_ONCE).collect().await;
+        for handle in opened {
+            handle?.into_iter().for_each(|handle| self.parts.catalog.insert(handle));
+        }
+        self.parts.metrics.tables.set(self.parts.catalog.names().len() as i64);
+        Ok(())
+    }
+
+    /// Opens a table. None: the log lost so much that nothing of it can be shown, and the operator chose to start all the
+    /// same. Such a table can only be dropped.
+    pub(crate) async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Option<Arc<TableHandle>>> {
+        let (parts, opened) = (Arc::clone(&self.parts), Arc::clone(&schema));
+        let replayed = blocking(move || parts.replay(opened)).await?;
+        let Replayed { table, replicas, damage } = match replayed {
+            Ok(replayed) => replayed,
+            Err(lost) => {
+                tracing::error!(table = %schema.name, "table is not served: {lost}");
+                return Ok(None);
+            }
+        };
+        let hot: Arc<dyn HotTable> = table.clone();
+        let repaired = match (self.parts.lake.repair(&hot).await, &damage) {
+            (Err(error), Some(damage)) => {
+                tracing::error!(table = %schema.name, %error, "table is not served: {damage}");
+                return Ok(None);
+            }
+            (repaired, _) => repaired?,
+        };
+        tracing::debug!(table = %schema.name, ?repaired, "opened");
+        let finished = Arc::clone(&table);
+        blocking(move || Ok(finished.finish_replay()?)).await?;
+
+        let (jobs, queue) = mpsc::channel(MAX_JOBS);
+        let handle = Arc::new(TableHandle {
+            hot,
+            table,
+            replicas,
+            jobs,
+            kick: Notify::new(),
+            stop: self.parts.stop.child_token(),
+            worker: Mutex::new(None),
+            damage,
+            stuck: Mutex::default(),
+            dropped: RwLock::new(false),
+        });
+        if let Some(damage) = handle.damage() {
+            tracing::error!(table = %handle.schema().name, "table is read-only: {damage}");
+            return Ok(Some(handle));
+        }
+        let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle));
+        if let Some(background) = self.background.lock().as_ref() {
+            *handle.worker.lock() = Some(background.handle().spawn(worker.run(queue)));
+        }
+        Ok(Some(handle))
+    }
+
+    /// Opens an archive of the metastore, when the server starts.
+    async fn open_archive(&self, schema: Arc<TableSchema>) -> Result<()> {
+        let attachment = self.open_attachment(schema).await?;
+        if let Err(error) = attachment.near() {
+            tracing::error!(table = %attachment.name(), %error, "archive cannot be read");
+        }
+        self.parts().catalog.insert_archive(Arc::clone(&attachment));
+        let goes_on = !archive_of(&attachment.schema())?.attached;
+        self.start_following(&attachment, goes_on);
+        Ok(())
+    }
+
+    /// The table as the metastore has it. Looks at no file.
+    pub(crate) async fn open_attachment(&self, schema: Arc<TableSchema>) -> Result<Arc<Attachment>> {
+        let stop = self.parts.stop.child_token();
+        Attachment::open(&*self.parts.metastore, &self.parts.caches, schema, stop).await
+    }
+
+    pub(crate) fn start_following(&self, attachment: &Arc<Attachment>, goes_on: bool) {
+        if self.settings().background {
+            let living = Arc::clone(attachment).live(Arc::clone(self.parts()), goes_on);
+            *attachment.worker.lock() = self.spawn_background(living);
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if *self.closed.read() {
+            return Err(Error::stopping());
+        }
+        Ok(())
+    }
+
+    fn start_upkeep(self: &Arc<Self>) {
+        if !self.parts.settings.background {
+            return;
+        }
+        let (parts, stop) = (Arc::clone(&self.parts), self.parts.stop.clone());
+        if let Some(background) = self.background.lock().as_ref() {
+            let upkeep = background.handle().spawn(async move {
+                let mut flushed_ms = parts.clock.now_ms();
+                loop {
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(UPKEEP) => {}
+                    }
+                    // Closing waits for its end as long as it can.
+                    let failed = parts.upkeep(&mut flushed_ms).await.err();
+                    parts.tell_troubles();
+                    if let Some(error) = failed {
+                        parts.metrics.background_failures.inc();
+                        tracing::debug!(%error, "upkeep failed, will be retried");
+                    }
+                }
+            });
+            *self.upkeep.lock() = Some(upkeep);
+        }
+    }
+
+    /// Damage in the lake is looked for as long as the node runs.
+    fn start_scrub(&self) {
+        let (parts, stop) = (Arc::clone(&self.parts), self.parts.stop.clone());
+        let _ = self.spawn_background(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = scrub::run(&parts) => {}
+            }
+        });
+    }
+
+    /// Users and rights as other servers change them. Not part of the upkeep, whose turns may wait for the disk, nor of
+    /// what a setting switches off: how old they may be is promised. An embedded metastore has no other server.
+    fn follow_users(&self) {
+        if self.parts.settings.metastore == metastores::EMBEDDED {
+            return;
+        }
+        let (parts, stop) = (Arc::clone(&self.parts), self.parts.stop.clone());
+        let following = async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(REFRESH) => {}
+                }
+                let refreshed = tokio::select! {
+                    () = stop.cancelled() => return,
+                    refreshed = parts.users.refresh() => refreshed,
+                };
+                parts.note_users(refreshed.err().as_ref());
+            }
+        };
+        // A node that is closing needs no users.
+        let _ = self.spawn_background(following);
+    }
+
+    /// [`Node::close_within`] what a stop may take.
+    pub async fn close(&self) -> Result<()> {
+        self.close_within(Duration::from_millis(self.parts.settings.shutdown_ms)).await
+    }
+
+    /// Stops the workers, closes the log, so that the next start has nothing to scan and can tell any damage from a
+    /// crash, and makes everything applied durable in the row engine, so that it replays nothing. What is not done in
+    /// time is left: it costs the next start what a crash would have cost it.
+    pub async fn close_within(&self, patience: Duration) -> Result<()> {
+        {
+            let mut closed = self.closed.write();
+            if std::mem::replace(&mut *closed, true) {
+                return Ok(());
+            }
+        }
+        let deadline = Instant::now() + patience;
+        // All at once: each stops where it is. Deliveries and compactions may be left at any point.
+        self.parts.stop.cancel();
+        let workers = async {
+            for handle in self.parts.catalog.all() {
+                let worker = handle.worker.lock().take();
+                if let Some(worker) = worker {
+                    let _ = worker.await;
+                }
+            }
+            for attachment in self.parts.catalog.archives() {
+                attachment.end().await;
+            }
+            let upkeep = self.upkeep.lock().take();
+            if let Some(upkeep) = upkeep {
+                let _ = upkeep.await;
+            }
+        };
+        if tokio::time::timeout(patience / 2, workers).await.is_err() {
+            tracing::warn!("background work still runs: closing all the same");
+        }
+        let parts = Arc::clone(&self.parts);
+        let closed = blocking(move || {
+            parts.caches.close();
+            // Whatever becomes of the rows: from the log they can be made again.
+            let closed = parts.log.close();
+            parts.flush()?;
+            Ok(closed?)
+        });
+        let closed = tokio::time::timeout_at(deadline.max(Instant::now() + LEAST_PATIENCE), closed).await;
+        drop(self.background.lock().take());
+        closed.unwrap_or_else(|_| {
+            tracing::warn!("the row engine is not flushed in time: the next start replays the log");
+            Ok(())
+        })
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.parts.settings
+    }
+
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.parts.clock
+    }
+
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.parts.catalog
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.parts.metrics
+    }
+
+    pub fn metastore(&self) -> &Arc<dyn Metastore> {
+        &self.parts.metastore
+    }
+
+    pub fn users(&self) -> &Arc<Directory> {
+        &self.parts.users
+    }
+
+    pub fn caches(&self) -> &Arc<Caches> {
+        &self.parts.caches
+    }
+
+    pub fn lake_place(&self) -> &stores::Place {
+        &self.parts.lake_place
+    }
+
+    /// How queries read lake files.
+    pub fn lake_reads(&self) -> &ReadStore {
+        &self.parts.lake_near.read
+    }
+
+    /// What was found damaged of the lake.
+    pub fn lake_flaws(&self) -> &Flaws {
+        self.parts.lake.flaws()
+    }
+
+    pub fn log(&self) -> &RaftLog {
+        &self.parts.log
+    }
+
+    /// Where the metastore is, as it may be shown.
+    pub fn metastore_place(&self) -> String {
+        metastores::shown(&self.parts.settings.metastore)
+    }
+
+    pub(crate) fn parts(&self) -> &Arc<Parts> {
+        &self.parts
+    }
+
+    /// Whoever changes the catalog does it alone.
+    pub(crate) async fn lock_catalog(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.ddl.lock().await
+    }
+
+    /// Runs `work` on the threads of background work. Dropped before its end, the work is, too.
+    pub(crate) async fn in_background<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut running = JoinSet::new();
+        match self.background.lock().as_ref() {
+            Some(background) => running.spawn_on(work, &background.handle()),
+            None => return Err(Error::stopping()),
+        };
+        match running.join_next().await {
+            Some(Ok(done)) => done,
+            _ => Err(Error::new(ErrorKind::Internal, "background work died")),
+        }
+    }
+
+    pub(crate) fn spawn_background(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+        self.background.lock().as_ref().map(|background| background.handle().spawn(work))
+    }
+
+    pub fn room(&self) -> &Notify {
+        &self.parts.room
+    }
+
+    /// Why not every statement is served, a reason a line; `/readyz`. Empty: all are.
+    pub fn not_ready(&self) -> Vec<String> {
+        if *self.closed.read() {
+            return vec!["the server is stopping".to_owned()];
+        }
+        self.parts.troubles().into_iter().map(|trouble| format!("{}: {}", trouble.part, trouble.reason)).collect()
+    }
+
+    /// Ends when the data folder must be opened anew, because of a fault that is over and that nothing else heals.
+    pub async fn reopen_asked(&self) {
+        self.parts.health.reopen.cancelled().await;
+    }
+
+    /// The text of `/metrics`, gauges brought up to date.
+    pub fn metrics_text(&self) -> String {
+        let metrics = &self.parts.metrics;
+        metrics.recent_bytes.set(self.parts.catalog.recent_bytes() as i64);
+        metrics.scrub_damaged_files.set(self.parts.lake.flaws().all().len() as i64);
+        metrics.engine_faulty.set(i64::from(self.parts.engine.fault().is_some()));
+        metrics.engine_errors.set(self.parts.engine.n_background_errors() as i64);
+        metrics.metastore_faulty.set(i64::from(self.parts.is_metastore_faulty()));
+        metrics.disk_low.set(i64::from(self.parts.reserve.is_low()));
+        metrics.text()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.parts.stop.cancel();
+        // A runtime may not be waited for inside another: let its threads end by themselves.
+        drop(self.background.lock().take());
+    }
+}

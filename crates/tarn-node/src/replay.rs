@@ -1,0 +1,57 @@
+//! How does a table come back from its log?
+
+use std::sync::Arc;
+
+use tarn_replica::Replica;
+use tarn_rows::Table;
+use tarn_types::{Kind, TableSchema};
+
+use crate::error::{Error, Result};
+use crate::parts::Parts;
+use crate::settings::LogRecovery;
+use crate::together::quarantine_hint;
+
+/// A table's store after its log was replayed.
+pub(crate) struct Replayed {
+    pub table: Arc<Table>,
+    pub replicas: Vec<Replica>,
+    /// What of it the log lost, if the operator chose to go on without.
+    pub damage: Option<String>,
+}
+
+impl Parts {
+    /// Opens a table's store and replays its log. `Ok(Err(lost))`: the log does not go with the rows, and the operator
+    /// chose to start all the same.
+    pub(crate) fn replay(&self, schema: Arc<TableSchema>) -> Result<Result<Replayed, String>> {
+        let engine: Arc<dyn tarn_rows::Engine> = self.engine.clone();
+        let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::clone(&self.clock))?);
+        let (mut replicas, mut damage) = (Vec::with_capacity(schema.options.tablets as usize), None);
+        for tablet in schema.tablets() {
+            let replica = match Replica::open(Arc::clone(&self.log), Arc::clone(&table), tablet) {
+                Ok(replica) => replica,
+                Err(error) => return self.give_up(error).map(Err),
+            };
+            let lost = match replica.replay() {
+                Ok(_) => replica
+                    .damaged_from()
+                    .map(|from| format!("the log lost what was acknowledged of tablet {tablet}, from entry {from} on")),
+                Err(error) => Some(self.give_up(error)?),
+            };
+            damage = damage.or(lost);
+            replicas.push(replica);
+        }
+        Ok(Ok(Replayed { table, replicas, damage }))
+    }
+
+    /// A log that lost something: an error that names the remedy or, if the operator chose it, what is lost.
+    fn give_up(&self, error: tarn_replica::Error) -> Result<String> {
+        let is_the_log = error.kind() == Kind::Corrupt && !matches!(error, tarn_replica::Error::Replay { .. });
+        match self.settings.log_recovery {
+            _ if !is_the_log => Err(error.into()),
+            LogRecovery::Quarantine => Ok(error.to_string()),
+            LogRecovery::Refuse => {
+                Err(Error::from(error).with_hint(quarantine_hint(&self.settings.data_dir.join("log"))))
+            }
+        }
+    }
+}

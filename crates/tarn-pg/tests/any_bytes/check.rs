@@ -1,0 +1,190 @@
+//! What must hold for any bytes of a client? Nothing panics, and what comes of them does not depend on where they are cut.
+//!
+//! The fuzz targets `startup`, `messages`, `parameter` and `copy` call the same.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use pgwire::api::Type;
+use pgwire::messages::PgWireFrontendMessage;
+use tarn_pg::frames::{Frame, Frames, Phase};
+use tarn_pg::params::{Bound, pg_type_of};
+use tarn_sql::budget::Budget;
+use tarn_sql::copy_format::{Format, Kind, Splitter};
+use tarn_sql::error::Result;
+use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Zone};
+use tokio::io::{AsyncRead, ReadBuf};
+
+const TYPES: [DataType; 15] = [
+    DataType::Bool,
+    DataType::Int16,
+    DataType::Int32,
+    DataType::Int64,
+    DataType::Float32,
+    DataType::Float64,
+    DataType::Decimal { precision: 20, scale: 4 },
+    DataType::Text,
+    DataType::Bytes,
+    DataType::Date,
+    DataType::Time,
+    DataType::Timestamp,
+    DataType::TimestampTz,
+    DataType::Uuid,
+    DataType::Json,
+];
+
+/// Of a message: the smallest that can be set, so that longer ones are met.
+const MESSAGE_BYTES: u64 = 10_000;
+
+/// Rows of a batch of COPY: few, so that there are several.
+const BATCH_ROWS: usize = 3;
+
+/// Bytes that come `piece` at a time.
+struct Pieces<'a> {
+    rest: &'a [u8],
+    piece: usize,
+}
+
+impl AsyncRead for Pieces<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        let (now, rest) = self.rest.split_at(self.rest.len().min(self.piece).min(room.remaining()));
+        room.put_slice(now);
+        self.rest = rest;
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => panic!("bytes in memory are there at once"),
+    }
+}
+
+fn frames() -> Frames {
+    Frames::new(MESSAGE_BYTES, &Budget::new(4 * MESSAGE_BYTES))
+}
+
+/// The packets that a connection begins with.
+pub fn startup(bytes: &[u8], piece: u8) {
+    let read = |piece| {
+        let (mut frames, mut io, mut said) = (frames(), Pieces { rest: bytes, piece }, Vec::new());
+        loop {
+            match now(frames.opening(&mut io)) {
+                Ok(Some(opening)) => said.push(format!("{opening:?}")),
+                Ok(None) => return said,
+                Err(error) => {
+                    assert!(error.is_fatal(), "nobody knows where the next packet begins: {error}");
+                    said.push(format!("{} {error}", error.state()));
+                    return said;
+                }
+            }
+        }
+    };
+    assert_eq!(read(usize::MAX), read(usize::from(piece).max(1)));
+}
+
+/// The messages behind them: before the client has proved who it is, or after.
+pub fn messages(bytes: &[u8], piece: u8, is_known: bool) {
+    let phase = if is_known { Phase::Ready } else { Phase::Authentication };
+    let read = |piece| {
+        let (mut frames, mut io) = (frames(), Pieces { rest: bytes, piece });
+        // What there was between pieces of COPY data, and the data, whose pieces are cut as they came.
+        let (mut said, mut data) = (vec![String::new()], vec![Vec::new()]);
+        loop {
+            match now(frames.next(&mut io, phase)) {
+                Ok(Some(Frame::Message(PgWireFrontendMessage::CopyData(piece)))) => {
+                    data.last_mut().expect("there is always one").extend_from_slice(&piece.data);
+                    continue;
+                }
+                Ok(Some(Frame::Message(message))) => said.push(format!("{message:?}")),
+                Ok(Some(Frame::Bad { error, is_extended })) => {
+                    assert!(!error.is_fatal(), "the next message can be read: {error}");
+                    said.push(format!("{} {error} {is_extended}", error.state()));
+                }
+                Ok(None) => return (said, data),
+                Err(error) => {
+                    assert!(error.is_fatal(), "nobody knows where the next message begins: {error}");
+                    said.push(format!("{} {error}", error.state()));
+                    return (said, data);
+                }
+            }
+            data.push(Vec::new());
+        }
+    };
+    assert_eq!(read(usize::MAX), read(usize::from(piece).max(1)));
+}
+
+/// One with gaps and doubled hours.
+fn zone() -> Zone {
+    Zone::parse("America/New_York").expect("it is known")
+}
+
+/// A bound parameter: sent as a value of one type, wanted as one of another.
+pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
+    let of = |number: u8| &TYPES[usize::from(number) % TYPES.len()];
+    let pg_type = match usize::from(sent) % (TYPES.len() + 2) {
+        15 => Type::OID,
+        16 => Type::POINT,
+        _ => pg_type_of(of(sent)),
+    };
+    let bound = Bound { number: 1, bytes: Some(bytes), binary, pg_type: &pg_type };
+    let zone = zone();
+    let _ = bound.value(None, &zone);
+    if let Ok(value) = bound.value(Some(of(wanted)), &zone) {
+        let column = value.to_array(of(wanted), 1);
+        assert!(column.is_ok(), "{value:?} was taken for a {}: {column:?}", of(wanted));
+    }
+}
+
+/// The data of a COPY into a table of a number and a column of any type.
+pub fn copy(csv: bool, header: bool, column: u8, piece: u8, bytes: &[u8]) {
+    let table = table(TYPES[usize::from(column) % TYPES.len()]);
+    let format = Format {
+        kind: if csv { Kind::Csv } else { Kind::Text },
+        delimiter: if csv { b',' } else { b'\t' },
+        null: if csv { String::new() } else { "\\N".to_owned() },
+        header,
+        quote: b'"',
+        escape: b'"',
+        zone: zone(),
+    };
+    let read = |piece: usize| -> Result<String> {
+        let mut splitter = Splitter::new(format.clone(), Arc::clone(&table), vec![0, 1]);
+        let mut said = String::new();
+        for piece in bytes.chunks(piece) {
+            splitter.push(piece, BATCH_ROWS)?;
+            while splitter.is_full(BATCH_ROWS) {
+                said.push_str(&format!("{:?}\n", splitter.take()?));
+                splitter.push(b"", BATCH_ROWS)?;
+            }
+        }
+        splitter.finish(BATCH_ROWS)?;
+        while let Some(batch) = splitter.take()? {
+            said.push_str(&format!("Some({batch:?})\n"));
+            splitter.finish(BATCH_ROWS)?;
+        }
+        Ok(said)
+    };
+    assert_eq!(read(bytes.len().max(1)), read(usize::from(piece).max(1)));
+}
+
+fn table(data_type: DataType) -> Arc<TableSchema> {
+    let column = |id: u32, name: &str, data_type, nullable| Column {
+        id: ColumnId(id),
+        name: name.to_owned(),
+        data_type,
+        nullable,
+        default: None,
+    };
+    Arc::new(TableSchema {
+        id: TableId(1),
+        name: "t".to_owned(),
+        columns: vec![column(1, "k", DataType::Int32, false), column(2, "v", data_type, true)],
+        key: vec![KeyPart { column_idx: 0, descending: false }],
+        n_partition_key: 1,
+        first_tablet: TabletId(1),
+        options: TableOptions::default(),
+    })
+}

@@ -1,0 +1,301 @@
+//! Does a statement ask Postgres' catalog, and how is it made one that can be planned?
+//!
+//! The rewrites of crate `datafusion-pg-catalog` make psql's, JDBC's and psycopg's metadata queries plannable. Some of
+//! them replace what they do not understand (a correlated subquery by NULL, text that looks like an array by an array):
+//! these are for statements that read nothing but the catalog. Whatever is asked of a statement is asked of its syntax
+//! tree: a column that is called `jpg_url` is no catalog.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::LazyLock;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, Expr, Function, FunctionArguments, ObjectName, Query, Statement, TableFactor, Value,
+    Visit, VisitMut, Visitor, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion_pg_catalog::pg_catalog::PG_CATALOG_TABLES;
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use datafusion_pg_catalog::sql::rules::{
+    CurrentUserVariableToSessionUserFunctionCall, FixVersionColumnName, PrependUnqualifiedPgTableName,
+    RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier,
+};
+
+use crate::names::fold;
+use crate::privileges::name_objects;
+
+/// Queries of clients that are replaced as a whole are shorter, and nested less deeply: the parser of those is not
+/// ours.
+const MAX_REPLACED_BYTES: usize = 16 << 10;
+const MAX_REPLACED_NESTING: usize = 10;
+
+/// What a statement names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CatalogUse {
+    /// Something of Postgres' catalog: a relation, a function, a type, a variable.
+    pub is_named: bool,
+    /// A relation of the catalog.
+    relations: bool,
+    /// Another relation, or a function in FROM that is none of the catalog's.
+    others: bool,
+}
+
+impl CatalogUse {
+    pub fn of(statement: &Statement) -> CatalogUse {
+        let mut names = Names::default();
+        let _ = statement.visit(&mut names);
+        let is_defined = |name: &String| names.with.contains(name);
+        CatalogUse { others: names.others.iter().any(|name| !is_defined(name)), ..names.found }
+    }
+
+    /// Whether it reads the catalog, and nothing else.
+    fn is_all(self) -> bool {
+        self.relations && !self.others
+    }
+}
+
+/// Statements that read, as the planner takes them. `sql` is the text that they were parsed from.
+pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
+    statements.iter_mut().for_each(|statement| {
+        name_objects(statement);
+        without_memberships(statement);
+    });
+    static WHOLE: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
+    let uses: Vec<CatalogUse> = statements.iter().map(CatalogUse::of).collect();
+    if uses.iter().all(|found| found.is_all())
+        && let Some(replaced) = replaced(&WHOLE, sql)
+    {
+        return replaced;
+    }
+    let rewritten = statements.into_iter().zip(uses).map(|(statement, found)| match found {
+        found if found.is_all() => WHOLE.rewrite(statement),
+        CatalogUse { is_named: true, .. } => NAMES.iter().fold(statement, |statement, rule| rule.rewrite(statement)),
+        _ => statement,
+    });
+    rewritten.collect()
+}
+
+/// psql's `\du` gathers the roles of which each is a member into an array. There are no memberships.
+fn without_memberships(statement: &mut Statement) {
+    struct Gathered;
+    impl VisitorMut for Gathered {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Function(Function { name, args: FunctionArguments::Subquery(query), .. }) = expr
+                && parts(name) == ["array"]
+                && reads(query, "pg_auth_members")
+            {
+                *expr = Expr::Value(Value::SingleQuotedString("{}".to_owned()).with_empty_span());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(statement, &mut Gathered);
+}
+
+fn reads(query: &Query, relation: &str) -> bool {
+    struct Reads<'a>(&'a str);
+    impl Visitor for Reads<'_> {
+        type Break = ();
+        fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<()> {
+            match parts(name).last().is_some_and(|last| last == self.0) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    Visit::visit(query, &mut Reads(relation)).is_break()
+}
+
+type Rule = Box<dyn SqlStatementRewriteRule>;
+
+/// Rewrites that change nothing but how something of the catalog is named.
+static NAMES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    vec![
+        Box::new(PrependUnqualifiedPgTableName) as Rule,
+        Box::new(StripCallableQualifier),
+        Box::new(CurrentUserVariableToSessionUserFunctionCall),
+        Box::new(RewritePgCatalogOperator),
+        Box::new(RewriteRegCastToSubquery::new()),
+        Box::new(FixVersionColumnName),
+    ]
+});
+
+/// A few queries of clients are known as a whole, and replaced by ones that can be planned. `None`: this is none of
+/// them.
+fn replaced(whole: &PostgresCompatibilityParser, sql: &str) -> Option<Vec<Statement>> {
+    let dialect = PostgreSqlDialect {};
+    let tokens = (sql.len() <= MAX_REPLACED_BYTES).then(|| Tokenizer::new(&dialect, sql).tokenize().ok())??;
+    let (mut nesting, mut deepest) = (0_usize, 0);
+    for token in &tokens {
+        match token {
+            Token::LParen => nesting += 1,
+            Token::RParen => nesting = nesting.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(nesting);
+    }
+    if deepest > MAX_REPLACED_NESTING {
+        return None;
+    }
+    let replaced = whole.parse(sql).ok()?;
+    let plain = Parser::new(&dialect).with_tokens(tokens).parse_statements().ok()?;
+    let plain: Vec<Statement> = plain.into_iter().map(|statement| whole.rewrite(statement)).collect();
+    (replaced != plain).then_some(replaced)
+}
+
+#[derive(Default)]
+struct Names {
+    found: CatalogUse,
+    with: HashSet<String>,
+    /// Relations that are none of the catalog's, or defined by WITH.
+    others: Vec<String>,
+}
+
+impl Visitor for Names {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        self.with.extend(query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| fold(&cte.alias.name)));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        match factor {
+            TableFactor::Table { name, args: None, .. } => {
+                let parts = parts(name);
+                match is_catalog_relation(&parts) {
+                    true => (self.found.is_named, self.found.relations) = (true, true),
+                    false => self.others.push(parts.join(".")),
+                }
+            }
+            TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => {
+                self.found.is_named |= is_catalog_function(&parts(name));
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.found.is_named |= match expr {
+            Expr::Function(function) => is_catalog_function(&parts(&function.name)),
+            Expr::Identifier(ident) => ident.quote_style.is_none() && is_variable(&fold(ident)),
+            Expr::Cast { data_type, .. } => is_catalog_type(data_type),
+            Expr::TypedString(typed) => is_catalog_type(&typed.data_type),
+            Expr::Collate { collation, .. } => is_catalog(&parts(collation)),
+            Expr::BinaryOp { op: BinaryOperator::PGCustomBinaryOperator(name), .. } => is_catalog(name),
+            _ => false,
+        };
+        ControlFlow::Continue(())
+    }
+}
+
+fn parts(name: &ObjectName) -> Vec<String> {
+    name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect()
+}
+
+/// Whether a name has one of the catalog's schemas.
+fn is_catalog(parts: &[String]) -> bool {
+    let schemas = &parts[..parts.len().saturating_sub(1)];
+    schemas.last().is_some_and(|schema| schema == "pg_catalog" || schema == "information_schema")
+}
+
+/// Whether a relation is one of the catalog's.
+pub fn is_catalog_name(name: &ObjectName) -> bool {
+    is_catalog_relation(&parts(name))
+}
+
+fn is_catalog_relation(parts: &[String]) -> bool {
+    is_catalog(parts) || matches!(parts, [name] if PG_CATALOG_TABLES.contains(&name.as_str()))
+}
+
+fn is_catalog_function(parts: &[String]) -> bool {
+    let Some(name) = parts.last() else { return false };
+    let is_known = || {
+        is_variable(name)
+            || name.starts_with("pg_")
+            || name.starts_with("_pg_")
+            || (name.starts_with("has_") && name.ends_with("_privilege"))
+            || matches!(name.as_str(), "version" | "format_type" | "quote_ident" | "parse_ident" | "current_schemas")
+            || matches!(name.as_str(), "array_lower" | "array_upper" | "current_database")
+    };
+    is_catalog(parts) || (parts.len() == 1 && is_known())
+}
+
+/// Variables that are written like columns.
+pub fn is_variable(name: &str) -> bool {
+    matches!(name, "current_schema" | "current_user" | "session_user" | "current_catalog" | "current_role" | "user")
+}
+
+fn is_catalog_type(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Regclass => true,
+        DataType::Custom(name, _) => {
+            let parts = parts(name);
+            let is_known = |name: &String| name.starts_with("reg") || name == "oid";
+            is_catalog(&parts) || matches!(parts.as_slice(), [name] if is_known(name))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_query::parser::statements;
+
+    use super::*;
+
+    fn of(sql: &str) -> CatalogUse {
+        CatalogUse::of(&statements(sql).unwrap()[0])
+    }
+
+    #[test]
+    fn names_with_pg_in_them_are_no_catalog() {
+        for sql in [
+            "SELECT jpg_url, mpg_city, 'pg_' FROM photo",
+            "SELECT version, \"current_user\" FROM t WHERE note = 'information_schema.regclass version()'",
+            "SELECT * FROM pg_compat_test",
+            "SELECT t.user, t.current_schema FROM t",
+        ] {
+            assert!(!of(sql).is_named, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_is_the_catalogs_is_found() {
+        for sql in [
+            "SELECT * FROM pg_class",
+            "SELECT * FROM information_schema.tables",
+            "SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM Pg_Catalog.pg_type)",
+            "SELECT version()",
+            "SELECT current_schema",
+            "SELECT current_user",
+            "SELECT 't'::regclass",
+            "SELECT CAST(1 AS pg_catalog.int4)",
+            "SELECT has_table_privilege('t', 'select')",
+            "SELECT a FROM t WHERE a OPERATOR(pg_catalog.~) 'b'",
+            "EXPLAIN SELECT * FROM pg_namespace",
+        ] {
+            assert!(of(sql).is_named, "{sql}");
+        }
+        assert!(of("WITH n AS (SELECT oid FROM pg_class) SELECT * FROM n JOIN pg_type USING (oid)").is_all());
+        assert!(!of("SELECT (SELECT max(v) FROM t WHERE t.id = c.oid) FROM pg_class c").is_all());
+        assert!(!of("SELECT version()").is_all());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_replaced_in_statements_of_the_catalog_alone() {
+        let rewritten = |sql: &str| compatible(sql, statements(sql).unwrap())[0].to_string();
+        let mixed = "SELECT version(), (SELECT max(v.stars) FROM vote AS v WHERE v.photo = p.id) FROM photo AS p";
+        assert!(rewritten(mixed).contains("SELECT max(v.stars)"), "{}", rewritten(mixed));
+        let catalog = "SELECT c.relname, (SELECT d.x FROM pg_catalog.pg_attrdef d WHERE d.adrelid = c.oid) FROM pg_catalog.pg_class c";
+        assert!(rewritten(catalog).contains("NULL"), "{}", rewritten(catalog));
+        // One of those that are replaced as a whole.
+        let known = "select c.oid,pg_catalog.pg_total_relation_size(c.oid) as total_rel_size,\
+                     pg_catalog.pg_relation_size(c.oid) as rel_size FROM pg_class c WHERE c.relnamespace='public'";
+        assert!(rewritten(known).contains("WHERE false"), "{}", rewritten(known));
+    }
+}

@@ -1,0 +1,131 @@
+//! What does a COPY say of its format? The options of the statement become a [`Format`]; what would make lines that read
+//! as something else is refused.
+
+use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
+use tarn_types::Zone;
+
+use crate::copy_format::{Format, Kind};
+use crate::error::{Result, SqlError, state};
+
+impl Format {
+    /// Reads `WITH (…)` and the old spelling `CSV HEADER DELIMITER ','`.
+    pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption], zone: Zone) -> Result<Format> {
+        let kind = kind(options, legacy)?;
+        let csv = kind == Kind::Csv;
+        let mut format = Format {
+            kind,
+            delimiter: if csv { b',' } else { b'\t' },
+            null: if csv { String::new() } else { "\\N".to_owned() },
+            header: false,
+            quote: b'"',
+            escape: b'"',
+            zone,
+        };
+        let mut escape = None;
+        for option in options {
+            match option {
+                CopyOption::Format(_) | CopyOption::Freeze(_) => {}
+                CopyOption::Delimiter(c) => format.delimiter = byte("DELIMITER", *c)?,
+                CopyOption::Null(text) => format.null = text.clone(),
+                CopyOption::Header(header) => format.header = *header,
+                CopyOption::Quote(c) => format.quote = byte("QUOTE", *c)?,
+                CopyOption::Escape(c) => escape = Some(byte("ESCAPE", *c)?),
+                CopyOption::Encoding(name)
+                    if name.eq_ignore_ascii_case("utf8") || name.eq_ignore_ascii_case("utf-8") => {}
+                other => return Err(SqlError::unsupported(format!("COPY option {other}"), OPTIONS)),
+            }
+        }
+        for option in legacy {
+            match option {
+                CopyLegacyOption::Csv(csv) => {
+                    for option in csv {
+                        match option {
+                            CopyLegacyCsvOption::Header => format.header = true,
+                            CopyLegacyCsvOption::Quote(c) => format.quote = byte("QUOTE", *c)?,
+                            CopyLegacyCsvOption::Escape(c) => escape = Some(byte("ESCAPE", *c)?),
+                            other => return Err(SqlError::unsupported(format!("COPY option {other}"), OPTIONS)),
+                        }
+                    }
+                }
+                CopyLegacyOption::Delimiter(c) => format.delimiter = byte("DELIMITER", *c)?,
+                CopyLegacyOption::Null(text) => format.null = text.clone(),
+                CopyLegacyOption::Header => format.header = true,
+                other => return Err(SqlError::unsupported(format!("COPY option {other}"), OPTIONS)),
+            }
+        }
+        format.escape = escape.unwrap_or(format.quote);
+        format.check()?;
+        Ok(format)
+    }
+
+    /// What would make lines that read as something else.
+    fn check(&self) -> Result<()> {
+        let refuse = |message: String| Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+        let delimiter = char::from(self.delimiter);
+        let is_letter = self.delimiter.is_ascii_lowercase() || self.delimiter.is_ascii_digit();
+        match self.kind {
+            Kind::Text if is_letter || delimiter == '.' || delimiter == '\\' => {
+                return refuse(format!("COPY delimiter cannot be \"{delimiter}\""));
+            }
+            Kind::Csv if self.delimiter == self.quote => {
+                return refuse("COPY delimiter and quote must be different".to_owned());
+            }
+            _ => {}
+        }
+        if self.null.contains(['\n', '\r']) {
+            return refuse("COPY null representation cannot use newline or carriage return".to_owned());
+        }
+        if self.null.contains(delimiter) {
+            return refuse("COPY delimiter character must not appear in the NULL specification".to_owned());
+        }
+        if self.kind == Kind::Csv && self.null.contains(char::from(self.quote)) {
+            return refuse("CSV quote character must not appear in the NULL specification".to_owned());
+        }
+        Ok(())
+    }
+}
+
+const OPTIONS: &str = "COPY takes FORMAT text | csv | arrow, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, ENCODING 'utf8'";
+
+fn kind(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Kind> {
+    for option in options {
+        if let CopyOption::Format(name) = option {
+            return match name.value.to_ascii_lowercase().as_str() {
+                "text" => Ok(Kind::Text),
+                "csv" => Ok(Kind::Csv),
+                "arrow" => Ok(Kind::Arrow),
+                _ => Err(SqlError::unsupported(format!("COPY format \"{name}\""), OPTIONS)),
+            };
+        }
+    }
+    if legacy.iter().any(|option| matches!(option, CopyLegacyOption::Binary)) {
+        return Err(SqlError::unsupported("COPY format \"binary\"", OPTIONS));
+    }
+    Ok(if legacy.iter().any(|option| matches!(option, CopyLegacyOption::Csv(_))) { Kind::Csv } else { Kind::Text })
+}
+
+fn byte(option: &str, c: char) -> Result<u8> {
+    match u8::try_from(c) {
+        Ok(byte) if byte.is_ascii() && byte != b'\n' && byte != b'\r' => Ok(byte),
+        _ => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("COPY {option} must be one ASCII character"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delimiter_that_data_would_hide_is_refused() {
+        let with = |kind: &str, options: Vec<CopyOption>| {
+            let kind = CopyOption::Format(kind.into());
+            Format::new(&[vec![kind], options].concat(), &[], Zone::utc()).map(|_| ()).map_err(|error| error.state())
+        };
+        for bad in ['n', '7', '.', '\\'] {
+            assert_eq!(with("text", vec![CopyOption::Delimiter(bad)]), Err("22023"), "{bad}");
+        }
+        assert_eq!(with("csv", vec![CopyOption::Delimiter('"')]), Err("22023"));
+        assert_eq!(with("csv", vec![CopyOption::Null("a,b".into())]), Err("22023"));
+        assert_eq!(with("csv", vec![CopyOption::Delimiter('n')]), Ok(()));
+    }
+}

@@ -1,0 +1,552 @@
+//! What does `CREATE TABLE` mean?
+//!
+//! SQL text to [`TableSchema`] and back (`SHOW CREATE TABLE`). Nothing is stored here: the node creates and drops.
+
+use datafusion::sql::sqlparser::ast::{
+    self, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, ExactNumberInfo, Expr, HiveDistributionStyle,
+    HiveFormat, Ident, IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
+    TimezoneInfo, UnaryOperator,
+};
+use tarn_types::options::OPTION_NAMES;
+use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value, Zone};
+
+use crate::error::{Result, SqlError, state};
+use crate::names::{check_name, fold, table_name};
+use crate::settings::Settings;
+
+/// A change of the catalog.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ddl {
+    Create { schema: Box<TableSchema>, if_not_exists: bool },
+    Drop { names: Vec<String>, if_exists: bool },
+}
+
+/// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.
+const NOT_YET: [(&str, &str); 2] = [
+    ("ttl", "DELETE old rows by a predicate from time to time"),
+    (
+        "partition_by",
+        "leave it out: lake files are grouped by the hour of delivery, and pruned by statistics of every column",
+    ),
+];
+
+/// Numeric without precision: enough for every 64-bit integer with twelve decimals.
+const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
+
+/// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them. Defaults that are instants without an offset are of
+/// `zone`.
+pub fn table_schema(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result<TableSchema> {
+    refuse_unsupported(create)?;
+    let name = table_name(&create.name)?;
+    check_name("table", &name)?;
+    let mut columns = Vec::with_capacity(create.columns.len());
+    let mut key: Option<Vec<(String, bool)>> = None;
+    for def in &create.columns {
+        let (column, is_key) = column(def, columns.len(), zone)?;
+        if is_key {
+            set_key(&mut key, vec![(column.name.clone(), false)], &name)?;
+        }
+        columns.push(column);
+    }
+    for constraint in &create.constraints {
+        match constraint {
+            TableConstraint::PrimaryKey(primary) => {
+                check_primary_key(primary)?;
+                let parts = primary.columns.iter().map(key_column).collect::<Result<_>>()?;
+                set_key(&mut key, parts, &name)?;
+            }
+            other => {
+                return Err(SqlError::unsupported(
+                    format!("constraint {other} of table \"{name}\""),
+                    "PRIMARY KEY and NOT NULL are the constraints Tarn enforces",
+                ));
+            }
+        }
+    }
+    let key = key.ok_or_else(|| {
+        SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{name}\" has no primary key"))
+            .with_hint("add PRIMARY KEY (…): its first column places the row, the rest order it")
+    })?;
+    let key: Vec<KeyPart> = key
+        .into_iter()
+        .map(|(column, descending)| {
+            let idx = columns.iter().position(|c: &Column| c.name == column);
+            idx.map(|column_idx| KeyPart { column_idx, descending })
+                .ok_or_else(|| SqlError::undefined_column(&name, &column).with_detail("named by PRIMARY KEY"))
+        })
+        .collect::<Result<_>>()?;
+    for part in &key {
+        columns[part.column_idx].nullable = false;
+    }
+    let options = TableOptions {
+        delivery_interval_ms: settings.delivery_interval_ms,
+        delivery_bytes: settings.delivery_bytes,
+        ..TableOptions::default()
+    };
+    let mut schema =
+        TableSchema { id: TableId(0), name, columns, key, n_partition_key: 1, first_tablet: TabletId(0), options };
+    apply_options(&mut schema, &create.table_options)?;
+    schema
+        .validate()
+        .map_err(|e| SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {e}", schema.name)))?;
+    Ok(schema)
+}
+
+fn refuse_unsupported(create: &CreateTable) -> Result<()> {
+    // By all of its fields: a newer parser's clause is decided on before it compiles.
+    let CreateTable {
+        or_replace,
+        temporary,
+        external,
+        dynamic,
+        global,
+        if_not_exists: _,
+        transient,
+        volatile,
+        iceberg,
+        snapshot,
+        name: _,
+        columns: _,
+        constraints: _,
+        hive_distribution,
+        hive_formats,
+        table_options: _,
+        file_format,
+        location,
+        query,
+        without_rowid,
+        like,
+        clone,
+        version,
+        comment,
+        on_commit,
+        on_cluster,
+        primary_key,
+        order_by,
+        partition_by,
+        cluster_by,
+        clustered_by,
+        inherits,
+        partition_of,
+        for_values,
+        strict,
+        copy_grants,
+        enable_schema_evolution,
+        change_tracking,
+        data_retention_time_in_days,
+        max_data_extension_time_in_days,
+        default_ddl_collation,
+        with_aggregation_policy,
+        with_row_access_policy,
+        with_storage_lifecycle_policy,
+        with_tags,
+        external_volume,
+        base_location,
+        catalog,
+        catalog_sync,
+        storage_serialization_policy,
+        target_lag,
+        warehouse,
+        refresh_mode,
+        initialize,
+        require_user,
+        diststyle,
+        distkey,
+        sortkey,
+        backup,
+    } = create;
+    let is_partitioned = partition_by.is_some()
+        || partition_of.is_some()
+        || for_values.is_some()
+        || !matches!(hive_distribution, HiveDistributionStyle::NONE);
+    let is_temporary = *temporary || global.is_some() || *transient || *volatile || on_commit.is_some();
+    let formats = hive_formats.as_ref().is_some_and(|formats| *formats != HiveFormat::default());
+    let has_place = formats || file_format.is_some() || location.is_some() || base_location.is_some();
+    let has_order = primary_key.is_some() || order_by.is_some() || cluster_by.is_some() || clustered_by.is_some();
+    let is_of_others = *dynamic
+        || *iceberg
+        || *snapshot
+        || *without_rowid
+        || clone.is_some()
+        || version.is_some()
+        || comment.is_some()
+        || on_cluster.is_some()
+        || *strict
+        || *copy_grants
+        || enable_schema_evolution.is_some()
+        || change_tracking.is_some()
+        || data_retention_time_in_days.is_some()
+        || max_data_extension_time_in_days.is_some()
+        || default_ddl_collation.is_some()
+        || with_aggregation_policy.is_some()
+        || with_row_access_policy.is_some()
+        || with_storage_lifecycle_policy.is_some()
+        || with_tags.is_some()
+        || external_volume.is_some()
+        || catalog.is_some()
+        || catalog_sync.is_some()
+        || storage_serialization_policy.is_some()
+        || target_lag.is_some()
+        || warehouse.is_some()
+        || refresh_mode.is_some()
+        || initialize.is_some()
+        || *require_user
+        || diststyle.is_some()
+        || distkey.is_some()
+        || sortkey.is_some()
+        || backup.is_some();
+    let refused = [
+        (*or_replace, "OR REPLACE", "DROP TABLE IF EXISTS it first"),
+        (is_temporary, "TEMPORARY", "create an ordinary table and drop it afterwards"),
+        (*external, "EXTERNAL", "create an ordinary table and load into it"),
+        (query.is_some(), "AS SELECT", "create the table with its key, then INSERT INTO … SELECT"),
+        (like.is_some(), "LIKE", "SHOW CREATE TABLE prints the statement to edit"),
+        (inherits.is_some(), "INHERITS", "name all columns"),
+        (is_partitioned, "PARTITION BY", "leave it out: lake files are pruned by the statistics of every column"),
+        (has_place, "STORED AS or LOCATION", "leave it out: the setting `lake` says where the files of all tables are"),
+        (has_order, "ORDER BY or CLUSTER BY", "leave it out: the primary key orders the rows"),
+        (is_of_others, "with a clause of another system", "write CREATE TABLE name (columns) WITH (name = value)"),
+    ];
+    for (present, clause, remedy) in refused {
+        if present {
+            return Err(SqlError::unsupported(format!("CREATE TABLE … {clause}"), remedy));
+        }
+    }
+    Ok(())
+}
+
+fn set_key(key: &mut Option<Vec<(String, bool)>>, parts: Vec<(String, bool)>, table: &str) -> Result<()> {
+    if key.is_some() {
+        return Err(SqlError::new(
+            state::INVALID_TABLE_DEFINITION,
+            format!("multiple primary keys for table \"{table}\" are not allowed"),
+        )
+        .with_hint("use one PRIMARY KEY (a, b)"));
+    }
+    *key = Some(parts);
+    Ok(())
+}
+
+/// A key is checked at once and has no index of its own: what says otherwise is refused.
+fn check_primary_key(primary: &PrimaryKeyConstraint) -> Result<()> {
+    let PrimaryKeyConstraint { name: _, index_name, index_type, columns: _, index_options, characteristics } = primary;
+    if index_name.is_some() || index_type.is_some() || !index_options.is_empty() || characteristics.is_some() {
+        return Err(SqlError::unsupported(
+            "PRIMARY KEY … with an index or DEFERRABLE",
+            "PRIMARY KEY (columns) orders the rows and is checked by each statement",
+        ));
+    }
+    Ok(())
+}
+
+fn key_column(column: &IndexColumn) -> Result<(String, bool)> {
+    let IndexColumn { column: OrderByExpr { expr, options, with_fill }, operator_class } = column;
+    let OrderByOptions { asc, nulls_first } = options;
+    if nulls_first.is_some() || with_fill.is_some() || operator_class.is_some() {
+        return Err(SqlError::unsupported(
+            "PRIMARY KEY … NULLS FIRST or with an operator class",
+            "PRIMARY KEY (a, b DESC): keys are never NULL",
+        ));
+    }
+    match expr {
+        Expr::Identifier(ident) => Ok((fold(ident), *asc == Some(false))),
+        other => {
+            Err(SqlError::new(state::INVALID_TABLE_DEFINITION, format!("\"{other}\" in PRIMARY KEY is not a column")))
+        }
+    }
+}
+
+/// One column and whether it says PRIMARY KEY itself.
+fn column(def: &ColumnDef, idx: usize, zone: &Zone) -> Result<(Column, bool)> {
+    let name = fold(&def.name);
+    check_name("column", &name)?;
+    let data_type = data_type(&def.data_type).map_err(|e| e.with_detail(format!("column \"{name}\"")))?;
+    let mut column = Column { id: ColumnId(idx as u32 + 1), name, data_type, nullable: true, default: None };
+    let mut is_key = false;
+    for option in &def.options {
+        match &option.option {
+            ColumnOption::Null => column.nullable = true,
+            ColumnOption::NotNull => column.nullable = false,
+            ColumnOption::PrimaryKey(primary) => {
+                check_primary_key(primary)?;
+                is_key = true;
+            }
+            ColumnOption::Comment(_) => {}
+            ColumnOption::Default(expr) => column.default = default_value(expr, &column, zone)?,
+            other => {
+                return Err(SqlError::unsupported(
+                    format!("column option {other} of column \"{}\"", column.name),
+                    "NOT NULL, DEFAULT with a literal and PRIMARY KEY are supported",
+                ));
+            }
+        }
+    }
+    Ok((column, is_key))
+}
+
+fn default_value(expr: &Expr, column: &Column, zone: &Zone) -> Result<Option<Value>> {
+    let Some(text) = literal(expr) else {
+        return Err(SqlError::unsupported(
+            format!("DEFAULT {expr} of column \"{}\"", column.name),
+            "a default is a literal; compute other values in the INSERT",
+        ));
+    };
+    match text {
+        None => Ok(None),
+        Some(text) => Value::parse_in(&column.data_type, &text, zone)
+            .map(Some)
+            .map_err(|e| SqlError::new(state::INVALID_TEXT, format!("default of column \"{}\": {e}", column.name))),
+    }
+}
+
+/// The text of a literal; `Some(None)` is NULL.
+pub fn literal(expr: &Expr) -> Option<Option<String>> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            ast::Value::Null => Some(None),
+            ast::Value::Number(text, _) => Some(Some(text.clone())),
+            ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(Some(text.clone())),
+            ast::Value::Boolean(flag) => Some(Some(flag.to_string())),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => literal(expr)?.map(|text| Some(format!("-{text}"))),
+        Expr::UnaryOp { op: UnaryOperator::Plus, expr } | Expr::Nested(expr) => literal(expr),
+        Expr::Cast { expr, .. } => literal(expr),
+        Expr::TypedString(typed) => match &typed.value.value {
+            ast::Value::SingleQuotedString(text) => Some(Some(text.clone())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A SQL type in any of its usual spellings.
+pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
+    use ast::DataType as Sql;
+    Ok(match sql {
+        Sql::Bool | Sql::Boolean => DataType::Bool,
+        Sql::SmallInt(_) | Sql::Int2(_) | Sql::Int16 | Sql::TinyInt(_) => DataType::Int16,
+        Sql::Int(_) | Sql::Integer(_) | Sql::Int4(_) | Sql::Int32 | Sql::MediumInt(_) => DataType::Int32,
+        Sql::BigInt(_) | Sql::Int8(_) | Sql::Int64 => DataType::Int64,
+        Sql::Real | Sql::Float4 | Sql::Float32 => DataType::Float32,
+        Sql::Float(ExactNumberInfo::Precision(bits)) if *bits <= 24 => DataType::Float32,
+        Sql::Float(_) | Sql::Double(_) | Sql::DoublePrecision | Sql::Float8 | Sql::Float64 => DataType::Float64,
+        Sql::Numeric(info) | Sql::Decimal(info) | Sql::Dec(info) => decimal(info)?,
+        Sql::Text
+        | Sql::String(_)
+        | Sql::Varchar(_)
+        | Sql::Char(_)
+        | Sql::Character(_)
+        | Sql::CharacterVarying(_)
+        | Sql::CharVarying(_) => DataType::Text,
+        Sql::Bytea | Sql::Blob(_) | Sql::Binary(_) | Sql::Varbinary(_) | Sql::Bytes(_) => DataType::Bytes,
+        Sql::Date | Sql::Date32 => DataType::Date,
+        Sql::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => DataType::Time,
+        Sql::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
+        | Sql::Datetime(_)
+        | Sql::TimestampNtz(_) => DataType::Timestamp,
+        Sql::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => DataType::TimestampTz,
+        Sql::Uuid => DataType::Uuid,
+        Sql::JSON | Sql::JSONB => DataType::Json,
+        Sql::Custom(name, _) => {
+            match name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default().as_str() {
+                "bpchar" => DataType::Text,
+                "timestamptz" => DataType::TimestampTz,
+                "serial" | "bigserial" | "smallserial" => {
+                    return Err(SqlError::unsupported(
+                        format!("type {name}"),
+                        "use BIGINT and let the client choose keys, or UUID",
+                    ));
+                }
+                _ => return Err(unknown_type(sql)),
+            }
+        }
+        _ => return Err(unknown_type(sql)),
+    })
+}
+
+fn unknown_type(sql: &ast::DataType) -> SqlError {
+    SqlError::unsupported(
+        format!("type {sql}"),
+        "types: boolean, smallint, integer, bigint, real, double precision, numeric(p, s), text, varchar, bytea, date, time, \
+         timestamp, timestamptz, uuid, json",
+    )
+}
+
+fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
+    let (precision, scale) = match info {
+        ExactNumberInfo::None => {
+            return Ok(DataType::Decimal { precision: DEFAULT_DECIMAL.0, scale: DEFAULT_DECIMAL.1 });
+        }
+        ExactNumberInfo::Precision(precision) => (*precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+    };
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) if scale >= 0 && scale as u8 <= precision => {
+            Ok(DataType::Decimal { precision, scale })
+        }
+        _ => Err(SqlError::new(
+            state::INVALID_PARAMETER_VALUE,
+            format!("numeric({precision}, {scale}): precision must be 1 to 38 and scale 0 to precision"),
+        )),
+    }
+}
+
+fn apply_options(schema: &mut TableSchema, options: &CreateTableOptions) -> Result<()> {
+    let options = match options {
+        CreateTableOptions::None => return Ok(()),
+        CreateTableOptions::With(options) => options,
+        other => return Err(SqlError::unsupported(format!("table options {other}"), "write WITH (name = value, …)")),
+    };
+    for option in options {
+        let SqlOption::KeyValue { key, value } = option else {
+            return Err(SqlError::new(state::SYNTAX_ERROR, format!("WITH option {option}: want name = value")));
+        };
+        let text = option_text(key, value)?;
+        apply_option(schema, &fold(key), &text)?;
+    }
+    Ok(())
+}
+
+/// The text of a WITH option's value; a bare word is one, too.
+pub(crate) fn option_text(key: &Ident, value: &Expr) -> Result<String> {
+    match (literal(value), value) {
+        (Some(Some(text)), _) => Ok(text),
+        (None, Expr::Identifier(ident)) => Ok(ident.value.clone()),
+        _ => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("WITH option {key} = {value}: want a literal"))),
+    }
+}
+
+fn apply_option(schema: &mut TableSchema, name: &str, text: &str) -> Result<()> {
+    if name == "partition_key" {
+        schema.n_partition_key = partition_columns(schema, text).ok_or_else(|| {
+            SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("table option partition_key = {text}: want a count, or the leading columns of the primary key in order"),
+            )
+        })?;
+        return Ok(());
+    }
+    if let Some((_, remedy)) = NOT_YET.iter().find(|(not_yet, _)| *not_yet == name) {
+        return Err(SqlError::unsupported(format!("table option {name} is not enforced yet"), *remedy));
+    }
+    schema.set_option(name, text).map_err(|error| {
+        if let tarn_types::Error::UnknownColumn { column, .. } = &error {
+            return SqlError::undefined_column(&schema.name, column).with_detail(format!("named by {name}")).with_hint(
+                "names are separated by commas, and written as they are: lower case unless the column was quoted",
+            );
+        }
+        let known: Vec<&str> =
+            OPTION_NAMES.iter().copied().filter(|name| NOT_YET.iter().all(|(not_yet, _)| not_yet != name)).collect();
+        let known = format!("options: {}, partition_key", known.join(", "));
+        SqlError::new(state::INVALID_PARAMETER_VALUE, error.to_string()).with_hint(known)
+    })
+}
+
+fn partition_columns(schema: &TableSchema, text: &str) -> Option<usize> {
+    if let Ok(count) = text.parse::<usize>() {
+        return (1..=schema.key.len()).contains(&count).then_some(count);
+    }
+    let names: Vec<&str> = text.split(',').map(str::trim).collect();
+    let leading = schema.key.iter().map(|part| schema.columns[part.column_idx].name.as_str());
+    (names.len() <= schema.key.len() && leading.take(names.len()).eq(names.iter().copied())).then_some(names.len())
+}
+
+/// A text literal.
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::ast::Statement;
+
+    use super::*;
+    use crate::definition::create_statement;
+    use crate::statement::{Parsed, parse};
+
+    fn create(sql: &str) -> Result<TableSchema> {
+        match parse(sql)?.remove(0) {
+            Parsed::Sql(statement) => match *statement {
+                Statement::CreateTable(create) => table_schema(&create, &Settings::default(), &Zone::utc()),
+                other => panic!("{other} is no CREATE TABLE"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_types_and_their_aliases() {
+        let schema = create(
+            "CREATE TABLE t (a int, b bigint, c smallint, d real, e double precision, f numeric(15,2), g text, h varchar(10), \
+             i bytea, j date, k time, l timestamp, m timestamptz, n uuid, o json, p boolean, q float8, r timestamp with time zone, \
+             s jsonb, u int8, v float4, w decimal, x char(3), PRIMARY KEY (a, b DESC))",
+        )
+        .unwrap();
+        let types: Vec<DataType> = schema.columns.iter().map(|c| c.data_type).collect();
+        assert_eq!(types[0..3], [DataType::Int32, DataType::Int64, DataType::Int16]);
+        assert_eq!(types[5], DataType::Decimal { precision: 15, scale: 2 });
+        assert_eq!(types[12], DataType::TimestampTz);
+        assert_eq!(types[17], DataType::TimestampTz);
+        assert!(schema.key[1].descending && !schema.key[0].descending);
+        assert!(!schema.columns[0].nullable && schema.columns[6].nullable);
+    }
+
+    #[test]
+    fn options_and_defaults() {
+        let schema = create(
+            "CREATE TABLE IF NOT EXISTS t (a int, b int, v text NOT NULL DEFAULT 'x', n int DEFAULT -5, PRIMARY KEY (a, b)) \
+             WITH (partition_key = 'a, b', tablets = 4, delivery = '5 seconds', append_only = true, hot_retention = '30 days')",
+        )
+        .unwrap();
+        assert_eq!(
+            (schema.n_partition_key, schema.options.tablets, schema.options.delivery_interval_ms),
+            (2, 4, 5_000)
+        );
+        assert!(schema.options.append_only);
+        assert_eq!(schema.options.hot_retention_ms, Some(2_592_000_000));
+        assert_eq!(schema.columns[2].default, Some(Value::Text("x".into())));
+        assert_eq!(schema.columns[3].default, Some(Value::Int32(-5)));
+    }
+
+    #[test]
+    fn show_create_round_trips() {
+        let schema = create(
+            "CREATE TABLE \"My t\" (a int, \"B\" numeric(10,3) DEFAULT 1.5, c text, PRIMARY KEY (a DESC)) WITH (tablets = 2, hot_retention = '1h', \
+             tokens = 'c', bloom = '\"B\", a', bloom_chunks = 64, bloom_fpp = 0.01)",
+        )
+        .unwrap();
+        assert_eq!(schema.options.indexing.bloom, [ColumnId(2), ColumnId(1)]);
+        assert_eq!(create(&create_statement(&schema)).unwrap(), schema);
+    }
+
+    #[test]
+    fn mistakes_have_states_and_remedies() {
+        let cases = [
+            ("CREATE TABLE t (a int)", state::INVALID_TABLE_DEFINITION),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int PRIMARY KEY)", state::INVALID_TABLE_DEFINITION),
+            ("CREATE TABLE t (a int, PRIMARY KEY (b))", state::UNDEFINED_COLUMN),
+            ("CREATE TABLE t (a int PRIMARY KEY, b serial)", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT 'x')", state::INVALID_TEXT),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT random())", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY) WITH (colour = 1)", state::INVALID_PARAMETER_VALUE),
+            ("CREATE TABLE t (a int PRIMARY KEY) WITH (ttl = '30 days')", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b text) WITH (tokens = 'c')", state::UNDEFINED_COLUMN),
+            ("CREATE TABLE t (a int PRIMARY KEY, b text) WITH (tokens = 'a')", state::INVALID_TABLE_DEFINITION),
+            ("CREATE TABLE t (a int PRIMARY KEY, b real) WITH (bloom = 'b')", state::INVALID_TABLE_DEFINITION),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY) WITH (bloom = 'a', bloom_chunks = 65)",
+                state::INVALID_PARAMETER_VALUE,
+            ),
+            ("CREATE TABLE t (a int PRIMARY KEY) WITH (bloom = 'a', bloom_fpp = 2)", state::INVALID_PARAMETER_VALUE),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY, at date) WITH (partition_by = 'hour(at)')",
+                state::FEATURE_NOT_SUPPORTED,
+            ),
+            ("CREATE TABLE t (a int PRIMARY KEY, b numeric(50, 2))", state::INVALID_PARAMETER_VALUE),
+            ("CREATE TABLE t (a int PRIMARY KEY, UNIQUE (a))", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE tarn.t (a int PRIMARY KEY)", state::WRONG_OBJECT_TYPE),
+        ];
+        for (sql, want) in cases {
+            assert_eq!(create(sql).unwrap_err().state(), want, "{sql}");
+        }
+        let unknown = create("CREATE TABLE t (a int PRIMARY KEY) WITH (colour = 1)").unwrap_err();
+        assert!(unknown.hint().unwrap().contains("tablets"));
+    }
+}

@@ -1,0 +1,260 @@
+//! What went wrong, as a client may see it?
+//!
+//! Every failure of a statement becomes one [`SqlError`]: a SQLSTATE, a message that names the thing, and where there is
+//! one a detail and the remedy. What engines and libraries report becomes one in `error_from`: what reads bytes of
+//! clients needs none of them, and is fuzzed without them.
+
+use std::fmt;
+
+use arrow::error::ArrowError;
+use tarn_types::Kind;
+
+/// SQLSTATEs used by Tarn (Postgres, appendix A).
+pub mod state {
+    pub const CONNECTION_DOES_NOT_EXIST: &str = "08003";
+    pub const CONNECTION_FAILURE: &str = "08006";
+    pub const PROTOCOL_VIOLATION: &str = "08P01";
+    pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
+    pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
+    pub const INVALID_DATETIME: &str = "22007";
+    pub const DIVISION_BY_ZERO: &str = "22012";
+    pub const INVALID_PARAMETER_VALUE: &str = "22023";
+    pub const INVALID_TEXT: &str = "22P02";
+    pub const INVALID_BINARY: &str = "22P03";
+    pub const BAD_COPY_FORMAT: &str = "22P04";
+    pub const NOT_NULL_VIOLATION: &str = "23502";
+    pub const ACTIVE_TRANSACTION: &str = "25001";
+    pub const READ_ONLY_TRANSACTION: &str = "25006";
+    pub const FAILED_TRANSACTION: &str = "25P02";
+    pub const IDLE_TRANSACTION_TIMEOUT: &str = "25P03";
+    pub const NO_ACTIVE_TRANSACTION: &str = "25P01";
+    pub const INVALID_STATEMENT_NAME: &str = "26000";
+    pub const INVALID_AUTHORIZATION: &str = "28000";
+    pub const INVALID_PASSWORD: &str = "28P01";
+    pub const DEPENDENT_OBJECTS: &str = "2BP01";
+    pub const INVALID_GRANT: &str = "0LP01";
+    pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
+    pub const UNDEFINED_OBJECT: &str = "42704";
+    pub const DUPLICATE_OBJECT: &str = "42710";
+    pub const RESERVED_NAME: &str = "42939";
+    pub const CONFIG_FILE_ERROR: &str = "F0000";
+    pub const INVALID_CURSOR: &str = "34000";
+    pub const SERIALIZATION_FAILURE: &str = "40001";
+    pub const COMPLETION_UNKNOWN: &str = "40003";
+    pub const SYNTAX_OR_ACCESS: &str = "42000";
+    pub const SYNTAX_ERROR: &str = "42601";
+    pub const NAME_TOO_LONG: &str = "42622";
+    pub const AMBIGUOUS_COLUMN: &str = "42702";
+    pub const UNDEFINED_COLUMN: &str = "42703";
+    pub const UNDEFINED_FUNCTION: &str = "42883";
+    pub const DUPLICATE_COLUMN: &str = "42701";
+    pub const DUPLICATE_CURSOR: &str = "42P03";
+    pub const UNDEFINED_TABLE: &str = "42P01";
+    pub const UNDEFINED_PARAMETER: &str = "42P02";
+    pub const DUPLICATE_PREPARED: &str = "42P05";
+    pub const DUPLICATE_TABLE: &str = "42P07";
+    pub const INVALID_COLUMN_DEFINITION: &str = "42611";
+    pub const INVALID_TABLE_DEFINITION: &str = "42P16";
+    pub const WRONG_OBJECT_TYPE: &str = "42809";
+    pub const DATATYPE_MISMATCH: &str = "42804";
+    pub const OUT_OF_MEMORY: &str = "53200";
+    pub const DISK_FULL: &str = "53100";
+    pub const TOO_MANY_CONNECTIONS: &str = "53300";
+    pub const CONFIGURATION_LIMIT: &str = "53400";
+    pub const PROGRAM_LIMIT: &str = "54000";
+    pub const NOT_IN_PREREQUISITE_STATE: &str = "55000";
+    pub const OBJECT_IN_USE: &str = "55006";
+    pub const CANNOT_CONNECT_NOW: &str = "57P03";
+    pub const ADMIN_SHUTDOWN: &str = "57P01";
+    pub const QUERY_CANCELED: &str = "57014";
+    pub const IO_ERROR: &str = "58030";
+    pub const INTERNAL: &str = "XX000";
+    pub const DATA_CORRUPTED: &str = "XX001";
+}
+
+pub type Result<T, E = SqlError> = std::result::Result<T, E>;
+
+/// A failed statement. Cheap to move; the parts are what a Postgres client shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqlError(Box<Parts>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Parts {
+    state: &'static str,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    context: Option<String>,
+    position: Option<usize>,
+    fatal: bool,
+}
+
+impl SqlError {
+    pub fn new(state: &'static str, message: impl Into<String>) -> SqlError {
+        SqlError(Box::new(Parts {
+            state,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            context: None,
+            position: None,
+            fatal: false,
+        }))
+    }
+
+    /// `0A000` with the remedy.
+    pub fn unsupported(message: impl Into<String>, hint: impl Into<String>) -> SqlError {
+        SqlError::new(state::FEATURE_NOT_SUPPORTED, message).with_hint(hint)
+    }
+
+    pub fn undefined_table(name: &str) -> SqlError {
+        SqlError::new(state::UNDEFINED_TABLE, format!("table \"{name}\" does not exist"))
+            .with_hint("SHOW TABLES lists the tables")
+    }
+
+    pub fn undefined_column(table: &str, column: &str) -> SqlError {
+        SqlError::new(state::UNDEFINED_COLUMN, format!("column \"{column}\" of table \"{table}\" does not exist"))
+    }
+
+    pub fn canceled() -> SqlError {
+        SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request")
+    }
+
+    pub fn stopping() -> SqlError {
+        SqlError::new(state::ADMIN_SHUTDOWN, "the server is stopping")
+    }
+
+    pub fn of_kind(kind: Kind, message: impl Into<String>) -> SqlError {
+        let state = match kind {
+            Kind::Invalid => state::INVALID_PARAMETER_VALUE,
+            Kind::NotFound => state::UNDEFINED_TABLE,
+            Kind::Conflict => state::SERIALIZATION_FAILURE,
+            // Not 57P03: drivers take that for a server that is starting.
+            Kind::Unavailable => state::IO_ERROR,
+            Kind::Indeterminate => state::COMPLETION_UNKNOWN,
+            Kind::Corrupt => state::DATA_CORRUPTED,
+        };
+        SqlError::new(state, message)
+    }
+
+    pub fn with_detail(mut self, detail: impl Into<String>) -> SqlError {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> SqlError {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Where it happened, when that is not in the statement: `COPY t, line 2, column n: "abc"`.
+    pub fn with_context(mut self, context: impl Into<String>) -> SqlError {
+        self.0.context = Some(context.into());
+        self
+    }
+
+    pub fn with_state(mut self, state: &'static str) -> SqlError {
+        self.0.state = state;
+        self
+    }
+
+    /// The connection ends with this error.
+    pub fn fatal(mut self) -> SqlError {
+        self.0.fatal = true;
+        self
+    }
+
+    pub fn state(&self) -> &'static str {
+        self.0.state
+    }
+
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn detail(&self) -> Option<&str> {
+        self.0.detail.as_deref()
+    }
+
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    pub fn context(&self) -> Option<&str> {
+        self.0.context.as_deref()
+    }
+
+    pub fn is_fatal(&self) -> bool {
+        self.0.fatal
+    }
+}
+
+impl fmt::Display for SqlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.message)?;
+        if let Some(detail) = &self.0.detail {
+            write!(f, " ({detail})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SqlError {}
+
+impl From<tarn_types::Error> for SqlError {
+    fn from(error: tarn_types::Error) -> SqlError {
+        let state = types_state(&error);
+        SqlError::new(state, error.to_string())
+    }
+}
+
+pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
+    use tarn_types::Error as Types;
+    match error {
+        Types::Schema { .. } => state::INVALID_TABLE_DEFINITION,
+        Types::Parse { value, data_type } => text_state(value, data_type),
+        Types::Coerce { .. } => state::NUMERIC_OUT_OF_RANGE,
+        Types::Null { .. } | Types::MissingColumn { .. } => state::NOT_NULL_VIOLATION,
+        Types::Cell { source, .. } => types_state(source),
+        Types::UnknownColumn { .. } => state::UNDEFINED_COLUMN,
+        Types::Type { .. } => state::DATATYPE_MISMATCH,
+        Types::Corrupt { .. } => state::DATA_CORRUPTED,
+        _ => state::INVALID_PARAMETER_VALUE,
+    }
+}
+
+/// Postgres tells a malformed date from a malformed number, and a number that is only too large from both.
+fn text_state(value: &str, data_type: &str) -> &'static str {
+    const NUMBERS: [&str; 6] = ["SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "NUMERIC"];
+    if data_type.starts_with("DATE") || data_type.starts_with("TIME") {
+        return state::INVALID_DATETIME;
+    }
+    let is_number = NUMBERS.iter().any(|name| data_type.starts_with(name)) && value.trim().parse::<f64>().is_ok();
+    if is_number { state::NUMERIC_OUT_OF_RANGE } else { state::INVALID_TEXT }
+}
+
+impl From<ArrowError> for SqlError {
+    fn from(error: ArrowError) -> SqlError {
+        let state = match &error {
+            ArrowError::DivideByZero => return SqlError::new(state::DIVISION_BY_ZERO, "division by zero"),
+            ArrowError::ArithmeticOverflow(_) => state::NUMERIC_OUT_OF_RANGE,
+            ArrowError::CastError(_)
+            | ArrowError::ParseError(_)
+            | ArrowError::CsvError(_)
+            | ArrowError::JsonError(_) => state::INVALID_TEXT,
+            ArrowError::NotYetImplemented(_) => state::FEATURE_NOT_SUPPORTED,
+            ArrowError::SchemaError(_) | ArrowError::InvalidArgumentError(_) => state::INVALID_PARAMETER_VALUE,
+            ArrowError::MemoryError(_) => state::OUT_OF_MEMORY,
+            ArrowError::IoError(..) => state::IO_ERROR,
+            ArrowError::IpcError(_) => state::BAD_COPY_FORMAT,
+            _ => state::INTERNAL,
+        };
+        SqlError::new(state, error.to_string())
+    }
+}
+
+/// What clients are told while the data folder is being opened anew.
+pub fn being_opened() -> SqlError {
+    SqlError::new(state::CANNOT_CONNECT_NOW, "the data folder is being opened").with_hint("try again in a few seconds")
+}

@@ -1,0 +1,277 @@
+//! What does a failure below mean to a client?
+//!
+//! The crates below report a `kind()` (what the caller can do), DataFusion kinds of its own; here they become SQLSTATEs.
+
+use arrow::error::ArrowError;
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use parquet::errors::ParquetError;
+use tarn_node::error::chain;
+use tarn_node::error::{Error, ErrorKind, metastore_away};
+use tarn_query::parser::ParseError;
+use tarn_types::Kind;
+
+use crate::error::{SqlError, state, types_state};
+
+/// What a kind is called on Postgres' wire.
+fn state_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::TableExists => state::DUPLICATE_TABLE,
+        ErrorKind::NoTable => state::UNDEFINED_TABLE,
+        ErrorKind::NoColumn => state::UNDEFINED_COLUMN,
+        ErrorKind::Definition => state::INVALID_TABLE_DEFINITION,
+        ErrorKind::Invalid => state::INVALID_PARAMETER_VALUE,
+        ErrorKind::WrongObject => state::WRONG_OBJECT_TYPE,
+        ErrorKind::ReadOnly => state::READ_ONLY_TRANSACTION,
+        ErrorKind::InUse => state::OBJECT_IN_USE,
+        ErrorKind::WrongState => state::NOT_IN_PREREQUISITE_STATE,
+        ErrorKind::Conflict => state::SERIALIZATION_FAILURE,
+        ErrorKind::Indeterminate => state::COMPLETION_UNKNOWN,
+        // Not 57P03: drivers take that for a server that is starting.
+        ErrorKind::Unavailable => state::IO_ERROR,
+        ErrorKind::MetastoreAway => state::CONNECTION_FAILURE,
+        ErrorKind::DiskFull => state::DISK_FULL,
+        ErrorKind::Limit => state::CONFIGURATION_LIMIT,
+        ErrorKind::ProgramLimit => state::PROGRAM_LIMIT,
+        ErrorKind::Corrupt => state::DATA_CORRUPTED,
+        ErrorKind::Stopping => state::ADMIN_SHUTDOWN,
+        ErrorKind::Canceled => state::QUERY_CANCELED,
+        ErrorKind::Denied => state::INSUFFICIENT_PRIVILEGE,
+        ErrorKind::NotAllowedIn => state::INVALID_AUTHORIZATION,
+        ErrorKind::WrongPassword => state::INVALID_PASSWORD,
+        ErrorKind::Depended => state::DEPENDENT_OBJECTS,
+        ErrorKind::ObjectExists => state::DUPLICATE_OBJECT,
+        ErrorKind::NoObject => state::UNDEFINED_OBJECT,
+        ErrorKind::ReservedName => state::RESERVED_NAME,
+        ErrorKind::Configuration => state::CONFIG_FILE_ERROR,
+        ErrorKind::Internal => state::INTERNAL,
+    }
+}
+
+impl From<Error> for SqlError {
+    fn from(error: Error) -> SqlError {
+        let state = error.value().map_or_else(|| state_of(error.kind()), types_state);
+        let mut told = SqlError::new(state, error.message());
+        if let Some(detail) = error.detail() {
+            told = told.with_detail(detail);
+        }
+        if let Some(hint) = error.hint() {
+            told = told.with_hint(hint);
+        }
+        told
+    }
+}
+
+macro_rules! as_of_the_node {
+    ($($path:path),* $(,)?) => {$(
+        impl From<$path> for SqlError {
+            fn from(error: $path) -> SqlError {
+                SqlError::from(Error::from(error))
+            }
+        }
+    )*};
+}
+
+as_of_the_node!(
+    tarn_feed::Error,
+    tarn_rows::Error,
+    tarn_lake::Error,
+    tarn_replica::Error,
+    tarn_raftlog::Error,
+    tarn_metastore::Error
+);
+
+impl From<tarn_query::Error> for SqlError {
+    fn from(error: tarn_query::Error) -> SqlError {
+        match error {
+            tarn_query::Error::Sql { source } => SqlError::from(source),
+            other => from_query(&other),
+        }
+    }
+}
+
+fn from_query(error: &tarn_query::Error) -> SqlError {
+    use tarn_query::Error as Query;
+    match error {
+        Query::Sql { source } => from_shared(source),
+        Query::NoSuchTable { name } => SqlError::undefined_table(name),
+        Query::Types { source, .. } => SqlError::new(types_state(source), error.to_string()),
+        Query::TooLong { .. } => SqlError::new(state::PROGRAM_LIMIT, error.to_string())
+            .with_hint("it may take a quarter of query_memory_bytes"),
+        Query::Unsupported { what, remedy } => SqlError::unsupported(format!("{what} is not supported"), *remedy),
+        Query::AccessPath { path, table, why, remedy } => {
+            SqlError::unsupported(format!("access path {path} cannot answer for table {table}: {why}"), *remedy)
+        }
+        Query::Changed { .. } | Query::Gone { .. } => {
+            SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string())
+        }
+        Query::Read { kind: Kind::Unavailable, .. } => SqlError::new(state::IO_ERROR, error.to_string()),
+        Query::TooLarge { limit, remedy } => SqlError::new(state::PROGRAM_LIMIT, limit).with_hint(*remedy),
+        Query::Parameters { .. } => SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()),
+        Query::NullKey { .. } => SqlError::new(state::NOT_NULL_VIOLATION, error.to_string()),
+        Query::Hot { source, .. } if source.is::<Error>() => source
+            .downcast_ref::<Error>()
+            .map_or_else(|| SqlError::new(state::INTERNAL, error.to_string()), |error| error.clone().into()),
+        other => metastore_away(other).unwrap_or_else(|| Error::of_kind(other.kind(), chain(other))).into(),
+    }
+}
+
+impl From<ParserError> for SqlError {
+    fn from(error: ParserError) -> SqlError {
+        let message = match error {
+            ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
+            ParserError::RecursionLimitExceeded => {
+                return SqlError::new(state::PROGRAM_LIMIT, "the statement is nested too deeply");
+            }
+        };
+        SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
+    }
+}
+
+impl From<ParseError> for SqlError {
+    fn from(error: ParseError) -> SqlError {
+        match error {
+            ParseError::Syntax(error) => SqlError::from(error),
+            ParseError::TooLarge(limit) => {
+                SqlError::new(state::PROGRAM_LIMIT, limit.to_string()).with_hint(limit.remedy())
+            }
+            ParseError::Refused { what, remedy } => SqlError::unsupported(format!("{what} is not supported"), remedy),
+        }
+    }
+}
+
+impl From<DataFusionError> for SqlError {
+    fn from(error: DataFusionError) -> SqlError {
+        match error {
+            DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => SqlError::from(*inner),
+            DataFusionError::Shared(inner) => from_shared(&inner),
+            DataFusionError::Collection(errors) => errors
+                .into_iter()
+                .next()
+                .map_or_else(|| SqlError::new(state::INTERNAL, "empty error collection"), SqlError::from),
+            DataFusionError::External(inner) => from_external(inner),
+            DataFusionError::ArrowError(inner, _) => SqlError::from(*inner),
+            DataFusionError::SQL(inner, _) => SqlError::from(*inner),
+            other => from_shared(&other),
+        }
+    }
+}
+
+fn from_external(error: Box<dyn std::error::Error + Send + Sync>) -> SqlError {
+    let error = match error.downcast::<SqlError>() {
+        Ok(error) => return *error,
+        Err(error) => error,
+    };
+    let error = match error.downcast::<tarn_query::Error>() {
+        Ok(error) => return SqlError::from(*error),
+        Err(error) => error,
+    };
+    let error = match error.downcast::<DataFusionError>() {
+        Ok(error) => return SqlError::from(*error),
+        Err(error) => error,
+    };
+    match error.downcast::<ArrowError>() {
+        Ok(error) => SqlError::from(*error),
+        Err(error) => SqlError::new(state::INTERNAL, error.to_string()),
+    }
+}
+
+/// The same by reference, for errors that several readers share.
+fn from_shared(error: &DataFusionError) -> SqlError {
+    let message = error.strip_backtrace();
+    let state = match error.find_root() {
+        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
+            SchemaError::AmbiguousReference { .. } => state::AMBIGUOUS_COLUMN,
+            SchemaError::FieldNotFound { .. } => state::UNDEFINED_COLUMN,
+            SchemaError::DuplicateQualifiedField { .. } | SchemaError::DuplicateUnqualifiedField { .. } => {
+                state::DUPLICATE_COLUMN
+            }
+        },
+        DataFusionError::SQL(..) => state::SYNTAX_ERROR,
+        DataFusionError::NotImplemented(_) => state::FEATURE_NOT_SUPPORTED,
+        DataFusionError::Plan(_) => state::SYNTAX_OR_ACCESS,
+        DataFusionError::Configuration(_) => state::INVALID_PARAMETER_VALUE,
+        DataFusionError::ResourcesExhausted(_) => state::OUT_OF_MEMORY,
+        DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => state::IO_ERROR,
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::DivideByZero => state::DIVISION_BY_ZERO,
+            ArrowError::ArithmeticOverflow(_) => state::NUMERIC_OUT_OF_RANGE,
+            ArrowError::CastError(_) | ArrowError::ParseError(_) => state::INVALID_TEXT,
+            _ => state::INTERNAL,
+        },
+        DataFusionError::External(inner) => {
+            if let Some(error) = inner.downcast_ref::<SqlError>() {
+                return error.clone();
+            }
+            if let Some(error) = inner.downcast_ref::<tarn_query::Error>() {
+                return from_query(error);
+            }
+            state::INTERNAL
+        }
+        // What a scan met while it read a file.
+        DataFusionError::ParquetError(inner) => match inner.as_ref() {
+            ParquetError::External(inner) => match inner.downcast_ref::<tarn_query::Error>() {
+                Some(error) => return from_query(error),
+                None => state::IO_ERROR,
+            },
+            _ => state::INTERNAL,
+        },
+        // Values that do not fit are reported as Execution errors by DataFusion's functions.
+        DataFusionError::Execution(_) => state::INVALID_PARAMETER_VALUE,
+        _ => state::INTERNAL,
+    };
+    SqlError::new(state, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datafusion_errors_become_sqlstates() {
+        fn in_a_file(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+            DataFusionError::ParquetError(Box::new(ParquetError::External(Box::new(error))))
+        }
+        let away = tarn_metastore::Error::Unavailable {
+            address: "cql://a".to_owned(),
+            setting: "metastore",
+            source: "no answer".into(),
+        };
+        let away = tarn_query::Error::Blocks { table: "t".to_owned(), source: away };
+        let cases = [
+            (DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None), state::DIVISION_BY_ZERO),
+            (DataFusionError::NotImplemented("x".into()), state::FEATURE_NOT_SUPPORTED),
+            (DataFusionError::ResourcesExhausted("x".into()), state::OUT_OF_MEMORY),
+            (DataFusionError::External(Box::new(SqlError::canceled())), state::QUERY_CANCELED),
+            (DataFusionError::Plan("x".into()).context("while planning"), state::SYNTAX_OR_ACCESS),
+            (in_a_file(away), state::CONNECTION_FAILURE),
+            (in_a_file(std::io::Error::other("x")), state::IO_ERROR),
+        ];
+        for (error, state) in cases {
+            let text = error.to_string();
+            assert_eq!(SqlError::from(error).state(), state, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_metastore_that_is_away_is_named_with_its_setting() {
+        let away = || tarn_metastore::Error::Unavailable {
+            address: "cql://a".to_owned(),
+            setting: "metastore",
+            source: "no answer in 10 s".into(),
+        };
+        let commit = tarn_lake::Error::Metastore { action: "commit", table: tarn_types::TableId(1), source: away() };
+        let read = tarn_query::Error::Metastore { table: "t".into(), at: tarn_metastore::At::Latest, source: away() };
+        for error in [SqlError::from(away()), SqlError::from(commit), SqlError::from(read)] {
+            assert_eq!(error.state(), "08006");
+            assert_eq!(
+                error.message(),
+                "metastore at cql://a (setting `metastore`) is not available: no answer in 10 s"
+            );
+            assert!(error.hint().is_some_and(|hint| hint.contains("metastore_timeout_ms")));
+        }
+        let taken = tarn_metastore::Error::TableExists { name: "t".into() };
+        assert_eq!(SqlError::from(taken).state(), state::DUPLICATE_TABLE);
+    }
+}

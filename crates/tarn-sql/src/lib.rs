@@ -1,0 +1,40 @@
+//! What does this statement mean? Syntax, sessions, transactions, the system's tables, and what COPY's formats and SQLSTATEs say.
+//!
+//! It knows no socket: faces hand it text and parameters, and write what it answers. Below it are the node, which has the tables, and the
+//! query engine, which computes.
+//!
+//! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
+//! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`: what Postgres clients ask.
+//! - `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them.
+//! - [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod access_sql;
+mod attach_sql;
+pub mod budget;
+mod cache_sql;
+mod compat;
+pub mod copy_format;
+mod copy_options;
+mod ddl;
+mod definition;
+pub mod encoding;
+pub mod error;
+mod error_from;
+mod hot;
+pub mod names;
+mod nested;
+mod pg_catalog;
+mod privileges;
+pub mod quiet;
+pub mod rows;
+pub mod service;
+pub mod session;
+pub mod settings;
+mod shown;
+pub mod statement;
+mod system;
+mod system_attach;
+mod system_caches;
+mod text;

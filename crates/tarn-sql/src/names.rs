@@ -1,0 +1,84 @@
+//! How are things called in a text of SQL?
+
+use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, ObjectNamePart};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+pub use tarn_query::parser::fold;
+
+use crate::error::{Result, SqlError, state};
+
+/// The database name clients see.
+pub const DATABASE: &str = "tarn";
+
+/// Of the PostgreSQL that we speak like.
+pub const SERVER_VERSION: &str = "16.6";
+
+/// A word of the language, in any case; quoted it is a name.
+pub(crate) fn is_word(token: &Token, text: &str) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
+}
+
+/// `t`, `public.t` or `tarn.public.t` → `t`, folded to lower case unless quoted.
+pub fn table_name(name: &ObjectName) -> Result<String> {
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .map(|part| match part {
+            ObjectNamePart::Identifier(ident) => Ok(fold(ident)),
+            ObjectNamePart::Function(_) => {
+                Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is not a table name")))
+            }
+        })
+        .collect::<Result<_>>()?;
+    match parts.as_slice() {
+        [table] => Ok(table.clone()),
+        [schema, table] if schema == "public" => Ok(table.clone()),
+        [_, schema, table] if schema == "public" => Ok(table.clone()),
+        _ => Err(SqlError::new(
+            state::WRONG_OBJECT_TYPE,
+            format!("\"{name}\" cannot be written to: tables live in schema public"),
+        )
+        .with_hint("the schemas tarn, pg_catalog and information_schema are read-only views")),
+    }
+}
+
+/// Bytes of a name, at most: those of PostgreSQL, whose clients and catalogs count on it.
+const MAX_NAME_BYTES: usize = 63;
+
+/// Whether something may be called so. PostgreSQL cuts longer names off and says so in a notice, and then two may be one.
+///
+/// Errors: `42622`, naming the limit; `42601` for no name at all.
+pub fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(SqlError::new(state::SYNTAX_ERROR, format!("a {what} needs a name of at least one character")));
+    }
+    if name.len() <= MAX_NAME_BYTES {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(20).collect();
+    let message = format!(
+        "the name \"{shown}…\" of a {what} is too long: it has {} bytes, and {MAX_NAME_BYTES} is the most",
+        name.len()
+    );
+    Err(SqlError::new(state::NAME_TOO_LONG, message).with_hint("letters beyond ASCII take 2 to 4 bytes each"))
+}
+
+/// The identifier of a column, however it is qualified.
+pub fn column_of(expr: &Expr) -> Option<&Ident> {
+    match expr {
+        Expr::Identifier(ident) => Some(ident),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    }
+}
+
+pub(crate) fn text(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "''"))
+}
+
+/// Quotes an identifier where Postgres would have to.
+pub fn quote(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}

@@ -1,0 +1,205 @@
+//! What do Postgres tools see of the catalog?
+//!
+//! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session; beside them what that
+//! crate lacks, and answers to the few queries of drivers that no planner of ours could run.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, AsArray, Int64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
+use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
+use tarn_node::auth::Directory;
+use tarn_query::parser::statements;
+
+use crate::error::{Result, SqlError};
+use crate::names::{DATABASE, SERVER_VERSION, column_of};
+
+/// Registers schema `pg_catalog` and its functions with a session of `user`. Costs milliseconds.
+pub fn register(context: &SessionContext, user: &str, users: &Arc<Directory>) -> Result<()> {
+    datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, Roles(Arc::clone(users)))
+        .map_err(|error| SqlError::from(*error))?;
+    let user = user.to_owned();
+    // current_user is written as session_user, too.
+    context.register_udf(create_udf(
+        "session_user",
+        vec![],
+        DataType::Utf8,
+        Volatility::Stable,
+        Arc::new(move |_| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(user.clone()))))),
+    ));
+    let version = format!("PostgreSQL {SERVER_VERSION} (Tarn {})", env!("CARGO_PKG_VERSION"));
+    context.register_udf(create_udf(
+        "version",
+        vec![],
+        DataType::Utf8,
+        Volatility::Immutable,
+        Arc::new(move |_| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(version.clone()))))),
+    ));
+    // Sizes by object id are not known here: see tarn.tables.
+    context.register_udf(create_udf(
+        "pg_table_size",
+        vec![DataType::Int32],
+        DataType::Int64,
+        Volatility::Stable,
+        Arc::new(|arguments| Ok(ColumnarValue::Array(Arc::new(Int64Array::new_null(rows_of(arguments)))))),
+    ));
+    context.register_udf(create_udf(
+        "pg_size_pretty",
+        vec![DataType::Int64],
+        DataType::Utf8,
+        Volatility::Immutable,
+        Arc::new(|arguments| {
+            let sizes = arguments[0].to_array(rows_of(arguments))?;
+            let sizes = sizes.as_primitive::<Int64Type>();
+            let texts: StringArray = sizes.iter().map(|size| size.map(pretty)).collect();
+            Ok(ColumnarValue::Array(Arc::new(texts)))
+        }),
+    ));
+    Ok(())
+}
+
+/// Takes `pg_catalog` from a session that ends: it holds the session's catalog, which holds it, and neither would ever be freed.
+pub fn forget(context: &SessionContext) {
+    if let Some(catalog) = context.catalog(DATABASE) {
+        let _ = catalog.deregister_schema("pg_catalog", true);
+    }
+}
+
+/// Fills `pg_roles`.
+#[derive(Clone)]
+struct Roles(Arc<Directory>);
+
+impl fmt::Debug for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Roles")
+    }
+}
+
+#[async_trait]
+impl PgCatalogContextProvider for Roles {
+    async fn roles(&self) -> Vec<String> {
+        self.0.users().all().map(|(name, _)| name.to_owned()).collect()
+    }
+
+    async fn role(&self, name: &str) -> Option<Role> {
+        // It is asked for by names that were there a moment ago, and may not be missing.
+        let user = self.0.users().get(name).cloned();
+        let (is_superuser, can_login) = user.map_or((false, false), |user| (user.superuser, user.login));
+        Some(Role {
+            name: name.to_owned(),
+            is_superuser,
+            can_login,
+            can_create_db: is_superuser,
+            can_create_role: is_superuser,
+            can_create_user: is_superuser,
+            can_replication: false,
+            grants: vec![],
+            inherited_roles: vec![],
+        })
+    }
+}
+
+fn rows_of(arguments: &[ColumnarValue]) -> usize {
+    arguments.iter().map(|a| if let ColumnarValue::Array(array) = a { array.len() } else { 1 }).max().unwrap_or(1)
+}
+
+fn pretty(bytes: i64) -> String {
+    let mut size = bytes;
+    for unit in ["bytes", "kB", "MB", "GB"] {
+        if size.abs() < 10 * 1024 {
+            return format!("{size} {unit}");
+        }
+        size /= 1024;
+    }
+    format!("{size} TB")
+}
+
+/// JDBC's `getPrimaryKeys` expands arrays of composites: the same answer from `tarn.keys`.
+pub fn substitute(statement: Statement) -> Result<Statement> {
+    let mut asked = KeysAsked::default();
+    let _ = statement.visit(&mut asked);
+    if !asked.expands || !asked.primary {
+        return Ok(statement);
+    }
+    const KEYS: &str = "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
+         column_name AS \"COLUMN_NAME\", position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" \
+         FROM tarn.keys ORDER BY table_name, position";
+    let mut keys = statements(KEYS)?.pop();
+    if let Some(Statement::Query(query)) = &mut keys
+        && let SetExpr::Select(select) = query.body.as_mut()
+    {
+        select.selection = asked.conditions.into_iter().reduce(|left, right| binary(left, BinaryOperator::And, right));
+    }
+    keys.ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
+}
+
+/// What a query for primary keys asks for.
+#[derive(Default)]
+struct KeysAsked {
+    expands: bool,
+    primary: bool,
+    /// The same of `tarn.keys`.
+    conditions: Vec<Expr>,
+}
+
+impl Visitor for KeysAsked {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) => {
+                let name = function.name.0.last().and_then(|part| part.as_ident());
+                self.expands |= name.is_some_and(|name| name.value.eq_ignore_ascii_case("_pg_expandarray"));
+            }
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+                self.primary |= column_of(expr).is_some_and(|column| column.value.eq_ignore_ascii_case("indisprimary"));
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+                let text = |text: &str| Expr::Value(Value::SingleQuotedString(text.to_owned()).with_empty_span());
+                let asked = match column_of(left).map(|column| column.value.as_str()) {
+                    Some("relname") => Expr::Identifier(Ident::new("table_name")),
+                    Some("nspname") => text("public"),
+                    _ => return ControlFlow::Continue(()),
+                };
+                if let Expr::Value(value) = right.as_ref()
+                    && let Value::SingleQuotedString(wanted) | Value::EscapedStringLiteral(wanted) = &value.value
+                {
+                    self.conditions.push(binary(asked, BinaryOperator::Eq, text(wanted)));
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::{Parsed, parse};
+
+    #[test]
+    fn the_table_of_a_primary_key_query_is_found() {
+        let sql = "SELECT information_schema._pg_expandarray(i.indkey) FROM x WHERE ct.relname = 'it''s' AND n.nspname = 'public' AND i.indisprimary";
+        let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
+        assert!(replaced.to_string().contains("table_name = 'it''s' AND 'public' = 'public'"), "{replaced}");
+    }
+
+    #[test]
+    fn sizes_as_postgres_writes_them() {
+        assert_eq!(pretty(10_239), "10239 bytes");
+        assert_eq!(pretty(10_240), "10 kB");
+        assert_eq!(pretty(128 << 20), "128 MB");
+    }
+}

@@ -1,0 +1,406 @@
+//! What may a user do, when a client asks? `has_table_privilege` and its kin, answered by the same rules that decide ([`authorize`]).
+//!
+//! Tables, schemas and users are given by name. Of the object ids that clients have, `'t'::regclass` and the `oid` of a catalog's
+//! relation are read as the names that they stand for ([`name_objects`]); others are refused.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray, BooleanArray, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::sql::sqlparser::ast::{
+    DataType as Named, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Statement,
+    TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+};
+use tarn_node::auth::PUBLIC;
+use tarn_node::auth::authorize::is_superuser;
+use tarn_node::auth::users::Users;
+use tarn_node::auth::{Action, Principal, Privilege, authorize};
+use tarn_node::node::Node;
+
+use crate::error::{Result, SqlError, state};
+use crate::names::{DATABASE, fold};
+
+/// Of what a function tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Of {
+    Table,
+    /// A row of `pg_class`: the name as it is, in any schema.
+    Relation,
+    Schema,
+    Database,
+}
+
+/// Tables of schema `tarn` of which everybody sees the rows of tables that they may use; the others are for superusers.
+const BY_TABLE: [&str; 5] = ["blocks", "deliveries", "keys", "tables", "tablets"];
+
+/// Tables of schema `pg_catalog` with what only superusers see.
+const SECRET: [&str; 2] = ["pg_authid", "pg_shadow"];
+
+/// Whether everybody may read a relation of the catalogs.
+pub fn is_open_relation(schema: &str, table: &str) -> bool {
+    match schema {
+        "tarn" => BY_TABLE.contains(&table),
+        "pg_catalog" => !SECRET.contains(&table),
+        "information_schema" => true,
+        _ => false,
+    }
+}
+
+const FUNCTIONS: [(&str, Of); 5] = [
+    ("has_table_privilege", Of::Table),
+    ("has_any_column_privilege", Of::Table),
+    (RELATION, Of::Relation),
+    ("has_schema_privilege", Of::Schema),
+    ("has_database_privilege", Of::Database),
+];
+
+/// What `has_table_privilege` of an `oid` is called when it is of a name.
+const RELATION: &str = "tarn_has_relation_privilege";
+
+/// The functions, for a session of one user.
+pub fn functions(node: &Arc<Node>, who: &Principal) -> impl Iterator<Item = ScalarUDF> {
+    let signature = Signature::one_of(vec![TypeSignature::Any(2), TypeSignature::Any(3)], Volatility::Volatile);
+    FUNCTIONS
+        .map(|(name, of)| {
+            let asks =
+                HasPrivilege { name, of, signature: signature.clone(), node: Arc::clone(node), who: who.clone() };
+            ScalarUDF::new_from_impl(asks)
+        })
+        .into_iter()
+}
+
+/// Reads object ids in calls of these functions as the names that they stand for.
+pub fn name_objects(statement: &mut Statement) {
+    #[derive(Default)]
+    struct Relations(HashMap<String, String>);
+    impl Visitor for Relations {
+        type Break = ();
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Table { name, alias, args: None, .. } = factor
+                && let Some(relation) = name.0.last().and_then(|part| part.as_ident()).map(fold)
+            {
+                let known = alias.as_ref().map_or(relation.clone(), |alias| fold(&alias.name));
+                self.0.insert(known, relation);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    struct Calls<'a>(&'a HashMap<String, String>);
+    impl VisitorMut for Calls<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Function(call) = expr {
+                name_object(call, self.0);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut relations = Relations::default();
+    let _ = Visit::visit(&*statement, &mut relations);
+    let _ = VisitMut::visit(statement, &mut Calls(&relations.0));
+}
+
+fn name_object(call: &mut Function, relations: &HashMap<String, String>) {
+    let Some(name) = call.name.0.last().and_then(|part| part.as_ident()).map(fold) else { return };
+    let Some((_, of)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else { return };
+    let FunctionArguments::List(list) = &mut call.args else { return };
+    let object = match list.args.as_mut_slice() {
+        [object, _] | [_, object, _] => object,
+        _ => return,
+    };
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(object)) = object else { return };
+    match object {
+        Expr::Cast { expr, data_type: Named::Regclass, .. } if matches!(expr.as_ref(), Expr::Value(_)) => {
+            *object = expr.as_ref().clone();
+        }
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+            let (relation, column) = match object {
+                Expr::CompoundIdentifier(parts) => match parts.as_mut_slice() {
+                    [.., relation, column] => (relations.get(&fold(relation)), column),
+                    _ => return,
+                },
+                Expr::Identifier(column) if relations.len() == 1 => (relations.values().next(), column),
+                _ => return,
+            };
+            if fold(column) != "oid" {
+                return;
+            }
+            match (relation.map(String::as_str), of) {
+                (Some("pg_class"), Of::Table) => {
+                    *column = Ident::new("relname");
+                    call.name = ObjectName::from(vec![Ident::new(RELATION)]);
+                }
+                (Some("pg_namespace"), Of::Schema) => *column = Ident::new("nspname"),
+                (Some("pg_database"), Of::Database) => *column = Ident::new("datname"),
+                _ => {}
+            }
+        }
+        _ => {}
+    }
+}
+
+struct HasPrivilege {
+    name: &'static str,
+    of: Of,
+    signature: Signature,
+    node: Arc<Node>,
+    who: Principal,
+}
+
+impl fmt::Debug for HasPrivilege {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for HasPrivilege {
+    fn eq(&self, other: &HasPrivilege) -> bool {
+        self.name == other.name && self.who == other.who
+    }
+}
+
+impl Eq for HasPrivilege {}
+
+impl Hash for HasPrivilege {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for HasPrivilege {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> datafusion::error::Result<DataType> {
+        let is_text = |data_type: &DataType| data_type.is_string() || data_type.is_null();
+        if types.iter().all(is_text) {
+            return Ok(DataType::Boolean);
+        }
+        let refused = SqlError::unsupported(
+            format!("{} of an object id is not supported", self.name),
+            "give the names of the user, the object and the privilege as text",
+        );
+        Err(DataFusionError::External(Box::new(refused)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> datafusion::error::Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let n_rows = if is_scalar { 1 } else { args.number_rows };
+        let texts = args.args.iter().map(|arg| cast(&arg.to_array(n_rows)?, &DataType::Utf8).map_err(Into::into));
+        let texts = texts.collect::<datafusion::error::Result<Vec<_>>>()?;
+        let texts: Vec<&StringArray> = texts.iter().map(|array| array.as_string::<i32>()).collect();
+        let users = self.node.users().users();
+        let answers = (0..n_rows).map(|row| {
+            let given: Option<Vec<&str>> = texts.iter().map(|t| (!t.is_null(row)).then(|| t.value(row))).collect();
+            match given.as_deref() {
+                None => Ok(None),
+                Some([object, privileges]) => self.any(&users, Whom::This(&self.who), object, privileges).map(Some),
+                Some([user, object, privileges]) => self.any(&users, whom(&users, user)?, object, privileges).map(Some),
+                Some(_) => {
+                    Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("{} takes two or three texts", self.name)))
+                }
+            }
+        });
+        let answers = answers.collect::<Result<BooleanArray>>().map_err(|e| DataFusionError::External(Box::new(e)))?;
+        match is_scalar {
+            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&answers, 0)?)),
+            false => Ok(ColumnarValue::Array(Arc::new(answers))),
+        }
+    }
+}
+
+/// Of whom it is asked.
+enum Whom<'a> {
+    This(&'a Principal),
+    Other(Principal),
+    /// What everybody who can log in was granted.
+    Everybody,
+}
+
+fn whom<'a>(users: &Users, name: &str) -> Result<Whom<'a>> {
+    if users.is_empty() {
+        return Ok(Whom::Other(Principal::Nobody));
+    }
+    if name == PUBLIC {
+        return Ok(Whom::Everybody);
+    }
+    match users.get(name) {
+        Some(user) => Ok(Whom::Other(Principal::User { name: name.to_owned(), id: user.id })),
+        None => Err(SqlError::new(state::UNDEFINED_OBJECT, format!("role \"{}\" does not exist", name.escape_debug()))),
+    }
+}
+
+impl HasPrivilege {
+    /// Whether one of the privileges is held, as Postgres reads such lists.
+    fn any(&self, users: &Users, whom: Whom<'_>, object: &str, privileges: &str) -> Result<bool> {
+        let mut held = false;
+        for privilege in privileges.split(',') {
+            held |= self.one(users, &whom, object, &privilege.trim().to_ascii_lowercase())?;
+        }
+        Ok(held)
+    }
+
+    fn one(&self, users: &Users, whom: &Whom<'_>, object: &str, privilege: &str) -> Result<bool> {
+        let (word, may_grant) = match privilege.strip_suffix(" with grant option") {
+            Some(word) => (word.trim_end(), true),
+            None => (privilege, false),
+        };
+        let may = |action: Action<'_>| match whom {
+            Whom::This(who) => authorize(users, who, &action).is_ok(),
+            Whom::Other(who) => authorize(users, who, &action).is_ok(),
+            Whom::Everybody => match action {
+                Action::Session => true,
+                Action::Rows { table, privilege, .. } => users.is_granted(table, PUBLIC, privilege),
+                Action::Create => users.may_create(PUBLIC),
+                Action::Own { .. } | Action::Password { .. } | Action::Server { .. } => false,
+            },
+        };
+        let unknown = || {
+            let message = format!("unrecognized privilege type: \"{}\"", privilege.escape_debug());
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+        };
+        match self.of {
+            Of::Table | Of::Relation => {
+                let wanted = match word {
+                    "select" => Some(Privilege::Select),
+                    "insert" => Some(Privilege::Insert),
+                    "update" => Some(Privilege::Update),
+                    "delete" => Some(Privilege::Delete),
+                    // Nobody can do what they are for.
+                    "truncate" | "references" | "trigger" => None,
+                    _ => return unknown(),
+                };
+                let Some(table) = self.table(object)? else {
+                    let reads = wanted == Some(Privilege::Select) && !may_grant;
+                    let rooted = match whom {
+                        Whom::This(who) => is_superuser(users, who),
+                        Whom::Other(who) => is_superuser(users, who),
+                        Whom::Everybody => false,
+                    };
+                    return Ok(reads && may(Action::Session) && (rooted || is_open(object)));
+                };
+                let Some(privilege) = wanted else { return Ok(false) };
+                Ok(match may_grant {
+                    true => may(Action::Own { table: table.id, name: &table.name }),
+                    false => may(Action::Rows { table: table.id, name: &table.name, privilege }),
+                })
+            }
+            Of::Schema => {
+                let is_public = match object {
+                    "public" => true,
+                    "pg_catalog" | "information_schema" | "tarn" => false,
+                    other => {
+                        let message = format!("schema \"{}\" does not exist", other.escape_debug());
+                        return Err(SqlError::new("3F000", message));
+                    }
+                };
+                match word {
+                    "usage" => Ok(!may_grant && may(Action::Session)),
+                    "create" if may_grant => Ok(is_public && may(Action::Server { what: "grant" })),
+                    "create" => Ok(is_public && may(Action::Create)),
+                    _ => unknown(),
+                }
+            }
+            Of::Database => {
+                if object != DATABASE {
+                    let message = format!("database \"{}\" does not exist", object.escape_debug());
+                    return Err(SqlError::new("3D000", message));
+                }
+                match word {
+                    "connect" => Ok(!may_grant && may(Action::Session)),
+                    // There are no schemas to make, and no temporary tables.
+                    "create" | "temp" | "temporary" => Ok(false),
+                    _ => unknown(),
+                }
+            }
+        }
+    }
+
+    /// `None`: a relation of the catalogs.
+    fn table(&self, name: &str) -> Result<Option<Arc<tarn_types::TableSchema>>> {
+        let catalog = self.node.catalog();
+        let parts = match self.of {
+            Of::Relation => return Ok(catalog.schema(name).ok()),
+            _ => parts(name),
+        };
+        match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["public", table] | [_, "public", table] => Ok(Some(catalog.schema(table)?)),
+            [table] if table.starts_with("pg_") && !catalog.contains(table) => Ok(None),
+            [table] => Ok(Some(catalog.schema(table)?)),
+            ["pg_catalog" | "information_schema" | "tarn", _] => Ok(None),
+            _ => Err(SqlError::undefined_table(name)),
+        }
+    }
+}
+
+fn is_open(name: &str) -> bool {
+    match parts(name).as_slice() {
+        [schema, table] => is_open_relation(schema, table),
+        // A name of pg_class, which does not say of which schema.
+        [table] => {
+            let is_ours = crate::system::NAMES.contains(&table.as_str());
+            is_open_relation("pg_catalog", table) && (!is_ours || is_open_relation("tarn", table))
+        }
+        _ => false,
+    }
+}
+
+/// The parts of a name as SQL writes it: `public."Big"`.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![];
+    let (mut part, mut is_quoted) = (String::new(), false);
+    let mut chars = name.trim().chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if is_quoted && chars.peek() == Some(&'"') => part.extend(chars.next()),
+            '"' => is_quoted = !is_quoted,
+            '.' if !is_quoted => parts.push(std::mem::take(&mut part)),
+            c if is_quoted => part.push(c),
+            c => part.extend(c.to_lowercase()),
+        }
+    }
+    parts.push(part);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_query::parser::statements;
+
+    use super::*;
+
+    #[test]
+    fn object_ids_are_named() {
+        for (sql, named) in [
+            ("SELECT has_table_privilege('t'::regclass, 'select')", "SELECT has_table_privilege('t', 'select')"),
+            (
+                "SELECT pg_catalog.has_table_privilege('bob', c.oid, 'select') FROM pg_class AS c",
+                "SELECT tarn_has_relation_privilege('bob', c.relname, 'select') FROM pg_class AS c",
+            ),
+            (
+                "SELECT has_schema_privilege(oid, 'usage') FROM pg_namespace",
+                "SELECT has_schema_privilege(nspname, 'usage') FROM pg_namespace",
+            ),
+            ("SELECT has_table_privilege(1, 'select')", "SELECT has_table_privilege(1, 'select')"),
+        ] {
+            let mut statement = statements(sql).unwrap().remove(0);
+            name_objects(&mut statement);
+            assert_eq!(statement.to_string(), named);
+        }
+        assert_eq!(parts("Public.\"A.\"\"b\""), ["public", "A.\"b"]);
+    }
+}

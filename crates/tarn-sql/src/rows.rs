@@ -1,0 +1,490 @@
+//! How do Arrow rows become Postgres rows?
+//!
+//! [`fields`] names the wire type of each column, [`RowWriter`] writes cells, text or binary, by column type decided once a
+//! batch. Cells of arrays and rows are written by the same, in the frames of `nested.rs`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_pg::datatypes::field_into_pg_type;
+use bytes::{BufMut, BytesMut};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, Float32Array, Float64Array,
+    GenericBinaryArray, GenericListArray, GenericStringArray, Int8Array, Int16Array, Int32Array, Int64Array,
+    IntervalMonthDayNanoArray, OffsetSizeTrait, RecordBatch, StringViewArray, UInt8Array, UInt16Array, UInt32Array,
+    UInt64Array,
+};
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::{
+    DataType, Date32Type, DurationMicrosecondType, Field, IntervalUnit, Schema, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType,
+};
+use pgwire::api::Type;
+use pgwire::api::portal::Format;
+use pgwire::api::results::{FieldFormat, FieldInfo};
+use pgwire::messages::data::DataRow;
+use postgres_types::Kind;
+
+use tarn_types::Zone;
+
+use crate::error::{Result, SqlError, state};
+use crate::{nested, text};
+
+/// Days and microseconds from 1970 to Postgres' epoch, 2000-01-01.
+const EPOCH_DAYS: i64 = 10_957;
+const EPOCH_MICROS: i64 = EPOCH_DAYS * 86_400_000_000;
+
+/// Field metadata by which storage types carry a finer SQL type (`uuid`, `json`).
+const TYPE_KEY: &str = "tarn.type";
+
+/// The wire type of one column.
+pub fn pg_type(field: &Field) -> Result<Type> {
+    match field.metadata().get(TYPE_KEY).map(String::as_str) {
+        Some("uuid") => return Ok(Type::UUID),
+        Some("json") => return Ok(Type::JSON),
+        _ => {}
+    }
+    if matches!(field.data_type(), DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal256(..)) {
+        return Ok(Type::NUMERIC);
+    }
+    // An untyped NULL: Postgres answers text.
+    if field.data_type().is_null() {
+        return Ok(Type::TEXT);
+    }
+    field_into_pg_type(&Arc::new(field.clone())).map_err(|_| {
+        SqlError::unsupported(
+            format!("result type {} of column \"{}\"", field.data_type(), field.name()),
+            "cast it to text",
+        )
+    })
+}
+
+/// RowDescription of a result. `format` is what the client asked for in Bind; the simple protocol is all text.
+pub fn fields(schema: &Schema, format: &Format) -> Result<Arc<Vec<FieldInfo>>> {
+    if let Format::Individual(codes) = format
+        && codes.len() != schema.fields().len()
+    {
+        return Err(SqlError::new(
+            state::PROTOCOL_VIOLATION,
+            format!("bind message has {} result formats but query has {} columns", codes.len(), schema.fields().len()),
+        ));
+    }
+    let fields = schema.fields().iter().enumerate().map(|(idx, field)| {
+        let pg_type = pg_type(field)?;
+        let (size, modifier) = size_and_modifier(&pg_type, field.data_type());
+        Ok(FieldInfo::new(field.name().clone(), None, None, pg_type, format.format_for(idx))
+            .with_type_size(size)
+            .with_type_modifier(modifier))
+    });
+    Ok(Arc::new(fields.collect::<Result<Vec<_>>>()?))
+}
+
+fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i32) {
+    let size = match *pg_type {
+        Type::BOOL | Type::CHAR => 1,
+        Type::INT2 => 2,
+        Type::INT4 | Type::FLOAT4 | Type::DATE | Type::OID => 4,
+        Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
+        Type::UUID | Type::INTERVAL => 16,
+        _ => -1,
+    };
+    let modifier = match data_type {
+        DataType::Decimal128(precision, scale) if *scale >= 0 => {
+            ((i32::from(*precision) << 16) | i32::from(*scale)) + 4
+        }
+        _ => -1,
+    };
+    (size, modifier)
+}
+
+/// Writes the rows of one batch.
+pub struct RowWriter {
+    columns: Vec<(Column, FieldFormat)>,
+    n_rows: usize,
+}
+
+/// The cells of one column, of one element of an array, or of one field of a row.
+struct Column {
+    cells: Cells,
+    nulls: Option<NullBuffer>,
+    name: String,
+    pg_type: Type,
+}
+
+enum Cells {
+    Null,
+    Bool(BooleanArray),
+    Int8(Int8Array),
+    Int16(Int16Array),
+    Int32(Int32Array),
+    Int64(Int64Array),
+    UInt8(UInt8Array),
+    UInt16(UInt16Array),
+    UInt32(UInt32Array),
+    UInt64(UInt64Array),
+    Float32(Float32Array),
+    Float64(Float64Array),
+    Decimal(Decimal128Array, i8),
+    Text(GenericStringArray<i32>),
+    LargeText(GenericStringArray<i64>),
+    TextView(StringViewArray),
+    Bytes(GenericBinaryArray<i32>),
+    LargeBytes(GenericBinaryArray<i64>),
+    BytesView(BinaryViewArray),
+    Date(Int32Array),
+    Time(Int64Array),
+    Timestamp {
+        micros: Int64Array,
+        zone: Option<Zone>,
+    },
+    Interval(IntervalMonthDayNanoArray),
+    /// Microseconds: an interval without months and days.
+    Duration(Int64Array),
+    /// Where the elements of each cell are.
+    Array {
+        spans: Vec<Range<usize>>,
+        elements: Box<Column>,
+    },
+    Row(Vec<Column>),
+}
+
+impl RowWriter {
+    /// Prepares all columns of `batch`; instants are written as the clocks of `zone` show them. Fails when a column's type has no wire form.
+    pub fn new(batch: &RecordBatch, fields: &[FieldInfo], zone: &Zone) -> Result<RowWriter> {
+        assert_eq!(batch.num_columns(), fields.len(), "a row description per column");
+        let schema = batch.schema();
+        let columns = batch.columns().iter().zip(fields).enumerate().map(|(idx, (array, field))| {
+            Ok((column(array, schema.field(idx), field.datatype(), zone)?, field.format()))
+        });
+        Ok(RowWriter { columns: columns.collect::<Result<_>>()?, n_rows: batch.num_rows() })
+    }
+
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// One DataRow; `buffer` is reused between rows.
+    pub fn row(&self, row: usize, buffer: &mut BytesMut) -> Result<DataRow> {
+        for (column, format) in &self.columns {
+            column.sized(row, *format == FieldFormat::Binary, buffer)?;
+        }
+        Ok(DataRow::new(buffer.split(), self.columns.len() as i16))
+    }
+
+    /// Appends the text of one cell; false when it is NULL (nothing is appended).
+    pub fn text(&self, row: usize, column: usize, out: &mut BytesMut) -> Result<bool> {
+        let (column, _) = &self.columns[column];
+        column.text(row, out)
+    }
+}
+
+fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Result<Column> {
+    if let DataType::Dictionary(_, value) = array.data_type() {
+        let plain = exactly(array, value, field)?;
+        return column(&plain, &field.clone().with_data_type(value.as_ref().clone()), pg_type, shown);
+    }
+    let cells = cells(array, field, pg_type, shown)?;
+    Ok(Column { cells, nulls: array.logical_nulls(), name: field.name().clone(), pg_type: pg_type.clone() })
+}
+
+fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Result<Cells> {
+    let as_type = |data_type: &DataType| exactly(array, data_type, field);
+    let micros = |data_type: &DataType| -> Result<Int64Array> {
+        Ok(exactly(&as_type(data_type)?, &DataType::Int64, field)?.as_primitive().clone())
+    };
+    Ok(match array.data_type() {
+        DataType::Null => Cells::Null,
+        DataType::Boolean => Cells::Bool(array.as_boolean().clone()),
+        DataType::Int8 => Cells::Int8(array.as_primitive().clone()),
+        DataType::Int16 => Cells::Int16(array.as_primitive().clone()),
+        DataType::Int32 => Cells::Int32(array.as_primitive().clone()),
+        DataType::Int64 => Cells::Int64(array.as_primitive().clone()),
+        DataType::UInt8 => Cells::UInt8(array.as_primitive().clone()),
+        DataType::UInt16 => Cells::UInt16(array.as_primitive().clone()),
+        DataType::UInt32 => Cells::UInt32(array.as_primitive().clone()),
+        DataType::UInt64 => Cells::UInt64(array.as_primitive().clone()),
+        DataType::Float16 => Cells::Float32(as_type(&DataType::Float32)?.as_primitive().clone()),
+        DataType::Float32 => Cells::Float32(array.as_primitive().clone()),
+        DataType::Float64 => Cells::Float64(array.as_primitive().clone()),
+        DataType::Decimal128(_, scale) => Cells::Decimal(array.as_primitive().clone(), *scale),
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
+            Cells::Decimal(as_type(&DataType::Decimal128(*precision, *scale))?.as_primitive().clone(), *scale)
+        }
+        DataType::Decimal256(_, scale) => {
+            Cells::Decimal(as_type(&DataType::Decimal128(38, *scale))?.as_primitive().clone(), *scale)
+        }
+        DataType::Utf8 => Cells::Text(array.as_string().clone()),
+        DataType::LargeUtf8 => Cells::LargeText(array.as_string().clone()),
+        DataType::Utf8View => Cells::TextView(array.as_string_view().clone()),
+        DataType::Binary => Cells::Bytes(array.as_binary().clone()),
+        DataType::LargeBinary => Cells::LargeBytes(array.as_binary().clone()),
+        DataType::BinaryView => Cells::BytesView(array.as_binary_view().clone()),
+        DataType::FixedSizeBinary(_) => Cells::Bytes(as_type(&DataType::Binary)?.as_binary().clone()),
+        DataType::Date32 => Cells::Date(array.as_primitive::<Date32Type>().reinterpret_cast()),
+        DataType::Date64 => Cells::Date(as_type(&DataType::Date32)?.as_primitive::<Date32Type>().reinterpret_cast()),
+        DataType::Time64(TimeUnit::Microsecond) => {
+            Cells::Time(array.as_primitive::<Time64MicrosecondType>().reinterpret_cast())
+        }
+        DataType::Time32(_) | DataType::Time64(_) => Cells::Time(micros(&DataType::Time64(TimeUnit::Microsecond))?),
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => Cells::Timestamp {
+            micros: array.as_primitive::<TimestampMicrosecondType>().reinterpret_cast(),
+            zone: zone.as_ref().map(|_| shown.clone()),
+        },
+        DataType::Timestamp(_, zone) => Cells::Timestamp {
+            micros: micros(&DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?,
+            zone: zone.as_ref().map(|_| shown.clone()),
+        },
+        DataType::Interval(IntervalUnit::MonthDayNano) => Cells::Interval(array.as_primitive().clone()),
+        DataType::Interval(_) => {
+            Cells::Interval(as_type(&DataType::Interval(IntervalUnit::MonthDayNano))?.as_primitive().clone())
+        }
+        DataType::Duration(_) => {
+            let micros = as_type(&DataType::Duration(TimeUnit::Microsecond))?;
+            Cells::Duration(micros.as_primitive::<DurationMicrosecondType>().reinterpret_cast())
+        }
+        DataType::List(element) => list(array.as_list::<i32>(), element, pg_type, shown)?,
+        DataType::LargeList(element) => list(array.as_list::<i64>(), element, pg_type, shown)?,
+        DataType::ListView(element) => {
+            list(as_type(&DataType::List(Arc::clone(element)))?.as_list::<i32>(), element, pg_type, shown)?
+        }
+        DataType::LargeListView(element) => {
+            list(as_type(&DataType::LargeList(Arc::clone(element)))?.as_list::<i64>(), element, pg_type, shown)?
+        }
+        DataType::FixedSizeList(element, length) => {
+            let (list, length) = (array.as_fixed_size_list(), *length as usize);
+            let spans = (0..list.len()).map(|row| row * length..(row + 1) * length).collect();
+            let elements = column(list.values(), element, element_type(pg_type, element)?, shown)?;
+            Cells::Array { spans, elements: Box::new(elements) }
+        }
+        DataType::Struct(fields) => {
+            let Kind::Composite(types) = pg_type.kind() else { return Err(no_form(field)) };
+            let columns = array.as_struct().columns().iter().zip(fields).zip(types);
+            let columns = columns.map(|((array, field), of)| column(array, field, of.type_(), shown));
+            Cells::Row(columns.collect::<Result<_>>()?)
+        }
+        _ => return Err(no_form(field)),
+    })
+}
+
+fn list<O: OffsetSizeTrait>(
+    list: &GenericListArray<O>,
+    element: &Field,
+    pg_type: &Type,
+    shown: &Zone,
+) -> Result<Cells> {
+    // A slice of a list keeps the elements of all of it.
+    let offsets = list.value_offsets();
+    let first = offsets.first().map_or(0, |offset| offset.as_usize());
+    let last = offsets.last().map_or(0, |offset| offset.as_usize());
+    let elements = list.values().slice(first, last - first);
+    let spans = offsets.windows(2).map(|ends| ends[0].as_usize() - first..ends[1].as_usize() - first).collect();
+    let elements = column(&elements, element, element_type(pg_type, element)?, shown)?;
+    Ok(Cells::Array { spans, elements: Box::new(elements) })
+}
+
+fn element_type<'a>(array: &'a Type, field: &Field) -> Result<&'a Type> {
+    match array.kind() {
+        Kind::Array(element) => Ok(element),
+        _ => Err(no_form(field)),
+    }
+}
+
+fn no_form(field: &Field) -> SqlError {
+    SqlError::unsupported(
+        format!("result type {} of column \"{}\"", field.data_type(), field.name()),
+        "cast it to text",
+    )
+}
+
+/// What the wire has no room for is an error: a safe cast would make it NULL, which here is shown as zero.
+fn exactly(array: &ArrayRef, data_type: &DataType, field: &Field) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, data_type, &options).map_err(|error| {
+        let message = format!("a value of column \"{}\" is out of range: {error}", field.name());
+        SqlError::new(state::NUMERIC_OUT_OF_RANGE, message)
+    })
+}
+
+impl Column {
+    fn is_null(&self, row: usize) -> bool {
+        matches!(self.cells, Cells::Null) || self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+    }
+
+    /// With its length, which of NULL is -1.
+    fn sized(&self, row: usize, is_binary: bool, out: &mut BytesMut) -> Result<()> {
+        let start = out.len();
+        out.put_i32(-1);
+        let is_there = if is_binary { self.binary(row, out)? } else { self.text(row, out)? };
+        if is_there {
+            let length = (out.len() - start - 4) as i32;
+            out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// False when it is NULL: nothing is appended.
+    fn text(&self, row: usize, out: &mut BytesMut) -> Result<bool> {
+        if self.is_null(row) {
+            return Ok(false);
+        }
+        match &self.cells {
+            Cells::Null => {}
+            Cells::Bool(a) => text::boolean(out, a.value(row)),
+            Cells::Int8(a) => text::integer(out, a.value(row).into()),
+            Cells::Int16(a) => text::integer(out, a.value(row).into()),
+            Cells::Int32(a) => text::integer(out, a.value(row).into()),
+            Cells::Int64(a) => text::integer(out, a.value(row)),
+            Cells::UInt8(a) => text::integer(out, a.value(row).into()),
+            Cells::UInt16(a) => text::integer(out, a.value(row).into()),
+            Cells::UInt32(a) => text::integer(out, a.value(row).into()),
+            Cells::UInt64(a) => text::decimal(out, a.value(row).into(), 0),
+            Cells::Float32(a) => text::float32(out, a.value(row)),
+            Cells::Float64(a) => text::float64(out, a.value(row)),
+            Cells::Decimal(a, scale) => text::decimal(out, a.value(row), *scale),
+            Cells::Text(a) => out.put_slice(a.value(row).as_bytes()),
+            Cells::LargeText(a) => out.put_slice(a.value(row).as_bytes()),
+            Cells::TextView(a) => out.put_slice(a.value(row).as_bytes()),
+            Cells::Bytes(a) => text::bytea(out, a.value(row)),
+            Cells::LargeBytes(a) => text::bytea(out, a.value(row)),
+            Cells::BytesView(a) => text::bytea(out, a.value(row)),
+            Cells::Date(a) => text::date(out, a.value(row).into()),
+            Cells::Time(a) => text::time(out, a.value(row)),
+            Cells::Timestamp { micros, zone } => text::timestamp(out, micros.value(row), zone.as_ref()),
+            Cells::Interval(a) => {
+                let value = a.value(row);
+                text::interval(out, value.months, value.days, value.nanoseconds / 1_000);
+            }
+            Cells::Duration(a) => text::interval(out, 0, 0, a.value(row)),
+            Cells::Array { spans, elements } => {
+                nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out))?;
+            }
+            Cells::Row(fields) => {
+                nested::row_text(out, fields.len(), |field, out| fields[field].text(row, out))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// False when it is NULL: nothing is appended.
+    fn binary(&self, row: usize, out: &mut BytesMut) -> Result<bool> {
+        if self.is_null(row) {
+            return Ok(false);
+        }
+        match &self.cells {
+            Cells::Null => {}
+            Cells::Bool(a) => out.put_u8(a.value(row).into()),
+            Cells::Int8(a) => out.put_i16(a.value(row).into()),
+            Cells::Int16(a) => out.put_i16(a.value(row)),
+            Cells::Int32(a) => out.put_i32(a.value(row)),
+            Cells::Int64(a) => out.put_i64(a.value(row)),
+            Cells::UInt8(a) => out.put_i16(a.value(row).into()),
+            Cells::UInt16(a) => out.put_i32(a.value(row).into()),
+            Cells::UInt32(a) => out.put_i64(a.value(row).into()),
+            Cells::UInt64(a) => numeric(out, a.value(row).into(), 0),
+            Cells::Float32(a) => out.put_f32(a.value(row)),
+            Cells::Float64(a) => out.put_f64(a.value(row)),
+            Cells::Decimal(a, scale) => numeric(out, a.value(row), *scale),
+            Cells::Text(a) => self.binary_text(a.value(row), out)?,
+            Cells::LargeText(a) => self.binary_text(a.value(row), out)?,
+            Cells::TextView(a) => self.binary_text(a.value(row), out)?,
+            Cells::Bytes(a) => out.put_slice(a.value(row)),
+            Cells::LargeBytes(a) => out.put_slice(a.value(row)),
+            Cells::BytesView(a) => out.put_slice(a.value(row)),
+            Cells::Date(a) => out.put_i32(a.value(row).saturating_sub(EPOCH_DAYS as i32)),
+            Cells::Time(a) => out.put_i64(a.value(row)),
+            Cells::Timestamp { micros, .. } => out.put_i64(micros.value(row).saturating_sub(EPOCH_MICROS)),
+            Cells::Interval(a) => {
+                let value = a.value(row);
+                interval(out, value.months, value.days, value.nanoseconds / 1_000);
+            }
+            Cells::Duration(a) => interval(out, 0, 0, a.value(row)),
+            Cells::Array { spans, elements } => {
+                let span = spans[row].clone();
+                let has_null = span.clone().any(|element| elements.is_null(element));
+                nested::array_binary(out, &elements.pg_type, has_null, span, |element, out| {
+                    elements.sized(element, true, out)
+                })?;
+            }
+            Cells::Row(fields) => {
+                let types = fields.iter().map(|field| &field.pg_type);
+                nested::row_binary(out, types, |field, out| fields[field].sized(row, true, out))?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn binary_text(&self, value: &str, out: &mut BytesMut) -> Result<()> {
+        if self.pg_type != Type::UUID {
+            out.put_slice(value.as_bytes());
+            return Ok(());
+        }
+        let id = uuid::Uuid::parse_str(value).map_err(|_| {
+            SqlError::new(
+                state::DATA_CORRUPTED,
+                format!("column \"{}\" holds \"{value}\", which is no uuid", self.name),
+            )
+        })?;
+        out.put_slice(id.as_bytes());
+        Ok(())
+    }
+}
+
+/// Postgres' binary interval.
+fn interval(out: &mut BytesMut, months: i32, days: i32, micros: i64) {
+    out.put_i64(micros);
+    out.put_i32(days);
+    out.put_i32(months);
+}
+
+/// Postgres' binary numeric: groups of four decimal digits.
+fn numeric(out: &mut BytesMut, unscaled: i128, scale: i8) {
+    let mut digits = unscaled.unsigned_abs().to_string().into_bytes();
+    if scale < 0 {
+        digits.resize(digits.len() + usize::from(scale.unsigned_abs()), b'0');
+    }
+    let scale = scale.max(0) as usize;
+    if digits.len() < scale {
+        let mut padded = vec![b'0'; scale - digits.len()];
+        padded.extend_from_slice(&digits);
+        digits = padded;
+    }
+    let n_integer = digits.len() - scale;
+    let lead = (4 - n_integer % 4) % 4;
+    let trail = (4 - scale % 4) % 4;
+    let all: Vec<u8> =
+        std::iter::repeat_n(b'0', lead).chain(digits.iter().copied()).chain(std::iter::repeat_n(b'0', trail)).collect();
+    let groups: Vec<i16> =
+        all.chunks(4).map(|group| group.iter().fold(0, |sum, digit| sum * 10 + i16::from(digit - b'0'))).collect();
+    let first = groups.iter().position(|group| *group != 0).unwrap_or(groups.len());
+    let last = groups.iter().rposition(|group| *group != 0).map_or(first, |idx| idx + 1);
+    let weight = (n_integer + lead) as i32 / 4 - 1 - first as i32;
+    let kept = &groups[first..last];
+    out.put_i16(kept.len() as i16);
+    out.put_i16(if kept.is_empty() { 0 } else { weight as i16 });
+    out.put_u16(if unscaled < 0 { 0x4000 } else { 0 });
+    out.put_u16(scale as u16);
+    for group in kept {
+        out.put_i16(*group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numeric_bytes(unscaled: i128, scale: i8) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        numeric(&mut out, unscaled, scale);
+        out.to_vec()
+    }
+
+    #[test]
+    fn binary_numeric_has_postgres_groups() {
+        // 12345.678: groups 1 2345 . 6780, weight 1, scale 3
+        assert_eq!(numeric_bytes(12_345_678, 3), [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 0x09, 0x29, 0x1a, 0x7c]);
+        assert_eq!(numeric_bytes(0, 2), [0, 0, 0, 0, 0, 0, 0, 2]);
+        // -0.0001: one group, weight -1
+        assert_eq!(numeric_bytes(-1, 4), [0, 1, 0xff, 0xff, 0x40, 0, 0, 4, 0, 1]);
+    }
+}

@@ -1,0 +1,97 @@
+//! What do all sessions of a node share?
+//!
+//! The query engine over the node's tables, its threads, and what transactions may hold back. A session is made of it; faces hold it and
+//! nothing below.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tarn_node::node::Node;
+use tarn_node::threads::Threads;
+use tarn_query::parser::STACK_BYTES;
+
+use crate::budget::Budget;
+use crate::error::{Result, SqlError, state};
+use crate::hot;
+use crate::names::DATABASE;
+use crate::settings::Settings;
+use crate::system::System;
+
+/// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries beside them.
+const QUERY_THREADS_PER_CORE: usize = 8;
+
+/// SQL over one node. Shared by all its sessions; dropped, its queries end.
+pub struct Sql {
+    node: Arc<Node>,
+    settings: Settings,
+    query: tarn_query::Engine,
+    /// What transactions hold back until COMMIT.
+    held: Arc<Budget>,
+    /// Queries have threads of their own: a join must not hold up connections.
+    _threads: Threads,
+}
+
+impl Sql {
+    /// Over an open node. What queries of an earlier process spilled goes.
+    ///
+    /// Errors: the system gives no threads; the folder of spilled state cannot be used.
+    pub fn open(node: Arc<Node>, settings: Settings) -> Result<Arc<Sql>> {
+        let threads = Threads::start("tarn-query", QUERY_THREADS_PER_CORE * cores(), STACK_BYTES)?;
+        let caches = node.caches();
+        let spill = settings.spill_dir.clone().unwrap_or_else(|| node.settings().data_dir.join("spill"));
+        empty(&spill)?;
+        let partitions = settings.query_partitions;
+        let options = tarn_query::Options {
+            memory_bytes: settings.query_memory_bytes as usize,
+            target_partitions: if partitions == 0 { cores() } else { partitions },
+            spill_dir: Some(spill),
+            catalog: DATABASE.to_owned(),
+            threads: Some(threads.handle()),
+            metadata: Arc::clone(&caches.metadata),
+            fragments: Some(caches.fragments.clone()),
+            ..tarn_query::Options::default()
+        };
+        let system = System::new(Arc::clone(&node));
+        let tables = Arc::new(hot::Tables(Arc::clone(node.catalog())));
+        let (metastore, footers) = (Arc::clone(node.metastore()), Arc::clone(&caches.footers));
+        let query =
+            tarn_query::Engine::new(options, metastore, node.lake_reads().clone(), footers, tables, Arc::new(system))?;
+        let held = Budget::new(settings.transactions_bytes);
+        Ok(Arc::new(Sql { node, settings, query, held, _threads: threads }))
+    }
+
+    /// What it is over.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn query(&self) -> &tarn_query::Engine {
+        &self.query
+    }
+
+    /// What all transactions together may hold back.
+    pub fn held(&self) -> &Arc<Budget> {
+        &self.held
+    }
+
+    /// The text of `/metrics`, gauges brought up to date.
+    pub fn metrics_text(&self) -> String {
+        self.node.metrics().query_memory_bytes.set(self.query.memory_used_bytes() as i64);
+        self.node.metrics_text()
+    }
+}
+
+/// Makes the folder, with nothing in it.
+fn empty(spill: &Path) -> Result<()> {
+    let _ = std::fs::remove_dir_all(spill);
+    std::fs::create_dir_all(spill)
+        .map_err(|error| SqlError::new(state::IO_ERROR, format!("make {}: {error}", spill.display())))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}

@@ -1,0 +1,345 @@
+//! What is a statement about to do, and may its user do it? Asked once, before any statement runs, at each run.
+//!
+//! Everything that a plan reads is asked for, subqueries included; of statements without a plan the table that they
+//! name. A kind of statement that is not listed here does not compile, a statement of the parser's that is not listed
+//! is for superusers.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::{Column, TableReference};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::sql::sqlparser::ast::{CopySource, ObjectName, ObjectType, Statement};
+use tarn_node::auth::access::Objects;
+use tarn_node::auth::authorize::{is_superuser, may_see};
+use tarn_node::auth::users::Users;
+use tarn_node::auth::{Access, Action, Principal, Privilege, audit, authorize, roots};
+use tarn_node::node::Node;
+use tarn_query::dml::DmlKind;
+use tarn_query::keyed::KeyedPlan;
+use tarn_query::{Read, reads};
+use tarn_types::TableSchema;
+
+use super::literals::only_text;
+use super::prepare::Kind;
+use super::{Answer, Prepared, Session};
+use crate::access_sql::tag;
+use crate::error::{Result, SqlError};
+use crate::names::table_name;
+use crate::privileges::is_open_relation;
+
+/// Who asks, and what they may do now.
+struct Asking {
+    users: Arc<Users>,
+    who: Principal,
+}
+
+impl Asking {
+    fn may(&self, action: Action<'_>) -> Result<()> {
+        Ok(authorize(&self.users, &self.who, &action)?)
+    }
+
+    fn rows(&self, table: &TableSchema, privilege: Privilege) -> Result<()> {
+        self.may(Action::Rows { table: table.id, name: &table.name, privilege })
+    }
+
+    /// What a plan reads of the catalogs; tables are asked for one by one.
+    fn reads(&self, plan: &LogicalPlan) -> Result<()> {
+        for read in reads(plan)? {
+            match read {
+                Read::Table(table) => self.rows(&table, Privilege::Select)?,
+                Read::Other(reference) => self.catalog(&reference)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn catalog(&self, reference: &TableReference) -> Result<()> {
+        // Functions, and the working tables of recursive queries: schema public has nothing else that is no table.
+        let is_open = reference.schema().is_none_or(|schema| is_open_relation(schema, reference.table()));
+        match is_open {
+            true => self.may(Action::Session),
+            false => self.may(Action::Server { what: &format!("read {reference}") }),
+        }
+    }
+}
+
+impl Session {
+    /// From now on statements are this user's.
+    pub fn log_in(&self, principal: Principal) {
+        let users = self.node.users().users();
+        let is_superuser = is_superuser(&users, &principal);
+        self.vars.lock().tell("is_superuser", if is_superuser { "on" } else { "off" });
+        *self.principal.lock() = principal;
+    }
+
+    /// What `current_user` is. It gives no rights.
+    pub fn call_me(&self, user: &str) {
+        self.vars.lock().tell("session_authorization", user);
+    }
+
+    /// Whether a setting of the engine may be set: some would let one session take all memory.
+    pub(super) fn allow_setting(&self, name: &str) -> Result<()> {
+        match name.starts_with("datafusion.") {
+            true => self.asking().may(Action::Server { what: "change settings of the engine" }),
+            false => Ok(()),
+        }
+    }
+
+    pub fn principal(&self) -> Principal {
+        self.principal.lock().clone()
+    }
+
+    fn asking(&self) -> Asking {
+        Asking { users: self.node.users().users(), who: self.principal() }
+    }
+
+    /// Whether a prepared statement may run now.
+    pub(super) fn allow(&self, prepared: &Prepared) -> Result<()> {
+        let asking = self.asking();
+        if asking.users.is_empty() {
+            return Ok(());
+        }
+        // Who may do nothing at all is told so, whatever the statement.
+        asking.may(Action::Session)?;
+        match &prepared.kind {
+            Kind::Keyed { plan, table } => {
+                let (write, reads) = match plan {
+                    KeyedPlan::Select { .. } => (None, true),
+                    KeyedPlan::Insert { .. } => (Some(Privilege::Insert), false),
+                    KeyedPlan::Update { .. } => (Some(Privilege::Update), true),
+                    KeyedPlan::Delete { .. } => (Some(Privilege::Delete), true),
+                };
+                // The one that has the name now: it is the one that is read.
+                let table = self.node.catalog().schema(&table.name)?;
+                write.map_or(Ok(()), |privilege| asking.rows(&table, privilege))?;
+                if reads { asking.rows(&table, Privilege::Select) } else { Ok(()) }
+            }
+            Kind::Query { plan, .. } => asking.reads(plan),
+            Kind::Dml { dml, .. } => {
+                let table = self.node.catalog().schema(&dml.table.name)?;
+                let privilege = match dml.kind {
+                    DmlKind::Insert { .. } => Privilege::Insert,
+                    DmlKind::Update => Privilege::Update,
+                    DmlKind::Delete => Privilege::Delete,
+                };
+                asking.rows(&table, privilege)?;
+                asking.reads(&dml.source)?;
+                // Its rows would not be held back by table, as those of a query are.
+                let is_system = |read: &Read| matches!(read, Read::Other(of) if of.schema() == Some("tarn"));
+                match reads(&dml.source)?.iter().any(is_system) {
+                    true => asking.may(Action::Server { what: "write what system tables say" }),
+                    false => Ok(()),
+                }
+            }
+            Kind::Utility(statement) => self.allow_utility(&asking, statement),
+            Kind::Admin { table, .. } => self.allow_own(&asking, table),
+            // Its condition may read other tables: they are asked for when it is planned.
+            Kind::CacheTable(asked) => self.allow_own(&asking, &asked.table),
+            Kind::Attach(_) => asking.may(Action::Server { what: "ATTACH" }),
+            Kind::Detach { .. } => asking.may(Action::Server { what: "DETACH" }),
+            Kind::DropCache(_) => asking.may(Action::Server { what: "drop caches" }),
+            Kind::Access(access) => self.allow_access(&asking, access),
+        }
+    }
+
+    /// Whether a COPY may begin. Asked when it is prepared, too: some drivers lose count of messages when it is denied
+    /// later.
+    pub(super) fn allow_copy(&self, statement: &Statement) -> Result<()> {
+        let asking = self.asking();
+        if asking.users.is_empty() { Ok(()) } else { self.allow_utility(&asking, statement) }
+    }
+
+    /// A plan that was made just now, if it may be read, without what is not to be seen.
+    pub(super) fn permitted(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let asking = self.asking();
+        if asking.users.is_empty() {
+            return Ok(plan);
+        }
+        asking.reads(&plan)?;
+        if is_superuser(&asking.users, &asking.who) {
+            return Ok(plan);
+        }
+        let mut seen = None;
+        let restricted = plan.transform_down_with_subqueries(|node| {
+            let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
+            if scan.table_name.schema() != Some("tarn") {
+                return Ok(Transformed::no(node));
+            }
+            let column = Expr::Column(Column::new(Some(scan.table_name.clone()), "table_name"));
+            let names = seen.get_or_insert_with(|| self.visible(&asking)).clone();
+            let is_seen = if names.is_empty() { lit(false) } else { column.in_list(names, false) };
+            let only = LogicalPlanBuilder::from(node).filter(is_seen)?.build()?;
+            Ok(Transformed::new(only, true, TreeNodeRecursion::Jump))
+        })?;
+        Ok(restricted.data)
+    }
+
+    /// The names of the tables of which the user may know more than the name.
+    fn visible(&self, asking: &Asking) -> Vec<Expr> {
+        let catalog = self.node.catalog();
+        let is_seen = |name: &String| {
+            catalog.schema(name).is_ok_and(|table| may_see(&asking.users, &asking.who, table.id, &table.name))
+        };
+        catalog.names().into_iter().filter(is_seen).map(lit).collect()
+    }
+
+    fn allow_own(&self, asking: &Asking, table: &str) -> Result<()> {
+        may_own(&self.node, &asking.users, &asking.who, table)
+    }
+
+    fn allow_rows(&self, asking: &Asking, name: &ObjectName, privilege: Privilege) -> Result<()> {
+        let table = table_name(name).and_then(|name| Ok(self.node.catalog().schema(&name)?));
+        table.map_or(Ok(()), |table| asking.rows(&table, privilege))
+    }
+
+    fn allow_utility(&self, asking: &Asking, statement: &Statement) -> Result<()> {
+        match statement {
+            Statement::CreateTable(_) => asking.may(Action::Create),
+            Statement::Drop { object_type: ObjectType::Table, names, .. } => {
+                let names = names.iter().map(table_name).collect::<Result<Vec<_>>>()?;
+                // Those that are not there may be fine (IF EXISTS); `may_drop` asks again when it is done.
+                let mut there = names.iter().filter(|name| self.node.catalog().contains(name));
+                there.try_for_each(|name| self.allow_own(asking, name))
+            }
+            Statement::Copy { source: CopySource::Table { table_name, .. }, to: false, .. } => {
+                self.allow_rows(asking, table_name, Privilege::Insert)
+            }
+            // What they read is asked for when it is planned (`permitted`).
+            Statement::Copy { to: true, .. } | Statement::Declare { .. } => Ok(()),
+            Statement::ShowCreate { obj_name: name, .. } | Statement::ExplainTable { table_name: name, .. } => {
+                self.allow_rows(asking, name, Privilege::Select)
+            }
+            Statement::ShowColumns { show_options, .. } => {
+                match show_options.show_in.as_ref().and_then(|shown| shown.parent_name.as_ref()) {
+                    Some(name) => self.allow_rows(asking, name, Privilege::Select),
+                    None => Ok(()),
+                }
+            }
+            Statement::Call(function) => match only_text(&function.args) {
+                Some(table) => self.allow_own(asking, &table),
+                None => Ok(()),
+            },
+            // They concern the session, or are refused whoever asks. The statement of an EXECUTE, and settings of the
+            // engine, are asked for by themselves.
+            Statement::Set(_)
+            | Statement::Reset(_)
+            | Statement::StartTransaction { .. }
+            | Statement::Commit { .. }
+            | Statement::Rollback { .. }
+            | Statement::Savepoint { .. }
+            | Statement::ReleaseSavepoint { .. }
+            | Statement::ShowVariable { .. }
+            | Statement::ShowTables { .. }
+            | Statement::Prepare { .. }
+            | Statement::Execute { .. }
+            | Statement::Deallocate { .. }
+            | Statement::Fetch { .. }
+            | Statement::Close { .. }
+            | Statement::Discard { .. }
+            | Statement::Analyze(_)
+            | Statement::Vacuum(_)
+            | Statement::Truncate(_)
+            | Statement::AlterTable(_)
+            | Statement::CreateIndex(_)
+            | Statement::CreateView { .. } => Ok(()),
+            _ => asking.may(Action::Server { what: "run this statement" }),
+        }
+    }
+
+    fn allow_access(&self, asking: &Asking, access: &Access) -> Result<()> {
+        match access {
+            Access::AlterUser { name, attributes } if attributes.login.is_none() && attributes.superuser.is_none() => {
+                asking.may(Action::Password { of: name })
+            }
+            Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => {
+                asking.may(Action::Server { what: "create, alter or drop roles" })
+            }
+            Access::Owner { .. } => asking.may(Action::Server { what: "give tables to others" }),
+            Access::Grant(grant) | Access::Revoke(grant) => match &grant.on {
+                Objects::Tables(names) => names.iter().try_for_each(|name| self.allow_own(asking, name)),
+                Objects::AllTables | Objects::Schema => {
+                    asking.may(Action::Server { what: "grant or revoke on all tables or schema public" })
+                }
+            },
+        }
+    }
+
+    /// Whether a place of the server may be attached.
+    pub(super) fn allow_place(&self, url: &str) -> Result<()> {
+        Ok(roots::check(self.node.settings(), !self.node.users().users().is_empty(), url)?)
+    }
+
+    /// Changes users and rights.
+    pub(super) async fn access(&self, access: &Access) -> Result<Answer> {
+        let (node, change) = (Arc::clone(&self.node), access.clone());
+        super::execute::to_its_end(async move { node.users().apply(&change).await }).await?;
+        Ok(Answer::done(tag(access)))
+    }
+
+    /// `SET ROLE` and its kin: nobody becomes another.
+    pub(super) fn stay(&self, wanted: &str) -> Result<()> {
+        let is_own = ["none", "default"].contains(&wanted.to_ascii_lowercase().as_str())
+            || self.var("session_authorization")? == wanted;
+        match is_own {
+            true => Ok(()),
+            false => Err(SqlError::unsupported(
+                format!("becoming role \"{}\"", wanted.escape_debug()),
+                "connect as that user",
+            )),
+        }
+    }
+
+    /// Writes down what changed tables, users and rights, or was to.
+    pub(super) fn audit(&self, prepared: &Prepared, failed: Option<&SqlError>) {
+        let (statement, objects) = match &prepared.kind {
+            Kind::Access(access) => (tag(access), access.objects()),
+            Kind::Attach(request) => ("ATTACH", request.name.clone()),
+            Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
+            Kind::Utility(statement) => match statement.as_ref() {
+                Statement::CreateTable(create) => ("CREATE TABLE", create.name.to_string()),
+                Statement::Drop { names, .. } => {
+                    ("DROP", names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+                }
+                _ => return,
+            },
+            Kind::Keyed { .. }
+            | Kind::Query { .. }
+            | Kind::Dml { .. }
+            | Kind::Admin { .. }
+            | Kind::CacheTable(_)
+            | Kind::DropCache(_) => return,
+        };
+        audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));
+    }
+}
+
+/// Of a name that no open table has, superusers alone may know more: it may be a table that is too damaged to be
+/// served.
+fn may_own(node: &Node, users: &Users, who: &Principal, name: &str) -> Result<()> {
+    match node.catalog().schema(name) {
+        Ok(table) => Ok(authorize(users, who, &Action::Own { table: table.id, name: &table.name })?),
+        Err(_) if is_superuser(users, who) => Ok(()),
+        Err(absent) => Err(absent.into()),
+    }
+}
+
+/// Whether a table may be dropped now: COMMIT may be long after the statement, and another table have its name.
+pub(super) fn may_drop(node: &Node, who: &Principal, name: &str) -> Result<()> {
+    may_own(node, &node.users().users(), who, name)
+}
+
+/// Makes a table's maker its owner, once there are users.
+pub(super) async fn own(node: &Node, table: &str, owner: Option<&str>) -> Result<()> {
+    let Some(owner) = owner else { return Ok(()) };
+    node.users().own(table, owner).await.map_err(|error| {
+        let error = SqlError::from(error);
+        SqlError::new(error.state(), format!("table \"{table}\" was made, but not who owns it: {}", error.message()))
+            .with_hint(format!("a superuser can ALTER TABLE {table} OWNER TO {owner}"))
+    })
+}
+
+/// Settings that say who one is: told, never set.
+pub(super) fn is_identity(name: &str) -> bool {
+    ["session_authorization", "role", "is_superuser"].contains(&name)
+}

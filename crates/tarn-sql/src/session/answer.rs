@@ -1,0 +1,87 @@
+//! What does a statement answer?
+
+use std::pin::Pin;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use futures::{Stream, StreamExt, stream};
+
+use super::copy_from::CopyFrom;
+use crate::copy_format::Format;
+use crate::error::{Result, SqlError};
+use crate::shown::shown;
+
+/// Batches of one result, all of one schema.
+pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
+
+/// The outcome of one statement.
+pub enum Answer {
+    /// Rows; dropping the stream cancels the query.
+    Rows(Rows),
+    /// No rows; the command tag says what happened, e.g. `UPDATE 3`.
+    Done(Tag),
+    /// The client may now send data.
+    CopyFrom(Box<CopyFrom>),
+    /// The client now receives data.
+    CopyTo(CopyTo),
+}
+
+/// A result set.
+pub struct Rows {
+    pub schema: SchemaRef,
+    pub batches: Batches,
+    /// First word of the tag; the number of rows is added when all were sent.
+    pub command: &'static str,
+}
+
+/// A COPY TO that is about to run.
+pub struct CopyTo {
+    pub rows: Rows,
+    pub format: Format,
+}
+
+/// A command tag: `CREATE TABLE`, `INSERT 0 5`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tag {
+    pub command: String,
+    pub rows: Option<u64>,
+}
+
+impl Tag {
+    pub fn new(command: impl Into<String>) -> Tag {
+        Tag { command: command.into(), rows: None }
+    }
+
+    pub fn rows(command: impl Into<String>, rows: u64) -> Tag {
+        Tag { command: command.into(), rows: Some(rows) }
+    }
+
+    /// Postgres' text: INSERT has an object id, always 0.
+    pub fn text(&self) -> String {
+        match (self.command.as_str(), self.rows) {
+            ("INSERT", Some(rows)) => format!("INSERT 0 {rows}"),
+            (command, Some(rows)) => format!("{command} {rows}"),
+            (command, None) => command.to_owned(),
+        }
+    }
+}
+
+impl Answer {
+    pub fn done(command: impl Into<String>) -> Answer {
+        Answer::Done(Tag::new(command))
+    }
+
+    pub fn counted(command: impl Into<String>, rows: u64) -> Answer {
+        Answer::Done(Tag::rows(command, rows))
+    }
+
+    /// A small result that is already there.
+    pub fn batch(batch: RecordBatch, command: &'static str) -> Answer {
+        Answer::Rows(Rows { schema: batch.schema(), batches: stream::once(async { Ok(batch) }).boxed(), command })
+    }
+
+    pub fn stream(stream: datafusion::execution::SendableRecordBatchStream, command: &'static str) -> Answer {
+        let schema = shown(&stream.schema());
+        Answer::Rows(Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command })
+    }
+}

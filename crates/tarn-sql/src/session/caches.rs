@@ -1,0 +1,112 @@
+//! How are caches emptied and filled by hand? `SYSTEM DROP CACHE` and `CACHE TABLE`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
+use futures::{StreamExt, stream};
+use tarn_node::caches::{Dropped, FilesOf};
+use tarn_node::threads::blocking;
+use tarn_query::{Warm, Warmed};
+use tarn_types::TableSchema;
+
+use super::{Answer, Rows, Session};
+use crate::cache_sql::{CacheTable, DropCache};
+use crate::error::{Result, SqlError};
+
+/// `CACHE TABLE` says how far it is at most so often.
+const STEPS: u64 = 20;
+
+pub(super) fn dropped_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("layer", ArrowType::Utf8, false),
+        Field::new("dropped", ArrowType::Int64, false),
+    ]))
+}
+
+pub(super) fn warmed_schema() -> SchemaRef {
+    let count = |name| Field::new(name, ArrowType::Int64, false);
+    Arc::new(Schema::new(vec![
+        Field::new("table_name", ArrowType::Utf8, false),
+        count("percent"),
+        count("blocks"),
+        count("bytes"),
+        count("fetched_bytes"),
+        Field::new("note", ArrowType::Utf8, true),
+    ]))
+}
+
+impl Session {
+    /// One row a layer: how many entries went.
+    pub(super) async fn drop_cache(&self, asked: &DropCache) -> Result<Answer> {
+        let of = asked.table.as_deref().map(|table| self.files_of(table)).transpose()?;
+        let (caches, layer) = (Arc::clone(self.node.caches()), asked.layer);
+        let dropped = blocking(move || Ok(caches.drop_layer(layer, of.as_ref()))).await?;
+        let (layers, entries): (Vec<_>, Vec<_>) =
+            dropped.into_iter().map(|Dropped { layer, entries }| (layer, entries as i64)).unzip();
+        let columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(layers)), Arc::new(Int64Array::from(entries))];
+        Ok(Answer::batch(RecordBatch::try_new(dropped_schema(), columns)?, "SYSTEM DROP CACHE"))
+    }
+
+    /// Where the files of a table are.
+    fn files_of(&self, table: &str) -> Result<FilesOf> {
+        if let Some(archive) = self.node.catalog().archive(table) {
+            let (table, store) = (archive.schema().id, archive.place().to_string());
+            return Ok(FilesOf { table, store_id: archive.store_id(), store, prefix: None });
+        }
+        let schema: Arc<TableSchema> = self.node.catalog().schema(table)?;
+        let prefix = Some(tarn_lake::table_prefix(&schema));
+        Ok(FilesOf { table: schema.id, store_id: 0, store: self.node.lake_place().to_string(), prefix })
+    }
+
+    /// A row for each twentieth of the way, as it goes; the last one says what was done.
+    pub(super) async fn cache_table(&self, asked: &CacheTable) -> Result<Answer> {
+        let plan = self.permitted(self.plan(&asked.query, &[]).await?)?;
+        let Warm { n_pieces, not_used, stream } = self.query.warm(&plan).await?;
+        let caches = Arc::clone(self.node.caches());
+        let before = caches.lost_pages();
+        let table = asked.table.clone();
+        let mut sum = Warmed::default();
+        let mut done = 0;
+        let mut said = 0;
+        let rows = stream.map(Some).chain(stream::iter([None])).filter_map(move |read| {
+            let row = match read {
+                Some(Err(error)) => Some(Err(SqlError::from(error))),
+                Some(Ok(read)) => {
+                    done += 1;
+                    sum.blocks += read.blocks;
+                    sum.bytes += read.bytes;
+                    sum.fetched_bytes = sum.fetched_bytes.max(read.fetched_bytes);
+                    let step = done * STEPS / n_pieces.max(1);
+                    let is_worth_a_row = step > said && done < n_pieces;
+                    said = step;
+                    is_worth_a_row.then(|| row(&table, done * 100 / n_pieces.max(1), &sum, None))
+                }
+                None => {
+                    let lost = caches.lost_pages() - before;
+                    let note = match (not_used, lost) {
+                        (Some(why), _) => Some(format!("only metadata is kept, no pages: {why}")),
+                        (None, 0) => None,
+                        (None, n) => Some(format!("{n} pages found no room or had to go: see tarn.caches")),
+                    };
+                    Some(row(&table, 100, &sum, note))
+                }
+            };
+            std::future::ready(row)
+        });
+        Ok(Answer::Rows(Rows { schema: warmed_schema(), batches: rows.boxed(), command: "CACHE TABLE" }))
+    }
+}
+
+fn row(table: &str, percent: u64, sum: &Warmed, note: Option<String>) -> Result<RecordBatch> {
+    let count = |n: u64| Arc::new(Int64Array::from(vec![n as i64])) as ArrayRef;
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from(vec![table])),
+        count(percent),
+        count(sum.blocks),
+        count(sum.bytes),
+        count(sum.fetched_bytes),
+        Arc::new(StringArray::from(vec![note])),
+    ];
+    Ok(RecordBatch::try_new(warmed_schema(), columns)?)
+}

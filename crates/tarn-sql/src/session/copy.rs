@@ -1,0 +1,115 @@
+//! What does a COPY statement do? Its rows come in by a pipeline (`copy_from.rs`) or go out as those of a query.
+
+use datafusion::sql::sqlparser::ast::{
+    CopySource, CopyTarget, Expr, Ident, Query, SelectItem, Statement, WildcardAdditionalOptions,
+};
+use futures::StreamExt;
+use tarn_query::dml::{rows_of, table_of};
+use tarn_types::TableSchema;
+
+use super::copy_from::{CopyFrom, start};
+use super::{Answer, CopyTo, Held, Rows, Session};
+use crate::copy_format::Format;
+use crate::error::{Result, SqlError, state};
+use crate::names::{fold, table_name};
+use crate::shown::shown;
+
+impl Session {
+    /// All data of a COPY FROM was sent: commits or holds what is left, and answers how many rows were written.
+    pub async fn finish_copy(&self, copy: &mut CopyFrom) -> Result<u64> {
+        let (rows, held) = copy.finish().await?;
+        if let Some(held) = held {
+            self.hold(held)?;
+        }
+        Ok(rows)
+    }
+
+    /// What is wrong with a COPY statement is said when it is prepared: some drivers lose count of messages when it is
+    /// said later.
+    pub(super) fn check_copy(&self, statement: &Statement) -> Result<()> {
+        let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else { return Ok(()) };
+        check_target(target)?;
+        Format::new(options, legacy_options, self.zone())?;
+        self.allow_copy(statement)?;
+        match source {
+            CopySource::Table { table_name: name, columns } if !to => {
+                column_positions(self.node.catalog().require(&table_name(name)?)?.schema(), columns).map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts a COPY statement.
+    pub(super) async fn copy(&self, statement: &Statement) -> Result<Answer> {
+        let Statement::Copy { source, to, options, legacy_options, .. } = statement else {
+            return Err(SqlError::new(state::INTERNAL, "not a COPY"));
+        };
+        self.check_copy(statement)?;
+        let format = Format::new(options, legacy_options, self.zone())?;
+        if *to {
+            return self.copy_to(source, format).await;
+        }
+        let CopySource::Table { table_name: name, columns } = source else {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "COPY FROM needs a table"));
+        };
+        let handle = self.node.catalog().require(&table_name(name)?)?;
+        let columns = column_positions(handle.schema(), columns)?;
+        let hold = self.transaction.lock().must_hold()?;
+        Ok(Answer::CopyFrom(Box::new(start(&self.sql, handle, columns, format, hold))))
+    }
+
+    async fn copy_to(&self, source: &CopySource, format: Format) -> Result<Answer> {
+        let (name, columns) = match source {
+            CopySource::Query(query) => return self.copy_query(query, format).await,
+            CopySource::Table { table_name, columns } => (table_name, columns),
+        };
+        let columns = match columns.as_slice() {
+            [] => vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
+            columns => columns.iter().map(|column| SelectItem::UnnamedExpr(Expr::Identifier(column.clone()))).collect(),
+        };
+        self.copy_statement(&rows_of(columns, table_of(name.clone()), None), format).await
+    }
+
+    async fn copy_query(&self, query: &Query, format: Format) -> Result<Answer> {
+        self.copy_statement(&Statement::Query(Box::new(query.clone())), format).await
+    }
+
+    async fn copy_statement(&self, statement: &Statement, format: Format) -> Result<Answer> {
+        self.transaction.lock().check_read()?;
+        let plan = self.permitted(self.plan(statement, &[]).await?)?;
+        let stream = self.query.stream(plan, None).await?;
+        let schema = shown(&stream.schema());
+        let rows = Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command: "COPY" };
+        Ok(Answer::CopyTo(CopyTo { rows, format }))
+    }
+
+    pub(super) fn hold(&self, held: Held) -> Result<()> {
+        self.transaction.lock().hold(held, self.sql.settings().transaction_bytes, self.sql.held())
+    }
+}
+
+fn check_target(target: &CopyTarget) -> Result<()> {
+    match target {
+        CopyTarget::Stdin | CopyTarget::Stdout => Ok(()),
+        other => Err(SqlError::unsupported(
+            format!("COPY with {other}: the server reads and writes no files"),
+            "use FROM STDIN or TO STDOUT (psql: \\copy), or `tarn load FILE --table t`",
+        )),
+    }
+}
+
+fn column_positions(schema: &TableSchema, columns: &[Ident]) -> Result<Vec<usize>> {
+    if columns.is_empty() {
+        return Ok((0..schema.columns.len()).collect());
+    }
+    let mut positions = Vec::with_capacity(columns.len());
+    for column in columns {
+        let name = fold(column);
+        let (idx, _) = schema.column(&name).ok_or_else(|| SqlError::undefined_column(&schema.name, &name))?;
+        if positions.contains(&idx) {
+            return Err(SqlError::new(state::DUPLICATE_COLUMN, format!("column \"{name}\" specified more than once")));
+        }
+        positions.push(idx);
+    }
+    Ok(positions)
+}

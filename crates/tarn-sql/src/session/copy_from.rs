@@ -1,0 +1,401 @@
+//! How does bulk data get in?
+//!
+//! `COPY FROM` is a pipeline: the connection hands over bytes, one task decodes and encodes, one commits, with bounded queues
+//! between. A thread is taken for each step, none while the client is silent. Every batch is one commit a tablet, all or
+//! nothing; a bad row fails its whole batch, and batches before it stay, which the error says. Inside BEGIN everything is
+//! held until COMMIT.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::buffer::Buffer;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::ipc::reader::StreamDecoder;
+use datafusion::arrow::record_batch::RecordBatch;
+use tarn_node::catalog::TableHandle;
+use tarn_node::write::affected;
+use tarn_types::{MutationBatch, Op, TableSchema, batches_from_columns, conform};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::gather::Gathered;
+use super::interrupt::part_of_it;
+use super::transaction::{Held, no_room};
+use crate::copy_format::{Format, Kind, Splitter};
+use crate::error::{Result, SqlError, state};
+use crate::service::Sql;
+use crate::{encoding, quiet};
+
+/// Messages waiting to be decoded.
+const INPUT_QUEUE: usize = 16;
+
+/// Bytes that are decoded at once, on a thread.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Encoded batches waiting to be committed.
+const COMMIT_QUEUE: usize = 2;
+
+/// A COPY FROM that is running.
+pub struct CopyFrom {
+    pub format: Format,
+    pub n_columns: usize,
+    /// Closed when the data has ended, or the pipeline.
+    input: Option<mpsc::Sender<Input>>,
+    /// None when it is known how it ended.
+    task: Option<JoinHandle<Done>>,
+    /// Nothing more is committed.
+    stop: CancellationToken,
+}
+
+enum Input {
+    Data(Bytes),
+    /// The client said that this was all. A queue that closes without it was aborted.
+    End,
+}
+
+/// What a pipeline did.
+#[derive(Default)]
+struct Done {
+    /// Rows that are committed, or held.
+    rows: u64,
+    /// Inside BEGIN: what is to be held.
+    held: Option<Held>,
+    error: Option<SqlError>,
+}
+
+/// Rows of one commit on their way to the log.
+type Encoded = Vec<MutationBatch>;
+
+impl CopyFrom {
+    /// Hands over bytes; waits while the pipeline is full. An error ends the COPY.
+    pub async fn push(&mut self, data: Bytes) -> Result<()> {
+        let Some(input) = &self.input else { return Ok(()) };
+        if input.send(Input::Data(data)).await.is_ok() {
+            return Ok(());
+        }
+        // The pipeline ended early: it knows why.
+        let error = self.ended().await.error;
+        Err(error.unwrap_or_else(|| SqlError::new(state::INTERNAL, "the COPY pipeline ended before its data")))
+    }
+
+    /// Returns when the pipeline has failed, though the client is silent: it waits for the error.
+    pub async fn failed(&mut self) -> SqlError {
+        if let Some(input) = &self.input {
+            input.closed().await;
+        }
+        if self.task.is_none() {
+            return std::future::pending().await;
+        }
+        let error = self.ended().await.error;
+        error.unwrap_or_else(|| SqlError::new(state::INTERNAL, "the COPY pipeline ended before its data"))
+    }
+
+    /// All data was sent: commits what is left. Answers how many rows were written and, inside BEGIN, what is to be held.
+    pub(super) async fn finish(&mut self) -> Result<(u64, Option<Held>)> {
+        if let Some(input) = &self.input {
+            let _ = input.send(Input::End).await;
+        }
+        let done = self.ended().await;
+        match done.error {
+            Some(error) => Err(error),
+            None => Ok((done.rows, done.held)),
+        }
+    }
+
+    /// Ends it before its data did: nothing more is committed. Batches that were stay, which the error says that `reason`
+    /// becomes.
+    pub async fn abort(&mut self, reason: SqlError) -> SqlError {
+        self.stop.cancel();
+        let done = self.ended().await;
+        let committed = if done.held.is_some() { 0 } else { done.rows };
+        // A write that failed just now may have happened: that is worse than being stopped.
+        match done.error.filter(|error| error.state() == state::COMPLETION_UNKNOWN) {
+            Some(error) => error,
+            None => part_of_it(reason, committed),
+        }
+    }
+
+    /// Waits for the pipeline. Asked once; later it did nothing.
+    async fn ended(&mut self) -> Done {
+        self.input = None;
+        let Some(task) = &mut self.task else { return Done::default() };
+        // Whoever is stopped while it waits here may ask again.
+        let done = task.await;
+        self.task = None;
+        done.unwrap_or_else(|died| {
+            let error = SqlError::new(state::COMPLETION_UNKNOWN, format!("the COPY pipeline died: {died}"));
+            Done { error: Some(error), ..Done::default() }
+        })
+    }
+}
+
+impl Drop for CopyFrom {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Starts the pipeline of a COPY FROM into `columns` of a table; with `hold` its rows wait for COMMIT.
+pub(super) fn start(
+    sql: &Arc<Sql>,
+    handle: Arc<TableHandle>,
+    columns: Vec<usize>,
+    format: Format,
+    hold: bool,
+) -> CopyFrom {
+    let (input, received) = mpsc::channel(INPUT_QUEUE);
+    let (encoded, to_commit) = mpsc::channel(COMMIT_QUEUE);
+    let n_columns = columns.len();
+    let decoder = Decoder::new(format.clone(), Arc::clone(handle.schema()), columns, sql.settings().copy_batch_rows);
+    let stop = CancellationToken::new();
+    tokio::spawn(decode(decoder, received, encoded));
+    let task = tokio::spawn(commit(Arc::clone(sql), handle, to_commit, hold, stop.clone()));
+    CopyFrom { format, n_columns, input: Some(input), task: Some(task), stop }
+}
+
+/// The decoding task: ends when the input does, or when nobody commits any more.
+async fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encoded: mpsc::Sender<Result<Encoded>>) {
+    let (mut waiting, mut n_waiting) = (Vec::new(), 0);
+    while let Some(input) = received.recv().await {
+        let is_last = matches!(input, Input::End);
+        if let Input::Data(data) = input {
+            n_waiting += data.len();
+            waiting.push(data);
+            if n_waiting < STEP_BYTES {
+                continue;
+            }
+        }
+        n_waiting = 0;
+        let data = std::mem::take(&mut waiting);
+        let stepped = tokio::task::spawn_blocking(move || {
+            let (batches, error) = decoder.step(data, is_last);
+            (decoder, batches, error)
+        });
+        let (back, batches, error) = match stepped.await {
+            Ok(stepped) => stepped,
+            Err(died) => {
+                let error = SqlError::new(state::INTERNAL, format!("decoding the data of COPY died: {died}"));
+                let _ = encoded.send(Err(error)).await;
+                return;
+            }
+        };
+        decoder = back;
+        for next in batches.into_iter().map(Ok).chain(error.map(Err)) {
+            let is_error = next.is_err();
+            if encoded.send(next).await.is_err() || is_error {
+                return;
+            }
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// The committing task.
+async fn commit(
+    sql: Arc<Sql>,
+    handle: Arc<TableHandle>,
+    mut encoded: mpsc::Receiver<Result<Encoded>>,
+    hold: bool,
+    stop: CancellationToken,
+) -> Done {
+    let (node, budget) = (sql.node(), sql.held());
+    let limit = sql.settings().transaction_bytes as usize;
+    let (mut rows, mut kept, mut kept_bytes) = (0, Vec::new(), 0);
+    // Until the session holds it, which counts it anew.
+    let mut reservation = budget.reservation();
+    let mut failed = None;
+    loop {
+        let next = async {
+            let next = encoded.recv().await?;
+            if hold || next.is_err() {
+                return Some(next);
+            }
+            let room = node.wait_for_room(&handle).await;
+            Some(room.map_err(SqlError::from).and(next))
+        };
+        let next = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            next = next => next,
+        };
+        let Some(next) = next else { break };
+        let step = async {
+            let batches = next?;
+            if !hold {
+                return Ok(affected(&handle, &node.commit(&handle, batches).await?)?);
+            }
+            let n_rows = batches.iter().map(|batch| batch.len() as u64).sum();
+            kept_bytes += batches.iter().map(MutationBatch::size_bytes).sum::<usize>();
+            kept.extend(batches);
+            if kept_bytes > limit {
+                return Err(SqlError::new(
+                    state::PROGRAM_LIMIT,
+                    format!("COPY inside BEGIN holds more than {limit} bytes"),
+                )
+                .with_hint("COPY outside a transaction (autocommit), or raise the setting transaction_bytes"));
+            }
+            if !reservation.resize(kept_bytes as u64) {
+                return Err(no_room(budget));
+            }
+            Ok(n_rows)
+        };
+        match step.await {
+            Ok(n_rows) => rows += n_rows,
+            Err(error) => {
+                failed = Some(with_committed(error, if hold { 0 } else { rows }));
+                break;
+            }
+        }
+    }
+    let held = (hold && rows > 0).then(|| Held::new(Arc::clone(handle.schema()), kept, true));
+    Done { rows, held, error: failed }
+}
+
+/// What stays of a COPY that failed.
+fn with_committed(error: SqlError, committed: u64) -> SqlError {
+    let told = match error.detail() {
+        Some(detail) => format!("{detail}; {committed} rows before it are committed"),
+        None => format!("{committed} rows before the batch with this error are committed, none of the batch is"),
+    };
+    error.with_detail(told)
+}
+
+/// Bytes to batches of the table.
+struct Decoder {
+    table: Arc<TableSchema>,
+    input: Source,
+    batch_rows: usize,
+    /// Rows given out so far, for errors.
+    n_rows: u64,
+}
+
+enum Source {
+    Text { splitter: Box<Splitter>, last: bool },
+    Arrow { decoder: Box<StreamDecoder>, gathered: Gathered },
+}
+
+impl Decoder {
+    fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>, batch_rows: usize) -> Decoder {
+        let input = match format.kind {
+            Kind::Arrow => {
+                Source::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
+            }
+            _ => Source::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false },
+        };
+        Decoder { table, input, batch_rows, n_rows: 0 }
+    }
+
+    /// Decodes some data, and all that is left behind the last. Batches that came before an error are good.
+    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<Encoded>, Option<SqlError>) {
+        let mut out = Vec::new();
+        let decode = || -> Result<()> {
+            for bytes in data {
+                self.push(bytes)?;
+                self.encode(false, &mut out)?;
+            }
+            if is_last {
+                self.end()?;
+                self.encode(true, &mut out)?;
+            }
+            Ok(())
+        };
+        let error = decode().err();
+        (out, error)
+    }
+
+    /// Everything that is long enough, as mutations.
+    fn encode(&mut self, is_last: bool, out: &mut Vec<Encoded>) -> Result<()> {
+        while let Some(rows) = self.take(is_last)? {
+            let batches = batches_from_columns(&self.table, &rows, Op::Put).map_err(|e| self.place(e.into()))?;
+            self.n_rows += rows.num_rows() as u64;
+            out.push(batches);
+            self.go_on()?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, data: Bytes) -> Result<()> {
+        match &mut self.input {
+            Source::Text { splitter, .. } => splitter.push(&data, self.batch_rows),
+            Source::Arrow { decoder, gathered } => {
+                let mut buffer = Buffer::from(data);
+                while !buffer.is_empty() {
+                    // The decoder asserts what a stream can break: offsets, lengths of buffers. What it made of them
+                    // may not bear being looked at either.
+                    let decode = || -> Result<_, ArrowError> {
+                        decoder.decode(&mut buffer)?.into_iter().for_each(|batch| gathered.push(batch));
+                        Ok(())
+                    };
+                    let decoded = quiet::catch(AssertUnwindSafe(decode));
+                    decoded.map_err(broken_stream)?.map_err(|e| bad_stream(&e))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        match &mut self.input {
+            Source::Text { splitter, last } => {
+                *last = true;
+                splitter.finish(self.batch_rows)
+            }
+            Source::Arrow { decoder, .. } => {
+                let finished = quiet::catch(AssertUnwindSafe(|| decoder.finish()));
+                finished.map_err(broken_stream)?.map_err(|e| bad_stream(&e))
+            }
+        }
+    }
+
+    /// The next batch that is long enough; with `is_last` whatever there is.
+    fn take(&mut self, is_last: bool) -> Result<Option<RecordBatch>> {
+        match &mut self.input {
+            Source::Text { splitter, .. } => {
+                if !splitter.is_full(self.batch_rows) && !is_last {
+                    return Ok(None);
+                }
+                let Some(batch) = splitter.take()? else { return Ok(None) };
+                Ok(Some(conform(&batch, &self.table)?))
+            }
+            Source::Arrow { gathered, .. } => {
+                let table = &self.table;
+                let take = || -> Result<Option<Result<RecordBatch>>, ArrowError> {
+                    let Some(rows) = gathered.take(is_last)? else { return Ok(None) };
+                    let rows = conform(&rows, table).map_err(SqlError::from);
+                    Ok(Some(rows.and_then(|rows| encoding::check_columns(&rows).map(|()| rows))))
+                };
+                let taken = quiet::catch(AssertUnwindSafe(take)).map_err(broken_stream)?;
+                taken?.transpose().map_err(|error| self.place(error))
+            }
+        }
+    }
+
+    /// Reads on in what has come, after a batch was taken.
+    fn go_on(&mut self) -> Result<()> {
+        match &mut self.input {
+            Source::Text { splitter, last: true } => splitter.finish(self.batch_rows),
+            Source::Text { splitter, last: false } => splitter.push(&[], self.batch_rows),
+            Source::Arrow { .. } => Ok(()),
+        }
+    }
+
+    /// Rows in errors are counted from the batch's first; say where that is.
+    fn place(&self, error: SqlError) -> SqlError {
+        match self.input {
+            Source::Arrow { .. } => error.with_detail(format!("rows are counted from row {} of the data", self.n_rows)),
+            Source::Text { .. } => error,
+        }
+    }
+}
+
+fn bad_stream(error: &ArrowError) -> SqlError {
+    SqlError::new(state::BAD_COPY_FORMAT, format!("the data is no Arrow IPC stream: {error}"))
+}
+
+fn broken_stream(panic: String) -> SqlError {
+    SqlError::new(state::BAD_COPY_FORMAT, format!("the data is no Arrow IPC stream: {panic}"))
+}

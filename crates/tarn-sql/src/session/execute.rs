@@ -1,0 +1,238 @@
+//! How does a prepared statement run? By its kind; planned anew first when the catalog moved, or the session's time zone.
+
+use std::sync::Arc;
+
+use tarn_node::catalog::TableHandle;
+use tarn_node::jobs::{Report, Work};
+use tarn_node::worker::ask;
+use tarn_node::write::applied;
+use tarn_query::AccessPath;
+use tarn_rows::Outcome;
+use tarn_types::{MutationBatch, TableSchema};
+
+use super::prepare::{Kind, bind};
+use super::{Answer, Parameter, Prepared, Session};
+use crate::access_sql::tag;
+use crate::error::{Result, SqlError, state};
+use crate::statement::{Parsed, work_tag};
+
+/// An error about a value, with the column it was meant for if that can be told.
+fn named(error: SqlError, parsed: &Parsed, table: &TableSchema) -> SqlError {
+    let about_value = [state::INVALID_TEXT, state::INVALID_PARAMETER_VALUE, state::INTERNAL].contains(&error.state());
+    match parsed {
+        Parsed::Sql(statement) if about_value => super::literals::misfit(statement, table).unwrap_or(error),
+        _ => error,
+    }
+}
+
+/// Runs a change of the catalog to its end, also when the client goes away: half of one is none.
+pub(super) async fn to_its_end<T, E>(change: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    SqlError: From<E>,
+{
+    let running = tokio::spawn(change);
+    let done =
+        running.await.map_err(|e| SqlError::new(state::INTERNAL, format!("a change of the catalog died: {e}")))?;
+    Ok(done?)
+}
+
+impl Session {
+    /// Runs a statement. Rows are read as they are polled; writes are committed (or held) when this returns.
+    ///
+    /// Errors: `0A000` when tables changed so much that it would answer other columns than it was prepared with: whoever
+    /// prepared it was told those, and reads its rows by them.
+    pub async fn execute(&self, prepared: &Arc<Prepared>, parameters: Vec<Parameter>) -> Result<Answer> {
+        self.node.metrics().statements.inc();
+        if self.is_current(prepared) {
+            return self.run_prepared(prepared, parameters).await;
+        }
+        Box::pin(self.execute_anew(prepared, parameters)).await
+    }
+
+    /// The catalog or the session's time zone is another than when it was prepared.
+    async fn execute_anew(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        let fresh = self.prepare(prepared.parsed.clone(), &prepared.declared).await?;
+        if !prepared.answers_as(&fresh) {
+            return Err(SqlError::unsupported(
+                "cached plan must not change result type",
+                "prepare the statement again",
+            )
+            .with_detail("a table that it reads has other columns, or other types, than when it was prepared"));
+        }
+        self.run_prepared(&fresh, parameters).await
+    }
+
+    /// As [`Session::execute`], for a statement of which nobody was told anything.
+    pub(super) async fn execute_once(&self, parsed: Parsed) -> Result<Answer> {
+        let prepared = self.prepare(parsed, &[]).await?;
+        self.node.metrics().statements.inc();
+        if self.is_current(&prepared) {
+            return self.run_prepared(&prepared, Vec::new()).await;
+        }
+        Box::pin(self.execute_anew(&prepared, Vec::new())).await
+    }
+
+    fn is_current(&self, prepared: &Prepared) -> bool {
+        match &prepared.kind {
+            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
+                prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
+            }
+            Kind::Utility(_)
+            | Kind::Admin { .. }
+            | Kind::Attach(_)
+            | Kind::Detach { .. }
+            | Kind::CacheTable(_)
+            | Kind::DropCache(_)
+            | Kind::Access(_) => true,
+        }
+    }
+
+    async fn run_prepared(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        let answer = match self.allow(prepared) {
+            Ok(()) => self.run_allowed(prepared, parameters).await,
+            Err(denied) => Err(denied),
+        };
+        self.audit(prepared, answer.as_ref().err());
+        answer
+    }
+
+    async fn run_allowed(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        match &prepared.kind {
+            Kind::Keyed { plan, table } => {
+                self.transaction.lock().check_usable()?;
+                if prepared.columns.is_some() && self.is_forced() {
+                    return Box::pin(self.forced(prepared, parameters)).await;
+                }
+                self.node.metrics().keyed_statements.inc();
+                let handle = self.node.catalog().require(&table.name)?;
+                let values = parameters.into_iter().map(Parameter::into_value).collect::<Result<Vec<_>>>()?;
+                self.keyed(plan, &handle, prepared.columns.as_ref(), &values).await
+            }
+            // The future of a statement about a key is small: it is moved for each of them.
+            _ => Box::pin(self.run_other(prepared, parameters)).await,
+        }
+    }
+
+    /// What is not about keys.
+    async fn run_other(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        match &prepared.kind {
+            Kind::Keyed { .. } => Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own")),
+            Kind::Query { plan, command } => {
+                {
+                    let transaction = self.transaction.lock();
+                    transaction.check_usable()?;
+                    transaction.check_read()?;
+                }
+                let parameters = bind(&prepared.parameters, parameters)?;
+                let plan = self.permitted(plan.as_ref().clone())?;
+                let stream = self.query.stream(plan, parameters).await?;
+                Ok(Answer::stream(stream, command))
+            }
+            Kind::Dml { dml, command } => {
+                self.transaction.lock().check_usable()?;
+                let handle = self.node.catalog().require(&dml.table.name)?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                let done = self.dml(dml, command, &handle, parameters).await;
+                done.map_err(|error| named(error, &prepared.parsed, &dml.table))
+            }
+            Kind::Utility(statement) => self.utility(statement).await,
+            Kind::Admin { work, table } => {
+                self.transaction.lock().check_usable()?;
+                self.admin(*work, table).await?;
+                Ok(Answer::done(work_tag(*work)))
+            }
+            Kind::Attach(request) => {
+                self.outside_transaction("ATTACH")?;
+                self.allow_place(&request.url)?;
+                let (node, name) = (Arc::clone(&self.node), request.name.clone());
+                // It was free before: an archive of this name is this one.
+                self.node.check_free(&name)?;
+                self.interrupt.leaves(move || {
+                    node.catalog().archive(&name)?;
+                    Some(format!("the table is there with what was read until now; CALL tarn.attach('{name}') goes on"))
+                });
+                let progress = self.node.attach(request).await?;
+                Ok(Answer::counted("ATTACH", progress.attached))
+            }
+            Kind::Detach { table, if_exists } => {
+                self.outside_transaction("DETACH TABLE")?;
+                let (node, table, if_exists) = (Arc::clone(&self.node), table.clone(), *if_exists);
+                let detached = to_its_end(async move { node.detach(&table, if_exists).await });
+                self.interrupt.submit(detached, |_| 0).await?;
+                Ok(Answer::done("DETACH TABLE"))
+            }
+            Kind::CacheTable(asked) => {
+                self.transaction.lock().check_usable()?;
+                self.cache_table(asked).await
+            }
+            Kind::DropCache(asked) => {
+                self.transaction.lock().check_usable()?;
+                self.drop_cache(asked).await
+            }
+            Kind::Access(access) => {
+                self.outside_transaction(tag(access))?;
+                self.access(access).await
+            }
+        }
+    }
+
+    /// A keyed SELECT when the session forces an access path or a version: that is the planner's business.
+    async fn forced(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        let Parsed::Sql(statement) = &prepared.parsed else {
+            return Err(SqlError::new(state::INTERNAL, "a statement about keys has no text"));
+        };
+        self.transaction.lock().check_read()?;
+        let plan = self.plan(statement, &prepared.declared).await?;
+        let parameters = bind(&super::prepare::parameter_fields(&plan)?, parameters)?;
+        let stream = self.query.stream(plan, parameters).await?;
+        Ok(Answer::stream(stream, "SELECT"))
+    }
+
+    fn is_forced(&self) -> bool {
+        let settings = self.query.settings();
+        settings.access_path != AccessPath::Auto || settings.as_of.is_some()
+    }
+
+    /// What commits by itself cannot be part of a transaction.
+    fn outside_transaction(&self, what: &str) -> Result<()> {
+        let transaction = self.transaction.lock();
+        transaction.check_usable()?;
+        if transaction.is_open() {
+            return Err(SqlError::new(
+                state::ACTIVE_TRANSACTION,
+                format!("{what} cannot run inside a transaction block"),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn admin(&self, work: Work, table: &str) -> Result<Report> {
+        let handle = self.node.catalog().require(table)?;
+        Ok(ask(&handle, work).await?)
+    }
+
+    /// Commits batches. Whoever stops the statement meanwhile waits for what becomes of them.
+    pub(super) async fn write(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
+        self.node.wait_for_room(handle).await?;
+        self.interrupt.submit(self.node.commit(handle, batches), |outcomes| applied(outcomes)).await
+    }
+
+    /// Commits what a transaction held.
+    pub(super) async fn commit_held(&self, held: super::Held) -> Result<()> {
+        match held {
+            super::Held::Ddl(ddl) => self.run_ddl(ddl).await.map(|_| ()),
+            super::Held::Mutations { table, batches, .. } => {
+                let handle: Arc<TableHandle> = self.node.catalog().require(&table.name)?;
+                if handle.schema().id != table.id {
+                    return Err(SqlError::undefined_table(&table.name)
+                        .with_detail("it was dropped and made again during the transaction"));
+                }
+                let outcomes = self.write(&handle, tarn_node::write::merge(&handle, &batches)).await?;
+                tarn_node::write::affected(&handle, &outcomes)?;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! May this statement go on?
+//!
+//! One [`Interrupt`] a connection: a cancel request or a timeout fires it, the running statement stops at its next wait.
+//! Arming it for the next statement forgets a cancel that came too late for the last one.
+//!
+//! What was submitted to the log happens, whatever the client wishes afterwards. So a statement that is stopped while a
+//! write of it is submitted waits for what becomes of that, and says so: 57014 means that nothing of it is there, 40003
+//! that a part is, and how much.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{SqlError, state};
+
+/// Tells what a stopped statement left behind.
+type Leftovers = Box<dyn Fn() -> Option<String> + Send>;
+
+#[derive(Default)]
+pub struct Interrupt {
+    /// Guards the whole; held for moments only.
+    current: Mutex<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    token: CancellationToken,
+    reason: Option<SqlError>,
+    deadline: Option<Instant>,
+    /// A write is submitted and not yet decided.
+    is_submitted: bool,
+    /// Why the statement must stop: nothing more may be submitted.
+    stopping: Option<SqlError>,
+    /// Rows that this statement has committed.
+    committed: u64,
+    leftovers: Option<Leftovers>,
+}
+
+impl Interrupt {
+    /// Begins a statement, with an optional time limit.
+    pub fn arm(&self, limit: Option<Duration>) {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        *self.current.lock() = Current { deadline, ..Current::default() };
+    }
+
+    /// Stops the running statement with `reason`.
+    pub fn cancel(&self, reason: SqlError) {
+        let mut current = self.current.lock();
+        current.reason.get_or_insert(reason);
+        current.token.cancel();
+    }
+
+    /// Returns when the statement must stop, and why; never, if it may run to its end.
+    pub async fn triggered(&self) -> SqlError {
+        let (token, deadline) = {
+            let current = self.current.lock();
+            (current.token.clone(), current.deadline)
+        };
+        let timeout = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = token.cancelled() => self.current.lock().reason.clone().unwrap_or_else(SqlError::canceled),
+            () = timeout => SqlError::new(state::QUERY_CANCELED, "canceling statement due to statement timeout")
+                .with_hint("raise statement_timeout, or make the statement smaller"),
+        }
+    }
+
+    /// `work`, unless the statement must stop first; `work` is dropped then, but not while a write of it is submitted.
+    pub async fn run<T>(&self, work: impl Future<Output = Result<T, SqlError>>) -> Result<T, SqlError> {
+        {
+            let mut current = self.current.lock();
+            (current.committed, current.stopping, current.leftovers) = (0, None, None);
+        }
+        tokio::pin!(work);
+        let reason = tokio::select! {
+            biased;
+            reason = self.triggered() => reason,
+            done = &mut work => return done.map_err(|error| self.truth(error)),
+        };
+        self.current.lock().stopping = Some(reason.clone());
+        // Polled only for the sake of what is submitted: it is given up at the first wait that is for something else.
+        let decided = std::future::poll_fn(|context| {
+            if !self.current.lock().is_submitted {
+                return Poll::Ready(None);
+            }
+            match work.as_mut().poll(context) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending if self.current.lock().is_submitted => Poll::Pending,
+                Poll::Pending => Poll::Ready(None),
+            }
+        });
+        decided.await.unwrap_or(Err(reason)).map_err(|error| self.truth(error))
+    }
+
+    /// Runs a write that cannot be taken back once it has begun. `rows` tells how many rows it changed.
+    ///
+    /// Errors: the write's; why the statement must stop, if it must: the write is not begun then.
+    pub async fn submit<T, E>(
+        &self,
+        write: impl Future<Output = Result<T, E>>,
+        rows: impl FnOnce(&T) -> u64,
+    ) -> Result<T, SqlError>
+    where
+        SqlError: From<E>,
+    {
+        {
+            let mut current = self.current.lock();
+            if let Some(reason) = &current.stopping {
+                return Err(reason.clone());
+            }
+            current.is_submitted = true;
+        }
+        let _submitted = Submitted { interrupt: self };
+        let done = write.await?;
+        self.current.lock().committed += rows(&done);
+        Ok(done)
+    }
+
+    /// Asks `leftovers`, if the running statement is stopped, whether something of it is there all the same.
+    pub fn leaves(&self, leftovers: impl Fn() -> Option<String> + Send + 'static) {
+        self.current.lock().leftovers = Some(Box::new(leftovers));
+    }
+
+    /// A stopped statement of which something is there did not simply not happen.
+    fn truth(&self, error: SqlError) -> SqlError {
+        if error.state() != state::QUERY_CANCELED {
+            return error;
+        }
+        let current = self.current.lock();
+        let left = current.leftovers.as_ref().and_then(|leftovers| leftovers());
+        match left {
+            Some(left) => error.with_state(state::COMPLETION_UNKNOWN).with_detail(left),
+            None => part_of_it(error, current.committed),
+        }
+    }
+}
+
+/// Ends a submission, however it ends.
+struct Submitted<'a> {
+    interrupt: &'a Interrupt,
+}
+
+impl Drop for Submitted<'_> {
+    fn drop(&mut self) {
+        self.interrupt.current.lock().is_submitted = false;
+    }
+}
+
+/// What a stopped statement answers that has committed so many rows.
+pub(super) fn part_of_it(error: SqlError, committed: u64) -> SqlError {
+    if committed == 0 {
+        return error;
+    }
+    error.with_state(state::COMPLETION_UNKNOWN).with_detail(format!(
+        "{committed} rows of this statement are committed already: large statements commit in batches"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn canceled(interrupt: &Interrupt) {
+        interrupt.cancel(SqlError::canceled());
+    }
+
+    #[tokio::test]
+    async fn what_is_submitted_is_waited_for() {
+        let interrupt = Interrupt::default();
+        interrupt.arm(None);
+        let (decide, decided) = oneshot::channel();
+        let statement =
+            interrupt.run(interrupt.submit(async { Ok::<_, SqlError>(decided.await.unwrap_or(0)) }, |rows| *rows));
+        let outside = async {
+            canceled(&interrupt);
+            tokio::task::yield_now().await;
+            let _ = decide.send(1);
+        };
+        let (answer, ()) = tokio::join!(statement, outside);
+        assert_eq!(answer, Ok(1), "it happened, so it is not told as cancelled");
+    }
+
+    #[tokio::test]
+    async fn nothing_more_is_submitted_and_the_rest_is_told() {
+        let interrupt = Interrupt::default();
+        interrupt.arm(None);
+        let two = async {
+            interrupt.submit(async { Ok::<_, SqlError>(7) }, |rows| *rows).await?;
+            canceled(&interrupt);
+            tokio::task::yield_now().await;
+            interrupt.submit(async { Ok::<_, SqlError>(7) }, |rows| *rows).await
+        };
+        let error = interrupt.run(two).await.unwrap_err();
+        assert_eq!(error.state(), "40003");
+        assert!(error.detail().is_some_and(|detail| detail.contains("7 rows")), "{error}");
+        // The next statement of the text has done nothing.
+        let error = interrupt.run(interrupt.submit(async { Ok::<_, SqlError>(1) }, |rows| *rows)).await.unwrap_err();
+        assert_eq!((error.state(), error.detail()), ("57014", None));
+    }
+}

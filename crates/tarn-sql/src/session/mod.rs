@@ -1,0 +1,268 @@
+//! What does one connection do with a statement?
+//!
+//! Protocol-neutral: the Postgres face and HTTP both [`Session::prepare`] and [`Session::execute`]. A statement is one of
+//! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
+//! become mutations), or a *utility* (everything about tables, settings and transactions).
+//!
+//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `prepare`, `keyed`, `dml`, `copy`, `cursor`, `caches`, `utility`; who may run
+//! it: `access`.
+
+mod access;
+pub mod answer;
+mod caches;
+mod copy;
+mod copy_from;
+mod cursor;
+mod dml;
+mod execute;
+mod fetch;
+mod gather;
+pub mod interrupt;
+mod keyed;
+mod literals;
+mod prepare;
+mod transaction;
+mod utility;
+mod vars;
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tarn_node::auth::Principal;
+use tarn_node::node::Node;
+use tarn_query::parser::SMALL_BYTES;
+use tarn_types::Zone;
+
+pub use answer::{Answer, Batches, CopyTo, Rows, Tag};
+pub use copy_from::CopyFrom;
+pub use interrupt::Interrupt;
+pub use prepare::{Parameter, Prepared};
+pub use transaction::{Held, Transaction};
+pub use utility::is_all;
+pub use vars::{REPORTED, Vars};
+
+use self::cursor::Cursor;
+use crate::error::{Result, SqlError, state};
+use crate::service::Sql;
+use crate::statement::{Parsed, parse};
+
+const TIME_ZONE: &str = "datafusion.execution.time_zone";
+
+/// One connection. Statements run one after another; [`Interrupt`] may be fired from anywhere.
+pub struct Session {
+    sql: Arc<Sql>,
+    node: Arc<Node>,
+    query: tarn_query::Session,
+    interrupt: Arc<Interrupt>,
+    /// Each lock is held for moments, never across a wait.
+    vars: Mutex<Vars>,
+    /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
+    given: Mutex<BTreeMap<String, String>>,
+    principal: Mutex<Principal>,
+    transaction: Mutex<Transaction>,
+    /// Shared with the rows that a FETCH is still giving out.
+    cursors: Arc<Mutex<HashMap<String, Cursor>>>,
+    named: Mutex<HashMap<String, Arc<Prepared>>>,
+    has_pg_catalog: Mutex<bool>,
+}
+
+/// What ReadyForQuery tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Idle,
+    InTransaction,
+    Failed,
+}
+
+impl Session {
+    pub fn new(sql: Arc<Sql>) -> Session {
+        let query = sql.query().session();
+        Session {
+            node: Arc::clone(sql.node()),
+            sql,
+            query,
+            interrupt: Arc::default(),
+            vars: Mutex::default(),
+            given: Mutex::default(),
+            principal: Mutex::default(),
+            transaction: Mutex::default(),
+            cursors: Arc::default(),
+            named: Mutex::default(),
+            has_pg_catalog: Mutex::new(false),
+        }
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub fn interrupt(&self) -> &Arc<Interrupt> {
+        &self.interrupt
+    }
+
+    /// Begins one message's worth of statements: forgets old cancels, starts the time limit.
+    pub fn begin_statement(&self) {
+        let limit = self.vars.lock().timeout_ms("statement_timeout", self.sql.settings().statement_timeout_ms);
+        self.interrupt.arm(limit.map(Duration::from_millis));
+    }
+
+    pub fn status(&self) -> Status {
+        match &*self.transaction.lock() {
+            Transaction::Idle => Status::Idle,
+            Transaction::Open { .. } => Status::InTransaction,
+            Transaction::Failed => Status::Failed,
+        }
+    }
+
+    /// After any error: an open transaction is now a failed one, and what it held is dropped.
+    pub fn failed(&self) {
+        let mut transaction = self.transaction.lock();
+        if transaction.is_open() {
+            *transaction = Transaction::Failed;
+        }
+        drop(transaction);
+        self.cursors.lock().clear();
+    }
+
+    /// How long the connection may stay idle now; `None` is for ever.
+    pub fn idle_limit(&self) -> Option<Duration> {
+        if self.status() == Status::Idle {
+            return None;
+        }
+        let default_ms = self.sql.settings().idle_in_transaction_timeout_ms;
+        self.vars.lock().timeout_ms("idle_in_transaction_session_timeout", default_ms).map(Duration::from_millis)
+    }
+
+    pub fn var(&self, name: &str) -> Result<String> {
+        self.vars.lock().get(name)
+    }
+
+    pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
+        if access::is_identity(&name.to_ascii_lowercase()) {
+            return value.map_or(Ok(()), |value| self.stay(value));
+        }
+        if vars::is_engine_setting(name) {
+            let name = &name.to_ascii_lowercase();
+            self.allow_setting(name)?;
+            vars::check_engine_setting(name, value)?;
+            if name == TIME_ZONE {
+                let zone = value.map(vars::engine_zone).transpose()?;
+                return self.set_zone(zone.as_ref().map(Zone::name));
+            }
+            let value = match value {
+                Some(value) => value.to_owned(),
+                None => self.fresh_engine_setting(name)?,
+            };
+            return self.set_engine(name, &value);
+        }
+        if name.eq_ignore_ascii_case("timezone") {
+            return self.set_zone(value);
+        }
+        self.vars.lock().set(name, value)
+    }
+
+    fn set_zone(&self, value: Option<&str>) -> Result<()> {
+        self.vars.lock().set("timezone", value)?;
+        Ok(self.query.set_zone(&self.zone())?)
+    }
+
+    /// The time zone: of texts without an offset, and in which instants are written.
+    pub fn zone(&self) -> Zone {
+        self.vars.lock().zone().clone()
+    }
+
+    /// A setting that the client gave when it introduced itself: RESET goes back to it.
+    pub fn give(&self, name: &str, value: &str) -> Result<()> {
+        self.set_var(name, Some(value))?;
+        if vars::is_engine_setting(name) && !name.eq_ignore_ascii_case(TIME_ZONE) {
+            self.given.lock().insert(name.to_ascii_lowercase(), value.to_owned());
+        }
+        Ok(())
+    }
+
+    /// What is set now is what RESET goes back to.
+    pub fn started(&self) {
+        self.vars.lock().started();
+    }
+
+    fn set_engine(&self, name: &str, value: &str) -> Result<()> {
+        let state = self.query.context().state_ref();
+        let mut state = state.write();
+        state.config_mut().options_mut().set(name, value)?;
+        Ok(())
+    }
+
+    /// Parses a text of one or more statements, within the time limit of the statement.
+    ///
+    /// Errors: `54000` for a text over the setting `statement_bytes`, or over what the parser takes.
+    pub async fn parse(&self, sql: &str) -> Result<Vec<Parsed>> {
+        let limit = self.sql.settings().statement_bytes;
+        if sql.len() as u64 > limit {
+            let message = format!("the statement is {} bytes long, the limit is {limit}", sql.len());
+            return Err(SqlError::new(state::PROGRAM_LIMIT, message)
+                .with_hint("load rows with COPY, or raise the setting statement_bytes"));
+        }
+        if sql.len() <= SMALL_BYTES {
+            return parse(sql);
+        }
+        let text = sql.to_owned();
+        let parsing = self.query.compute(async move { Ok(parse(&text)) });
+        Box::pin(self.interrupt.run(async { parsing.await? })).await
+    }
+
+    /// What a setting of the query engine is in a new session.
+    fn fresh_engine_setting(&self, name: &str) -> Result<String> {
+        if let Some(given) = self.given.lock().get(name) {
+            return Ok(given.clone());
+        }
+        if name.starts_with("tarn.") {
+            return Ok("default".to_owned());
+        }
+        let state = self.sql.query().session().context().state();
+        let found = state.config_options().entries().into_iter().find(|entry| entry.key == name);
+        found.map(|entry| entry.value.unwrap_or_default()).ok_or_else(|| vars::unrecognized(name))
+    }
+
+    /// Before a statement is prepared by name on a connection that has so many.
+    ///
+    /// Errors: 53400: a client that never deallocates would take all memory.
+    pub fn check_prepared_limit(&self, n_prepared: usize) -> Result<()> {
+        let limit = self.sql.settings().prepared_statements_limit;
+        if n_prepared < limit {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            state::CONFIGURATION_LIMIT,
+            format!("this connection has {n_prepared} prepared statements, the limit is {limit}"),
+        )
+        .with_hint("DEALLOCATE those that are not needed, or raise the setting prepared_statements_limit"))
+    }
+
+    /// Parses and runs a text of one or more statements, each by itself, without parameters; for HTTP and tests.
+    pub async fn run(&self, sql: &str) -> Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        for parsed in self.parse(sql).await? {
+            answers.push(self.run_one(parsed).await?);
+        }
+        Ok(answers)
+    }
+
+    /// Prepares and runs one statement without parameters. An error fails an open transaction.
+    pub async fn run_one(&self, parsed: Parsed) -> Result<Answer> {
+        let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
+        answer.inspect_err(|_| self.failed())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // What a transaction held is gone with it: nothing was written.
+        self.interrupt.cancel(SqlError::canceled());
+        if *self.has_pg_catalog.lock() {
+            crate::pg_catalog::forget(self.query.context());
+        }
+    }
+}

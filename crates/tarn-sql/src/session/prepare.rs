@@ -1,0 +1,410 @@
+//! What kind of statement is this, what does it take, what does it give?
+//!
+//! A [`Prepared`] statement is planned once and run many times. It remembers what it was made of: when a table was made or
+//! dropped since, or an archive's columns changed, it is planned anew, and still answers the columns that it was described with.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::TableReference;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::execution::FunctionRegistry;
+use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, SetExpr, Statement, visit_expressions};
+use tarn_node::attach::AttachRequest;
+use tarn_node::auth::Access;
+use tarn_node::jobs::Work;
+use tarn_query::Keyed;
+use tarn_query::dml::Dml;
+use tarn_query::keyed::{KeyedPlan, table_name};
+use tarn_types::{DataType, TableSchema, Value, Zone, arrow_field, data_type_of};
+
+use super::Session;
+use super::caches::{dropped_schema, warmed_schema};
+use crate::cache_sql::{CacheTable, DropCache};
+use crate::compat::CatalogUse;
+use crate::error::{Result, SqlError, state};
+use crate::shown::{shown, shown_name};
+use crate::statement::Parsed;
+
+/// Rows of an INSERT that are read where the statement arrived.
+const MAX_ROWS_HERE: usize = 1_000;
+
+/// A statement ready to run.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Type of each parameter; `None` where nothing tells it (it is taken as sent).
+    pub parameters: Vec<Option<FieldRef>>,
+    /// The columns it answers; `None` when it answers no rows.
+    pub columns: Option<SchemaRef>,
+    pub(super) kind: Kind,
+    pub(super) parsed: Parsed,
+    pub(super) declared: Vec<Option<DataType>>,
+    /// The catalog it was planned in.
+    pub(super) generation: u64,
+    /// The time zone it was planned in.
+    pub(super) zone: Zone,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Keyed { plan: KeyedPlan, table: Arc<TableSchema> },
+    Query { plan: Box<LogicalPlan>, command: &'static str },
+    Dml { dml: Box<Dml>, command: &'static str },
+    Utility(Box<Statement>),
+    Admin { work: Work, table: String },
+    Attach(AttachRequest),
+    Detach { table: String, if_exists: bool },
+    CacheTable(Box<CacheTable>),
+    DropCache(DropCache),
+    Access(Box<Access>),
+}
+
+/// One bound parameter.
+#[derive(Debug, Clone)]
+pub enum Parameter {
+    Value(Value, DataType),
+    /// A type that tables cannot hold, such as an array.
+    Scalar(ScalarValue),
+}
+
+impl Prepared {
+    /// What it was made of.
+    pub fn parsed(&self) -> &Parsed {
+        &self.parsed
+    }
+
+    /// Whether a client that was told the columns of this one can read the rows of the other.
+    pub(super) fn answers_as(&self, other: &Prepared) -> bool {
+        match (&self.columns, &other.columns) {
+            (Some(told), Some(now)) => {
+                told.fields().len() == now.fields().len()
+                    && told.fields().iter().zip(now.fields()).all(|(told, now)| is_same_column(told, now))
+            }
+            (told, now) => told.is_none() && now.is_none(),
+        }
+    }
+}
+
+/// By name and type; a number tells its digits itself.
+fn is_same_column(told: &Field, now: &Field) -> bool {
+    let is_same_type = match (data_type_of(told), data_type_of(now)) {
+        (Ok(DataType::Decimal { .. }), Ok(DataType::Decimal { .. })) => true,
+        (Ok(told), Ok(now)) => told == now,
+        _ => told.data_type() == now.data_type(),
+    };
+    is_same_type && told.name() == now.name()
+}
+
+impl Parameter {
+    pub(super) fn into_value(self) -> Result<Value> {
+        match self {
+            Parameter::Value(value, _) => Ok(value),
+            Parameter::Scalar(scalar) => Err(SqlError::new(
+                state::DATATYPE_MISMATCH,
+                format!("a parameter of type {} cannot be compared with or stored in a column", scalar.data_type()),
+            )),
+        }
+    }
+
+    fn into_scalar(self, want: Option<&FieldRef>) -> Result<ScalarValue> {
+        let scalar = match self {
+            Parameter::Value(value, data_type) => ScalarValue::try_from_array(&value.to_array(&data_type, 1)?, 0)?,
+            Parameter::Scalar(scalar) => scalar,
+        };
+        match want {
+            Some(field) if *field.data_type() != scalar.data_type() => Ok(scalar.cast_to(field.data_type())?),
+            _ => Ok(scalar),
+        }
+    }
+}
+
+/// Parameters for the planner, cast to the types it inferred.
+pub(super) fn bind(wanted: &[Option<FieldRef>], given: Vec<Parameter>) -> Result<Option<ParamValues>> {
+    if given.len() < wanted.len() {
+        return Err(missing_parameters(wanted.len(), given.len()));
+    }
+    if given.is_empty() {
+        return Ok(None);
+    }
+    let scalars = given.into_iter().enumerate().map(|(idx, p)| p.into_scalar(wanted.get(idx).and_then(Option::as_ref)));
+    Ok(Some(ParamValues::from(scalars.collect::<Result<Vec<_>>>()?)))
+}
+
+pub(super) fn missing_parameters(want: usize, got: usize) -> SqlError {
+    SqlError::new(state::UNDEFINED_PARAMETER, format!("the statement takes {want} parameters, {got} were given"))
+        .with_hint("bind a value to each $n")
+}
+
+impl Session {
+    /// Prepares one statement. `declared` are the types the client says its parameters have.
+    pub async fn prepare(&self, parsed: Parsed, declared: &[Option<DataType>]) -> Result<Arc<Prepared>> {
+        if !ends_transaction(&parsed) {
+            self.transaction.lock().check_usable()?;
+        }
+        let generation = self.node.catalog().generation();
+        let zone = self.zone();
+        let (kind, parameters, columns) = match &parsed {
+            Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
+            Parsed::Attach(request) => (Kind::Attach((**request).clone()), vec![], None),
+            Parsed::Detach { table, if_exists } => {
+                (Kind::Detach { table: table.clone(), if_exists: *if_exists }, vec![], None)
+            }
+            Parsed::CacheTable(asked) => (Kind::CacheTable(asked.clone()), vec![], Some(warmed_schema())),
+            Parsed::DropCache(asked) => (Kind::DropCache(asked.clone()), vec![], Some(dropped_schema())),
+            Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
+            Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
+        };
+        Ok(Arc::new(Prepared { parameters, columns, kind, parsed, declared: declared.to_vec(), generation, zone }))
+    }
+
+    async fn prepare_sql(
+        &self,
+        statement: &Statement,
+        declared: &[Option<DataType>],
+    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+        if let Some(table) = table_name(statement).and_then(|name| self.node.catalog().get(&name)) {
+            let table = table.schema();
+            if let Some(plan) = self.keyed_plan(statement, table).await? {
+                let parameters = plan.parameter_types(table).into_iter().map(|t| t.map(field_of)).collect();
+                let columns = keyed_columns(&plan, table);
+                return Ok((Kind::Keyed { plan, table: Arc::clone(table) }, parameters, columns));
+            }
+        }
+        Box::pin(self.prepare_planned(statement, declared)).await
+    }
+
+    /// What is not about keys.
+    async fn prepare_planned(
+        &self,
+        statement: &Statement,
+        declared: &[Option<DataType>],
+    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+        match statement {
+            Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
+                let name = write_target(statement)?;
+                let table = self.node.catalog().require(&name)?;
+                let planned = self.query.dml(statement, table.schema()).await;
+                let dml = planned.map_err(|error| {
+                    let error = self.explain_error(statement, error.into());
+                    super::literals::misfit(statement, table.schema()).unwrap_or(error)
+                })?;
+                let command = match statement {
+                    Statement::Insert(_) => "INSERT",
+                    Statement::Update(_) => "UPDATE",
+                    _ => "DELETE",
+                };
+                let parameters = parameter_fields(&dml.source)?;
+                Ok((Kind::Dml { dml: Box::new(dml), command }, parameters, None))
+            }
+            Statement::Query(_) | Statement::Explain { .. } => {
+                let plan = self.plan(statement, declared).await?;
+                let command = if matches!(statement, Statement::Query(_)) { "SELECT" } else { "EXPLAIN" };
+                let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
+                let parameters = parameter_fields(&plan)?;
+                Ok((Kind::Query { plan: Box::new(plan), command }, parameters, Some(columns)))
+            }
+            other => {
+                self.check_copy(other)?;
+                let columns = self.utility_columns(other)?;
+                Ok((Kind::Utility(Box::new(other.clone())), vec![], columns))
+            }
+        }
+    }
+
+    /// The plan of a statement about keys. Rows by the thousands are read on the threads of queries.
+    async fn keyed_plan(&self, statement: &Statement, table: &Arc<TableSchema>) -> Result<Option<KeyedPlan>> {
+        let n_rows = match statement {
+            Statement::Insert(insert) => match insert.source.as_ref().map(|source| source.body.as_ref()) {
+                Some(SetExpr::Values(values)) => values.rows.len(),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        if n_rows <= MAX_ROWS_HERE {
+            return Ok(Keyed::analyse_in(statement, table, &self.zone()));
+        }
+        let (statement, table, zone) = (statement.clone(), Arc::clone(table), self.zone());
+        let analysing = self.query.compute(async move { Ok(Keyed::analyse_in(&statement, &table, &zone)) });
+        Ok(Box::pin(analysing).await?)
+    }
+
+    /// The logical plan of a query. Parameters that the statement does not type take the declared type.
+    pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<DataType>]) -> Result<LogicalPlan> {
+        self.enable_pg_catalog(statement)?;
+        let plan = self.query.plan(statement).await.map_err(|error| self.explain_error(statement, error.into()))?;
+        let parameters = parameter_fields(&plan)?;
+        if parameters.iter().all(Option::is_some) {
+            return Ok(plan);
+        }
+        let cast = cast_parameters(statement);
+        let data_types = parameters.iter().enumerate().map(|(idx, field)| {
+            let inferred = field.as_ref().and_then(|f| data_type_of(f).ok());
+            let declared = declared.get(idx).copied().flatten();
+            sql_type(inferred.or(declared).or_else(|| cast.get(&(idx + 1)).copied()))
+        });
+        let typed = Statement::Prepare {
+            name: Ident::new("typed"),
+            data_types: data_types.collect(),
+            statement: Box::new(statement.clone()),
+        };
+        match self.query.plan_unchecked(typed).await? {
+            LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => Ok(Arc::unwrap_or_clone(prepare.input)),
+            other => Ok(other),
+        }
+    }
+
+    /// The Postgres catalog is big: it is registered when a session first asks for it.
+    fn enable_pg_catalog(&self, statement: &Statement) -> Result<()> {
+        let mut has_catalog = self.has_pg_catalog.lock();
+        if *has_catalog || !CatalogUse::of(statement).is_named {
+            return Ok(());
+        }
+        let context = self.query.context();
+        crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users())?;
+        crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
+        *has_catalog = true;
+        Ok(())
+    }
+
+    /// Gives a planner's error the SQLSTATE of what is missing: a table or a function.
+    fn explain_error(&self, statement: &Statement, error: SqlError) -> SqlError {
+        if error.state() != state::SYNTAX_OR_ACCESS {
+            return error;
+        }
+        if let Some(name) = self.missing_table(statement) {
+            return SqlError::undefined_table(&name);
+        }
+        match self.missing_function(statement) {
+            Some(name) => SqlError::new(state::UNDEFINED_FUNCTION, error.message())
+                .with_detail(format!("function {name} is not known")),
+            None => error,
+        }
+    }
+
+    fn missing_table(&self, statement: &Statement) -> Option<String> {
+        let context = self.query.context();
+        let parsed = ParsedStatement::Statement(Box::new(statement.clone()));
+        let references = context.state().resolve_table_references(&parsed).ok()?;
+        let functions = context.state();
+        let is_missing = |reference: &TableReference| {
+            !functions.table_functions().contains_key(reference.table()) && !table_exists(context, reference)
+        };
+        references.into_iter().find(is_missing).map(|reference| reference.to_string())
+    }
+
+    fn missing_function(&self, statement: &Statement) -> Option<String> {
+        let state = self.query.context().state();
+        let known = |name: &str| {
+            state.udf(name).is_ok()
+                || state.udaf(name).is_ok()
+                || state.udwf(name).is_ok()
+                || state.table_functions().contains_key(name)
+        };
+        let found = visit_expressions(statement, |expr| match expr {
+            Expr::Function(function) => {
+                let name =
+                    function.name.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase());
+                match name {
+                    Some(name) if !known(&name) => ControlFlow::Break(name),
+                    _ => ControlFlow::Continue(()),
+                }
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        match found {
+            ControlFlow::Break(name) => Some(name),
+            ControlFlow::Continue(()) => None,
+        }
+    }
+}
+
+fn table_exists(context: &datafusion::prelude::SessionContext, reference: &TableReference) -> bool {
+    let state = context.state();
+    state.schema_for_ref(reference.clone()).is_ok_and(|schema| schema.table_exist(reference.table()))
+}
+
+fn ends_transaction(parsed: &Parsed) -> bool {
+    matches!(parsed, Parsed::Sql(statement) if matches!(statement.as_ref(), Statement::Rollback { .. } | Statement::Commit { .. }))
+}
+
+/// The table a statement writes, or why it cannot.
+fn write_target(statement: &Statement) -> Result<String> {
+    let named = match statement {
+        Statement::Insert(insert) => match &insert.table {
+            ast::TableObject::TableName(name) => Some(crate::names::table_name(name)?),
+            _ => None,
+        },
+        _ => table_name(statement),
+    };
+    named.ok_or_else(|| {
+        SqlError::unsupported(
+            "this statement does not name one table of schema public to write to",
+            "write to one table, by its name",
+        )
+    })
+}
+
+/// Types of `$1`, `$2` … in order.
+pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef>>> {
+    let mut found = plan.get_parameter_fields()?;
+    let highest = found.keys().filter_map(|name| name.strip_prefix('$')?.parse::<usize>().ok()).max().unwrap_or(0);
+    if highest > usize::from(u16::MAX) {
+        return Err(SqlError::new(state::PROGRAM_LIMIT, format!("parameter ${highest}: at most 65535 parameters")));
+    }
+    Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
+}
+
+/// What `$1::int` says of its parameter.
+fn cast_parameters(statement: &Statement) -> HashMap<usize, DataType> {
+    let mut found = HashMap::new();
+    let _ = visit_expressions(statement, |expr| {
+        if let Expr::Cast { expr, data_type, .. } = expr
+            && let Expr::Value(value) = expr.as_ref()
+            && let ast::Value::Placeholder(name) = &value.value
+            && let Some(number) = name.strip_prefix('$').and_then(|number| number.parse().ok())
+            && let Ok(data_type) = crate::ddl::data_type(data_type)
+        {
+            found.insert(number, data_type);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    found
+}
+
+fn field_of(data_type: DataType) -> FieldRef {
+    Arc::new(arrow_field("", &data_type, true))
+}
+
+fn keyed_columns(plan: &KeyedPlan, table: &TableSchema) -> Option<SchemaRef> {
+    let KeyedPlan::Select { columns, .. } = plan else { return None };
+    let fields = columns.iter().map(|column| {
+        let definition = &table.columns[column.column_idx];
+        arrow_field(shown_name(&column.name), &definition.data_type, definition.nullable)
+    });
+    Some(Arc::new(Schema::new(fields.collect::<Vec<Field>>())))
+}
+
+fn sql_type(data_type: Option<DataType>) -> ast::DataType {
+    use ast::{ExactNumberInfo, TimezoneInfo};
+    match data_type {
+        Some(DataType::Bool) => ast::DataType::Boolean,
+        Some(DataType::Int16) => ast::DataType::SmallInt(None),
+        Some(DataType::Int32) => ast::DataType::Integer(None),
+        Some(DataType::Int64) => ast::DataType::BigInt(None),
+        Some(DataType::Float32) => ast::DataType::Real,
+        Some(DataType::Float64) => ast::DataType::DoublePrecision,
+        Some(DataType::Decimal { precision, scale }) => {
+            ast::DataType::Numeric(ExactNumberInfo::PrecisionAndScale(precision.into(), scale.into()))
+        }
+        Some(DataType::Bytes) => ast::DataType::Bytea,
+        Some(DataType::Date) => ast::DataType::Date,
+        Some(DataType::Time) => ast::DataType::Time(None, TimezoneInfo::None),
+        Some(DataType::Timestamp) => ast::DataType::Timestamp(None, TimezoneInfo::None),
+        Some(DataType::TimestampTz) => ast::DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        Some(DataType::Text | DataType::Uuid | DataType::Json) | None => ast::DataType::Text,
+    }
+}

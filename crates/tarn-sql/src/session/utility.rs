@@ -1,0 +1,503 @@
+//! Everything that is neither a query nor a write: tables, settings, transactions, prepared names, cursors.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::sqlparser::ast::{
+    CloseCursor, DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
+    SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
+    Value as Literal,
+};
+use tarn_node::jobs::{Report, Work};
+
+use super::access::{may_drop, own};
+use super::execute::to_its_end;
+use super::literals::only_text;
+use super::transaction::Transaction;
+use super::{Answer, Held, Parameter, Session};
+use crate::ddl::{Ddl, table_schema};
+use crate::definition::create_statement;
+use crate::error::{Result, SqlError, state};
+use crate::names::{fold, table_name};
+use crate::statement::Parsed;
+
+impl Session {
+    /// The columns a utility statement answers, known before it runs.
+    pub(super) fn utility_columns(&self, statement: &Statement) -> Result<Option<SchemaRef>> {
+        Ok(match statement {
+            Statement::ShowVariable { variable } => Some(texts(&show_columns(&name_of(variable)))),
+            Statement::ShowTables { .. } => Some(texts(&["table_name"])),
+            Statement::ShowCreate { .. } => Some(texts(&["table_name", "create_statement"])),
+            Statement::ShowColumns { .. } | Statement::ExplainTable { .. } => {
+                Some(texts(&["column_name", "data_type", "is_nullable", "key", "default"]))
+            }
+            Statement::Fetch { name, .. } => Some(self.cursor_schema(&fold(name))?),
+            Statement::Call(_) => Some(report_schema()),
+            Statement::Execute { name: Some(name), .. } => {
+                let named = self.named.lock();
+                named.get(&statement_name(name)?).and_then(|prepared| prepared.columns.clone())
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) async fn utility(&self, statement: &Statement) -> Result<Answer> {
+        match statement {
+            Statement::Commit { .. } => return self.commit().await,
+            Statement::Rollback { savepoint: None, .. } => return Ok(self.rollback()),
+            _ => self.transaction.lock().check_usable()?,
+        }
+        match statement {
+            Statement::StartTransaction { modes, .. } => self.begin(modes),
+            Statement::CreateTable(create) => {
+                let schema = Box::new(table_schema(create, self.sql.settings(), &self.zone())?);
+                self.define(Ddl::Create { schema, if_not_exists: create.if_not_exists }).await
+            }
+            Statement::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
+                let names = names.iter().map(table_name).collect::<Result<_>>()?;
+                self.define(Ddl::Drop { names, if_exists: *if_exists }).await
+            }
+            Statement::Copy { .. } => self.copy(statement).await,
+            Statement::Set(set) => self.set(set),
+            Statement::Reset(reset) => self.reset(&reset.reset),
+            Statement::ShowVariable { variable } => self.show(&name_of(variable)),
+            Statement::ShowTables { .. } => text_rows(&["table_name"], vec![self.node.catalog().names()]),
+            Statement::ShowCreate { obj_type: ShowCreateObject::Table, obj_name } => {
+                let table = self.node.catalog().schema(&table_name(obj_name)?)?;
+                text_rows(
+                    &["table_name", "create_statement"],
+                    vec![vec![table.name.clone()], vec![create_statement(&table)]],
+                )
+            }
+            Statement::ShowColumns { show_options, .. } => {
+                match show_options.show_in.as_ref().and_then(|s| s.parent_name.as_ref()) {
+                    Some(name) => self.describe(name),
+                    None => Err(SqlError::new(state::SYNTAX_ERROR, "SHOW COLUMNS needs FROM table")),
+                }
+            }
+            Statement::ExplainTable { table_name, .. } => self.describe(table_name),
+            Statement::Call(function) => self.call(&function.name, &function.args).await,
+            Statement::Prepare { name, statement, data_types } => {
+                let declared =
+                    data_types.iter().map(|t| crate::ddl::data_type(t).map(Some)).collect::<Result<Vec<_>>>()?;
+                self.prepare_named(&fold(name), statement, &declared).await
+            }
+            Statement::Execute { name: Some(name), parameters, .. } => {
+                self.execute_named(&statement_name(name)?, parameters).await
+            }
+            Statement::Deallocate { name, .. } => self.deallocate(name),
+            Statement::Declare { stmts } => self.declare(stmts).await,
+            Statement::Fetch { name, direction, .. } => self.fetch(&fold(name), direction),
+            Statement::Close { cursor } => match cursor {
+                CloseCursor::All => self.close_cursor(None),
+                CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
+            },
+            Statement::Discard { object_type } => self.discard(object_type),
+            // Statistics are always exact: nothing to do.
+            Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
+            Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
+                Err(SqlError::unsupported(
+                    "savepoints",
+                    "a transaction holds one writing statement: COMMIT or ROLLBACK the whole",
+                ))
+            }
+            Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
+            Statement::Truncate(_) => {
+                Err(SqlError::unsupported("TRUNCATE", "DELETE FROM t, or DROP and CREATE the table"))
+            }
+            Statement::AlterTable(_) => {
+                Err(SqlError::unsupported("ALTER TABLE", "create another table and INSERT INTO … SELECT"))
+            }
+            Statement::CreateIndex(_) => Err(SqlError::unsupported(
+                "CREATE INDEX",
+                "the primary key orders the rows; the lake prunes by statistics",
+            )),
+            Statement::CreateView { .. } => {
+                Err(SqlError::unsupported("CREATE VIEW", "use WITH name AS (…) in the query"))
+            }
+            other => {
+                let text = other.to_string();
+                let verb: Vec<&str> = text.split_whitespace().take(2).collect();
+                Err(SqlError::unsupported(verb.join(" "), "see `tarn help sql` for the statements there are"))
+            }
+        }
+    }
+
+    fn begin(&self, modes: &[TransactionMode]) -> Result<Answer> {
+        let mut transaction = self.transaction.lock();
+        // Postgres only warns: the transaction that is open goes on.
+        if transaction.is_open() {
+            return Ok(Answer::done("BEGIN"));
+        }
+        let read_only =
+            modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)));
+        *transaction = Transaction::Open { held: None, read_only };
+        Ok(Answer::done("BEGIN"))
+    }
+
+    async fn commit(&self) -> Result<Answer> {
+        let transaction = std::mem::take(&mut *self.transaction.lock());
+        self.cursors.lock().clear();
+        match transaction {
+            Transaction::Open { held: Some(held), .. } => {
+                self.commit_held(held).await?;
+                Ok(Answer::done("COMMIT"))
+            }
+            Transaction::Failed => Ok(Answer::done("ROLLBACK")),
+            Transaction::Open { held: None, .. } | Transaction::Idle => Ok(Answer::done("COMMIT")),
+        }
+    }
+
+    fn rollback(&self) -> Answer {
+        *self.transaction.lock() = Transaction::Idle;
+        self.cursors.lock().clear();
+        Answer::done("ROLLBACK")
+    }
+
+    /// Runs a change of the catalog, or holds it until COMMIT.
+    async fn define(&self, ddl: Ddl) -> Result<Answer> {
+        let tag = match &ddl {
+            Ddl::Create { .. } => "CREATE TABLE",
+            Ddl::Drop { .. } => "DROP TABLE",
+        };
+        if self.transaction.lock().must_hold()? {
+            self.check_ddl(&ddl)?;
+            self.hold(Held::Ddl(ddl))?;
+            return Ok(Answer::done(tag));
+        }
+        self.run_ddl(ddl).await?;
+        Ok(Answer::done(tag))
+    }
+
+    /// What would fail at COMMIT fails when it is asked for.
+    fn check_ddl(&self, ddl: &Ddl) -> Result<()> {
+        match ddl {
+            Ddl::Create { schema, if_not_exists: false } if self.node.catalog().contains(&schema.name) => {
+                Err(SqlError::new(state::DUPLICATE_TABLE, format!("table \"{}\" already exists", schema.name)))
+            }
+            Ddl::Drop { names, if_exists: false } => {
+                Ok(names.iter().try_for_each(|name| self.node.catalog().schema(name).map(drop))?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<()> {
+        let (node, principal) = (Arc::clone(&self.node), self.principal());
+        let changed = to_its_end(async move {
+            match ddl {
+                Ddl::Create { schema, if_not_exists } => {
+                    let name = schema.name.clone();
+                    match node.create_table(*schema, if_not_exists).await? {
+                        true => own(&node, &name, principal.name()).await,
+                        false => Ok(()),
+                    }
+                }
+                Ddl::Drop { names, if_exists } => {
+                    // All are asked for before the first is gone.
+                    let mut dropped = BTreeSet::new();
+                    for name in names {
+                        match may_drop(&node, &principal, &name) {
+                            Err(absent) if if_exists && absent.state() == state::UNDEFINED_TABLE => {}
+                            Err(refused) => return Err(refused),
+                            Ok(()) => {
+                                if !if_exists {
+                                    node.check_droppable(&name).await?;
+                                }
+                                dropped.insert(name);
+                            }
+                        }
+                    }
+                    for name in dropped {
+                        node.drop_table(&name, if_exists).await?;
+                    }
+                    Ok(())
+                }
+            }
+        });
+        self.interrupt.submit(changed, |()| 0).await
+    }
+
+    fn set(&self, set: &Set) -> Result<Answer> {
+        match set {
+            Set::SingleAssignment { variable, values, .. } => {
+                let name = dotted(variable);
+                let values: Vec<String> = values.iter().map(setting_text).collect();
+                let value = values.join(", ");
+                self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
+            }
+            Set::SetTimeZone { value, .. } => {
+                let is_own = |ident: &Ident| {
+                    let own = ["local", "default"].iter().any(|word| word.eq_ignore_ascii_case(&ident.value));
+                    ident.quote_style.is_none() && own
+                };
+                match value {
+                    Expr::Identifier(ident) if is_own(ident) => self.set_var("timezone", None)?,
+                    value => self.set_var("timezone", Some(&setting_text(value)))?,
+                }
+            }
+            Set::SetNames { charset_name, .. } => self.set_var("client_encoding", Some(&charset_name.value))?,
+            Set::SetNamesDefault {} => {}
+            Set::SetSessionAuthorization(param) => match &param.kind {
+                SetSessionAuthorizationParamKind::Default => {}
+                SetSessionAuthorizationParamKind::User(name) => self.stay(&fold(name))?,
+            },
+            Set::SetRole { role_name, .. } => role_name.as_ref().map_or(Ok(()), |name| self.stay(&fold(name)))?,
+            // Every statement reads one snapshot and a transaction writes once: all levels are kept.
+            Set::SetTransaction { modes, .. } => {
+                if modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)))
+                    && let Transaction::Open { read_only, .. } = &mut *self.transaction.lock()
+                {
+                    *read_only = true;
+                }
+            }
+            other => return Err(SqlError::unsupported(format!("{other}"), "SET name = value, one at a time")),
+        }
+        Ok(Answer::done("SET"))
+    }
+
+    fn reset(&self, reset: &Reset) -> Result<Answer> {
+        match reset {
+            Reset::ALL => self.reset_all()?,
+            Reset::ConfigurationParameter(name) => self.set_var(&dotted(name), None)?,
+        }
+        Ok(Answer::done("RESET"))
+    }
+
+    /// Every setting is again what a new session has: the next client of a pooled connection must not inherit one.
+    fn reset_all(&self) -> Result<()> {
+        self.vars.lock().reset_all();
+        self.query.reset_settings(&self.sql.query().session())?;
+        self.query.set_zone(&self.zone())?;
+        let given = self.given.lock().clone();
+        given.iter().try_for_each(|(name, value)| self.set_engine(name, value))
+    }
+
+    fn discard(&self, object: &DiscardObject) -> Result<Answer> {
+        // Plans are made anew when tables change; sequences and temporary tables there are none.
+        if *object != DiscardObject::ALL {
+            return Ok(Answer::done(format!("DISCARD {object}")));
+        }
+        if self.transaction.lock().is_open() {
+            return Err(SqlError::new(state::ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block"));
+        }
+        self.reset_all()?;
+        self.cursors.lock().clear();
+        self.named.lock().clear();
+        Ok(Answer::done("DISCARD ALL"))
+    }
+
+    fn show(&self, name: &str) -> Result<Answer> {
+        if name == "all" {
+            let (names, values) = self.all_settings().into_iter().unzip();
+            return text_rows(&["name", "setting"], vec![names, values]);
+        }
+        let value = if super::vars::is_engine_setting(name) { self.engine_setting(name)? } else { self.var(name)? };
+        text_rows(&[name], vec![vec![value]])
+    }
+
+    fn all_settings(&self) -> Vec<(String, String)> {
+        let mut all = self.vars.lock().all();
+        all.extend(self.engine_settings());
+        all
+    }
+
+    fn engine_settings(&self) -> Vec<(String, String)> {
+        let state = self.query.context().state();
+        let entries = state.config_options().entries();
+        let known = entries.into_iter().filter(|entry| super::vars::is_engine_setting(&entry.key));
+        known.map(|entry| (entry.key, entry.value.unwrap_or_default())).collect()
+    }
+
+    fn engine_setting(&self, name: &str) -> Result<String> {
+        let found = self.engine_settings().into_iter().find(|(known, _)| known == name);
+        found
+            .map(|(_, value)| value)
+            .ok_or_else(|| SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")))
+    }
+
+    fn describe(&self, name: &ObjectName) -> Result<Answer> {
+        let schema = self.node.catalog().schema(&table_name(name)?)?;
+        let mut columns: Vec<Vec<String>> = vec![Vec::new(); 5];
+        for (idx, column) in schema.columns.iter().enumerate() {
+            let part = schema.key.iter().position(|part| part.column_idx == idx);
+            let cells = [
+                column.name.clone(),
+                column.data_type.to_string(),
+                if column.nullable { "YES" } else { "NO" }.to_owned(),
+                part.map(|part| (part + 1).to_string()).unwrap_or_default(),
+                column.default.as_ref().map(|value| value.to_display(&column.data_type)).unwrap_or_default(),
+            ];
+            columns.iter_mut().zip(cells).for_each(|(list, cell)| list.push(cell));
+        }
+        text_rows(&["column_name", "data_type", "is_nullable", "key", "default"], columns)
+    }
+
+    /// `CALL tarn.deliver('t')`: background work by name, answering what it did.
+    async fn call(&self, name: &ObjectName, arguments: &FunctionArguments) -> Result<Answer> {
+        let work = match dotted(name).as_str() {
+            "tarn.deliver" => Some(Work::Deliver),
+            "tarn.compact" => Some(Work::Compact),
+            "tarn.evict" => Some(Work::Evict),
+            "tarn.flush" => Some(Work::Flush),
+            "tarn.attach" => None,
+            other => {
+                return Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("procedure {other} does not exist"))
+                    .with_hint(
+                        "procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table), tarn.attach(table)",
+                    ));
+            }
+        };
+        let table = only_text(arguments)
+            .ok_or_else(|| SqlError::new(state::SYNTAX_ERROR, format!("CALL {name} takes one table name, as text")))?;
+        let report = match work {
+            Some(work) => self.admin(work, &table).await?,
+            None => self.pass(&table).await?,
+        };
+        let count = |n: u64| Arc::new(Int64Array::from(vec![n as i64])) as ArrayRef;
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec![table])),
+            count(report.rows),
+            count(report.files),
+            count(report.version),
+        ];
+        Ok(Answer::batch(RecordBatch::try_new(report_schema(), columns)?, "CALL"))
+    }
+
+    /// One pass over an archive. The rows and files that came into the table.
+    async fn pass(&self, table: &str) -> Result<Report> {
+        let Some(attachment) = self.node.catalog().archive(table) else {
+            let schema = self.node.catalog().schema(table)?;
+            let message = format!("table \"{}\" is not an archive", schema.name);
+            return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message)
+                .with_hint("ATTACH 'url' AS name makes a table of files that others write"));
+        };
+        // Who asks for it means what is there now.
+        attachment.near()?.forget_listings();
+        let progress = self.node.pass(&attachment).await?;
+        Ok(Report { rows: progress.rows, files: progress.attached, version: progress.version.0 })
+    }
+
+    async fn prepare_named(
+        &self,
+        name: &str,
+        statement: &Statement,
+        declared: &[Option<tarn_types::DataType>],
+    ) -> Result<Answer> {
+        self.check_prepared_limit(self.named.lock().len())?;
+        if self.named.lock().contains_key(name) {
+            return Err(SqlError::new(
+                state::DUPLICATE_PREPARED,
+                format!("prepared statement \"{name}\" already exists"),
+            ));
+        }
+        let prepared = Box::pin(self.prepare(Parsed::Sql(Box::new(statement.clone())), declared)).await?;
+        self.named.lock().insert(name.to_owned(), prepared);
+        Ok(Answer::done("PREPARE"))
+    }
+
+    async fn execute_named(&self, name: &str, given: &[Expr]) -> Result<Answer> {
+        let prepared = self.named.lock().get(name).cloned();
+        let prepared = prepared.ok_or_else(|| {
+            SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+        })?;
+        if given.len() != prepared.parameters.len() {
+            return Err(super::prepare::missing_parameters(prepared.parameters.len(), given.len()));
+        }
+        let mut parameters = Vec::with_capacity(given.len());
+        for (expr, field) in given.iter().zip(&prepared.parameters) {
+            let data_type =
+                field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
+            let text = crate::ddl::literal(expr)
+                .ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
+            let value = match text {
+                None => tarn_types::Value::Null,
+                Some(text) => tarn_types::Value::parse_in(&data_type, &text, &self.zone())?,
+            };
+            parameters.push(Parameter::Value(value, data_type));
+        }
+        Box::pin(self.execute(&prepared, parameters)).await
+    }
+
+    fn deallocate(&self, name: &Ident) -> Result<Answer> {
+        if is_all(name) {
+            self.named.lock().clear();
+            return Ok(Answer::done("DEALLOCATE ALL"));
+        }
+        let name = fold(name);
+        if self.named.lock().remove(&name).is_none() {
+            return Err(SqlError::new(
+                state::INVALID_STATEMENT_NAME,
+                format!("prepared statement \"{name}\" does not exist"),
+            ));
+        }
+        Ok(Answer::done("DEALLOCATE"))
+    }
+}
+
+/// The ALL of DEALLOCATE ALL.
+pub fn is_all(name: &Ident) -> bool {
+    name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all")
+}
+
+fn name_of(variable: &[Ident]) -> String {
+    let name = variable.iter().map(|part| part.value.to_lowercase()).collect::<Vec<_>>().join(".");
+    match name.as_str() {
+        "time.zone" => "timezone".to_owned(),
+        "transaction.isolation.level" => "transaction_isolation".to_owned(),
+        _ => name,
+    }
+}
+
+/// The name in EXECUTE.
+fn statement_name(name: &ObjectName) -> Result<String> {
+    match name.0.as_slice() {
+        [part] if part.as_ident().is_some() => Ok(part.as_ident().map(fold).unwrap_or_default()),
+        _ => Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is no name of a prepared statement"))),
+    }
+}
+
+fn show_columns(name: &str) -> Vec<&str> {
+    if name == "all" { vec!["name", "setting"] } else { vec![name] }
+}
+
+/// `Tarn.Access_Path` → `tarn.access_path`.
+fn dotted(name: &ObjectName) -> String {
+    let parts = name.0.iter().filter_map(|part| part.as_ident()).map(|part| part.value.to_lowercase());
+    parts.collect::<Vec<_>>().join(".")
+}
+
+/// A value of SET as text.
+fn setting_text(value: &Expr) -> String {
+    match (crate::ddl::literal(value), value) {
+        (Some(Some(text)), _) => text,
+        (_, Expr::Value(value)) => match &value.value {
+            Literal::DoubleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        (_, Expr::Identifier(ident)) => ident.value.clone(),
+        (_, other) => other.to_string(),
+    }
+}
+
+fn report_schema() -> SchemaRef {
+    let count = |name| Field::new(name, ArrowType::Int64, false);
+    Arc::new(Schema::new(vec![
+        Field::new("table_name", ArrowType::Utf8, false),
+        count("rows"),
+        count("files"),
+        count("version"),
+    ]))
+}
+
+fn texts(names: &[&str]) -> SchemaRef {
+    Arc::new(Schema::new(names.iter().map(|name| Field::new(*name, ArrowType::Utf8, true)).collect::<Vec<_>>()))
+}
+
+fn text_rows(names: &[&str], columns: Vec<Vec<String>>) -> Result<Answer> {
+    let arrays = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
+    Ok(Answer::batch(RecordBatch::try_new(texts(names), arrays)?, "SHOW"))
+}

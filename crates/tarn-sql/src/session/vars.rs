@@ -1,0 +1,403 @@
+//! Which client settings does a connection have?
+//!
+//! `SET`, `RESET` and `SHOW` of the settings that drivers use. What changes how Tarn answers is held to the values Tarn
+//! has (UTF-8, ISO dates); what only informs is kept and shown. `tarn.*` and `datafusion.*` belong to the query engine and
+//! are not kept here.
+
+use std::collections::BTreeMap;
+
+use tarn_types::Zone;
+use tarn_types::settings::duration_ms;
+
+use crate::error::{Result, SqlError, state};
+use crate::names::SERVER_VERSION;
+
+const MAX_APPLICATION_NAME_BYTES: usize = 63;
+
+/// A value is told to the client in one message, which drivers bound at 30,000 bytes.
+const MAX_VALUE_BYTES: usize = 10_000;
+
+/// Parameters of one connection that differ from their default; a client may invent names.
+const MAX_CHANGED: usize = 1_000;
+
+/// Name, default, and the only values accepted (none: any).
+const KNOWN: &[(&str, &str, &[&str])] = &[
+    ("application_name", "", &[]),
+    ("bytea_output", "hex", &["hex"]),
+    ("client_encoding", "UTF8", &[]),
+    ("client_min_messages", "notice", &[]),
+    ("datestyle", "ISO, MDY", &[]),
+    ("default_transaction_isolation", "read committed", &[]),
+    ("default_transaction_read_only", "off", &["off", "false", "0", "no"]),
+    ("extra_float_digits", "1", &[]),
+    ("geqo", "on", &[]),
+    ("idle_in_transaction_session_timeout", "0", &[]),
+    ("in_hot_standby", "off", &["off"]),
+    ("integer_datetimes", "on", &["on"]),
+    ("intervalstyle", "postgres", &["postgres"]),
+    ("is_superuser", "on", &["on"]),
+    ("jit", "off", &[]),
+    ("lc_collate", "C", &["C"]),
+    ("lc_ctype", "C.UTF-8", &[]),
+    ("lc_messages", "C", &[]),
+    ("lc_monetary", "C", &[]),
+    ("lc_numeric", "C", &[]),
+    ("lc_time", "C", &[]),
+    ("lock_timeout", "0", &[]),
+    ("max_identifier_length", "63", &["63"]),
+    ("max_index_keys", "32", &["32"]),
+    ("password_encryption", "scram-sha-256", &["scram-sha-256"]),
+    ("row_security", "on", &[]),
+    ("search_path", "\"$user\", public", &[]),
+    ("server_encoding", "UTF8", &["utf8"]),
+    ("server_version", SERVER_VERSION, &[SERVER_VERSION]),
+    ("server_version_num", "160006", &["160006"]),
+    ("session_authorization", "tarn", &[]),
+    ("standard_conforming_strings", "on", &["on", "true", "1", "yes"]),
+    ("statement_timeout", "0", &[]),
+    ("synchronous_commit", "on", &[]),
+    ("timezone", "UTC", &[]),
+    ("transaction_isolation", "read committed", &[]),
+    ("transaction_read_only", "off", &["off", "false", "0", "no"]),
+    ("work_mem", "4MB", &[]),
+];
+
+/// Settings reported to the client at start and whenever they change (ParameterStatus), in the spelling drivers know.
+pub const REPORTED: &[(&str, &str)] = &[
+    ("application_name", "application_name"),
+    ("client_encoding", "client_encoding"),
+    ("datestyle", "DateStyle"),
+    ("default_transaction_read_only", "default_transaction_read_only"),
+    ("in_hot_standby", "in_hot_standby"),
+    ("integer_datetimes", "integer_datetimes"),
+    ("intervalstyle", "IntervalStyle"),
+    ("is_superuser", "is_superuser"),
+    ("search_path", "search_path"),
+    ("server_encoding", "server_encoding"),
+    ("server_version", "server_version"),
+    ("session_authorization", "session_authorization"),
+    ("standard_conforming_strings", "standard_conforming_strings"),
+    ("timezone", "TimeZone"),
+];
+
+/// Who the client is stays so.
+const IDENTITY: [&str; 2] = ["is_superuser", "session_authorization"];
+
+/// The settings of one connection that differ from their default.
+#[derive(Debug, Clone, Default)]
+pub struct Vars {
+    changed: BTreeMap<String, String>,
+    /// Those that the client gave when it introduced itself: RESET goes back to them.
+    given: BTreeMap<String, String>,
+    /// What `timezone` says.
+    zone: Zone,
+}
+
+impl Vars {
+    /// Sets one, or puts the default back (`None`).
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
+        let name = name.to_ascii_lowercase();
+        let Some(value) = value else {
+            match self.given.get(&name) {
+                Some(given) => self.changed.insert(name.clone(), given.clone()),
+                None => self.changed.remove(&name),
+            };
+            self.read_zone();
+            return known(&name).map(|_| ());
+        };
+        let (_, _, accepted) = known(&name)?;
+        if value.len() > MAX_VALUE_BYTES && name != "application_name" {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("the value of parameter \"{name}\" is longer than {MAX_VALUE_BYTES} bytes"),
+            ));
+        }
+        if !self.changed.contains_key(&name) && self.changed.len() >= MAX_CHANGED {
+            return Err(SqlError::new(
+                state::CONFIGURATION_LIMIT,
+                format!("this connection has set {MAX_CHANGED} parameters already"),
+            )
+            .with_hint("RESET those that are not needed"));
+        }
+        if !accepted.is_empty() && !accepted.iter().any(|a| a.eq_ignore_ascii_case(value)) {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{name}\": \"{value}\""),
+            )
+            .with_hint(format!("accepted: {}", accepted.join(", "))));
+        }
+        if name == "datestyle" && !value.to_ascii_lowercase().contains("iso") {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"DateStyle\": \"{value}\""),
+            )
+            .with_hint("dates are written in ISO form"));
+        }
+        if name.ends_with("_timeout") && duration_ms(value).is_err() {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{name}\": \"{value}\""),
+            ));
+        }
+        let zone = if name == "timezone" { Some(zone(value)?) } else { None };
+        if name == "client_encoding" && !is_utf8(value) {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"client_encoding\": \"{value}\""),
+            )
+            .with_hint("text is UTF8 in both directions"));
+        }
+        let value = match name.as_str() {
+            "datestyle" => "ISO, MDY",
+            "client_encoding" => "UTF8",
+            "timezone" => zone.as_ref().map_or(value, Zone::name),
+            // As Postgres cuts it: some drivers put a whole command line there.
+            "application_name" => &value[..value.floor_char_boundary(MAX_APPLICATION_NAME_BYTES)],
+            _ => value,
+        };
+        self.changed.insert(name, value.to_owned());
+        self.zone = zone.unwrap_or_else(|| self.zone.clone());
+        Ok(())
+    }
+
+    /// The time zone of the session.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    fn read_zone(&mut self) {
+        self.zone = self.changed.get("timezone").and_then(|name| Zone::parse(name)).unwrap_or_default();
+    }
+
+    /// The value of one setting.
+    pub fn get(&self, name: &str) -> Result<String> {
+        let name = name.to_ascii_lowercase();
+        if let Some(value) = self.changed.get(&name) {
+            return Ok(value.clone());
+        }
+        known(&name).map(|(_, default, _)| (*default).to_owned())
+    }
+
+    /// Milliseconds of a timeout; `None` is off.
+    pub fn timeout_ms(&self, name: &str, default_ms: u64) -> Option<u64> {
+        let ms = match self.changed.get(name) {
+            Some(value) => duration_ms(value).unwrap_or(default_ms),
+            None => default_ms,
+        };
+        (ms > 0).then_some(ms)
+    }
+
+    /// Says who the client is.
+    pub fn tell(&mut self, name: &str, value: &str) {
+        self.changed.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// The client has introduced itself.
+    pub fn started(&mut self) {
+        self.given = self.changed.clone();
+    }
+
+    pub fn reset_all(&mut self) {
+        let identity = IDENTITY.iter().filter_map(|name| self.changed.remove_entry(*name));
+        let mut fresh = self.given.clone();
+        fresh.extend(identity);
+        self.changed = fresh;
+        self.read_zone();
+    }
+
+    /// Name and value of every setting, by name.
+    pub fn all(&self) -> Vec<(String, String)> {
+        KNOWN
+            .iter()
+            .map(|(name, default, _)| {
+                ((*name).to_owned(), self.changed.get(*name).cloned().unwrap_or_else(|| (*default).to_owned()))
+            })
+            .collect()
+    }
+}
+
+/// Postgres reads names of encodings by their letters and digits: some drivers send quotes. SQL_ASCII asks for no conversion, and gets none.
+fn is_utf8(value: &str) -> bool {
+    let name: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
+    ["utf8", "unicode", "sqlascii"].iter().any(|known| known.eq_ignore_ascii_case(&name))
+}
+
+const ZONES: &str = "a name such as Europe/Berlin, or hours east of Greenwich such as -7 or 5.5";
+
+fn zone(value: &str) -> Result<Zone> {
+    Zone::parse(value).ok_or_else(|| {
+        let value: String = value.chars().take(TIME_ZONE_BYTES).collect();
+        let message = format!("invalid value for parameter \"TimeZone\": \"{value}\"");
+        SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint(format!("accepted: {ZONES}"))
+    })
+}
+
+/// The zone that the engine's own setting names, which has the offsets of ISO 8601.
+pub fn engine_zone(value: &str) -> Result<Zone> {
+    Zone::offset(value).map_or_else(|| zone(value), Ok)
+}
+
+/// A setting of the query engine that clients may change, and what they may set it to.
+enum Bound {
+    Switch,
+    Number(std::ops::RangeInclusive<usize>),
+    /// A multiple of the cores at most.
+    PerCore(usize),
+    TimeZone,
+    OneOf(&'static [&'static str]),
+}
+
+/// The engine's other settings stay as they are: with some a query starves all others, with some it answers wrongly.
+const OF_ENGINE: &[(&str, Bound)] = &[
+    ("datafusion.execution.batch_size", Bound::Number(16..=65_536)),
+    ("datafusion.execution.target_partitions", Bound::PerCore(4)),
+    ("datafusion.execution.time_zone", Bound::TimeZone),
+    ("datafusion.explain.format", Bound::OneOf(&["indent", "tree", "pgjson", "graphviz"])),
+    ("datafusion.explain.logical_plan_only", Bound::Switch),
+    ("datafusion.explain.physical_plan_only", Bound::Switch),
+    ("datafusion.explain.show_schema", Bound::Switch),
+    ("datafusion.explain.show_sizes", Bound::Switch),
+    ("datafusion.explain.show_statistics", Bound::Switch),
+    ("datafusion.optimizer.repartition_aggregations", Bound::Switch),
+    ("datafusion.optimizer.repartition_file_scans", Bound::Switch),
+    ("datafusion.optimizer.repartition_joins", Bound::Switch),
+    ("datafusion.optimizer.repartition_sorts", Bound::Switch),
+    ("datafusion.optimizer.repartition_windows", Bound::Switch),
+];
+
+/// Longest name of a time zone.
+const TIME_ZONE_BYTES: usize = 64;
+
+impl Bound {
+    /// What it takes, when the value is something else.
+    fn refuses(&self, value: &str) -> Option<String> {
+        let number = |range: std::ops::RangeInclusive<usize>| {
+            let fits = value.parse().is_ok_and(|number| range.contains(&number));
+            (!fits).then(|| format!("{} to {}", range.start(), range.end()))
+        };
+        match self {
+            Bound::Switch => {
+                let is_switch = ["true", "false"].iter().any(|known| known.eq_ignore_ascii_case(value));
+                (!is_switch).then(|| "true or false".to_owned())
+            }
+            Bound::Number(range) => number(range.clone()),
+            Bound::PerCore(most) => {
+                number(1..=most * std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+            }
+            Bound::TimeZone => {
+                let known = |c: char| c.is_ascii_alphanumeric() || "+-:/_".contains(c);
+                let is_name = !value.is_empty() && value.len() <= TIME_ZONE_BYTES && value.chars().all(known);
+                (!is_name).then(|| "a name such as Europe/Berlin, or an offset such as +02:00".to_owned())
+            }
+            Bound::OneOf(names) => (!names.contains(&value)).then(|| names.join(", ")),
+        }
+    }
+}
+
+/// Whether a client may set a setting of the query engine to this value; `None` puts the default back.
+///
+/// Errors: 22023 for a setting that clients do not change, and for a value out of its bounds. Unknown names are for the engine to refuse.
+pub fn check_engine_setting(name: &str, value: Option<&str>) -> Result<()> {
+    if !name.starts_with("datafusion.") {
+        return Ok(());
+    }
+    let Some((_, bound)) = OF_ENGINE.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = OF_ENGINE.iter().map(|(name, _)| *name).collect();
+        let error = SqlError::new(state::INVALID_PARAMETER_VALUE, format!("parameter \"{name}\" cannot be changed"));
+        return Err(error.with_hint(format!("of the engine's settings a client may change {}", names.join(", "))));
+    };
+    match value.and_then(|value| bound.refuses(value)) {
+        None => Ok(()),
+        Some(taken) => {
+            let value = value.unwrap_or_default();
+            let what = format!("invalid value for parameter \"{name}\": \"{value}\"");
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, what).with_hint(format!("accepted: {taken}")))
+        }
+    }
+}
+
+/// Whether the query engine keeps a setting of this name.
+pub fn is_engine_setting(name: &str) -> bool {
+    name.starts_with("tarn.") || name.starts_with("datafusion.")
+}
+
+type Known = (&'static str, &'static str, &'static [&'static str]);
+
+fn known(name: &str) -> Result<&'static Known> {
+    // A driver's own namespace, as Postgres allows it.
+    const CUSTOM: Known = ("custom", "", &[]);
+    if let Some(row) = KNOWN.iter().find(|(known, _, _)| *known == name) {
+        return Ok(row);
+    }
+    if name.contains('.') && !is_engine_setting(name) {
+        return Ok(&CUSTOM);
+    }
+    Err(unrecognized(name))
+}
+
+pub(super) fn unrecognized(name: &str) -> SqlError {
+    SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")).with_hint("SHOW ALL lists them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_show_reset() {
+        let mut vars = Vars::default();
+        assert_eq!(vars.get("TimeZone").unwrap(), "UTC");
+        vars.set("Application_Name", Some("psql")).unwrap();
+        assert_eq!(vars.get("application_name").unwrap(), "psql");
+        vars.set("statement_timeout", Some("2s")).unwrap();
+        assert_eq!(vars.timeout_ms("statement_timeout", 0), Some(2_000));
+        vars.set("statement_timeout", None).unwrap();
+        assert_eq!(vars.timeout_ms("statement_timeout", 0), None);
+        vars.set("my.own", Some("1")).unwrap();
+    }
+
+    #[test]
+    fn settings_of_the_engine_are_a_list_with_bounds() {
+        for (name, value) in [
+            ("datafusion.execution.batch_size", "8192"),
+            ("datafusion.execution.target_partitions", "1"),
+            ("datafusion.execution.time_zone", "+05:00"),
+            ("datafusion.explain.format", "tree"),
+            ("datafusion.optimizer.repartition_joins", "FALSE"),
+            ("tarn.pruning", "off"),
+        ] {
+            check_engine_setting(name, Some(value)).unwrap();
+            check_engine_setting(name, None).unwrap();
+        }
+        for (name, value) in [
+            ("datafusion.execution.target_partitions", "1000000"),
+            ("datafusion.execution.target_partitions", "0"),
+            ("datafusion.execution.target_partitions", "-1"),
+            ("datafusion.execution.batch_size", "1"),
+            ("datafusion.execution.batch_size", "18446744073709551616"),
+            ("datafusion.execution.time_zone", "'; DROP TABLE t"),
+            ("datafusion.optimizer.repartition_joins", "2"),
+            ("datafusion.optimizer.enable_dynamic_filter_pushdown", "true"),
+            ("datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown", "true"),
+            ("datafusion.runtime.memory_limit", "100G"),
+            ("datafusion.nonsense", "1"),
+        ] {
+            let error = check_engine_setting(name, Some(value)).unwrap_err();
+            assert_eq!(error.state(), state::INVALID_PARAMETER_VALUE, "{name} = {value}");
+        }
+    }
+
+    #[test]
+    fn what_tarn_cannot_do_is_refused() {
+        let mut vars = Vars::default();
+        vars.set("application_name", Some(&"é".repeat(50_000))).unwrap();
+        assert_eq!(vars.get("application_name").unwrap(), "é".repeat(31));
+        assert_eq!(vars.set("search_path", Some(&"x".repeat(20_000))).unwrap_err().state(), "22023");
+        for (name, value) in
+            [("client_encoding", "latin1"), ("bytea_output", "escape"), ("datestyle", "German"), ("lock_timeout", "x")]
+        {
+            assert_eq!(vars.set(name, Some(value)).unwrap_err().state(), state::INVALID_PARAMETER_VALUE, "{name}");
+        }
+        assert_eq!(vars.set("colour", Some("red")).unwrap_err().state(), "42704");
+    }
+}

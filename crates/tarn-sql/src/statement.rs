@@ -1,0 +1,221 @@
+//! What did the client ask for?
+//!
+//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`,
+//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own; the rest is the Postgres dialect, as [`tarn_query::parser`]
+//! reads it. Queries of Postgres' catalog are made plannable (`compat.rs`).
+
+use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use tarn_node::attach::AttachRequest;
+use tarn_node::auth::Access;
+use tarn_node::jobs::Work;
+use tarn_query::parser::{self, next_statement, parse_with};
+
+use crate::cache_sql::{CacheTable, DropCache};
+use crate::compat::{CatalogUse, compatible, is_variable};
+use crate::error::{Result, SqlError, state};
+use crate::names::{fold, is_word, table_name};
+use crate::shown::{name_duplicates, plain_columns};
+use crate::{access_sql, attach_sql, cache_sql, pg_catalog};
+
+/// One statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parsed {
+    Sql(Box<Statement>),
+    /// `DELIVER TABLE t` and its kin: background work asked for by hand.
+    Admin {
+        work: Work,
+        table: String,
+    },
+    /// `ATTACH 'url' AS t`: files that others write become a table.
+    Attach(Box<AttachRequest>),
+    /// `DETACH TABLE t`: forgets such a table.
+    Detach {
+        table: String,
+        if_exists: bool,
+    },
+    /// `CACHE TABLE t`: brings its files near.
+    CacheTable(Box<CacheTable>),
+    /// `SYSTEM DROP CACHE`: empties caches.
+    DropCache(DropCache),
+    /// `CREATE USER`, `GRANT` and their kin.
+    Access(Box<Access>),
+}
+
+impl Parsed {
+    /// Whether settings that clients are told of may be others afterwards.
+    pub fn changes_settings(&self) -> bool {
+        let Parsed::Sql(statement) = self else { return false };
+        matches!(
+            statement.as_ref(),
+            Statement::Set(_) | Statement::Reset(_) | Statement::Discard { .. } | Statement::Execute { .. }
+        )
+    }
+}
+
+/// The command tag of background work that was asked for, e.g. `DELIVER TABLE`.
+pub fn work_tag(work: Work) -> &'static str {
+    match work {
+        Work::Deliver => "DELIVER TABLE",
+        Work::Compact => "COMPACT TABLE",
+        Work::Evict => "EVICT TABLE",
+        Work::Flush => "FLUSH TABLE",
+    }
+}
+
+/// Parses all statements of one text. Empty statements vanish.
+pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
+    let statements = parse_with(sql, |parser| {
+        let mut statements = Vec::new();
+        while let Some(statement) = next_statement(parser, parse_one)? {
+            statements.push(statement);
+        }
+        Ok::<_, SqlError>(statements)
+    })?;
+    if !statements.iter().all(is_read) || !statements.iter().any(touches_catalog) {
+        return Ok(statements);
+    }
+    let statements = statements.into_iter().filter_map(|parsed| match parsed {
+        Parsed::Sql(statement) => Some(*statement),
+        _ => None,
+    });
+    let statements = compatible(sql, statements.collect()).into_iter();
+    statements.map(|statement| Ok(Parsed::Sql(Box::new(pg_catalog::substitute(statement)?)))).collect()
+}
+
+fn touches_catalog(parsed: &Parsed) -> bool {
+    let Parsed::Sql(statement) = parsed else { return false };
+    // A read by key is met by the thousands: most of them name nothing at all.
+    let names_nothing = plain_columns(statement).is_some_and(|items| !items.iter().any(names_variable));
+    !names_nothing && CatalogUse::of(statement).is_named
+}
+
+fn names_variable(item: &SelectItem) -> bool {
+    matches!(item, SelectItem::UnnamedExpr(Expr::Identifier(ident)) if ident.quote_style.is_none() && is_variable(&fold(ident)))
+}
+
+fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
+    if let Some((work, words)) = own_statement(parser) {
+        for _ in 0..words {
+            parser.next_token();
+        }
+        let table = table_name(&parser.parse_object_name(false)?)?;
+        return Ok(Parsed::Admin { work, table });
+    }
+    if let Some(access) = access_sql::access(parser)? {
+        return Ok(Parsed::Access(Box::new(access)));
+    }
+    // A text follows, or it is another statement that is called the same.
+    let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));
+    if is_word(&parser.peek_token_ref().token, "attach") && follows_text {
+        parser.next_token();
+        return Ok(Parsed::Attach(Box::new(attach_sql::attach(parser)?)));
+    }
+    if is_word(&parser.peek_token_ref().token, "attach") {
+        return Err(SqlError::new(state::SYNTAX_ERROR, "ATTACH needs a URL, and a name for the table")
+            .with_hint("ATTACH 's3://bucket/prefix' AS logs WITH (tokens = 'body')"));
+    }
+    if is_word(&parser.peek_token_ref().token, "detach") && is_word(&parser.peek_nth_token_ref(1).token, "table") {
+        parser.next_token();
+        parser.next_token();
+        let (table, if_exists) = attach_sql::detach(parser)?;
+        return Ok(Parsed::Detach { table, if_exists });
+    }
+    if is_word(&parser.peek_token_ref().token, "cache") && is_word(&parser.peek_nth_token_ref(1).token, "table") {
+        parser.next_token();
+        parser.next_token();
+        return Ok(Parsed::CacheTable(Box::new(cache_sql::cache_table(parser)?)));
+    }
+    if cache_sql::is_drop_cache(parser) {
+        for _ in 0..3 {
+            parser.next_token();
+        }
+        return Ok(Parsed::DropCache(cache_sql::drop_cache(parser)?));
+    }
+    // Postgres spells it ABORT as well; the parser does not know it.
+    if is_word(&parser.peek_token_ref().token, "abort") {
+        parser.next_token();
+        let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
+        return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
+    }
+    let parser::Read { mut statement, has_select } = parser::read(parser)?;
+    if has_select {
+        name_duplicates(&mut statement);
+    }
+    Ok(Parsed::Sql(Box::new(statement)))
+}
+
+/// The work asked for and how many words name it.
+fn own_statement(parser: &Parser<'_>) -> Option<(Work, usize)> {
+    let work = match &parser.peek_token_ref().token {
+        token if is_word(token, "deliver") => Work::Deliver,
+        token if is_word(token, "compact") => Work::Compact,
+        token if is_word(token, "evict") => Work::Evict,
+        token if is_word(token, "flush") => Work::Flush,
+        _ => return None,
+    };
+    is_word(&parser.peek_nth_token_ref(1).token, "table").then_some((work, 2))
+}
+
+fn is_read(parsed: &Parsed) -> bool {
+    matches!(parsed, Parsed::Sql(statement) if matches!(statement.as_ref(), Statement::Query(_) | Statement::Explain { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shown::{OTHER_NAME, shown_name};
+
+    #[test]
+    fn own_statements_and_several_in_one_text() {
+        let parsed = parse("; DELIVER TABLE Public.T ; select 1;; evict table \"My\"").unwrap();
+        assert_eq!(parsed.len(), 3);
+        assert_eq!(parsed[0], Parsed::Admin { work: Work::Deliver, table: "t".into() });
+        assert_eq!(parsed[2], Parsed::Admin { work: Work::Evict, table: "My".into() });
+    }
+
+    #[test]
+    fn syntax_errors_are_42601() {
+        for sql in ["selec 1", "select 1 from", "select 'open", "deliver table", "select 1 select 2"] {
+            assert_eq!(parse(sql).unwrap_err().state(), state::SYNTAX_ERROR, "{sql}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_not_a_crash() {
+        let sql = format!("select {}1{}", "(".repeat(10_000), ")".repeat(10_000));
+        assert_eq!(parse(&sql).unwrap_err().state(), state::PROGRAM_LIMIT);
+    }
+
+    #[test]
+    fn copy_from_stdin_parses_with_and_without_semicolon() {
+        assert_eq!(parse("COPY t (a, b) FROM STDIN WITH (FORMAT csv, HEADER true)").unwrap().len(), 1);
+        assert_eq!(parse("COPY t FROM STDIN;").unwrap().len(), 1);
+        assert_eq!(parse("COPY t FROM STDIN WITH (FORMAT arrow)").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn columns_that_share_a_name_are_told_apart_inside() {
+        let names = |sql: &str| match parse(sql).unwrap().remove(0) {
+            Parsed::Sql(statement) => statement.to_string().replace(OTHER_NAME, "#"),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(names("SELECT t.a, t.a, 1, 1 FROM t"), "SELECT t.a, t.a AS \"a#1\", 1, 1 AS \"?column?#3\" FROM t");
+        assert_eq!(names("SELECT a, a::text FROM t"), "SELECT a, a::TEXT AS \"a#1\" FROM t");
+        assert_eq!(names("SELECT a AS x, id AS x FROM t"), "SELECT a AS x, id AS \"x#1\" FROM t");
+        assert_eq!(
+            names("SELECT abs(a::int), abs(a::text) FROM t"),
+            "SELECT abs(a::INT), abs(a::TEXT) AS \"abs#1\" FROM t"
+        );
+        assert_eq!(names("SELECT *, a FROM t"), "SELECT *, a AS \"a#1\" FROM t");
+        assert_eq!(names("SELECT a, b FROM t"), "SELECT a, b FROM t");
+        assert_eq!(shown_name("a\u{F8FE}1"), "a");
+    }
+
+    #[test]
+    fn abort_is_rollback() {
+        assert!(matches!(&parse("abort").unwrap()[0], Parsed::Sql(s) if matches!(**s, Statement::Rollback { .. })));
+    }
+}

@@ -1,0 +1,125 @@
+//! What can be seen in SQL of archives and of the metastore? More tables of the schema `tarn`.
+
+use datafusion::arrow::array::RecordBatch;
+use tarn_lake::attach::Progress;
+use tarn_metastore::MetastoreExt;
+use tarn_query::Error;
+
+use crate::system::{Cell, Columns, System, int, text};
+
+impl System {
+    /// `listed` to `bytes_read` are of the pass that runs, else of the last one; NULL when this server has made none. `files` and `rows`
+    /// are what queries read now, and `total_…` what all passes of this server did together.
+    pub(crate) async fn attachments(&self) -> Result<RecordBatch, Error> {
+        let mut rows = Columns::new(&[
+            "table_name",
+            "url",
+            "state",
+            "listed",
+            "known",
+            "reading",
+            "attached",
+            "skipped",
+            "removed",
+            "rows_attached",
+            "bytes_read",
+            "started_at",
+            "ended_at",
+            "last_error",
+            "version",
+            "files",
+            "rows",
+            "follow_ms",
+            "total_attached",
+            "total_removed",
+            "total_rows",
+            "total_bytes_read",
+        ]);
+        for attachment in self.node.catalog().archives() {
+            let (state, standing, seen) = (attachment.state(), attachment.standing(), attachment.seen());
+            let version = self.version(&seen.schema, seen.version()).await?;
+            let archive = seen.schema.options.archive.clone().unwrap_or_default();
+            let of = |count: fn(&Progress) -> u64| standing.progress.as_ref().map_or(Cell::Null, |at| int(count(at)));
+            let done = standing.done();
+            let at = |ms: Option<i64>| ms.map_or(Cell::Null, Cell::Time);
+            rows.push(vec![
+                text(attachment.name()),
+                text(&archive.url),
+                text(state),
+                of(|at| at.listed),
+                of(|at| at.known),
+                of(|at| at.reading),
+                of(|at| at.attached),
+                of(|at| at.skipped),
+                of(|at| at.removed),
+                of(|at| at.rows),
+                of(|at| at.bytes_read),
+                at(standing.started_ms),
+                at(standing.ended_ms),
+                standing.last_error.as_deref().map_or(Cell::Null, text),
+                int(version.version.0),
+                int(version.files.iter().filter(|file| !file.blocks.is_empty()).count() as u64),
+                int(version.live_rows()),
+                archive.follow_ms.map_or(Cell::Null, int),
+                int(done.attached),
+                int(done.removed),
+                int(done.rows),
+                int(done.bytes_read),
+            ]);
+        }
+        rows.finish()
+    }
+
+    /// Files of which something is not in the table: `is_skipped` tells those of which nothing is.
+    pub(crate) async fn attach_errors(&self) -> Result<RecordBatch, Error> {
+        let mut rows = Columns::new(&["table_name", "path", "is_skipped", "reason"]);
+        for attachment in self.node.catalog().archives() {
+            let seen = attachment.seen();
+            let version = self.version(&seen.schema, seen.version()).await?;
+            for file in &version.files {
+                let Some(note) = &file.note else { continue };
+                let is_skipped = Cell::Bool(file.blocks.is_empty());
+                rows.push(vec![text(attachment.name()), text(&file.path), is_skipped, Cell::Text(note.to_string())]);
+            }
+        }
+        rows.finish()
+    }
+
+    pub(crate) async fn metastore_stats(&self) -> Result<RecordBatch, Error> {
+        let mut rows = Columns::new(&[
+            "backend",
+            "tables",
+            "files",
+            "blocks",
+            "commits",
+            "log_bytes",
+            "checkpoint_bytes",
+            "bloom_bytes",
+            "column_bytes",
+            "packs",
+            "loose_blocks",
+            "largest_partition_bytes",
+        ]);
+        let stats = self
+            .node
+            .metastore()
+            .stats()
+            .await
+            .map_err(|source| Error::hot("tarn.metastore", source.kind(), source))?;
+        rows.push(vec![
+            Cell::Text(self.node.metastore_place()),
+            int(stats.tables),
+            int(stats.files),
+            int(stats.blocks),
+            int(stats.commits),
+            int(stats.log_bytes),
+            int(stats.checkpoint_bytes),
+            int(stats.bloom_bytes),
+            int(stats.column_bytes),
+            int(stats.packs),
+            int(stats.loose_blocks),
+            int(stats.largest_partition_bytes),
+        ]);
+        rows.finish()
+    }
+}
