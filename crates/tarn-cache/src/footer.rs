@@ -32,10 +32,13 @@ use crate::{CacheStats, Error, Result};
 /// How many bytes of a file's end are asked for in the first read: most footers with their page index fit.
 const FIRST_READ_BYTES: usize = 256 << 10;
 
+/// The lake's own store, as [`FooterKey`] numbers stores.
+pub const LAKE_STORE: u64 = 0;
+
 /// What identifies one immutable state of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FooterKey {
-    /// Which store the object is in, as the caller numbers them; 0: the lake's.
+    /// Which store the object is in, as the caller numbers them; [`LAKE_STORE`]: the lake's.
     pub store: u64,
     /// Object key.
     pub path: Path,

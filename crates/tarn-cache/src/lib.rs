@@ -1,6 +1,7 @@
 //! Do I have it near? Parquet metadata, pages of objects and listings, in memory and on a local disk.
 //!
 //! - [`FooterCache`] keeps parsed [`ParquetMetaData`](parquet::file::metadata::ParquetMetaData) (page index included), bounded by bytes.
+//! - [`FileReader`] reads one file by these, and gives nothing that is not what was written.
 //! - [`ProjectedCache`] keeps metadata of a few columns of a file, as it is put together from what the metastore says of them.
 //! - [`PageStore`] wraps an [`object_store::ObjectStore`]: reads go through a [`PageCache`], original bytes in memory and in a folder.
 //! - [`FragmentCache`] keeps what leaves of plans gave, under keys of the query room's own making, by bytes.
@@ -25,6 +26,7 @@
 
 mod affinity;
 mod error;
+mod file;
 mod finally;
 mod footer;
 mod fragments;
@@ -41,7 +43,8 @@ mod ttl;
 
 pub use affinity::{Part, Placed, choices, place};
 pub use error::{Error, Result};
-pub use footer::{FooterCache, FooterKey};
+pub use file::{FileReader, FileReaders, Prepare};
+pub use footer::{FooterCache, FooterKey, LAKE_STORE};
 pub use fragments::{FragmentCache, FragmentKey, FragmentOptions, FragmentStats, FragmentsCleared, FragmentsHeld};
 pub use listing::{ListedStore, ListingOptions, ListingStats};
 pub use pages::{

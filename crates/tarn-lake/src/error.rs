@@ -63,6 +63,9 @@ pub enum Error {
     NoRow { path: String, row: u32, n_rows: u64 },
     #[error("{path} has no column {column}")]
     NoColumn { path: String, column: String },
+    /// An address does not name the row that it was made for.
+    #[error("row {row} of {path}: {what}")]
+    Address { path: String, row: u32, what: String },
     /// Somebody else commits to the table, too. Nothing was changed; the next call starts from what is there.
     #[error("table {table}: the rows speak of version {expected}, the metastore is at {current}")]
     Behind { table: TableId, expected: Version, current: Version },
@@ -104,6 +107,7 @@ impl Error {
             Self::Damaged { .. }
             | Self::Parquet { .. }
             | Self::Size { .. }
+            | Self::Address { .. }
             | Self::NoFile { .. }
             | Self::Ahead { .. } => Kind::Corrupt,
             Self::Arrow { .. }

@@ -34,6 +34,7 @@ mod options;
 
 mod checked;
 mod chunks;
+mod fetch;
 mod flaws;
 mod format;
 mod index;
@@ -61,6 +62,7 @@ pub use clean::{Expired, Orphans};
 pub use compact::Compacted;
 pub use deliver::Delivered;
 pub use error::{Error, Result};
+pub use fetch::fetch_row;
 pub use flaws::{Flaw, Flaws};
 pub use lake::Lake;
 pub use local::LocalStore;

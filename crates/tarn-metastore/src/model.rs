@@ -65,6 +65,18 @@ pub enum CommitKind {
     Restore,
 }
 
+impl CommitKind {
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            CommitKind::Delivery => "delivery",
+            CommitKind::Compaction => "compaction",
+            CommitKind::Attach => "attach",
+            CommitKind::Restore => "restore",
+        }
+    }
+}
+
 /// Which version a commit follows on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use object_store::memory::InMemory;
 use parking_lot::{Mutex, RwLock};
+use tarn_cache::ReadStore;
 use tarn_lake::attach::Progress;
 use tarn_metastore::{Metastore, MetastoreExt};
 use tarn_types::{Archive, TableId, TableSchema, Version};
@@ -128,6 +130,14 @@ impl Attachment {
     /// Its store, through the caches.
     pub fn near(&self) -> Result<Near> {
         self.near.clone()
+    }
+
+    /// How queries read its files. One that cannot be opened has nothing to read; [`Attachment::near`] says why.
+    pub fn reads(&self) -> ReadStore {
+        match &self.near {
+            Ok(near) => near.read.clone(),
+            Err(_) => ReadStore::plain(Arc::new(InMemory::new()), "it cannot be opened"),
+        }
     }
 
     pub fn place(&self) -> &Place {

@@ -94,10 +94,6 @@ impl TableHandle {
         self.table.table_schema()
     }
 
-    pub fn table(&self) -> &Arc<Table> {
-        &self.table
-    }
-
     /// What the log lost of it, in one sentence.
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()

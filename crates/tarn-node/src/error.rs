@@ -182,7 +182,18 @@ macro_rules! by_kind {
     )*};
 }
 
-by_kind!(tarn_feed::Error, tarn_rows::Error, tarn_lake::Error);
+by_kind!(tarn_feed::Error, tarn_rows::Error);
+
+/// What the reader of a file met is said by it better than by who read rows.
+impl From<tarn_lake::Error> for Error {
+    fn from(error: tarn_lake::Error) -> Error {
+        let causes = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+        let of_file = causes.filter_map(|cause| cause.downcast_ref::<tarn_cache::Error>()).next();
+        let of_file = of_file.map(|cause| Error::of_kind(cause.kind(), chain(cause)));
+        let away = metastore_away(&error);
+        of_file.or(away).unwrap_or_else(|| Error::of_kind(error.kind(), chain(&error)))
+    }
+}
 
 /// The metastore did not answer, whoever asked it.
 pub fn metastore_away(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
@@ -244,4 +255,29 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metastore_that_is_away_is_named_with_its_setting() {
+        let away = || tarn_metastore::Error::Unavailable {
+            address: "cql://a".to_owned(),
+            setting: "metastore",
+            source: "no answer in 10 s".into(),
+        };
+        let commit = tarn_lake::Error::Metastore { action: "commit", table: tarn_types::TableId(1), source: away() };
+        for error in [Error::from(away()), Error::from(commit)] {
+            assert_eq!(error.kind(), ErrorKind::MetastoreAway);
+            assert_eq!(
+                error.message(),
+                "metastore at cql://a (setting `metastore`) is not available: no answer in 10 s"
+            );
+            assert!(error.hint().is_some_and(|hint| hint.contains("metastore_timeout_ms")));
+        }
+        let taken = tarn_metastore::Error::TableExists { name: "t".into() };
+        assert_eq!(Error::from(taken).kind(), ErrorKind::TableExists);
+    }
 }

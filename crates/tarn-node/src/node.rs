@@ -38,6 +38,7 @@ use crate::replay::Replayed;
 use crate::scrub;
 use crate::settings::Settings;
 use crate::stores;
+use crate::tables::TableService;
 use crate::threads::{Threads, blocking};
 use crate::worker::Worker;
 
@@ -59,12 +60,14 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 /// A running node. Shared by all connections; [`Node::close`] it before dropping it, or accept a replay at the next start.
 pub struct Node {
     parts: Arc<Parts>,
+    tables: TableService,
     /// Serializes CREATE and DROP (`drops.rs`).
     ddl: tokio::sync::Mutex<()>,
     closed: RwLock<bool>,
     /// Workers have threads of their own: encoding Parquet must not hold up statements.
     background: Mutex<Option<Threads>>,
-    upkeep: Mutex<Option<JoinHandle<()>>>,
+    /// What runs on them beside the workers of tables.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
     _lock: File,
 }
 
@@ -82,14 +85,19 @@ impl Node {
         let parts = Parts::open(settings, clock).await?;
         let background = Threads::start("tarn-background", BACKGROUND_THREADS, BACKGROUND_STACK_BYTES)?;
         let node = Arc::new(Node {
+            tables: TableService::new(Arc::clone(&parts)),
             parts,
             ddl: tokio::sync::Mutex::new(()),
             closed: RwLock::new(false),
             background: Mutex::new(Some(background)),
-            upkeep: Mutex::default(),
+            tasks: Mutex::default(),
             _lock: lock,
         });
-        node.open_tables().await?;
+        if let Err(error) = node.open_tables().await {
+            // Those that were opened have workers, which hold on to the folder.
+            node.end_tasks().await;
+            return Err(error);
+        }
         node.start_upkeep();
         node.follow_users();
         node.start_scrub();
@@ -118,9 +126,14 @@ impl Node {
         };
         // All that began are waited for, also when one failed: none may hold on to the folder when this returns.
         let opened: Vec<Result<_>> = futures::stream::iter(tables).map(open).buffered(OPENED_AT_ONCE).collect().await;
-        for handle in opened {
-            handle?.into_iter().for_each(|handle| self.parts.catalog.insert(handle));
+        let mut first = Ok(());
+        for opened in opened {
+            match opened {
+                Ok(handle) => handle.into_iter().for_each(|handle| self.parts.catalog.insert(handle)),
+                Err(error) => first = first.and(Err(error)),
+            }
         }
+        first?;
         self.parts.metrics.tables.set(self.parts.catalog.names().len() as i64);
         Ok(())
     }
@@ -210,31 +223,28 @@ impl Node {
             return;
         }
         let (parts, stop) = (Arc::clone(&self.parts), self.parts.stop.clone());
-        if let Some(background) = self.background.lock().as_ref() {
-            let upkeep = background.handle().spawn(async move {
-                let mut flushed_ms = parts.clock.now_ms();
-                loop {
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = tokio::time::sleep(UPKEEP) => {}
-                    }
-                    // Closing waits for its end as long as it can.
-                    let failed = parts.upkeep(&mut flushed_ms).await.err();
-                    parts.tell_troubles();
-                    if let Some(error) = failed {
-                        parts.metrics.background_failures.inc();
-                        tracing::debug!(%error, "upkeep failed, will be retried");
-                    }
+        self.keep(async move {
+            let mut flushed_ms = parts.clock.now_ms();
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(UPKEEP) => {}
                 }
-            });
-            *self.upkeep.lock() = Some(upkeep);
-        }
+                // Closing waits for its end as long as it can.
+                let failed = parts.upkeep(&mut flushed_ms).await.err();
+                parts.tell_troubles();
+                if let Some(error) = failed {
+                    parts.metrics.background_failures.inc();
+                    tracing::debug!(%error, "upkeep failed, will be retried");
+                }
+            }
+        });
     }
 
     /// Damage in the lake is looked for as long as the node runs.
     fn start_scrub(&self) {
         let (parts, stop) = (Arc::clone(&self.parts), self.parts.stop.clone());
-        let _ = self.spawn_background(async move {
+        self.keep(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = scrub::run(&parts) => {}
@@ -262,8 +272,13 @@ impl Node {
                 parts.note_users(refreshed.err().as_ref());
             }
         };
-        // A node that is closing needs no users.
-        let _ = self.spawn_background(following);
+        self.keep(following);
+    }
+
+    /// Runs on the threads of background work until the node closes, which waits for its end.
+    fn keep(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let running = self.spawn_background(work);
+        self.tasks.lock().extend(running);
     }
 
     /// [`Node::close_within`] what a stop may take.
@@ -282,24 +297,7 @@ impl Node {
             }
         }
         let deadline = Instant::now() + patience;
-        // All at once: each stops where it is. Deliveries and compactions may be left at any point.
-        self.parts.stop.cancel();
-        let workers = async {
-            for handle in self.parts.catalog.all() {
-                let worker = handle.worker.lock().take();
-                if let Some(worker) = worker {
-                    let _ = worker.await;
-                }
-            }
-            for attachment in self.parts.catalog.archives() {
-                attachment.end().await;
-            }
-            let upkeep = self.upkeep.lock().take();
-            if let Some(upkeep) = upkeep {
-                let _ = upkeep.await;
-            }
-        };
-        if tokio::time::timeout(patience / 2, workers).await.is_err() {
+        if tokio::time::timeout(patience / 2, self.end_tasks()).await.is_err() {
             tracing::warn!("background work still runs: closing all the same");
         }
         let parts = Arc::clone(&self.parts);
@@ -316,6 +314,29 @@ impl Node {
             tracing::warn!("the row engine is not flushed in time: the next start replays the log");
             Ok(())
         })
+    }
+
+    /// The door to the rows of its tables.
+    pub fn tables(&self) -> &TableService {
+        &self.tables
+    }
+
+    /// Stops all background work where it is, deliveries and compactions at any point, and waits for its end.
+    async fn end_tasks(&self) {
+        self.parts.stop.cancel();
+        for handle in self.parts.catalog.all() {
+            let worker = handle.worker.lock().take();
+            if let Some(worker) = worker {
+                let _ = worker.await;
+            }
+        }
+        for attachment in self.parts.catalog.archives() {
+            attachment.end().await;
+        }
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            let _ = task.await;
+        }
     }
 
     pub fn settings(&self) -> &Settings {
@@ -396,10 +417,6 @@ impl Node {
 
     pub(crate) fn spawn_background(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
         self.background.lock().as_ref().map(|background| background.handle().spawn(work))
-    }
-
-    pub fn room(&self) -> &Notify {
-        &self.parts.room
     }
 
     /// Why not every statement is served, a reason a line; `/readyz`. Empty: all are.

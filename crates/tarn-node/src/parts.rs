@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
+use tarn_cache::FileReaders;
 use tarn_lake::Lake;
 use tarn_metastore::{Definition, Metastore, is_document};
 use tarn_raftlog::{Damage, RaftLog, Recovery};
@@ -41,6 +42,8 @@ pub struct Parts {
     /// Where lake files are.
     pub lake_place: stores::Place,
     pub(crate) lake_near: Near,
+    /// How rows are read by their address.
+    pub(crate) lake_files: FileReaders,
     pub caches: Arc<Caches>,
     pub users: Arc<Directory>,
     pub catalog: Arc<Catalog>,
@@ -113,6 +116,7 @@ impl Parts {
         let store = Arc::clone(&lake_near.store);
         let lake = Lake::new(store, Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
         let metrics = Metrics::new(Arc::clone(&log), Arc::clone(&caches));
+        let lake_files = FileReaders::of_lake(lake_near.read.clone(), Arc::clone(&caches.footers));
         let parts = Parts {
             settings,
             clock,
@@ -122,6 +126,7 @@ impl Parts {
             lake,
             lake_place,
             lake_near,
+            lake_files,
             caches,
             users,
             catalog: Arc::default(),

@@ -1,108 +1,171 @@
 //! How does a mutation get in? Room first, then the log, then the rows; the answer when it is durable and visible.
 //!
-//! All batches of one call are submitted before the first is waited for: one group commit. The call runs on a blocking
+//! All batches of one call are submitted before the first is waited for: one group commit. The commit runs on a blocking
 //! thread and is not stopped half-way: a caller that goes away leaves it to finish.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::record_batch::RecordBatch;
 use tarn_replica::{Replica, propose_all};
 use tarn_rows::Outcome;
-use tarn_types::{BatchBuilder, MutationBatch, Op, TabletId, batches_from_columns};
+use tarn_types::{
+    BatchBuilder, Mutation, MutationBatch, Op, TabletId, batches_from_columns, encode_cells, patch_cells,
+};
 
-use crate::catalog::{Recent, Stuck, TableHandle};
+use crate::auth::Principal;
+use crate::auth::access::Privilege;
+use crate::catalog::TableHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::node::Node;
+use crate::parts::Parts;
+use crate::tables::{MAX_TRIES, TableService};
 use crate::threads::blocking;
 
-impl Node {
-    /// Waits until recent rows of all tables take less than the limit, and those of tables whose delivery fails less than half of it.
-    /// Writers call it before they propose.
+/// Who waits for a write. Before it is submitted they may go away; after that it happens, whatever they wish.
+pub trait Waiter: Send + Sync {
+    /// It is submitted now: until [`Waiter::decided`] it cannot be taken back. False: it is not wanted any more.
+    fn submits(&self) -> bool;
+    /// It is decided: so many rows were written.
+    fn decided(&self, rows: u64);
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// So many rows were put, or were there to be changed or deleted.
+    Rows(u64),
+    /// A row was not as a guard says: nothing of the batch happened.
+    Conflict,
+}
+
+impl TableService {
+    /// Commits batches, each whole and by itself, and answers what became of each, in order. Waits for room first. A change of cells of
+    /// a row that lies in the lake alone is read there and written whole.
     ///
-    /// Errors: `Limit` when delivery does not make room in `write_wait_ms`, with what is in its way.
-    pub async fn wait_for_room(&self, handle: &TableHandle) -> Result<()> {
-        self.parts().check_writable()?;
-        let limit = self.settings().recent_limit_bytes;
-        let is_stuck = || handle.stuck.lock().is_some();
-        let has_room = |recent: Recent| recent.has_room(limit, is_stuck());
-        let recent = self.catalog().recent();
-        if recent.is_pressed(limit, is_stuck()) {
-            handle.kick.notify_one();
+    /// Errors: `Denied`; `Limit` when deliveries do not make room; `Canceled` when `waiter` went away; `Indeterminate`: some may be there.
+    pub async fn write(
+        &self,
+        who: &Principal,
+        table: &Arc<TableHandle>,
+        privilege: Privilege,
+        batches: Vec<MutationBatch>,
+        waiter: &dyn Waiter,
+    ) -> Result<Vec<Written>> {
+        self.may(who, table, privilege)?;
+        self.parts.wait_for_room(table).await?;
+        let asked = batches.clone();
+        let outcomes = self.commit(table, waiter, move |table| table.propose(batches)).await?;
+        let mut written = Vec::with_capacity(outcomes.len());
+        for (outcome, batch) in outcomes.into_iter().zip(&asked) {
+            written.push(match outcome {
+                Outcome::Applied { affected } => Written::Rows(affected),
+                Outcome::Conflict { .. } => Written::Conflict,
+                Outcome::NeedsBase { .. } => self.write_whole(table, batch, waiter).await?,
+            });
         }
-        if has_room(recent) {
-            return Ok(());
-        }
-        self.metrics().write_waits.inc();
-        let wait = async {
-            loop {
-                // Registered before looking, so that a delivery in between is not missed.
-                let made = self.room().notified();
-                if has_room(self.catalog().recent()) {
-                    return;
-                }
-                for table in self.catalog().all() {
-                    table.kick.notify_one();
-                }
-                made.await;
-            }
-        };
-        let limit_ms = self.settings().write_wait_ms;
-        let waited = tokio::time::timeout(Duration::from_millis(limit_ms), wait).await;
-        waited.map_err(|_| self.no_room(handle, limit, limit_ms))
-    }
-
-    fn no_room(&self, handle: &TableHandle, limit: u64, waited_ms: u64) -> Error {
-        let recent = self.catalog().recent();
-        let (table, used) = (&handle.schema().name, recent.bytes + recent.stuck_bytes);
-        if let Some(stuck) = handle.stuck() {
-            let Stuck { reason, .. } = &stuck;
-            let message = format!(
-                "undelivered rows of table \"{table}\" cannot be delivered since {}: {reason}; tables of which that is so take {} bytes, \
-                 and may take half of the limit of {limit}; waited {waited_ms} ms",
-                stuck.since(),
-                recent.stuck_bytes
-            );
-            return Error::new(ErrorKind::Limit, message)
-                .with_hint("other tables are written as before; remove the cause, CALL tarn.deliver to try at once, or DROP TABLE it");
-        }
-        let failing = self.catalog().stuck();
-        let blamed = failing.first().map(|(name, stuck)| {
-            format!("; table \"{name}\" cannot be delivered since {}: {}", stuck.since(), stuck.reason)
-        });
-        let blamed = blamed.unwrap_or_default();
-        let message = format!(
-            "undelivered rows take {used} bytes, the limit is {limit}; waited {waited_ms} ms for delivery{blamed}"
-        );
-        Error::new(ErrorKind::Limit, message)
-            .with_hint("see the log for failing deliveries, or raise recent_limit_bytes")
-    }
-
-    /// Commits batches, each whole and by itself, and answers what became of each, in order. Callers waited for room.
-    pub async fn commit(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
-        self.parts().check_writable()?;
-        let handle = Arc::clone(handle);
-        let outcomes = blocking(move || handle.propose(batches)).await?;
-        self.count(&outcomes);
-        Ok(outcomes)
+        Ok(written)
     }
 
     /// Encodes rows (storage schema, all columns) and commits them: one batch a tablet. Answers how many were written;
-    /// with `Op::Insert`, how many did not exist. Callers waited for room.
-    pub async fn commit_rows(&self, handle: &Arc<TableHandle>, rows: RecordBatch, op: Op) -> Result<u64> {
-        self.parts().check_writable()?;
-        let table = Arc::clone(handle);
-        let outcomes = blocking(move || {
-            let batches = batches_from_columns(table.schema(), &rows, op)?;
-            table.propose(batches)
-        })
-        .await?;
-        self.count(&outcomes);
-        affected(handle, &outcomes)
+    /// with `Op::Insert`, how many did not exist. Waits for room first.
+    ///
+    /// Errors: as [`TableService::write`]; `Conflict`.
+    pub async fn write_rows(
+        &self,
+        who: &Principal,
+        table: &Arc<TableHandle>,
+        rows: RecordBatch,
+        op: Op,
+        waiter: &dyn Waiter,
+    ) -> Result<u64> {
+        self.may(who, table, Privilege::Insert)?;
+        self.parts.wait_for_room(table).await?;
+        let propose = move |table: &TableHandle| table.propose(batches_from_columns(table.schema(), &rows, op)?);
+        let outcomes = self.commit(table, waiter, propose).await?;
+        let refused = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Applied { .. }));
+        if refused { Err(conflict(&table.schema().name)) } else { Ok(applied(&outcomes)) }
     }
 
-    pub(crate) fn count(&self, outcomes: &[Outcome]) {
-        self.metrics().rows_written.inc_by(applied(outcomes));
+    async fn commit(
+        &self,
+        table: &Arc<TableHandle>,
+        waiter: &dyn Waiter,
+        propose: impl FnOnce(&TableHandle) -> Result<Vec<Outcome>> + Send + 'static,
+    ) -> Result<Vec<Outcome>> {
+        self.parts.check_writable()?;
+        if !waiter.submits() {
+            return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
+        }
+        let mut submitted = Submitted { waiter, rows: 0 };
+        let table = Arc::clone(table);
+        let outcomes = blocking(move || propose(&table)).await?;
+        submitted.rows = applied(&outcomes);
+        self.parts.metrics.rows_written.inc_by(submitted.rows);
+        Ok(outcomes)
+    }
+
+    /// A batch that was refused because a row lies in the lake alone, with whole rows instead.
+    async fn write_whole(
+        &self,
+        table: &Arc<TableHandle>,
+        batch: &MutationBatch,
+        waiter: &dyn Waiter,
+    ) -> Result<Written> {
+        for _ in 0..MAX_TRIES {
+            let (whole, read) = self.parts.with_bases(table, batch).await?;
+            let outcomes = self.commit(table, waiter, move |table| table.propose(vec![whole])).await?;
+            match outcomes.into_iter().next() {
+                Some(Outcome::Applied { affected }) => return Ok(Written::Rows(affected)),
+                // The guard is not the caller's: the row changed after it was read here.
+                Some(Outcome::Conflict { key }) if !read.contains(&key) => return Ok(Written::Conflict),
+                _ => {}
+            }
+        }
+        Err(conflict(&table.schema().name))
+    }
+}
+
+/// Ends a submission, however it ends.
+struct Submitted<'a> {
+    waiter: &'a dyn Waiter,
+    rows: u64,
+}
+
+impl Drop for Submitted<'_> {
+    fn drop(&mut self) {
+        self.waiter.decided(self.rows);
+    }
+}
+
+impl Parts {
+    /// The batch with whole rows for changes of cells, each guarded by the change it was read at; and the keys that got such a guard.
+    async fn with_bases(
+        &self,
+        table: &TableHandle,
+        batch: &MutationBatch,
+    ) -> Result<(MutationBatch, HashSet<Vec<u8>>)> {
+        let schema = table.schema();
+        let mut whole = BatchBuilder::new(schema, batch.tablet());
+        let (mut seen, mut guarded) = (HashSet::new(), HashSet::new());
+        for mutation in batch.iter() {
+            // What a batch did to a row before is its base.
+            let is_first = seen.insert(mutation.key);
+            let base = match mutation.op {
+                Op::Patch if is_first => self.row(table, mutation.key).await?,
+                _ => None,
+            };
+            let Some(base) = base else {
+                whole.push(&mutation);
+                continue;
+            };
+            let cells = patch_cells(&encode_cells(schema, &base.values)?, mutation.cells)?;
+            if mutation.guard.is_none() {
+                guarded.insert(mutation.key.to_vec());
+            }
+            let guard = mutation.guard.or(Some(base.seqno));
+            whole.push(&Mutation { op: Op::Put, key: mutation.key, guard, cells: &cells });
+        }
+        Ok((whole.finish(), guarded))
     }
 }
 
@@ -131,20 +194,17 @@ impl TableHandle {
 }
 
 /// Rows written in all, whatever became of the rest.
-pub fn applied(outcomes: &[Outcome]) -> u64 {
+fn applied(outcomes: &[Outcome]) -> u64 {
     outcomes.iter().map(|outcome| if let Outcome::Applied { affected } = outcome { *affected } else { 0 }).sum()
 }
 
 /// Rows written in all; a conflict is `Conflict`.
-pub fn affected(handle: &TableHandle, outcomes: &[Outcome]) -> Result<u64> {
-    let mut rows = 0;
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Applied { affected } => rows += affected,
-            Outcome::Conflict { .. } | Outcome::NeedsBase { .. } => return Err(conflict(&handle.schema().name)),
-        }
-    }
-    Ok(rows)
+pub fn all_written(table: &TableHandle, written: &[Written]) -> Result<u64> {
+    let rows = written.iter().map(|written| match written {
+        Written::Rows(rows) => Ok(*rows),
+        Written::Conflict => Err(conflict(&table.schema().name)),
+    });
+    rows.sum()
 }
 
 /// `Conflict`: somebody changed a row between reading and writing it.
@@ -158,7 +218,7 @@ pub fn merge(handle: &TableHandle, batches: &[MutationBatch]) -> Vec<MutationBat
     if batches.len() == 1 {
         return batches.to_vec();
     }
-    let mut merged: std::collections::BTreeMap<TabletId, BatchBuilder> = std::collections::BTreeMap::new();
+    let mut merged: BTreeMap<TabletId, BatchBuilder> = BTreeMap::new();
     for batch in batches {
         let builder =
             merged.entry(batch.tablet()).or_insert_with(|| BatchBuilder::new(handle.schema(), batch.tablet()));

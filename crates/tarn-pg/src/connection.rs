@@ -871,7 +871,7 @@ impl CopyHandler for Connection {
         let reason = tokio::select! {
             biased;
             reason = self.session.interrupt().triggered() => reason,
-            pushed = copy.push(data.data) => return Ok(pushed.map_err(on_wire)?),
+            pushed = copy.push(data.data) => return pushed.map_err(on_wire),
         };
         let stopped = copy.abort(reason).await;
         *running = None;

@@ -190,7 +190,7 @@ impl Suspect {
     async fn explain(&self, error: DataFusionError) -> DataFusionError {
         let Some((kind, what)) = of_file(&error) else { return error };
         let Whose { readers, table } = &self.whose;
-        match readers.lost(table, &self.file).await {
+        match readers.lost(&self.file).await {
             Some(lost) => lost.into(),
             None => {
                 let (table, path) = (table.to_string(), self.file.location.to_string());

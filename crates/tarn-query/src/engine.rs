@@ -47,7 +47,7 @@ use crate::filtered_windows::FilteredWindows;
 use crate::forgets::Forgets;
 use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
-use crate::hot::HotCatalog;
+use crate::hot::{HotCatalog, HotReader};
 use crate::in_windows::InWindows;
 use crate::late::Shape;
 use crate::lists::Lists;
@@ -58,6 +58,7 @@ use crate::pause::JoinsPause;
 use crate::plan_size::{self, PlanMemory, PlanSize};
 use crate::quantified::Quantified;
 use crate::reader::Readers;
+use crate::reads::tables;
 use crate::row_values::RowValues;
 use crate::rule_order::{before_each, insert_before, insert_behind};
 use crate::running::Running;
@@ -126,7 +127,6 @@ pub struct Engine {
     runtime: Arc<RuntimeEnv>,
     public: Arc<PublicSchema>,
     system: Arc<SystemSchema>,
-    lake: Arc<Lake>,
     catalog: String,
     threads: Threads,
     fragments: Option<Arc<UseFragments>>,
@@ -167,15 +167,14 @@ impl Engine {
             lengths,
             public: Arc::new(PublicSchema { lake: Arc::clone(&lake), hot }),
             system: Arc::new(SystemSchema { tables: system }),
-            lake,
             catalog: options.catalog,
             threads: Threads { handle: options.threads },
             fragments,
         })
     }
 
-    /// A new connection with default settings.
-    pub fn session(&self) -> Session {
+    /// A new connection with default settings, for `reader`.
+    pub fn session(&self, reader: Arc<dyn HotReader>) -> Session {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
             Arc::new(Expanded),
@@ -237,11 +236,7 @@ impl Engine {
             .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
         registered.expect("a memory catalog takes any schema");
         context.register_catalog(&self.catalog, Arc::new(catalog));
-        Session { context, threads: self.threads.clone() }
-    }
-
-    pub(crate) fn lake(&self) -> &Lake {
-        &self.lake
+        Session { context, reader, threads: self.threads.clone() }
     }
 
     /// Bytes that running queries hold now.
@@ -284,12 +279,13 @@ fn config(options: &Options) -> SessionConfig {
 /// One connection: its settings, and statements one after another.
 pub struct Session {
     context: SessionContext,
+    reader: Arc<dyn HotReader>,
     threads: Threads,
 }
 
 impl Session {
     /// The DataFusion session, for what registers with it (pg_catalog) and for its settings. A statement run through it directly takes
-    /// one snapshot per scan, not per statement: use [`Session::stream`].
+    /// no snapshot, and reads no table: use [`Session::stream`].
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
@@ -370,14 +366,14 @@ impl Session {
             };
             return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
         }
-        let (state, stop) = (self.context.state(), Stop::default());
+        let (state, reader, stop) = (self.context.state(), Arc::clone(&self.reader), Stop::default());
         let waits = stop.when_dropped();
         let planned = async move {
             let plan = match parameters {
                 Some(parameters) => plan.with_param_values(parameters)?,
                 None => plan,
             };
-            let mut state = for_statement(state, &plan, stop)?;
+            let mut state = for_statement(state, reader.as_ref(), &plan, stop)?;
             Ok((batch_rows::physical(&mut state, &plan).await?, state.task_ctx()))
         };
         self.threads.stream(planned, waits).await
@@ -404,18 +400,23 @@ impl Session {
 
     /// The session's state with fresh snapshots: one statement's.
     pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
-        for_statement(self.context.state(), plan, Stop::default())
+        for_statement(self.context.state(), self.reader.as_ref(), plan, Stop::default())
     }
 }
 
-fn for_statement(mut state: SessionState, plan: &LogicalPlan, stop: Stop) -> Result<SessionState> {
+fn for_statement(
+    mut state: SessionState,
+    reader: &dyn HotReader,
+    plan: &LogicalPlan,
+    stop: Stop,
+) -> Result<SessionState> {
     let memory = &state.runtime_env().memory_pool;
     let running = Running { stop, constants: Constants::new(memory), plan: PlanMemory::of(plan, memory)? };
     state.config_mut().options_mut().extensions.insert(running);
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());
     state.execution_props_mut().config_options = Some(options);
-    state.config_mut().set_extension(Arc::new(Snapshots::default()));
+    state.config_mut().set_extension(Arc::new(Snapshots::of(tables(plan)?, reader)?));
     state.config_mut().set_extension(Arc::new(Shape::of(plan)?));
     Ok(state)
 }

@@ -241,6 +241,18 @@ fn sql_kind(root: &DataFusionError) -> Kind {
     }
 }
 
+impl From<tarn_cache::Error> for Error {
+    fn from(source: tarn_cache::Error) -> Self {
+        match source {
+            tarn_cache::Error::Changed { table, path } => Error::Changed { table, path },
+            tarn_cache::Error::Gone { table, path } => Error::Gone { table, path },
+            tarn_cache::Error::Damaged { path, place, damage } => Error::Damaged { path, place, damage },
+            tarn_cache::Error::Length { .. } => Error::Corrupt { what: source.to_string() },
+            source => Error::Footer { source },
+        }
+    }
+}
+
 impl From<DataFusionError> for Error {
     fn from(source: DataFusionError) -> Self {
         match source {

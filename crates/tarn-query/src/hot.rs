@@ -3,6 +3,7 @@
 //! The binary fills these traits from the row store. A [`HotView`] is one position of one table: everything it answers is true at
 //! that position, and it names the lake version that completes it.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,12 +26,18 @@ pub trait HotCatalog: Send + Sync {
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>>;
 }
 
-/// One table's hot side.
-pub trait HotSource: Send + Sync {
+/// Who reads: one for each session.
+pub trait HotReader: Send + Sync {
+    /// The tables of one statement, all at one moment, in the order of `sources`, which are of this reader's catalog. No IO worth naming.
+    ///
+    /// Errors: a table may not be read by whom the session is for, or was dropped.
+    fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>>;
+}
+
+/// One table as a statement is planned with it.
+pub trait HotSource: Any + Send + Sync {
     /// Its schema.
     fn schema(&self) -> Arc<TableSchema>;
-    /// Its state now. No IO worth naming; taken once per statement.
-    fn snapshot(&self) -> Result<Arc<dyn HotView>>;
     /// Where its files are.
     fn files(&self) -> FileStore {
         FileStore::Lake

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
-//! - The hot side comes through [`HotCatalog`], [`HotSource`] and [`HotView`]; [`SystemTables`] fills the schema `tarn`.
+//! - The hot side comes through [`HotCatalog`], [`HotSource`], [`HotReader`] and [`HotView`]; [`SystemTables`] fills the schema `tarn`.
 //! - [`parser`] reads SQL text, within bounds. [`keyed`] recognises statements that need no plan; [`dml`] turns the other `UPDATE`, `DELETE` and `INSERT`s into rows to write.
 //!
 //! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A statistic is
@@ -89,7 +89,6 @@ mod catalog;
 mod threads;
 
 mod engine;
-mod fetch;
 mod reads;
 mod warm;
 
@@ -100,7 +99,7 @@ pub mod parser;
 pub use catalog::SystemTables;
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
-pub use hot::{FileStore, HotCatalog, HotLookup, HotSource, HotView, RowBatches};
+pub use hot::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, RowBatches};
 pub use keyed::Keyed;
 pub use reads::{Read, reads};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};

@@ -1,35 +1,35 @@
 //! At which position does this statement read?
 //!
-//! One [`Snapshots`] per statement, carried by the session's configuration: the first scan of a table takes its [`HotView`], later
-//! scans of the same statement share it.
+//! One [`Snapshots`] per statement, carried by the session's configuration: all tables that its plan reads, at one moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tarn_metastore::{At, Metastore, TableVersion};
 use tarn_types::{TableId, TableSchema};
 
-use crate::hot::{HotSource, HotView};
+use crate::hot::{HotReader, HotSource, HotView};
 use crate::{Error, Result};
 
-/// The views one statement has taken so far.
-#[derive(Default)]
-pub(crate) struct Snapshots {
-    /// Locked only to look up or insert; taking a view is quick.
-    taken: Mutex<HashMap<TableId, Arc<dyn HotView>>>,
-}
+/// The views of one statement.
+pub(crate) struct Snapshots(HashMap<TableId, Arc<dyn HotView>>);
 
 impl Snapshots {
-    pub(crate) fn view(&self, source: &dyn HotSource) -> Result<Arc<dyn HotView>> {
-        let mut taken = self.taken.lock();
-        let id = source.schema().id;
-        if let Some(view) = taken.get(&id) {
-            return Ok(Arc::clone(view));
+    /// Of all tables that a plan reads, some of them several times.
+    pub(crate) fn of(tables: Vec<Arc<dyn HotSource>>, reader: &dyn HotReader) -> Result<Self> {
+        let sources: HashMap<TableId, Arc<dyn HotSource>> =
+            tables.into_iter().map(|source| (source.schema().id, source)).collect();
+        let (ids, sources): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
+        if sources.is_empty() {
+            return Ok(Snapshots(HashMap::new()));
         }
-        let view = source.snapshot()?;
-        taken.insert(id, Arc::clone(&view));
-        Ok(view)
+        Ok(Snapshots(ids.into_iter().zip(reader.snapshot(&sources)?).collect()))
+    }
+
+    /// The view of one of them.
+    pub(crate) fn view(&self, table: &TableSchema) -> Result<Arc<dyn HotView>> {
+        let view = self.0.get(&table.id).cloned();
+        view.ok_or_else(|| Error::Corrupt { what: format!("table {} is not among those of the plan", table.name) })
     }
 }
 

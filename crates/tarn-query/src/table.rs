@@ -96,11 +96,15 @@ impl TarnTable {
         &self.table
     }
 
+    pub(crate) fn source(&self) -> &Arc<dyn HotSource> {
+        &self.source
+    }
+
     fn view(&self, state: &dyn Session) -> Result<Arc<dyn HotView>> {
-        match state.config().get_extension::<Snapshots>() {
-            Some(snapshots) => snapshots.view(self.source.as_ref()),
-            None => self.source.snapshot(),
-        }
+        let snapshots = state.config().get_extension::<Snapshots>();
+        let outside =
+            || Error::Corrupt { what: format!("table {} is scanned outside of a statement", self.table.name) };
+        snapshots.ok_or_else(outside)?.view(&self.table)
     }
 
     async fn lake(&self, at: At) -> Result<Arc<TableVersion>> {

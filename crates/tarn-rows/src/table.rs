@@ -13,12 +13,15 @@
 //! these except that a Patch of an evicted row is refused (`NeedsBase`). A refusal is answered only after the eviction behind it
 //! is durable, so no replay can see the row again and accept what was refused.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
-use tarn_types::{Clock, Cursor, MutationBatch, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
+use tarn_types::{
+    Clock, Cursor, MutationBatch, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
+};
 
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
 use crate::error::{Error, Result};
@@ -280,7 +283,22 @@ impl Table {
 
     /// A view of this moment. Cost: two references per chunk of recent rows, one engine snapshot.
     pub fn snapshot(&self) -> Result<Arc<HotSnapshot>> {
-        let shared = self.shared.read();
+        self.view(&self.shared.read())
+    }
+
+    /// Views of several tables, all of one moment, in the order of `tables`: what one shows was published before what none shows.
+    pub fn snapshot_all(tables: &[&Table]) -> Result<Vec<Arc<HotSnapshot>>> {
+        // Nothing is published while all are locked. Each once, and everybody in the same order: a lock that is wanted by a writer is
+        // not given to another reader.
+        let by_id: BTreeMap<TableId, &Table> = tables.iter().map(|table| (table.schema.id, *table)).collect();
+        let locked: Vec<_> = by_id.values().map(|table| table.shared.read()).collect();
+        let views = by_id.iter().zip(&locked).map(|((id, table), shared)| Ok((*id, table.view(shared)?)));
+        let views = views.collect::<Result<BTreeMap<_, _>>>()?;
+        Ok(tables.iter().map(|table| Arc::clone(&views[&table.schema.id])).collect())
+    }
+
+    /// The table as `shared`, its own, shows it.
+    fn view(&self, shared: &Shared) -> Result<Arc<HotSnapshot>> {
         if !shared.serving {
             return Err(Error::Replaying { table: self.schema.name.clone() });
         }
@@ -320,6 +338,19 @@ impl Table {
         }
         // Row first: whatever happens before the address is read, the answer was true at one of the two moments.
         lookup(self.engine.get(Space::Rows, key)?, || self.engine.get(Space::Addresses, key))
+    }
+
+    /// Rows by their engine keys, in the order of `keys`, each as [`Table::get`] would find it.
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Lookup>> {
+        keyed(&self.schema)?;
+        if !self.shared.read().serving {
+            return Err(Error::Replaying { table: self.schema.name.clone() });
+        }
+        let rows = self.engine.multi_get(Space::Rows, keys)?;
+        let missing = keys.iter().zip(&rows).filter(|(_, row)| row.is_none()).map(|(key, _)| *key);
+        let missing: Vec<&[u8]> = missing.collect();
+        let mut addresses = self.engine.multi_get(Space::Addresses, &missing)?.into_iter();
+        rows.into_iter().map(|row| lookup(row, || Ok(addresses.next().flatten()))).collect()
     }
 
     /// The memory that recent rows take, their index included: what back-pressure looks at.

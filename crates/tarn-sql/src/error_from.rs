@@ -63,25 +63,6 @@ impl From<Error> for SqlError {
     }
 }
 
-macro_rules! as_of_the_node {
-    ($($path:path),* $(,)?) => {$(
-        impl From<$path> for SqlError {
-            fn from(error: $path) -> SqlError {
-                SqlError::from(Error::from(error))
-            }
-        }
-    )*};
-}
-
-as_of_the_node!(
-    tarn_feed::Error,
-    tarn_rows::Error,
-    tarn_lake::Error,
-    tarn_replica::Error,
-    tarn_raftlog::Error,
-    tarn_metastore::Error
-);
-
 impl From<tarn_query::Error> for SqlError {
     fn from(error: tarn_query::Error) -> SqlError {
         match error {
@@ -233,12 +214,8 @@ mod tests {
         fn in_a_file(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
             DataFusionError::ParquetError(Box::new(ParquetError::External(Box::new(error))))
         }
-        let away = tarn_metastore::Error::Unavailable {
-            address: "cql://a".to_owned(),
-            setting: "metastore",
-            source: "no answer".into(),
-        };
-        let away = tarn_query::Error::Blocks { table: "t".to_owned(), source: away };
+        let away = Error::new(ErrorKind::MetastoreAway, "no answer");
+        let away = tarn_query::Error::hot("t", Kind::Unavailable, away);
         let cases = [
             (DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None), state::DIVISION_BY_ZERO),
             (DataFusionError::NotImplemented("x".into()), state::FEATURE_NOT_SUPPORTED),
@@ -252,26 +229,5 @@ mod tests {
             let text = error.to_string();
             assert_eq!(SqlError::from(error).state(), state, "{text}");
         }
-    }
-
-    #[test]
-    fn a_metastore_that_is_away_is_named_with_its_setting() {
-        let away = || tarn_metastore::Error::Unavailable {
-            address: "cql://a".to_owned(),
-            setting: "metastore",
-            source: "no answer in 10 s".into(),
-        };
-        let commit = tarn_lake::Error::Metastore { action: "commit", table: tarn_types::TableId(1), source: away() };
-        let read = tarn_query::Error::Metastore { table: "t".into(), at: tarn_metastore::At::Latest, source: away() };
-        for error in [SqlError::from(away()), SqlError::from(commit), SqlError::from(read)] {
-            assert_eq!(error.state(), "08006");
-            assert_eq!(
-                error.message(),
-                "metastore at cql://a (setting `metastore`) is not available: no answer in 10 s"
-            );
-            assert!(error.hint().is_some_and(|hint| hint.contains("metastore_timeout_ms")));
-        }
-        let taken = tarn_metastore::Error::TableExists { name: "t".into() };
-        assert_eq!(SqlError::from(taken).state(), state::DUPLICATE_TABLE);
     }
 }

@@ -1,181 +1,123 @@
-//! How do queries see hot rows, and tables that have none? Adapters from the row store and from archives to the traits of `tarn-query`.
+//! How do queries see the tables of a node? Adapters from the node's door to the traits of `tarn-query`.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
-use object_store::memory::InMemory;
+use parking_lot::Mutex;
 use roaring::RoaringBitmap;
-use tarn_cache::ReadStore;
-use tarn_node::attachment::{Attachment, Seen};
-use tarn_node::catalog::{Catalog, Entry};
-use tarn_query::{Error, FileStore, HotCatalog, HotLookup, HotSource, HotView, Result, RowBatches};
-use tarn_rows::{HotSnapshot, KeyRange, Lookup, Table};
+use tarn_node::auth::Principal;
+use tarn_node::node::Node;
+use tarn_node::snapshot::{KeyRange, Lookup, Opened, TableSnapshot};
+use tarn_query::{Error, FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, Result, RowBatches};
 use tarn_types::{Cursor, FileId, Kind, TableSchema, Version};
 
 /// Rows of one batch of a row-engine scan.
 const SCAN_BATCH_ROWS: usize = 8192;
 
 /// All tables of a node.
-pub struct Tables(pub Arc<Catalog>);
+pub struct Tables(pub Arc<Node>);
 
 impl HotCatalog for Tables {
     fn tables(&self) -> Vec<Arc<TableSchema>> {
-        self.0.schemas()
+        self.0.catalog().schemas()
     }
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        Some(match self.0.entry(name)? {
-            Entry::Table(handle) => Arc::new(Source(Arc::clone(handle.table()))),
-            Entry::Archive(attachment) => Arc::new(ArchiveSource::new(attachment)),
-        })
+        Some(Arc::new(Source(self.0.tables().open(name)?)))
     }
 }
 
-/// One table of the row store.
-pub struct Source(pub Arc<Table>);
+/// One of them.
+struct Source(Opened);
 
 impl HotSource for Source {
     fn schema(&self) -> Arc<TableSchema> {
-        Arc::clone(self.0.table_schema())
+        Arc::clone(self.0.schema())
     }
 
-    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
-        let snapshot = self.0.snapshot().map_err(|e| failed(&self.0.table_schema().name, e))?;
-        Ok(Arc::new(View(snapshot)))
+    fn files(&self) -> FileStore {
+        let Opened::Archive(attachment, _) = &self.0 else { return FileStore::Lake };
+        FileStore::Archive { store: attachment.reads(), id: attachment.store_id() }
+    }
+}
+
+/// Reads for the user of a session.
+pub struct Reader {
+    pub node: Arc<Node>,
+    /// Who that is by now.
+    pub who: Arc<Mutex<Principal>>,
+}
+
+impl HotReader for Reader {
+    fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>> {
+        let opened = sources.iter().map(|source| (source.as_ref() as &dyn Any).downcast_ref::<Source>());
+        let opened: Vec<Opened> = opened.flatten().map(|Source(opened)| opened.clone()).collect();
+        let who = self.who.lock().clone();
+        let taken = self.node.tables().snapshot(&who, &opened).map_err(|error| {
+            let names: Vec<&str> = opened.iter().map(|table| table.schema().name.as_str()).collect();
+            failed(&names.join(", "), error)
+        })?;
+        let views = opened.into_iter().zip(taken);
+        Ok(views.map(|(table, snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _).collect())
     }
 }
 
 /// One position of one table.
-struct View(Arc<HotSnapshot>);
-
-fn failed(table: &str, error: tarn_rows::Error) -> Error {
-    Error::hot(table, error.kind(), error)
+struct View {
+    table: Arc<TableSchema>,
+    snapshot: TableSnapshot,
 }
 
-/// What the row store knows of a key, in the words of a query.
-pub fn lookup(found: Lookup) -> HotLookup {
-    match found {
-        Lookup::Row { cells, seqno } => HotLookup::Row { cells, seqno },
-        Lookup::Absent => HotLookup::Absent,
-        Lookup::InLake(address) => HotLookup::InLake(address),
-    }
+/// Comes out of a query as it went in (`error_from.rs`).
+fn failed(table: &str, error: tarn_node::error::Error) -> Error {
+    Error::hot(table, Kind::Unavailable, error)
 }
 
 impl View {
-    fn name(&self) -> &str {
-        &self.0.schema().name
+    fn of<T>(&self, answer: tarn_node::error::Result<T>) -> Result<T> {
+        answer.map_err(|error| failed(&self.table.name, error))
     }
 }
 
 impl HotView for View {
     fn version(&self) -> Version {
-        self.0.version()
+        self.snapshot.version()
     }
 
     fn position(&self) -> &Cursor {
-        self.0.position()
+        self.snapshot.position()
     }
 
     fn recent_rows(&self) -> u64 {
-        self.0.recent_rows()
+        self.snapshot.recent_rows()
     }
 
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
-        self.0.recent(projection, with_seqno).map_err(|e| failed(self.name(), e))
+        self.of(self.snapshot.recent(projection, with_seqno))
     }
 
     fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
-        self.0.hidden().map_err(|e| failed(self.name(), e))
+        self.of(self.snapshot.hidden())
     }
 
     fn get(&self, key: &[u8]) -> Result<HotLookup> {
-        self.0.get(key).map(lookup).map_err(|e| failed(self.name(), e))
+        self.of(self.snapshot.get(key)).map(|found| match found {
+            Lookup::Row { cells, seqno } => HotLookup::Row { cells, seqno },
+            Lookup::Absent => HotLookup::Absent,
+            Lookup::InLake(address) => HotLookup::InLake(address),
+        })
     }
 
     fn scan(&self, prefix: Option<Vec<u8>>, projection: Option<&[usize]>, with_seqno: bool) -> RowBatches {
         let range = prefix.map_or(KeyRange::All, KeyRange::Prefix);
-        let table = self.name().to_owned();
-        match self.0.scan(&range, projection, with_seqno, SCAN_BATCH_ROWS) {
-            Ok(scan) => Box::new(scan.map(move |batch| batch.map_err(|e| failed(&table, e)))),
-            Err(error) => Box::new(std::iter::once(Err(failed(&table, error)))),
-        }
+        let table = self.table.name.clone();
+        let batches = self.snapshot.scan(&range, projection, with_seqno, SCAN_BATCH_ROWS);
+        Box::new(batches.map(move |batch| batch.map_err(|error| failed(&table, error))))
     }
 
     fn rows_complete(&self) -> bool {
-        self.0.rows_complete()
-    }
-}
-
-/// One archive, as it was when a statement was planned.
-pub struct ArchiveSource {
-    attachment: Arc<Attachment>,
-    seen: Arc<Seen>,
-}
-
-impl ArchiveSource {
-    pub fn new(attachment: Arc<Attachment>) -> ArchiveSource {
-        ArchiveSource { seen: attachment.seen(), attachment }
-    }
-}
-
-impl HotSource for ArchiveSource {
-    fn schema(&self) -> Arc<TableSchema> {
-        Arc::clone(&self.seen.schema)
-    }
-
-    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
-        let unreadable = |error| Error::hot(self.attachment.name(), Kind::Unavailable, error);
-        self.attachment.near().map_err(unreadable)?;
-        Ok(Arc::new(NoRows { version: self.seen.version(), position: Cursor::default() }))
-    }
-
-    fn files(&self) -> FileStore {
-        // An archive that cannot be opened has nothing to read: `snapshot` said so before.
-        let store = match self.attachment.near() {
-            Ok(near) => near.read,
-            Err(_) => ReadStore::plain(Arc::new(InMemory::new()), "it cannot be opened"),
-        };
-        FileStore::Archive { store, id: self.attachment.store_id() }
-    }
-}
-
-/// No rows but those of the files of a version.
-struct NoRows {
-    version: Version,
-    position: Cursor,
-}
-
-impl HotView for NoRows {
-    fn version(&self) -> Version {
-        self.version
-    }
-
-    fn position(&self) -> &Cursor {
-        &self.position
-    }
-
-    fn recent_rows(&self) -> u64 {
-        0
-    }
-
-    fn recent(&self, _: Option<&[usize]>, _: bool) -> Result<Vec<RecordBatch>> {
-        Ok(Vec::new())
-    }
-
-    fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
-        Ok(Arc::default())
-    }
-
-    fn get(&self, _: &[u8]) -> Result<HotLookup> {
-        Ok(HotLookup::Absent)
-    }
-
-    fn scan(&self, _: Option<Vec<u8>>, _: Option<&[usize]>, _: bool) -> RowBatches {
-        Box::new(std::iter::empty())
-    }
-
-    fn rows_complete(&self) -> bool {
-        false
+        self.snapshot.rows_complete()
     }
 }

@@ -52,7 +52,7 @@ impl Sql {
             ..tarn_query::Options::default()
         };
         let system = System::new(Arc::clone(&node));
-        let tables = Arc::new(hot::Tables(Arc::clone(node.catalog())));
+        let tables = Arc::new(hot::Tables(Arc::clone(&node)));
         let (metastore, footers) = (Arc::clone(node.metastore()), Arc::clone(&caches.footers));
         let query =
             tarn_query::Engine::new(options, metastore, node.lake_reads().clone(), footers, tables, Arc::new(system))?;

@@ -22,13 +22,9 @@ use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{Field, Schema};
-use tarn_feed::HotTable;
-use tarn_metastore::{At, CommitInfo, CommitKind, TableVersion};
-use tarn_node::catalog::TableHandle;
 use tarn_node::node::Node;
 use tarn_query::{Error, SystemTables};
-use tarn_raftlog::GroupId;
-use tarn_types::{TableSchema, TabletId, Value, Version};
+use tarn_types::{Kind, Value};
 
 use crate::definition::{create_statement, key_text};
 
@@ -57,30 +53,6 @@ impl System {
         System { node }
     }
 
-    /// The lake at the version that is installed: what queries read now.
-    async fn lake(&self, handle: &TableHandle) -> Result<Arc<TableVersion>, Error> {
-        let (version, _) = handle.table().installed();
-        self.version(handle.schema(), version).await
-    }
-
-    pub(crate) async fn version(&self, schema: &TableSchema, version: Version) -> Result<Arc<TableVersion>, Error> {
-        self.node.metastore().snapshot(schema.id, At::Version(version)).await.map_err(|source| failed(schema, source))
-    }
-
-    /// All tables by name, and the files that queries read now.
-    async fn lakes(&self) -> Result<Vec<(Arc<TableSchema>, Arc<TableVersion>)>, Error> {
-        let mut lakes = Vec::new();
-        for handle in self.node.catalog().all() {
-            lakes.push((Arc::clone(handle.schema()), self.lake(&handle).await?));
-        }
-        for attachment in self.node.catalog().archives() {
-            let seen = attachment.seen();
-            lakes.push((Arc::clone(&seen.schema), self.version(&seen.schema, seen.version()).await?));
-        }
-        lakes.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
-        Ok(lakes)
-    }
-
     async fn tables(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&[
             "table_name",
@@ -98,9 +70,9 @@ impl System {
             "damage",
             "definition",
         ]);
-        for (schema, lake) in self.lakes().await? {
+        for (schema, lake) in self.node.lakes().await.map_err(failed)? {
             let handle = self.node.catalog().get(&schema.name);
-            let pending = handle.as_ref().map(|handle| handle.table().pending()).unwrap_or_default();
+            let pending = handle.as_ref().map(|handle| handle.pending()).unwrap_or_default();
             let dead: u64 = lake.files.iter().map(|file| lake.dead_rows(file.id)).sum();
             rows.push(vec![
                 text(&schema.name),
@@ -132,20 +104,16 @@ impl System {
             "log_first_seqno",
             "log_bytes",
         ]);
-        for handle in self.node.catalog().all() {
-            let (_, delivered) = handle.table().installed();
-            for tablet in handle.schema().tablets() {
-                let group = GroupId(tablet.0.into());
-                rows.push(vec![
-                    text(&handle.schema().name),
-                    Cell::Int(tablet.0.into()),
-                    int(handle.table().applied(tablet).0),
-                    int(handle.table().durable(tablet).0),
-                    int(delivered.get(tablet).0),
-                    int(self.node.log().first_index(group).0),
-                    int(self.node.log().log_bytes(group)),
-                ]);
-            }
+        for standing in self.node.tablets() {
+            rows.push(vec![
+                text(&standing.table),
+                Cell::Int(standing.tablet.0.into()),
+                int(standing.applied.0),
+                int(standing.durable.0),
+                int(standing.delivered.0),
+                int(standing.log_first.0),
+                int(standing.log_bytes),
+            ]);
         }
         rows.finish()
     }
@@ -153,7 +121,7 @@ impl System {
     fn log_segments(&self) -> Result<RecordBatch, Error> {
         let mut rows =
             Columns::new(&["segment", "path", "size_bytes", "sealed", "live_bytes", "dead_bytes", "live_items"]);
-        for segment in self.node.log().segments() {
+        for segment in self.node.log_segments() {
             rows.push(vec![
                 int(segment.seq),
                 Cell::Text(segment.path.display().to_string()),
@@ -169,13 +137,10 @@ impl System {
 
     fn log_blockers(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&["table_name", "tablet_id", "first_seqno", "log_bytes", "oldest_segment"]);
-        let tables = self.node.catalog().all();
-        for blocker in self.node.log().gc_blockers() {
-            let is_its = |tablet: TabletId| GroupId(tablet.0.into()) == blocker.group;
-            let table = tables.iter().find(|handle| handle.schema().tablets().any(is_its));
+        for blocker in self.node.log_blockers() {
             rows.push(vec![
-                table.map_or(Cell::Null, |handle| text(&handle.schema().name)),
-                int(blocker.group.0),
+                blocker.table.as_deref().map_or(Cell::Null, text),
+                int(blocker.tablet),
                 int(blocker.first.0),
                 int(blocker.log_bytes),
                 int(blocker.oldest_segment),
@@ -199,7 +164,7 @@ impl System {
             "checksums",
             "damage",
         ]);
-        for (schema, lake) in self.lakes().await? {
+        for (schema, lake) in self.node.lakes().await.map_err(failed)? {
             for file in &lake.files {
                 rows.push(vec![
                     text(&schema.name),
@@ -231,7 +196,7 @@ impl System {
             "key_min",
             "key_max",
         ]);
-        for (schema, lake) in self.lakes().await? {
+        for (schema, lake) in self.node.lakes().await.map_err(failed)? {
             let key = schema.key_columns().next();
             for (file, block) in lake.files.iter().flat_map(|file| file.blocks.iter().map(move |block| (file, block))) {
                 let stats = key.and_then(|column| block.column(column.id));
@@ -266,17 +231,12 @@ impl System {
             "files_removed",
             "cursor",
         ]);
-        for (schema, _) in self.lakes().await? {
-            for commit in self.commits(&schema).await? {
+        for schema in self.node.catalog().schemas() {
+            for commit in self.node.commits(&schema).await.map_err(failed)? {
                 rows.push(vec![
                     text(&schema.name),
                     int(commit.version.0),
-                    text(match commit.kind {
-                        CommitKind::Delivery => "delivery",
-                        CommitKind::Compaction => "compaction",
-                        CommitKind::Attach => "attach",
-                        CommitKind::Restore => "restore",
-                    }),
+                    text(commit.kind.name()),
                     Cell::Time(commit.at_ms),
                     int(commit.added.len() as u64),
                     int(commit.added.iter().map(|file| file.n_rows).sum()),
@@ -305,12 +265,6 @@ impl System {
         }
         rows.finish()
     }
-
-    async fn commits(&self, schema: &TableSchema) -> Result<Vec<Arc<CommitInfo>>, Error> {
-        let oldest =
-            self.node.metastore().snapshot(schema.id, At::Oldest).await.map_err(|source| failed(schema, source))?;
-        self.node.metastore().commits(schema.id, oldest.version).await.map_err(|source| failed(schema, source))
-    }
 }
 
 #[async_trait]
@@ -338,8 +292,9 @@ impl SystemTables for System {
     }
 }
 
-pub(crate) fn failed(schema: &TableSchema, source: tarn_metastore::Error) -> Error {
-    Error::hot(&schema.name, source.kind(), source)
+/// Comes out of a query as it went in (`error_from.rs`).
+pub(crate) fn failed(error: tarn_node::error::Error) -> Error {
+    Error::hot("tarn", Kind::Unavailable, error)
 }
 
 pub(crate) enum Cell {

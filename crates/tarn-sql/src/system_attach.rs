@@ -1,11 +1,12 @@
 //! What can be seen in SQL of archives and of the metastore? More tables of the schema `tarn`.
 
+use std::sync::Arc;
+
 use datafusion::arrow::array::RecordBatch;
-use tarn_lake::attach::Progress;
-use tarn_metastore::MetastoreExt;
+use tarn_node::snapshot::Opened;
 use tarn_query::Error;
 
-use crate::system::{Cell, Columns, System, int, text};
+use crate::system::{Cell, Columns, System, failed, int, text};
 
 impl System {
     /// `listed` to `bytes_read` are of the pass that runs, else of the last one; NULL when this server has made none. `files` and `rows`
@@ -37,23 +38,25 @@ impl System {
         ]);
         for attachment in self.node.catalog().archives() {
             let (state, standing, seen) = (attachment.state(), attachment.standing(), attachment.seen());
-            let version = self.version(&seen.schema, seen.version()).await?;
+            let opened = Opened::Archive(Arc::clone(&attachment), Arc::clone(&seen));
+            let version = self.node.lake_of(&opened).await.map_err(failed)?;
             let archive = seen.schema.options.archive.clone().unwrap_or_default();
-            let of = |count: fn(&Progress) -> u64| standing.progress.as_ref().map_or(Cell::Null, |at| int(count(at)));
+            let pass = standing.progress.as_ref();
+            let of = |count: Option<u64>| count.map_or(Cell::Null, int);
             let done = standing.done();
             let at = |ms: Option<i64>| ms.map_or(Cell::Null, Cell::Time);
             rows.push(vec![
                 text(attachment.name()),
                 text(&archive.url),
                 text(state),
-                of(|at| at.listed),
-                of(|at| at.known),
-                of(|at| at.reading),
-                of(|at| at.attached),
-                of(|at| at.skipped),
-                of(|at| at.removed),
-                of(|at| at.rows),
-                of(|at| at.bytes_read),
+                of(pass.map(|at| at.listed)),
+                of(pass.map(|at| at.known)),
+                of(pass.map(|at| at.reading)),
+                of(pass.map(|at| at.attached)),
+                of(pass.map(|at| at.skipped)),
+                of(pass.map(|at| at.removed)),
+                of(pass.map(|at| at.rows)),
+                of(pass.map(|at| at.bytes_read)),
                 at(standing.started_ms),
                 at(standing.ended_ms),
                 standing.last_error.as_deref().map_or(Cell::Null, text),
@@ -75,7 +78,8 @@ impl System {
         let mut rows = Columns::new(&["table_name", "path", "is_skipped", "reason"]);
         for attachment in self.node.catalog().archives() {
             let seen = attachment.seen();
-            let version = self.version(&seen.schema, seen.version()).await?;
+            let opened = Opened::Archive(Arc::clone(&attachment), Arc::clone(&seen));
+            let version = self.node.lake_of(&opened).await.map_err(failed)?;
             for file in &version.files {
                 let Some(note) = &file.note else { continue };
                 let is_skipped = Cell::Bool(file.blocks.is_empty());
@@ -100,12 +104,7 @@ impl System {
             "loose_blocks",
             "largest_partition_bytes",
         ]);
-        let stats = self
-            .node
-            .metastore()
-            .stats()
-            .await
-            .map_err(|source| Error::hot("tarn.metastore", source.kind(), source))?;
+        let stats = self.node.metastore_stats().await.map_err(failed)?;
         rows.push(vec![
             Cell::Text(self.node.metastore_place()),
             int(stats.tables),

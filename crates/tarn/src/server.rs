@@ -69,7 +69,7 @@ pub async fn start_with(settings: Settings, first_password: Option<String>) -> R
         Ok((pg, http, doors)) => Ok(Running { pg, http, node, sql, settings, doors }),
         Err(error) => {
             let _ = node.close().await;
-            Err(error.into())
+            Err(error)
         }
     }
 }

@@ -3,9 +3,11 @@
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 
-use tarn_lake::{Compression, Options};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use tarn_lake::{Compression, Options, fetch_row};
 use tarn_metastore::CommitKind;
-use tarn_types::{Kind, Version};
+use tarn_types::{Address, Kind, SeqNo, Value, Version};
 
 use crate::test_data::events;
 use crate::world::{World, small, to_events};
@@ -175,7 +177,7 @@ async fn an_object_that_is_not_the_committed_file_is_an_error() {
     world.deliver().await;
     let version = world.latest().await;
     let (file, other) = (version.files[0].clone(), version.files[1].clone());
-    let path = |file: &tarn_metastore::File| object_store::path::Path::from(file.path.as_str());
+    let path = |file: &tarn_metastore::File| Path::from(file.path.as_str());
     let columns = named(&["at"]);
     let wrong_rows = tarn_metastore::File { n_rows: 9, ..(*file).clone() };
     assert_eq!(world.lake.read_rows(&wrong_rows, &[0], &columns).await.unwrap_err().kind(), Kind::Corrupt);
@@ -184,4 +186,28 @@ async fn an_object_that_is_not_the_committed_file_is_an_error() {
     assert!(world.lake.read_rows(&file, &[0], &columns).await.is_err());
     world.store.delete(&path(&other)).await.unwrap();
     assert!(world.lake.read_rows(&other, &[0], &columns).await.is_err());
+}
+
+#[tokio::test]
+async fn a_row_is_fetched_by_its_address_and_no_other() {
+    let _scenario = fail::FailScenario::setup();
+    let world = World::new(small()).await;
+    (0..6).for_each(|at| world.hot.put("a", at));
+    world.deliver().await;
+    let version = world.latest().await;
+    let table = events();
+    for file in &version.files {
+        let bytes = world.store.inner.get(&Path::from(file.path.as_str())).await.unwrap().bytes().await.unwrap();
+        let reader = || std::io::Cursor::new(bytes.to_vec());
+        let fetch = async |row, seqno| fetch_row(reader(), &table, file, Address { file: file.id, row, seqno }).await;
+        for (row, event) in world.rows_of(file).await.into_iter().enumerate() {
+            let seqno = SeqNo(event.seqno as u64);
+            let values = fetch(row as u32, seqno).await.unwrap();
+            assert_eq!(values[0], Value::Text(event.device.clone()), "{event:?}");
+            let error = fetch(row as u32, SeqNo(seqno.0 + 1)).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        }
+        let error = fetch(file.n_rows as u32, SeqNo(1)).await.unwrap_err();
+        assert!(error.kind() == Kind::Corrupt && error.to_string().contains(&file.path), "{error}");
+    }
 }

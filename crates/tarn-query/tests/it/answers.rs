@@ -90,27 +90,6 @@ async fn parameters_are_bound_to_a_plan() {
 }
 
 #[tokio::test]
-async fn an_evicted_row_is_fetched_by_its_address() {
-    let fixture = Fixture::new().await;
-    let table = &fixture.table;
-    (0..10).for_each(|a| table.put(row(a, 0, a)));
-    table.deliver().await;
-    table.evict();
-    use tarn_query::{HotLookup, HotSource};
-    let view = table.snapshot().unwrap();
-    let key = tarn_types::encode_key(&table.schema, &[Value::Int64(6), Value::Int64(0)]).unwrap();
-    let HotLookup::InLake(address) = view.get(&key).unwrap() else { panic!("not in the lake") };
-    let fetched = fixture.engine.fetch_row(&table.schema, view.version(), address).await.unwrap();
-    assert_eq!(fetched, Some((row(6, 0, 6), address.seqno)));
-
-    let wrong = tarn_types::Address { seqno: tarn_types::SeqNo(99), ..address };
-    let error = fixture.engine.fetch_row(&table.schema, view.version(), wrong).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
-    let gone = tarn_types::Address { file: tarn_types::FileId(9999), ..address };
-    assert_eq!(fixture.engine.fetch_row(&table.schema, view.version(), gone).await.unwrap(), None);
-}
-
-#[tokio::test]
 async fn names_are_those_of_the_catalog() {
     let fixture = Fixture::new().await;
     assert_eq!(fixture.rows("SELECT tablet FROM tarn.tablets ORDER BY tablet").await, ["1", "2"]);

@@ -8,7 +8,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tarn_cache::{FooterCache, ReadStore};
 use tarn_metastore::{Commit, CommitKind, Expected, Memory, Metastore, MetastoreExt};
-use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, Result, Session};
+use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, Session};
 use tarn_types::{
     Archive, ColumnId, DataType, FileId, Indexing, Kind, ManualClock, SeqNo, TableId, TableOptions, TableSchema,
     TabletId, TokenColumns, Value, Version,
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::details::Keep;
 use crate::fixture::{column, to_text, write_file};
-use crate::nothing_hot::{NoSystemTables, NothingHot};
+use crate::nothing_hot::{NoSystemTables, NothingHot, Now, Reads};
 use crate::recording::RecordingStore;
 
 /// No rows but those of the files.
@@ -35,12 +35,14 @@ impl HotSource for Source {
         Arc::clone(&self.0.schema)
     }
 
-    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
-        Ok(Arc::new(NothingHot::at(self.0.version)))
-    }
-
     fn files(&self) -> FileStore {
         FileStore::Archive { store: ReadStore::plain(Arc::clone(&self.0.store) as _, "in memory"), id: 7 }
+    }
+}
+
+impl Now for Source {
+    fn now(&self) -> Arc<dyn HotView> {
+        Arc::new(NothingHot::at(self.0.version))
     }
 }
 
@@ -118,7 +120,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
         Arc::new(NoSystemTables),
     );
     attached.store.take();
-    (attached, engine.unwrap().session(), paths)
+    (attached, engine.unwrap().session(Reads::<Source>::all()), paths)
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use tarn_cache::{FooterCache, FragmentCache, FragmentOptions, ProjectedCache, ReadStore};
 use tarn_metastore::{At, Commit, CommitKind, Definition, Expected, File, Memory, Metastore, MetastoreExt};
-use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, Result, Session};
+use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, Session};
 use tarn_types::{
     Column, DataType, FileId, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version,
 };
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::details::Keep;
 use crate::fixture::{Fixture, Row, column, row, to_text, write_file};
-use crate::nothing_hot::{NoSystemTables, NothingHot};
+use crate::nothing_hot::{NoSystemTables, NothingHot, Reads};
 use crate::pruning::number;
 use crate::recording::{RecordingMetastore, RecordingStore};
 
@@ -57,9 +57,11 @@ impl HotSource for Table {
     fn schema(&self) -> Arc<TableSchema> {
         Arc::clone(&self.now.lock().schema)
     }
+}
 
-    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
-        Ok(Arc::new(NothingHot::at(self.now.lock().version)))
+impl crate::nothing_hot::Now for Table {
+    fn now(&self) -> Arc<dyn HotView> {
+        Arc::new(NothingHot::at(self.now.lock().version))
     }
 }
 
@@ -94,7 +96,7 @@ impl Table {
             Arc::new(Tables(Arc::clone(self))),
             Arc::new(NoSystemTables),
         );
-        (metadata, engine.unwrap().session())
+        (metadata, engine.unwrap().session(Reads::<Table>::all()))
     }
 
     /// Of the table as it is now, with no key that was there before.

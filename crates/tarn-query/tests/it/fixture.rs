@@ -30,6 +30,7 @@ use tarn_types::{
 use uuid::Uuid;
 
 use crate::details::Keep;
+use crate::nothing_hot::{Now, Reads};
 use crate::recording::{RecordingMetastore, RecordingStore};
 
 pub type Row = Vec<Value>;
@@ -350,9 +351,11 @@ impl HotSource for Table {
     fn schema(&self) -> Arc<TableSchema> {
         Arc::clone(&self.schema)
     }
+}
 
-    fn snapshot(&self) -> Result<Arc<dyn HotView>> {
-        Ok(Arc::new(View { schema: Arc::clone(&self.schema), state: self.state.lock().clone() }))
+impl Now for Table {
+    fn now(&self) -> Arc<dyn HotView> {
+        Arc::new(View { schema: Arc::clone(&self.schema), state: self.state.lock().clone() })
     }
 }
 
@@ -496,7 +499,7 @@ impl Fixture {
             Arc::new(OneSystemTable),
         )
         .unwrap();
-        let session = engine.session();
+        let session = engine.session(Reads::<Table>::all());
         Fixture { table, metastore, store, engine, session }
     }
 

@@ -1,11 +1,13 @@
 //! The hot side of tables whose rows are all in files, and an engine without tables of its own.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use roaring::RoaringBitmap;
-use tarn_query::{HotLookup, HotView, Result, RowBatches, SystemTables};
+use tarn_query::{HotLookup, HotReader, HotSource, HotView, Result, RowBatches, SystemTables};
 use tarn_types::{Cursor, FileId, Version};
 
 /// No rows but those of the files.
@@ -64,5 +66,26 @@ impl SystemTables for NoSystemTables {
 
     async fn table(&self, name: &str) -> Result<RecordBatch> {
         Err(tarn_query::Error::NoSuchTable { name: name.to_owned() })
+    }
+}
+
+/// A table of a test, as it is now.
+pub trait Now: HotSource {
+    fn now(&self) -> Arc<dyn HotView>;
+}
+
+/// Reads tables of one type.
+pub struct Reads<T>(PhantomData<fn(T)>);
+
+impl<T: Now> Reads<T> {
+    pub fn all() -> Arc<dyn HotReader> {
+        Arc::new(Reads(PhantomData::<fn(T)>))
+    }
+}
+
+impl<T: Now> HotReader for Reads<T> {
+    fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>> {
+        let source = |source: &Arc<dyn HotSource>| (source.as_ref() as &dyn Any).downcast_ref::<T>().unwrap().now();
+        Ok(sources.iter().map(source).collect())
     }
 }

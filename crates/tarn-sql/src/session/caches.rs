@@ -5,10 +5,9 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use futures::{StreamExt, stream};
-use tarn_node::caches::{Dropped, FilesOf};
+use tarn_node::caches::Dropped;
 use tarn_node::threads::blocking;
 use tarn_query::{Warm, Warmed};
-use tarn_types::TableSchema;
 
 use super::{Answer, Rows, Session};
 use crate::cache_sql::{CacheTable, DropCache};
@@ -39,24 +38,13 @@ pub(super) fn warmed_schema() -> SchemaRef {
 impl Session {
     /// One row a layer: how many entries went.
     pub(super) async fn drop_cache(&self, asked: &DropCache) -> Result<Answer> {
-        let of = asked.table.as_deref().map(|table| self.files_of(table)).transpose()?;
+        let of = asked.table.as_deref().map(|table| self.node.files_of(table)).transpose()?;
         let (caches, layer) = (Arc::clone(self.node.caches()), asked.layer);
         let dropped = blocking(move || Ok(caches.drop_layer(layer, of.as_ref()))).await?;
         let (layers, entries): (Vec<_>, Vec<_>) =
             dropped.into_iter().map(|Dropped { layer, entries }| (layer, entries as i64)).unzip();
         let columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(layers)), Arc::new(Int64Array::from(entries))];
         Ok(Answer::batch(RecordBatch::try_new(dropped_schema(), columns)?, "SYSTEM DROP CACHE"))
-    }
-
-    /// Where the files of a table are.
-    fn files_of(&self, table: &str) -> Result<FilesOf> {
-        if let Some(archive) = self.node.catalog().archive(table) {
-            let (table, store) = (archive.schema().id, archive.place().to_string());
-            return Ok(FilesOf { table, store_id: archive.store_id(), store, prefix: None });
-        }
-        let schema: Arc<TableSchema> = self.node.catalog().schema(table)?;
-        let prefix = Some(tarn_lake::table_prefix(&schema));
-        Ok(FilesOf { table: schema.id, store_id: 0, store: self.node.lake_place().to_string(), prefix })
     }
 
     /// A row for each twentieth of the way, as it goes; the last one says what was done.

@@ -55,7 +55,7 @@ impl Session {
         let handle = self.node.catalog().require(&table_name(name)?)?;
         let columns = column_positions(handle.schema(), columns)?;
         let hold = self.transaction.lock().must_hold()?;
-        Ok(Answer::CopyFrom(Box::new(start(&self.sql, handle, columns, format, hold))))
+        Ok(Answer::CopyFrom(Box::new(start(&self.sql, self.principal(), handle, columns, format, hold))))
     }
 
     async fn copy_to(&self, source: &CopySource, format: Format) -> Result<Answer> {

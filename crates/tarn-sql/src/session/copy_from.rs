@@ -6,22 +6,25 @@
 //! held until COMMIT.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::arrow::record_batch::RecordBatch;
+use tarn_node::auth::{Principal, Privilege};
 use tarn_node::catalog::TableHandle;
-use tarn_node::write::affected;
+use tarn_node::write::{Waiter, all_written};
 use tarn_types::{MutationBatch, Op, TableSchema, batches_from_columns, conform};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::gather::Gathered;
-use super::interrupt::part_of_it;
+use super::interrupt::{Unless, part_of_it, unless};
 use super::transaction::{Held, no_room};
 use crate::copy_format::{Format, Kind, Splitter};
 use crate::error::{Result, SqlError, state};
@@ -140,6 +143,7 @@ impl Drop for CopyFrom {
 /// Starts the pipeline of a COPY FROM into `columns` of a table; with `hold` its rows wait for COMMIT.
 pub(super) fn start(
     sql: &Arc<Sql>,
+    who: Principal,
     handle: Arc<TableHandle>,
     columns: Vec<usize>,
     format: Format,
@@ -151,7 +155,8 @@ pub(super) fn start(
     let decoder = Decoder::new(format.clone(), Arc::clone(handle.schema()), columns, sql.settings().copy_batch_rows);
     let stop = CancellationToken::new();
     tokio::spawn(decode(decoder, received, encoded));
-    let task = tokio::spawn(commit(Arc::clone(sql), handle, to_commit, hold, stop.clone()));
+    let writer = Writer { who, stop: stop.clone(), is_submitted: AtomicBool::new(false) };
+    let task = tokio::spawn(commit(Arc::clone(sql), handle, to_commit, hold, writer));
     CopyFrom { format, n_columns, input: Some(input), task: Some(task), stop }
 }
 
@@ -194,39 +199,46 @@ async fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encod
     }
 }
 
+/// Who writes, and may be stopped.
+struct Writer {
+    who: Principal,
+    stop: CancellationToken,
+    is_submitted: AtomicBool,
+}
+
+impl Waiter for Writer {
+    fn submits(&self) -> bool {
+        let goes_on = !self.stop.is_cancelled();
+        self.is_submitted.store(goes_on, Ordering::Release);
+        goes_on
+    }
+
+    fn decided(&self, _: u64) {
+        self.is_submitted.store(false, Ordering::Release);
+    }
+}
+
 /// The committing task.
 async fn commit(
     sql: Arc<Sql>,
     handle: Arc<TableHandle>,
     mut encoded: mpsc::Receiver<Result<Encoded>>,
     hold: bool,
-    stop: CancellationToken,
+    writer: Writer,
 ) -> Done {
-    let (node, budget) = (sql.node(), sql.held());
+    let (tables, budget) = (sql.node().tables(), sql.held());
     let limit = sql.settings().transaction_bytes as usize;
     let (mut rows, mut kept, mut kept_bytes) = (0, Vec::new(), 0);
     // Until the session holds it, which counts it anew.
     let mut reservation = budget.reservation();
     let mut failed = None;
     loop {
-        let next = async {
-            let next = encoded.recv().await?;
-            if hold || next.is_err() {
-                return Some(next);
-            }
-            let room = node.wait_for_room(&handle).await;
-            Some(room.map_err(SqlError::from).and(next))
-        };
-        let next = tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            next = next => next,
-        };
-        let Some(next) = next else { break };
         let step = async {
+            let Some(next) = encoded.recv().await else { return Ok(None) };
             let batches = next?;
             if !hold {
-                return Ok(affected(&handle, &node.commit(&handle, batches).await?)?);
+                let written = tables.write(&writer.who, &handle, Privilege::Insert, batches, &writer).await?;
+                return Ok(Some(all_written(&handle, &written)?));
             }
             let n_rows = batches.iter().map(|batch| batch.len() as u64).sum();
             kept_bytes += batches.iter().map(MutationBatch::size_bytes).sum::<usize>();
@@ -241,17 +253,29 @@ async fn commit(
             if !reservation.resize(kept_bytes as u64) {
                 return Err(no_room(budget));
             }
-            Ok(n_rows)
+            Ok(Some(n_rows))
         };
-        match step.await {
-            Ok(n_rows) => rows += n_rows,
+        let is_submitted = || writer.is_submitted.load(Ordering::Acquire);
+        let (done, is_last) = match unless(writer.stop.cancelled(), pin!(step), is_submitted).await {
+            Unless::Done(done) => (done, false),
+            Unless::DoneAllTheSame(done, ()) => (done, true),
+            Unless::Stopped(()) => break,
+        };
+        match done {
+            Ok(None) => break,
+            Ok(Some(n_rows)) => rows += n_rows,
+            // Not wanted any more: whoever stopped it says why.
+            Err(error) if is_last && error.state() == state::QUERY_CANCELED => break,
             Err(error) => {
                 failed = Some(with_committed(error, if hold { 0 } else { rows }));
                 break;
             }
         }
+        if is_last {
+            break;
+        }
     }
-    let held = (hold && rows > 0).then(|| Held::new(Arc::clone(handle.schema()), kept, true));
+    let held = (hold && rows > 0).then(|| Held::new(Arc::clone(handle.schema()), Privilege::Insert, kept, true));
     Done { rows, held, error: failed }
 }
 

@@ -12,11 +12,11 @@ use datafusion::arrow::datatypes::Int64Type;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
 use futures::StreamExt;
+use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::threads::blocking;
-use tarn_node::write::conflict;
+use tarn_node::write::{Written, conflict};
 use tarn_query::dml::{Dml, DmlKind};
-use tarn_rows::Outcome;
 use tarn_types::{
     BatchBuilder, MutationBatch, Op, SeqNo, TabletId, batches_from_columns, encode_cells_columnar, encode_keys,
 };
@@ -95,12 +95,12 @@ impl Session {
     ) -> Result<u64> {
         encoding::check_columns(&rows)?;
         if !hold {
-            self.node.wait_for_room(handle).await?;
-            return self.interrupt.submit(self.node.commit_rows(handle, rows, op), |rows| *rows).await;
+            let who = self.principal();
+            return Ok(self.node.tables().write_rows(&who, handle, rows, op, &*self.interrupt).await?);
         }
         let n_rows = rows.num_rows() as u64;
         let batches = batches_from_columns(handle.schema(), &rows, op)?;
-        let held = Held::new(Arc::clone(handle.schema()), batches, true);
+        let held = Held::new(Arc::clone(handle.schema()), Privilege::Insert, batches, true);
         self.hold(held)?;
         Ok(n_rows)
     }
@@ -112,6 +112,7 @@ impl Session {
         parameters: Option<ParamValues>,
         hold: bool,
     ) -> Result<u64> {
+        let privilege = if dml.kind == DmlKind::Delete { Privilege::Delete } else { Privilege::Update };
         if hold {
             self.transaction.lock().check_first_write()?;
             let Changed { batches, n_rows, reservation } =
@@ -119,7 +120,7 @@ impl Session {
             // The transaction has one of its own.
             drop(reservation);
             if n_rows > 0 {
-                let held = Held::new(Arc::clone(handle.schema()), batches, false);
+                let held = Held::new(Arc::clone(handle.schema()), privilege, batches, false);
                 self.hold(held)?;
             }
             return Ok(n_rows);
@@ -132,9 +133,9 @@ impl Session {
             let mut failed = HashSet::new();
             for batch in batches {
                 // One by one: the entries of a tablet that were submitted behind a failing guard would be decided already.
-                match self.write(handle, vec![batch.clone()]).await.map_err(|error| partial(error, written))?.as_slice()
-                {
-                    [Outcome::Applied { affected }] => written += affected,
+                let wrote = self.write(handle, privilege, vec![batch.clone()]).await;
+                match wrote.map_err(|error| partial(error, written))?.as_slice() {
+                    [Written::Rows(rows)] => written += rows,
                     _ => failed.extend(batch.iter().map(|mutation| mutation.key.to_vec())),
                 }
             }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::jobs::{Report, Work};
 use tarn_node::worker::ask;
-use tarn_node::write::applied;
+use tarn_node::write::{Written, all_written};
 use tarn_query::AccessPath;
-use tarn_rows::Outcome;
 use tarn_types::{MutationBatch, TableSchema};
 
 use super::prepare::{Kind, bind};
@@ -214,24 +214,38 @@ impl Session {
     }
 
     /// Commits batches. Whoever stops the statement meanwhile waits for what becomes of them.
-    pub(super) async fn write(&self, handle: &Arc<TableHandle>, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
-        self.node.wait_for_room(handle).await?;
-        self.interrupt.submit(self.node.commit(handle, batches), |outcomes| applied(outcomes)).await
+    pub(super) async fn write(
+        &self,
+        handle: &Arc<TableHandle>,
+        privilege: Privilege,
+        batches: Vec<MutationBatch>,
+    ) -> Result<Vec<Written>> {
+        let who = self.principal();
+        Ok(self.node.tables().write(&who, handle, privilege, batches, &*self.interrupt).await?)
+    }
+
+    /// As [`Session::write`]; how many rows were written, or a conflict.
+    pub(super) async fn write_all(
+        &self,
+        handle: &Arc<TableHandle>,
+        privilege: Privilege,
+        batches: Vec<MutationBatch>,
+    ) -> Result<u64> {
+        Ok(all_written(handle, &self.write(handle, privilege, batches).await?)?)
     }
 
     /// Commits what a transaction held.
     pub(super) async fn commit_held(&self, held: super::Held) -> Result<()> {
         match held {
             super::Held::Ddl(ddl) => self.run_ddl(ddl).await.map(|_| ()),
-            super::Held::Mutations { table, batches, .. } => {
+            super::Held::Mutations { table, privilege, batches, .. } => {
                 let handle: Arc<TableHandle> = self.node.catalog().require(&table.name)?;
                 if handle.schema().id != table.id {
                     return Err(SqlError::undefined_table(&table.name)
                         .with_detail("it was dropped and made again during the transaction"));
                 }
-                let outcomes = self.write(&handle, tarn_node::write::merge(&handle, &batches)).await?;
-                tarn_node::write::affected(&handle, &outcomes)?;
-                Ok(())
+                let merged = tarn_node::write::merge(&handle, &batches);
+                self.write_all(&handle, privilege, merged).await.map(drop)
             }
         }
     }

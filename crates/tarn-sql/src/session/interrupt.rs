@@ -7,10 +7,12 @@
 //! write of it is submitted waits for what becomes of that, and says so: 57014 means that nothing of it is there, 40003
 //! that a part is, and how much.
 
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tarn_node::write::Waiter;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -79,28 +81,23 @@ impl Interrupt {
             let mut current = self.current.lock();
             (current.committed, current.stopping, current.leftovers) = (0, None, None);
         }
-        tokio::pin!(work);
-        let reason = tokio::select! {
-            biased;
-            reason = self.triggered() => reason,
-            done = &mut work => return done.map_err(|error| self.truth(error)),
+        let work = pin!(work);
+        let stop = async {
+            let reason = self.triggered().await;
+            self.current.lock().stopping = Some(reason.clone());
+            reason
         };
-        self.current.lock().stopping = Some(reason.clone());
-        // Polled only for the sake of what is submitted: it is given up at the first wait that is for something else.
-        let decided = std::future::poll_fn(|context| {
-            if !self.current.lock().is_submitted {
-                return Poll::Ready(None);
-            }
-            match work.as_mut().poll(context) {
-                Poll::Ready(done) => Poll::Ready(Some(done)),
-                Poll::Pending if self.current.lock().is_submitted => Poll::Pending,
-                Poll::Pending => Poll::Ready(None),
-            }
-        });
-        decided.await.unwrap_or(Err(reason)).map_err(|error| self.truth(error))
+        let is_submitted = || self.current.lock().is_submitted;
+        let (done, reason) = match unless(stop, work, is_submitted).await {
+            Unless::Done(done) => return done.map_err(|error| self.truth(error)),
+            Unless::Stopped(reason) => (Err(reason.clone()), reason),
+            Unless::DoneAllTheSame(done, reason) => (done, reason),
+        };
+        // A write that was not submitted any more does not know why.
+        done.map_err(|error| self.truth(if error.state() == state::QUERY_CANCELED { reason } else { error }))
     }
 
-    /// Runs a write that cannot be taken back once it has begun. `rows` tells how many rows it changed.
+    /// Runs a change that cannot be taken back once it has begun. `rows` tells how many rows it changed.
     ///
     /// Errors: the write's; why the statement must stop, if it must: the write is not begun then.
     pub async fn submit<T, E>(
@@ -111,16 +108,12 @@ impl Interrupt {
     where
         SqlError: From<E>,
     {
-        {
-            let mut current = self.current.lock();
-            if let Some(reason) = &current.stopping {
-                return Err(reason.clone());
-            }
-            current.is_submitted = true;
+        if !self.submits() {
+            return Err(self.current.lock().stopping.clone().unwrap_or_else(SqlError::canceled));
         }
-        let _submitted = Submitted { interrupt: self };
+        let mut submitted = Submitted { interrupt: self, rows: 0 };
         let done = write.await?;
-        self.current.lock().committed += rows(&done);
+        submitted.rows = rows(&done);
         Ok(done)
     }
 
@@ -143,14 +136,65 @@ impl Interrupt {
     }
 }
 
+/// How something ended that was to be stopped.
+pub(super) enum Unless<T, R> {
+    Done(T),
+    Stopped(R),
+    /// It was to be stopped, and had submitted what cannot be taken back.
+    DoneAllTheSame(T, R),
+}
+
+/// `work`, unless `stop` ends first; `work` is dropped then, but not while a write of it is submitted.
+pub(super) async fn unless<T, R>(
+    stop: impl Future<Output = R>,
+    mut work: Pin<&mut impl Future<Output = T>>,
+    is_submitted: impl Fn() -> bool,
+) -> Unless<T, R> {
+    let reason = tokio::select! {
+        biased;
+        reason = stop => reason,
+        done = &mut work => return Unless::Done(done),
+    };
+    // Polled only for the sake of what is submitted: it is given up at the first wait that is for something else.
+    let decided = std::future::poll_fn(|context| {
+        if !is_submitted() {
+            return Poll::Ready(None);
+        }
+        match work.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if is_submitted() => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+        }
+    });
+    match decided.await {
+        Some(done) => Unless::DoneAllTheSame(done, reason),
+        None => Unless::Stopped(reason),
+    }
+}
+
+impl Waiter for Interrupt {
+    fn submits(&self) -> bool {
+        let mut current = self.current.lock();
+        current.is_submitted = current.stopping.is_none();
+        current.is_submitted
+    }
+
+    fn decided(&self, rows: u64) {
+        let mut current = self.current.lock();
+        current.is_submitted = false;
+        current.committed += rows;
+    }
+}
+
 /// Ends a submission, however it ends.
 struct Submitted<'a> {
     interrupt: &'a Interrupt,
+    rows: u64,
 }
 
 impl Drop for Submitted<'_> {
     fn drop(&mut self) {
-        self.interrupt.current.lock().is_submitted = false;
+        self.interrupt.decided(self.rows);
     }
 }
 

@@ -46,6 +46,7 @@ pub use vars::{REPORTED, Vars};
 
 use self::cursor::Cursor;
 use crate::error::{Result, SqlError, state};
+use crate::hot::Reader;
 use crate::service::Sql;
 use crate::statement::{Parsed, parse};
 
@@ -61,7 +62,7 @@ pub struct Session {
     vars: Mutex<Vars>,
     /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
     given: Mutex<BTreeMap<String, String>>,
-    principal: Mutex<Principal>,
+    principal: Arc<Mutex<Principal>>,
     transaction: Mutex<Transaction>,
     /// Shared with the rows that a FETCH is still giving out.
     cursors: Arc<Mutex<HashMap<String, Cursor>>>,
@@ -79,7 +80,8 @@ pub enum Status {
 
 impl Session {
     pub fn new(sql: Arc<Sql>) -> Session {
-        let query = sql.query().session();
+        let principal = Arc::new(Mutex::default());
+        let query = sql.query().session(Arc::new(Reader { node: Arc::clone(sql.node()), who: Arc::clone(&principal) }));
         Session {
             node: Arc::clone(sql.node()),
             sql,
@@ -87,7 +89,7 @@ impl Session {
             interrupt: Arc::default(),
             vars: Mutex::default(),
             given: Mutex::default(),
-            principal: Mutex::default(),
+            principal,
             transaction: Mutex::default(),
             cursors: Arc::default(),
             named: Mutex::default(),
@@ -213,6 +215,12 @@ impl Session {
         Box::pin(self.interrupt.run(async { parsing.await? })).await
     }
 
+    /// As it was when this session began.
+    pub(super) fn fresh_query(&self) -> tarn_query::Session {
+        let (node, who) = (Arc::clone(&self.node), Arc::clone(&self.principal));
+        self.sql.query().session(Arc::new(Reader { node, who }))
+    }
+
     /// What a setting of the query engine is in a new session.
     fn fresh_engine_setting(&self, name: &str) -> Result<String> {
         if let Some(given) = self.given.lock().get(name) {
@@ -221,7 +229,7 @@ impl Session {
         if name.starts_with("tarn.") {
             return Ok("default".to_owned());
         }
-        let state = self.sql.query().session().context().state();
+        let state = self.fresh_query().context().state();
         let found = state.config_options().entries().into_iter().find(|entry| entry.key == name);
         found.map(|entry| entry.value.unwrap_or_default()).ok_or_else(|| vars::unrecognized(name))
     }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use tarn_node::auth::Privilege;
 use tarn_types::{MutationBatch, TableSchema};
 
 use crate::budget::{Budget, Reservation};
@@ -19,6 +20,7 @@ use crate::error::{Result, SqlError, state};
 pub enum Held {
     Mutations {
         table: Arc<TableSchema>,
+        privilege: Privilege,
         batches: Vec<MutationBatch>,
         size_bytes: usize,
         /// Plain upserts: more of them may follow.
@@ -30,9 +32,9 @@ pub enum Held {
 }
 
 impl Held {
-    pub fn new(table: Arc<TableSchema>, batches: Vec<MutationBatch>, is_plain: bool) -> Held {
+    pub fn new(table: Arc<TableSchema>, privilege: Privilege, batches: Vec<MutationBatch>, is_plain: bool) -> Held {
         let size_bytes = batches.iter().map(MutationBatch::size_bytes).sum();
-        Held::Mutations { table, batches, size_bytes, is_plain, reservation: None }
+        Held::Mutations { table, privilege, batches, size_bytes, is_plain, reservation: None }
     }
 }
 

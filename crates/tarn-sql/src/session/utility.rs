@@ -270,7 +270,7 @@ impl Session {
     /// Every setting is again what a new session has: the next client of a pooled connection must not inherit one.
     fn reset_all(&self) -> Result<()> {
         self.vars.lock().reset_all();
-        self.query.reset_settings(&self.sql.query().session())?;
+        self.query.reset_settings(&self.fresh_query())?;
         self.query.set_zone(&self.zone())?;
         let given = self.given.lock().clone();
         given.iter().try_for_each(|(name, value)| self.set_engine(name, value))

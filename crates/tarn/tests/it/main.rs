@@ -17,6 +17,7 @@ mod http;
 mod lake;
 mod metastore;
 mod model;
+mod one_moment;
 mod prepared;
 mod protocol;
 mod raw;

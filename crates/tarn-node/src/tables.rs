@@ -1,0 +1,115 @@
+//! What may be done with the rows of this node's tables, and by whom? The one door to them.
+//!
+//! Every call says who asks ([`Principal`]), and [`authorize`] is asked here before anything is looked at. What needs the lake does so
+//! behind this door: a row that was evicted is read from its file, and a change of cells of such a row is written whole.
+
+use std::sync::Arc;
+
+use tarn_feed::HotTable;
+use tarn_types::{Address, SeqNo, TableSchema, Value, Version, decode_row};
+
+use crate::auth::access::Privilege;
+use crate::auth::{Action, Principal, authorize};
+use crate::catalog::TableHandle;
+use crate::error::{Error, ErrorKind, Result};
+use crate::parts::Parts;
+
+/// How often a row that moves while it is read or written is looked up again.
+pub(crate) const MAX_TRIES: usize = 32;
+
+/// A row of a table and the change that wrote it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// In the order of the table's columns.
+    pub values: Vec<Value>,
+    /// Position of the change: the guard of a write that builds on this row.
+    pub seqno: SeqNo,
+}
+
+/// The rows of all tables of a node. Shared.
+pub struct TableService {
+    pub(crate) parts: Arc<Parts>,
+}
+
+impl TableService {
+    pub(crate) fn new(parts: Arc<Parts>) -> TableService {
+        TableService { parts }
+    }
+
+    /// The row of an engine key, now, wherever it lies.
+    ///
+    /// Cost: one read of the row engine; a row that was evicted one page of one lake file more.
+    /// Errors: `Denied`; `Conflict` for a row that moved whenever it was looked for.
+    pub async fn get(&self, who: &Principal, table: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
+        self.may(who, table, Privilege::Select)?;
+        self.parts.row(table, key).await
+    }
+
+    /// The rows of engine keys, in the order of `keys`, each as of some moment of the call.
+    ///
+    /// Errors: as [`TableService::get`].
+    pub async fn multi_get(&self, who: &Principal, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
+        self.may(who, table, Privilege::Select)?;
+        let found = table.table.multi_get(keys)?;
+        let mut rows = Vec::with_capacity(keys.len());
+        for (key, found) in keys.iter().zip(found) {
+            rows.push(self.parts.row_of(table, key, found).await?);
+        }
+        Ok(rows)
+    }
+
+    /// `Denied` unless `who` was granted it, or owns the table.
+    pub(crate) fn may(&self, who: &Principal, table: &TableHandle, privilege: Privilege) -> Result<()> {
+        self.may_by(who, table.schema(), privilege)
+    }
+
+    pub(crate) fn may_by(&self, who: &Principal, schema: &TableSchema, privilege: Privilege) -> Result<()> {
+        authorize(&self.parts.users.users(), who, &Action::Rows { table: schema.id, name: &schema.name, privilege })
+    }
+}
+
+impl Parts {
+    pub(crate) async fn row(&self, table: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
+        let found = table.table.get(key)?;
+        self.row_of(table, key, found).await
+    }
+
+    /// The row of a key of which `found` was known a moment ago.
+    async fn row_of(&self, table: &TableHandle, key: &[u8], mut found: tarn_rows::Lookup) -> Result<Option<Row>> {
+        let schema = table.schema();
+        for _ in 0..MAX_TRIES {
+            let address = match found {
+                tarn_rows::Lookup::Row { cells, seqno } => {
+                    return Ok(Some(Row { values: decode_row(schema, key, &cells)?, seqno }));
+                }
+                tarn_rows::Lookup::Absent => return Ok(None),
+                tarn_rows::Lookup::InLake(address) => address,
+            };
+            // After the lookup: an address names a file of this version or an earlier one.
+            let (version, _) = table.table.installed();
+            if let Some(values) = Box::pin(self.fetch(schema, version, address)).await? {
+                return Ok(Some(Row { values, seqno: address.seqno }));
+            }
+            // A compaction moved it between the two reads.
+            found = table.table.get(key)?;
+        }
+        let message = format!("a row of table \"{}\" moved {MAX_TRIES} times while it was read", schema.name);
+        Err(Error::new(ErrorKind::Conflict, message))
+    }
+
+    /// The row at an address of a version of the lake. `None`: that version has no such file.
+    async fn fetch(&self, table: &TableSchema, version: Version, address: Address) -> Result<Option<Vec<Value>>> {
+        let lake = self.metastore.snapshot(table.id, tarn_metastore::At::Version(version)).await?;
+        let Some(file) = lake.file(address.file) else { return Ok(None) };
+        let path = object_store::path::Path::parse(&file.path)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, format!("path {} of a lake file: {error}", file.path)))?;
+        let key = tarn_cache::FooterKey {
+            store: tarn_cache::LAKE_STORE,
+            path,
+            size_bytes: file.size_bytes,
+            etag: file.etag.clone(),
+        };
+        let reader = self.lake_files.open(key, file.checksums.clone());
+        Ok(Some(tarn_lake::fetch_row(reader, table, file, address).await?))
+    }
+}
