@@ -3,22 +3,19 @@
 use std::collections::BTreeMap;
 
 use parking_lot::RwLock;
-use tarn_types::{Cursor, MutationBatch, SeqNo, TabletId};
+use tarn_types::{Cursor, Effects, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
 
-/// One committed entry of a tablet's log: a batch of mutations, whose rows share the seqno.
-///
-/// A batch that was refused when it was applied (a failing guard) is in the log too and has no effect: a reader that needs
-/// effects rather than mutations looks at the rows.
+/// One committed entry of a tablet's log: what one batch came to. Its rows share the seqno; what was refused is in no log.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The tablet.
     pub tablet: TabletId,
     /// Its position in the tablet's log.
     pub seqno: SeqNo,
-    /// What was asked.
-    pub batch: MutationBatch,
+    /// What happened.
+    pub effects: Effects,
 }
 
 /// The changes of one table.
@@ -36,16 +33,16 @@ pub trait ChangeLog: Send + Sync {
 /// A log in memory, for tests of readers.
 #[derive(Default)]
 pub struct MemoryLog {
-    tablets: RwLock<BTreeMap<TabletId, BTreeMap<SeqNo, MutationBatch>>>,
+    tablets: RwLock<BTreeMap<TabletId, BTreeMap<SeqNo, Effects>>>,
 }
 
 impl MemoryLog {
-    /// Commits a batch at the tablet's next position.
-    pub fn append(&self, batch: MutationBatch) -> SeqNo {
+    /// Commits effects at the tablet's next position.
+    pub fn append(&self, effects: Effects) -> SeqNo {
         let mut tablets = self.tablets.write();
-        let log = tablets.entry(batch.tablet()).or_default();
+        let log = tablets.entry(effects.tablet()).or_default();
         let seqno = log.last_key_value().map_or(SeqNo::ZERO, |(last, _)| *last).next();
-        log.insert(seqno, batch);
+        log.insert(seqno, effects);
         seqno
     }
 
@@ -74,12 +71,12 @@ impl ChangeLog for MemoryLog {
             {
                 return Err(Error::Trimmed { tablet: *tablet, after: at, first: *first });
             }
-            for (seqno, batch) in log.range(at.next()..) {
+            for (seqno, effects) in log.range(at.next()..) {
                 if n_bytes >= max_bytes && !changes.is_empty() {
                     return Ok(changes);
                 }
-                n_bytes += batch.size_bytes();
-                changes.push(Change { tablet: *tablet, seqno: *seqno, batch: batch.clone() });
+                n_bytes += effects.size_bytes();
+                changes.push(Change { tablet: *tablet, seqno: *seqno, effects: effects.clone() });
             }
         }
         Ok(changes)

@@ -181,8 +181,7 @@ impl TableHandle {
         for batch in batches {
             proposals.push((self.replica(batch.tablet())?, batch));
         }
-        let decided = propose_all(&proposals)?;
-        Ok(decided.into_iter().map(|(_, outcome)| outcome).collect())
+        Ok(propose_all(&proposals)?.into_iter().map(|(_, outcome)| outcome).collect())
     }
 
     fn replica(&self, tablet: TabletId) -> Result<&Replica> {

@@ -17,6 +17,14 @@ pub enum Error {
         /// The log's error.
         source: tarn_raftlog::Error,
     },
+    /// What the rows hold could not be read, so that it is not known what the batch comes to. Nothing happened.
+    #[error("decide a batch of tablet {tablet}: {source}")]
+    NotDecided {
+        /// The tablet.
+        tablet: TabletId,
+        /// Why.
+        source: tarn_rows::Error,
+    },
     /// The entry is agreed and durable, but the rows refused it. It comes into effect with the tablet's next proposal,
     /// or at the next start: do not send it again.
     #[error("entry {seqno} of tablet {tablet} is in the log, but not yet applied: {source}")]
@@ -38,7 +46,7 @@ pub enum Error {
         /// Why.
         source: tarn_rows::Error,
     },
-    /// The bytes of an entry are no mutations, though their checksum is right.
+    /// The bytes of an entry are no effects, though their checksum is right.
     #[error("entry {seqno} of tablet {tablet}: {source}")]
     Entry {
         /// The tablet.
@@ -86,10 +94,14 @@ impl Error {
             Self::Log { source, .. } => kind_of(source),
             Self::NotApplied { source, .. } if source.kind() == Kind::Corrupt => Kind::Corrupt,
             Self::NotApplied { .. } => Kind::Indeterminate,
-            Self::Replay { source, .. } => source.kind(),
+            Self::NotDecided { source, .. } | Self::Replay { source, .. } => source.kind(),
             Self::Entry { .. } | Self::LogBehind { .. } | Self::LogGone { .. } => Kind::Corrupt,
             Self::NotOurs { .. } => Kind::Invalid,
         }
+    }
+
+    pub(crate) fn not_decided(tablet: TabletId) -> impl FnOnce(tarn_rows::Error) -> Self {
+        move |source| Self::NotDecided { tablet, source }
     }
 
     pub(crate) fn log(tablet: TabletId) -> impl FnOnce(tarn_raftlog::Error) -> Self {

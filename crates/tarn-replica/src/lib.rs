@@ -29,7 +29,7 @@
 //! let mut batch = BatchBuilder::new(&schema, TabletId(1));
 //! batch.put(&encode_key(&schema, &row[..1])?, &encode_cells(&schema, &row)?, None);
 //! // Durable and visible on return; concurrent proposals share one flush.
-//! assert_eq!(replica.propose(batch.finish())?, (SeqNo(1), Outcome::Applied { affected: 1 }));
+//! assert_eq!(replica.propose(batch.finish())?, (Some(SeqNo(1)), Outcome::Applied { affected: 1 }));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]

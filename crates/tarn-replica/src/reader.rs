@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tarn_raftlog::{Index, RaftLog};
 use tarn_rows::tarn_feed::{Error, Result};
 use tarn_rows::{EntrySource, Table};
-use tarn_types::{MutationBatch, SeqNo, TabletId};
+use tarn_types::{Effects, SeqNo, TabletId};
 
 use crate::error::kind_of;
 use crate::replica::group_of;
@@ -29,10 +29,10 @@ impl LogReader {
 }
 
 impl EntrySource for LogReader {
-    fn entries(&self, tablet: TabletId, after: SeqNo, max_bytes: usize) -> Result<Vec<(SeqNo, MutationBatch)>> {
+    fn entries(&self, tablet: TabletId, after: SeqNo, max_bytes: usize) -> Result<Vec<(SeqNo, Effects)>> {
         let head = self.head(tablet);
         let mut at = after.next();
-        // Entries without mutations are skipped, so one read may yield none though there are more.
+        // Entries without effects are skipped, so one read may yield none though there are more.
         while at <= head {
             let range = Index(at.0)..Index(head.0).next();
             let entries = match self.log.entries(group_of(tablet), range, max_bytes) {
@@ -43,9 +43,9 @@ impl EntrySource for LogReader {
             at = entries.last().map_or(head.next(), |entry| SeqNo(entry.index.0 + 1));
             let mut changes = Vec::with_capacity(entries.len());
             for entry in entries.into_iter().filter(|entry| !entry.payload.is_empty()) {
-                let batch = MutationBatch::from_bytes(entry.payload);
-                let batch = batch.map_err(|source| Error::source(source.kind(), source))?;
-                changes.push((SeqNo(entry.index.0), batch));
+                let effects = Effects::from_bytes(entry.payload);
+                let effects = effects.map_err(|source| Error::source(source.kind(), source))?;
+                changes.push((SeqNo(entry.index.0), effects));
             }
             if !changes.is_empty() {
                 return Ok(changes);

@@ -4,26 +4,31 @@
 //! has it on disk; the way of a batch is the one it will have with more replicas:
 //!
 //! ```text
-//! propose ─> log.submit ─> ticket (one flush for all who wait) ─> apply, in order ─> outcome
+//! propose ─> resolve ─> log.submit ─> ticket (one flush for all who wait) ─> apply, in order ─> outcome
 //! ```
+//! A batch is decided before the log, against the tablet's rows and all that is under way, and the log holds what it came to: an entry
+//! behind another of the same leader stands or falls with it, so nothing waits to be decided. What is refused, or changes nothing, is in
+//! no log; it is answered when all that it was decided upon is durable and visible.
+//!
 //! Order of submit is order of index is order of apply. There is no thread: whoever returns from the log first takes
-//! the tablet's apply lock and applies everything up to its own entry, so those behind find their outcome ready.
+//! the tablet's apply lock and applies everything up to its own entry, so those behind find theirs applied.
 //!
 //! Why a proposal holds its thread, though the log would also call back ([`Ticket::on_durable`]) or give a future: the
 //! thread that waits is the one that writes the frame, for all who wait, and then applies, which blocks as well (the row
 //! engine). With calls, a committer's thread would write and a third would have to apply: two hand-overs more on the way
 //! of every commit, and no thread fewer. Their number is bounded by the callers: a connection has one proposal under way.
 //!
-//! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own.
+//! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own. The rows that a batch
+//! depends on are read before `queue` is taken; what was applied since is still there ([`UnderWay`]).
 
-use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use tarn_raftlog::{GroupId, Index, RaftLog, Term, Ticket};
+use tarn_raftlog::{Batch as LogBatch, GroupId, Index, RaftLog, Term, Ticket};
 use tarn_rows::tarn_feed::HotTable;
-use tarn_rows::{Outcome, Table};
-use tarn_types::{MutationBatch, SeqNo, TabletId};
+use tarn_rows::{Known, Outcome, Table, UnderWay};
+use tarn_types::{Effects, MutationBatch, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
 
@@ -47,50 +52,47 @@ pub struct Replica {
     queue: Mutex<Queue>,
     /// Held while entries are applied: one at a time, in order.
     applying: Mutex<()>,
+    /// The last entry that is in effect.
+    applied: AtomicU64,
 }
 
-/// What is submitted to the log and not yet applied.
+/// What is submitted to the log and not yet applied, or was just now.
 struct Queue {
     next: SeqNo,
-    /// Ascending by seqno, without gaps.
-    waiting: VecDeque<Submitted>,
-}
-
-#[derive(Clone)]
-struct Submitted {
-    seqno: SeqNo,
-    batch: MutationBatch,
-    outcome: Arc<OnceLock<Outcome>>,
+    /// Without gaps.
+    under_way: UnderWay,
+    /// Of the newest entry.
+    last: Option<Arc<Ticket>>,
 }
 
 /// A batch on its way. Dropped without waiting it still takes effect, with a later proposal or after a restart.
 #[must_use = "a batch is agreed and in effect only when it has been waited for"]
 pub struct Pending<'a> {
     replica: &'a Replica,
-    seqno: SeqNo,
-    outcome: Arc<OnceLock<Outcome>>,
-    ticket: Arc<Ticket>,
+    outcome: Outcome,
+    /// The entry to wait for: its own, or the last one that it was decided upon. `None`: nothing is under way.
+    after: Option<(SeqNo, Arc<Ticket>)>,
+    /// Its own.
+    seqno: Option<SeqNo>,
 }
 
 impl Pending<'_> {
-    /// The place the batch will have in its tablet.
+    /// The place the batch will have in its tablet; `None`: it changes nothing.
     #[must_use]
-    pub fn seqno(&self) -> SeqNo {
+    pub fn seqno(&self) -> Option<SeqNo> {
         self.seqno
     }
 
-    /// Returns when the batch is durable and in effect: visible to every reader.
+    /// Returns when the batch, and all that it was decided upon, is durable and in effect: visible to every reader.
     ///
     /// # Errors
     /// `Indeterminate`: the flush failed (it may be there after a restart), or it is durable but not applied yet.
-    pub fn wait(self) -> Result<(SeqNo, Outcome)> {
-        self.ticket.wait().map_err(Error::log(self.replica.tablet))?;
-        if let Some(outcome) = self.outcome.get() {
-            return Ok((self.seqno, outcome.clone()));
+    pub fn wait(self) -> Result<(Option<SeqNo>, Outcome)> {
+        if let Some((seqno, ticket)) = self.after {
+            ticket.wait().map_err(Error::log(self.replica.tablet))?;
+            self.replica.apply_upto(seqno)?;
         }
-        self.replica.apply_upto(self.seqno)?;
-        let outcome = self.outcome.get().expect("an entry that was applied has its outcome");
-        Ok((self.seqno, outcome.clone()))
+        Ok((self.seqno, self.outcome))
     }
 }
 
@@ -110,8 +112,9 @@ impl Replica {
             return Err(Error::LogBehind { tablet, applied, last });
         }
         let replica = Self {
-            queue: Mutex::new(Queue { next: last.next(), waiting: VecDeque::new() }),
+            queue: Mutex::new(Queue { next: last.next(), under_way: UnderWay::default(), last: None }),
             applying: Mutex::new(()),
+            applied: AtomicU64::new(last.0),
             damaged_from,
             log,
             table,
@@ -159,9 +162,9 @@ impl Replica {
                 if entry.payload.is_empty() {
                     continue;
                 }
-                let batch = MutationBatch::from_bytes(entry.payload);
-                let batch = batch.map_err(|source| Error::Entry { tablet, seqno, source })?;
-                self.table.replay(seqno, &batch).map_err(|source| Error::Replay { tablet, seqno, source })?;
+                let effects = Effects::from_bytes(entry.payload);
+                let effects = effects.map_err(|source| Error::Entry { tablet, seqno, source })?;
+                self.table.replay(seqno, &effects).map_err(|source| Error::Replay { tablet, seqno, source })?;
                 n_entries += 1;
             }
         }
@@ -173,15 +176,15 @@ impl Replica {
         installed.get(self.tablet).min(self.table.applied(self.tablet)).next()
     }
 
-    /// Submits and waits: the batch is durable and in effect on return. Answers its place and what became of it.
+    /// Submits and waits: the batch is durable and in effect on return. Answers its place (`None`: it changes nothing) and what became of it.
     ///
     /// # Errors
     /// `Unavailable`: nothing happened (the log is full or read-only). `Indeterminate`: see [`Pending::wait`].
-    pub fn propose(&self, batch: MutationBatch) -> Result<(SeqNo, Outcome)> {
+    pub fn propose(&self, batch: MutationBatch) -> Result<(Option<SeqNo>, Outcome)> {
         self.submit(batch)?.wait()
     }
 
-    /// Gives the batch its place in the tablet; nothing is durable yet. To write to several tablets with one flush,
+    /// Decides the batch and gives it its place in the tablet; nothing is durable yet. To write to several tablets with one flush,
     /// see [`propose_all`].
     pub fn submit(&self, batch: MutationBatch) -> Result<Pending<'_>> {
         let mut pending = submit_all(&[(self, batch)])?;
@@ -207,27 +210,30 @@ impl Replica {
 
     /// Applies what is durable up to `seqno`. Where applying failed, the next caller goes on.
     fn apply_upto(&self, seqno: SeqNo) -> Result<()> {
+        if self.applied.load(Ordering::Acquire) >= seqno.0 {
+            return Ok(());
+        }
         let _one = self.applying.lock();
         loop {
-            let front = self.queue.lock().waiting.front().filter(|front| front.seqno <= seqno).cloned();
-            let Some(Submitted { seqno, batch, outcome }) = front else { return Ok(()) };
-            let applied = self.table.apply(seqno, &batch);
-            let applied = applied.map_err(|source| Error::NotApplied { tablet: self.tablet, seqno, source })?;
-            // Only the holder of `applying` sets outcomes, and each once.
-            let _ = outcome.set(applied);
-            self.queue.lock().waiting.pop_front();
+            let first = self.queue.lock().under_way.first().map(|(first, effects)| (first, effects.clone()));
+            let Some((first, effects)) = first.filter(|(first, _)| *first <= seqno) else { return Ok(()) };
+            let applied = self.table.apply(first, &effects);
+            applied.map_err(|source| Error::NotApplied { tablet: self.tablet, seqno: first, source })?;
+            self.applied.store(first.0, Ordering::Release);
+            // Only now: whoever decides a batch meanwhile finds it here or there.
+            self.queue.lock().under_way.applied_first();
         }
     }
 }
 
 /// Commits batches to several tablets with one flush; answers in the order of `proposals`. All of them go to the log as
-/// one write, so that with one log they are durable all or none; each is decided by itself ([`Outcome`]).
+/// one write, so that with one log they are durable all or none; each is decided by itself ([`Outcome`]), behind those before it.
 ///
 /// # Errors
 /// As [`Replica::propose`]. `Indeterminate` may be about some of the batches only.
-pub fn propose_all(proposals: &[(&Replica, MutationBatch)]) -> Result<Vec<(SeqNo, Outcome)>> {
+pub fn propose_all(proposals: &[(&Replica, MutationBatch)]) -> Result<Vec<(Option<SeqNo>, Outcome)>> {
     let pending = submit_all(proposals)?;
-    let decided: Vec<Result<(SeqNo, Outcome)>> = pending.into_iter().map(Pending::wait).collect();
+    let decided: Vec<Result<_>> = pending.into_iter().map(Pending::wait).collect();
     decided.into_iter().collect()
 }
 
@@ -238,44 +244,106 @@ fn submit_all<'a>(proposals: &[(&'a Replica, MutationBatch)]) -> Result<Vec<Pend
     if let Some((replica, batch)) = stranger.or(misled) {
         return Err(Error::NotOurs { tablet: replica.tablet, given: batch.tablet() });
     }
+    // The rows are read before anybody has to wait for it.
+    let known = proposals.iter().map(|(replica, batch)| replica.look_up(batch).map(Some));
+    let mut known = known.collect::<Result<Vec<_>>>()?;
     // Everyone locks by tablet; batches of one tablet keep the order they were given in.
     let mut order: Vec<usize> = (0..proposals.len()).collect();
     order.sort_by_key(|&i| proposals[i].0.tablet);
-    let mut queues: Vec<(TabletId, MutexGuard<'_, Queue>)> = Vec::new();
+    let mut turns: Vec<Turn<'a>> = Vec::new();
+    let mut decided = Vec::with_capacity(proposals.len());
+    for &i in &order {
+        let replica = proposals[i].0;
+        if turns.last().is_none_or(|turn| turn.replica.tablet != replica.tablet) {
+            turns.push(Turn::new(replica));
+        }
+        let (turn, known) = (turns.last_mut().expect("there is one now"), known[i].take());
+        decided.push((i, turn.decide(known.expect("each is decided once"))?));
+    }
     let mut log_batch = first.log.batch();
-    let mut submitted: Vec<Option<Submitted>> = vec![None; proposals.len()];
-    let mut next = SeqNo::ZERO;
-    for &i in &order {
-        let (replica, batch) = &proposals[i];
-        if queues.last().is_none_or(|(tablet, _)| *tablet != replica.tablet) {
-            let queue = replica.queue.lock();
-            next = queue.next;
-            queues.push((replica.tablet, queue));
-        }
-        log_batch.append_bytes(group_of(replica.tablet), TERM, Index(next.0), [batch.as_bytes().clone()]);
-        submitted[i] = Some(Submitted { seqno: next, batch: batch.clone(), outcome: Arc::default() });
-        next = next.next();
+    turns.iter().for_each(|turn| turn.append_to(&mut log_batch));
+    let has_entries = turns.iter().any(|turn| !turn.entries.is_empty());
+    let ticket = match has_entries {
+        true => Some(Arc::new(first.log.submit(log_batch).map_err(Error::log(first.tablet))?)),
+        false => None,
+    };
+    let mut pending: Vec<Option<Pending<'a>>> = proposals.iter().map(|_| None).collect();
+    for (i, Decided { outcome, seqno, after }) in decided {
+        let replica = proposals[i].0;
+        let turn = turns.iter().find(|turn| turn.replica.tablet == replica.tablet).expect("each replica has its turn");
+        let is_before = after.is_some_and(|after| after < turn.first);
+        let waits_for = if is_before { turn.queue.last.clone() } else { ticket.clone() };
+        pending[i] = Some(Pending { replica, outcome, after: after.zip(waits_for), seqno });
     }
-    let ticket = Arc::new(first.log.submit(log_batch).map_err(Error::log(first.tablet))?);
+    turns.into_iter().for_each(|turn| turn.submitted(ticket.as_ref()));
+    Ok(pending.into_iter().flatten().collect())
+}
 
-    for &i in &order {
-        let tablet = proposals[i].0.tablet;
-        let queue = queues.iter_mut().find(|(locked, _)| *locked == tablet);
-        if let (Some((_, queue)), Some(submitted)) = (queue, &submitted[i]) {
-            queue.next = submitted.seqno.next();
-            queue.waiting.push_back(submitted.clone());
+/// The batches of one call for one tablet, whose queue is locked. Dropped before they are submitted, they are forgotten.
+struct Turn<'a> {
+    replica: &'a Replica,
+    queue: MutexGuard<'a, Queue>,
+    /// The place of its first entry.
+    first: SeqNo,
+    entries: Vec<Effects>,
+}
+
+struct Decided {
+    outcome: Outcome,
+    seqno: Option<SeqNo>,
+    /// The newest entry that it is, or was decided upon.
+    after: Option<SeqNo>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(replica: &'a Replica) -> Self {
+        let queue = replica.queue.lock();
+        Self { replica, first: queue.next, queue, entries: Vec::new() }
+    }
+
+    fn decide(&mut self, known: Known<'_>) -> Result<Decided> {
+        let next = SeqNo(self.first.0 + self.entries.len() as u64);
+        let resolved = self.replica.table.resolve(next, known, &self.queue.under_way);
+        let (outcome, effects) = resolved.map_err(Error::not_decided(self.replica.tablet))?;
+        let seqno = effects.map(|effects| {
+            self.queue.under_way.push(next, effects.clone());
+            self.entries.push(effects);
+            next
+        });
+        Ok(Decided { outcome, seqno, after: self.queue.under_way.last() })
+    }
+
+    fn append_to(&self, log_batch: &mut LogBatch) {
+        let entries = self.entries.iter().map(|effects| effects.as_bytes().clone());
+        if !self.entries.is_empty() {
+            log_batch.append_bytes(group_of(self.replica.tablet), TERM, Index(self.first.0), entries);
         }
     }
-    let pending = proposals.iter().zip(submitted.into_iter().flatten()).map(|((replica, _), submitted)| Pending {
-        replica,
-        seqno: submitted.seqno,
-        outcome: submitted.outcome,
-        ticket: Arc::clone(&ticket),
-    });
-    Ok(pending.collect())
+
+    /// They are in the log, in this order.
+    fn submitted(mut self, ticket: Option<&Arc<Ticket>>) {
+        if self.entries.is_empty() {
+            return;
+        }
+        self.first = SeqNo(self.first.0 + self.entries.len() as u64);
+        self.queue.next = self.first;
+        self.queue.last = ticket.cloned();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let first = self.queue.next;
+        self.queue.under_way.take_back(first);
+    }
 }
 
 impl Replica {
+    fn look_up<'a>(&self, batch: &'a MutationBatch) -> Result<Known<'a>> {
+        let since = SeqNo(self.applied.load(Ordering::Acquire));
+        self.table.look_up(batch, since).map_err(Error::not_decided(self.tablet))
+    }
+
     fn owns(&self, batch: &MutationBatch) -> bool {
         batch.tablet() == self.tablet && batch.table() == self.table.table_schema().id
     }

@@ -93,7 +93,8 @@ impl Node {
 
     fn put(&self, id: i64, v: i64) -> Result<(SeqNo, Outcome), Error> {
         let batch = put(&self.schema, id, v);
-        self.replica_of(&batch).propose(batch)
+        let (seqno, outcome) = self.replica_of(&batch).propose(batch)?;
+        Ok((seqno.unwrap(), outcome))
     }
 
     fn get(&self, id: i64) -> Option<(SeqNo, Vec<u8>)> {
@@ -124,7 +125,7 @@ fn what_was_acknowledged_is_there_after_loss_of_power() {
 }
 
 #[test]
-fn replaying_decides_as_the_first_time() {
+fn what_is_refused_or_changes_nothing_is_in_no_log() {
     let node = Node::new(1);
     let replica = &node.replicas[0];
     let k = key(&node.schema, 1);
@@ -142,7 +143,7 @@ fn replaying_decides_as_the_first_time() {
     let before = node.get(1);
     let node = node.restart();
     assert_eq!(node.get(1), before);
-    assert_eq!(node.replicas[0].head(), SeqNo(8));
+    assert_eq!(node.replicas[0].head(), SeqNo(2));
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn several_tablets_cost_one_flush_and_are_all_or_none() {
     assert_eq!(node.disk.n_syncs() - syncs, 1);
     for (id, (seqno, outcome)) in decided.iter().enumerate() {
         assert_eq!(*outcome, Outcome::Applied { affected: 1 });
-        assert_eq!(node.get(id as i64).unwrap(), (*seqno, cells(&node.schema, id as i64, 5)));
+        assert_eq!(node.get(id as i64).unwrap(), (seqno.unwrap(), cells(&node.schema, id as i64, 5)));
     }
     assert!(propose_all(&[]).unwrap().is_empty());
 
@@ -200,12 +201,12 @@ fn submitting_is_not_yet_agreement() {
     let node = Node::new(1);
     let first = node.replicas[0].submit(put(&node.schema, 1, 1)).unwrap();
     let second = node.replicas[0].submit(put(&node.schema, 1, 2)).unwrap();
-    assert_eq!((first.seqno(), second.seqno()), (SeqNo(1), SeqNo(2)));
+    assert_eq!((first.seqno(), second.seqno()), (Some(SeqNo(1)), Some(SeqNo(2))));
     assert_eq!(node.get(1), None);
     // The later one applies both.
     second.wait().unwrap();
     assert_eq!(node.get(1).unwrap(), (SeqNo(2), cells(&node.schema, 1, 2)));
-    assert_eq!(first.wait().unwrap(), (SeqNo(1), Outcome::Applied { affected: 1 }));
+    assert_eq!(first.wait().unwrap(), (Some(SeqNo(1)), Outcome::Applied { affected: 1 }));
 }
 
 #[test]
@@ -239,7 +240,7 @@ fn an_entry_that_could_not_be_applied_is_applied_next() {
     let error = replica.propose(put(&schema, 1, 1)).unwrap_err();
     assert_eq!(error.kind(), Kind::Indeterminate, "{error}");
     table.finish_replay().unwrap();
-    assert_eq!(replica.propose(put(&schema, 1, 2)).unwrap().0, SeqNo(2));
+    assert_eq!(replica.propose(put(&schema, 1, 2)).unwrap().0, Some(SeqNo(2)));
     assert_eq!(table.applied(TabletId(1)), SeqNo(2));
 }
 
@@ -260,7 +261,7 @@ fn the_feed_reads_what_is_in_effect_and_learns_what_is_trimmed() {
         for change in some {
             assert_eq!(change.seqno, at.get(change.tablet).next());
             at.set(change.tablet, change.seqno);
-            n += change.batch.len();
+            n += change.effects.len();
         }
     }
     assert_eq!((changes.read(&at, 1 << 20).unwrap().len(), &at), (0, &changes.head()));
@@ -310,4 +311,53 @@ fn rows_and_log_must_belong_together() {
     let gone = Node::open(&disk, Arc::new(MemoryEngine::new()), schema).err().unwrap();
     assert!(matches!(gone, Error::LogGone { needed: SeqNo(1), first: SeqNo(3), .. }), "{gone}");
     assert_eq!(gone.kind(), Kind::Corrupt);
+}
+
+/// Who decides sees what is under way, and answers when that is there.
+#[test]
+fn a_batch_is_decided_behind_those_that_are_under_way() {
+    let node = Node::new(1);
+    let replica = &node.replicas[0];
+    let k = key(&node.schema, 1);
+    let batch = |push: &dyn Fn(&mut BatchBuilder)| {
+        let mut builder = BatchBuilder::new(&node.schema, TabletId(1));
+        push(&mut builder);
+        builder.finish()
+    };
+    let insert = |v| batch(&|builder| builder.insert(&k, &cells(&node.schema, 1, v)));
+    let first = replica.submit(insert(1)).unwrap();
+    let second = replica.submit(insert(2)).unwrap();
+    let guarded =
+        replica.submit(batch(&|builder| builder.put(&k, &cells(&node.schema, 1, 3), Some(SeqNo(1))))).unwrap();
+    let deleted = replica.submit(batch(&|builder| builder.delete(&k, None))).unwrap();
+    let again = replica.submit(insert(4)).unwrap();
+    let places = [&first, &second, &guarded, &deleted, &again].map(|pending| pending.seqno().map(|seqno| seqno.0));
+    assert_eq!(places, [Some(1), None, Some(2), Some(3), Some(4)]);
+    assert_eq!(node.get(1), None, "nothing is there yet");
+    let affected = |affected| Outcome::Applied { affected };
+    assert_eq!(second.wait().unwrap(), (None, affected(0)));
+    assert_eq!(node.get(1).unwrap(), (SeqNo(1), cells(&node.schema, 1, 1)), "what it was decided upon is visible");
+    assert_eq!(again.wait().unwrap(), (Some(SeqNo(4)), affected(1)));
+    assert_eq!(node.get(1).unwrap(), (SeqNo(4), cells(&node.schema, 1, 4)));
+    for pending in [first, guarded, deleted] {
+        assert_eq!(pending.wait().unwrap().1, affected(1));
+    }
+    let before = node.get(1);
+    assert_eq!(node.restart().get(1), before);
+}
+
+#[test]
+fn what_was_not_submitted_is_not_decided_upon() {
+    let node = Node::new(1);
+    node.put(1, 1).unwrap();
+    node.disk.fail_in(0);
+    assert_eq!(node.put(1, 2).unwrap_err().kind(), Kind::Indeterminate);
+    // The log takes nothing more, so what is decided now is forgotten again.
+    let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+    batch.delete(&key(&node.schema, 1), None);
+    assert_eq!(node.replicas[0].propose(batch.finish()).unwrap_err().kind(), Kind::Unavailable);
+    let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+    batch.insert(&key(&node.schema, 1), &cells(&node.schema, 1, 9));
+    let error = node.replicas[0].propose(batch.finish()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Indeterminate, "it exists if the put does, which nobody knows: {error}");
 }

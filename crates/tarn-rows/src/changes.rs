@@ -3,18 +3,13 @@
 use std::sync::Arc;
 
 use tarn_feed::{Change, ChangeLog};
-use tarn_types::{Cursor, MutationBatch, SeqNo, TableSchema, TabletId};
+use tarn_types::{Cursor, Effects, SeqNo, TableSchema, TabletId};
 
 /// The entries of a tablet's log: implemented by whoever has the log.
 pub trait EntrySource: Send + Sync {
-    /// Entries after `after`, ascending, without those that carry no mutations; about `max_bytes` of them, at least one if there is one.
+    /// Entries after `after`, ascending, without those that carry no effects; about `max_bytes` of them, at least one if there is one.
     /// [`tarn_feed::Error::Trimmed`] when they are gone.
-    fn entries(
-        &self,
-        tablet: TabletId,
-        after: SeqNo,
-        max_bytes: usize,
-    ) -> tarn_feed::Result<Vec<(SeqNo, MutationBatch)>>;
+    fn entries(&self, tablet: TabletId, after: SeqNo, max_bytes: usize) -> tarn_feed::Result<Vec<(SeqNo, Effects)>>;
 
     /// The last committed entry.
     fn head(&self, tablet: TabletId) -> SeqNo;
@@ -47,7 +42,7 @@ impl ChangeLog for Changes {
             let at = after.get(tablet);
             if self.source.head(tablet) > at {
                 let entries = self.source.entries(tablet, at, share)?;
-                changes.extend(entries.into_iter().map(|(seqno, batch)| Change { tablet, seqno, batch }));
+                changes.extend(entries.into_iter().map(|(seqno, effects)| Change { tablet, seqno, effects }));
             }
         }
         Ok(changes)

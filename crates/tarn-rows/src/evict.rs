@@ -3,8 +3,6 @@
 //! How old a row is: see `evictions.rs`. An eviction is a delete in the engine and nothing else: it moves no position and hides
 //! nothing. It is not logged, so a crash may bring evicted rows back; see [`Table`] for why that does no harm.
 
-use std::sync::atomic::Ordering;
-
 use bytes::Bytes;
 use tarn_types::{Address, Cursor, RowKind, SeqNo, StoredRow, key_tablet};
 
@@ -167,7 +165,6 @@ impl Table {
         }
         self.hold_readers();
         let written = self.engine.write(&writes);
-        self.evictions_written.fetch_add(1, Ordering::AcqRel);
         let mut shared = self.shared.write();
         shared.before_write = None;
         written?;

@@ -2,7 +2,7 @@
 //!
 //! - [`Engine`]: ordered bytes with snapshots and no log of their own; [`RocksEngine`] on disk, [`MemoryEngine`] in tests,
 //!   [`contract`] for both.
-//! - [`Table`]: applies committed entries, serves keys and [`HotSnapshot`]s, hands recent rows to a delivery
+//! - [`Table`]: decides what batches come to, applies committed entries, serves keys and [`HotSnapshot`]s, hands recent rows to a delivery
 //!   ([`tarn_feed::HotTable`]), evicts what the lake holds, comes back from the log after a crash.
 //! - [`Changes`]: the table's [`tarn_feed::ChangeLog`].
 //!
@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tarn_rows::{Lookup, MemoryEngine, Outcome, Table};
+//! use tarn_rows::{Lookup, MemoryEngine, Outcome, Table, UnderWay};
 //! use tarn_types::{BatchBuilder, Column, ColumnId, DataType, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema};
 //! use tarn_types::{TabletId, Value, encode_cells, encode_key};
 //!
@@ -29,9 +29,12 @@
 //!
 //! let key = encode_key(&schema, &[Value::Int64(7)])?;
 //! let mut batch = BatchBuilder::new(&schema, TabletId(1));
-//! batch.put(&key, &encode_cells(&schema, &[Value::Int64(7), Value::Int64(42)])?, None);
-//! let outcome = table.apply(SeqNo(1), &batch.finish())?; // after the log has made it durable
+//! batch.insert(&key, &encode_cells(&schema, &[Value::Int64(7), Value::Int64(42)])?);
+//! let batch = batch.finish();
+//! let known = table.look_up(&batch, SeqNo::ZERO)?;
+//! let (outcome, effects) = table.resolve(SeqNo(1), known, &UnderWay::default())?;
 //! assert_eq!(outcome, Outcome::Applied { affected: 1 });
+//! table.apply(SeqNo(1), &effects.unwrap())?; // after the log has made them durable
 //!
 //! let snapshot = table.snapshot()?; // one moment: keys, recent rows, and which lake rows they hide
 //! assert!(matches!(snapshot.get(&key)?, Lookup::Row { seqno: SeqNo(1), .. }));
@@ -55,6 +58,7 @@ mod replay;
 mod resolve;
 mod snapshot;
 mod table;
+mod under_way;
 mod whose;
 mod writer;
 
@@ -65,9 +69,10 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use evict::EvictReport;
-pub use resolve::Outcome;
+pub use resolve::{Known, Outcome};
 pub use snapshot::{HotSnapshot, KeyRange, Lookup, RowScan};
 pub use table::{FlushMark, Table, Tuning};
 /// Its errors and its [`tarn_feed::HotTable`] are in the signatures here.
 pub use tarn_feed;
+pub use under_way::UnderWay;
 pub use whose::{Standing, owner, remove, remove_tablets, set_owner, standing, tablets_beside};

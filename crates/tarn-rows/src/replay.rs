@@ -1,15 +1,13 @@
 //! What of the log is not in the engine or not in the lake? The way from a restart to serving.
 //!
-//! Entries after the installed cursor come in order per tablet. Those that the engine lost are applied again, in the same states
-//! as the first time: addresses are the ones of the installed version until the replay is through. All of them mark their keys; at the end a
-//! marked key is recent if the engine's row of it is newer than the installed cursor (an entry may have named it without changing it).
+//! Entries after the installed cursor come in order per tablet. Those that the engine lost are written again. All of them mark their keys; at
+//! the end a marked key is recent if the engine's row of it is newer than the installed cursor.
 
-use tarn_types::{MutationBatch, RowKind, SeqNo, StoredRow, key_tablet};
+use tarn_types::{Effect, Effects, RowKind, SeqNo, StoredRow, key_tablet};
 
 use crate::engine::Space;
 use crate::error::{Error, Result};
 use crate::recent::{Changes, Generation};
-use crate::resolve::appends;
 use crate::table::Table;
 use crate::writer::Replay;
 
@@ -18,15 +16,15 @@ const READ_KEYS: usize = 1024;
 
 impl Table {
     /// Takes an entry of the log at start, in order per tablet, beginning after the installed cursor (earlier ones are skipped).
-    pub fn replay(&self, seqno: SeqNo, batch: &MutationBatch) -> Result<()> {
-        self.check_ours(batch)?;
+    pub fn replay(&self, seqno: SeqNo, effects: &Effects) -> Result<()> {
+        self.check_ours(effects.table(), effects.tablet())?;
         let mut writer = self.writer.lock();
         let Some(replay) = &mut writer.replay else {
             return Err(Error::Replayed { table: self.schema.name.clone() });
         };
-        let tablet = batch.tablet();
+        let tablet = effects.tablet();
         if seqno > self.applied(tablet) {
-            self.write_entry(seqno, batch)?;
+            self.write_entry(seqno, effects)?;
             let mut shared = self.shared.write();
             shared.before_write = None;
             shared.applied.set(tablet, seqno);
@@ -35,9 +33,9 @@ impl Table {
             return Ok(());
         }
         if self.schema.options.append_only {
-            replay.appended.push((seqno, batch.clone()));
+            replay.appended.push((seqno, effects.clone()));
         } else {
-            replay.marked.record(batch.iter().map(|mutation| (mutation.key, None)), None, &mut Changes::default());
+            replay.marked.record(effects.iter().map(|effect| (effect.key, None)), None, &mut Changes::default());
         }
         Ok(())
     }
@@ -66,12 +64,11 @@ impl Table {
     fn build_recent(&self, active: &mut Generation, replay: &Replay) -> Result<Changes> {
         let installed = self.shared.read().installed.clone();
         let mut changes = Changes::default();
-        for (seqno, batch) in &replay.appended {
+        for (seqno, effects) in &replay.appended {
             // A delivery may have been installed since the entry came.
-            let refused = batch.iter().any(|mutation| mutation.guard.is_some() || !appends(mutation.op));
-            if *seqno > installed.get(batch.tablet()) && !refused {
-                for mutation in batch.iter() {
-                    active.push_row(mutation.key, mutation.cells, *seqno, &mut changes);
+            if *seqno > installed.get(effects.tablet()) {
+                for Effect { key, cells } in effects.iter() {
+                    active.push_row(key, cells.unwrap_or_default(), *seqno, &mut changes);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! One table on this node: all its tablets, from the log's entries to what readers see.
 //!
 //! ```text
-//! apply ──> resolve (point reads) ──> engine (rows + applied seqno, one batch) ──> recent rows ──> visible
+//! apply ──> engine (rows + applied seqno, one batch) ──> recent rows ──> visible
 //! ```
 //!
 //! Two locks, taken in this order. `writer` is held for a whole apply, an eviction step and an install: writes of a table are serial.
@@ -9,18 +9,16 @@
 //! bulk batch. While the engine is being written, readers get an engine snapshot from just before (`Shared::before_write`), so that
 //! rows, recent rows and position are of one moment.
 //!
-//! What makes a replay end in the same state: a batch's outcome depends on the keys' presence, seqnos and cells alone. An eviction changes none of
-//! these except that a Patch of an evicted row is refused (`NeedsBase`). A refusal is answered only after the eviction behind it
-//! is durable, so no replay can see the row again and accept what was refused.
+//! Entries of the log are effects, decided before they got there (`resolve.rs`): applying one reads nothing, so a replay, or a replica that
+//! evicts at other times, ends in the same state.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
 use tarn_types::{
-    Clock, Cursor, MutationBatch, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
+    Clock, Cursor, Effect, Effects, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
 };
 
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
@@ -29,7 +27,6 @@ use crate::evictions::Evictions;
 use crate::hide::Reign;
 use crate::layout;
 use crate::recent::{Changes, Generation, RowsView};
-use crate::resolve::{Effect, Outcome, Resolved, append_only, resolve};
 use crate::snapshot::{HotSnapshot, Lookup, keyed, lookup};
 use crate::whose::{self, Standing, standing};
 use crate::writer::{Replay, Writer};
@@ -59,8 +56,6 @@ pub struct Table {
     pub(crate) shared: RwLock<Shared>,
     /// What the last completed flush covers.
     durable: Mutex<Cursor>,
-    pub(crate) evictions_written: AtomicU64,
-    evictions_flushed: AtomicU64,
 }
 
 /// What readers see.
@@ -127,8 +122,6 @@ impl Table {
             writer: Mutex::new(writer),
             shared: RwLock::new(shared),
             durable: Mutex::new(applied),
-            evictions_written: AtomicU64::new(0),
-            evictions_flushed: AtomicU64::new(0),
         })
     }
 
@@ -156,61 +149,49 @@ impl Table {
         self.durable.lock().get(tablet)
     }
 
-    /// Applies a committed entry; visible when it returns, durable in the log alone. Entries of a tablet come in order; a failing guard is an
-    /// [`Outcome`], not an error. An error leaves the tablet where it was.
-    pub fn apply(&self, seqno: SeqNo, batch: &MutationBatch) -> Result<Outcome> {
-        self.check_ours(batch)?;
+    /// Applies a committed entry; visible when it returns, durable in the log alone. Entries of a tablet come in order. An error leaves the
+    /// tablet where it was.
+    pub fn apply(&self, seqno: SeqNo, effects: &Effects) -> Result<()> {
+        self.check_ours(effects.table(), effects.tablet())?;
         let mut writer = self.writer.lock();
         if writer.replay.is_some() {
             return Err(Error::Replaying { table: self.schema.name.clone() });
         }
-        let applied = self.applied(batch.tablet());
+        let applied = self.applied(effects.tablet());
         if seqno <= applied {
-            return Err(Error::OutOfOrder { tablet: batch.tablet(), applied, seqno });
+            return Err(Error::OutOfOrder { tablet: effects.tablet(), applied, seqno });
         }
-        let resolved = self.write_entry(seqno, batch)?;
-        self.publish_entry(&mut writer, seqno, batch, &resolved);
-        Ok(resolved.outcome)
+        self.write_entry(seqno, effects)?;
+        self.publish_entry(&mut writer, seqno, effects);
+        Ok(())
     }
 
-    pub(crate) fn check_ours(&self, batch: &MutationBatch) -> Result<()> {
+    pub(crate) fn check_ours(&self, table: TableId, tablet: TabletId) -> Result<()> {
         let first = self.schema.first_tablet.0;
         let tablets = first..first + self.schema.options.tablets;
-        if batch.table() != self.schema.id || !tablets.contains(&batch.tablet().0) {
-            return Err(Error::NotOurs { table: self.schema.name.clone(), tablet: batch.tablet() });
+        if table != self.schema.id || !tablets.contains(&tablet.0) {
+            return Err(Error::NotOurs { table: self.schema.name.clone(), tablet });
         }
         Ok(())
     }
 
-    /// Decides an entry and writes it to the engine, its applied seqno in the same batch. The writer's lock is held; readers go on seeing the moment
-    /// before until somebody publishes.
-    pub(crate) fn write_entry<'a>(&self, seqno: SeqNo, batch: &'a MutationBatch) -> Result<Resolved<'a>> {
-        let resolved =
-            if self.schema.options.append_only { append_only(batch) } else { resolve(&*self.engine, seqno, batch)? };
-        if matches!(resolved.outcome, Outcome::NeedsBase { .. }) {
-            self.flush_evictions()?;
-        }
-        let mut writes = WriteBatch::with_capacity(
-            resolved.effects.len() + 1,
-            batch.size_bytes() + resolved.effects.len() * 32 + 32,
-        );
+    /// Writes an entry to the engine, its applied seqno in the same batch. The writer's lock is held; readers go on seeing the moment before until
+    /// somebody publishes.
+    pub(crate) fn write_entry(&self, seqno: SeqNo, effects: &Effects) -> Result<()> {
+        let mut writes = WriteBatch::with_capacity(effects.len() + 1, effects.size_bytes() + effects.len() * 32 + 32);
         if !self.schema.options.append_only {
-            for (mutation, effect) in batch.iter().zip(&resolved.effects) {
-                let (kind, cells) = match effect {
-                    Effect::Put(cells) => (RowKind::Live, &cells[..]),
-                    Effect::Delete => (RowKind::Tombstone, &[][..]),
-                    Effect::Nothing => continue,
-                };
-                writes.put_with(Space::Rows, mutation.key, |out| encode_stored(out, kind, seqno, cells, None));
+            for effect in effects.iter() {
+                let (kind, cells) = effect.cells.map_or((RowKind::Tombstone, &[][..]), |cells| (RowKind::Live, cells));
+                writes.put_with(Space::Rows, effect.key, |out| encode_stored(out, kind, seqno, cells, None));
             }
         }
-        writes.put(Space::Meta, &layout::applied_key(batch.tablet()), &layout::encode_applied(seqno));
+        writes.put(Space::Meta, &layout::applied_key(effects.tablet()), &layout::encode_applied(seqno));
         self.hold_readers();
         if let Err(error) = self.engine.write(&writes) {
             self.shared.write().before_write = None;
             return Err(error);
         }
-        Ok(resolved)
+        Ok(())
     }
 
     /// From here until the next publication readers see the engine as it is now.
@@ -220,16 +201,16 @@ impl Table {
     }
 
     /// Puts a written entry into the recent rows and shows it to readers.
-    fn publish_entry(&self, writer: &mut Writer, seqno: SeqNo, batch: &MutationBatch, resolved: &Resolved<'_>) {
+    fn publish_entry(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) {
         let mut changes = Changes::default();
         let Writer { active, frozen, .. } = &mut *writer;
         let frozen = frozen.as_ref().map(|frozen| &frozen.generation);
-        self.record(active, frozen, seqno, batch, resolved, &mut changes);
+        self.record(active, frozen, seqno, effects, &mut changes);
         let size_bytes = active.size_bytes();
         let now_ms = self.clock.now_ms();
         let mut shared = self.shared.write();
         shared.before_write = None;
-        shared.applied.set(batch.tablet(), seqno);
+        shared.applied.set(effects.tablet(), seqno);
         shared.active.publish(active, &changes, size_bytes);
         if let Some(view) = &mut shared.frozen {
             view.clear(&changes.dead_frozen);
@@ -244,37 +225,22 @@ impl Table {
         active: &mut Generation,
         frozen: Option<&Generation>,
         seqno: SeqNo,
-        batch: &MutationBatch,
-        resolved: &Resolved<'_>,
+        effects: &Effects,
         changes: &mut Changes,
     ) {
         let keyed = !self.schema.options.append_only;
-        let effects = || batch.iter().zip(&resolved.effects);
-        let columns =
-            batch.columns().filter(|_| batch.len() >= self.tuning.min_bulk_rows && !resolved.effects.is_empty());
-        if let Some(columns) = columns {
+        if let Some(columns) = effects.columns().filter(|_| effects.len() >= self.tuning.min_bulk_rows) {
             let base = active.push_bulk(columns, seqno, changes);
             if keyed {
-                active.reserve(batch.len());
-                let placed = effects().enumerate().filter(|(_, (_, effect))| matches!(effect, Effect::Put(_)));
-                let latest = placed.map(|(row, (mutation, _))| (mutation.key, Some(base.offset(row))));
+                active.reserve(effects.len());
+                let latest = effects.iter().enumerate().map(|(row, effect)| (effect.key, Some(base.offset(row))));
                 active.record(latest, frozen, changes);
             }
-            let ineffective =
-                resolved.effects.iter().enumerate().filter(|(_, effect)| matches!(effect, Effect::Nothing));
-            active.discard(base, ineffective.map(|(row, _)| row), changes);
             return;
         }
-        let mut latest = Vec::with_capacity(resolved.effects.len());
-        for (mutation, effect) in effects() {
-            match effect {
-                Effect::Put(cells) => {
-                    let spot = active.push_row(mutation.key, cells, seqno, changes);
-                    latest.push((mutation.key, Some(spot)));
-                }
-                Effect::Delete => latest.push((mutation.key, None)),
-                Effect::Nothing => {}
-            }
+        let mut latest = Vec::with_capacity(effects.len());
+        for Effect { key, cells } in effects.iter() {
+            latest.push((key, cells.map(|cells| active.push_row(key, cells, seqno, changes))));
         }
         if keyed {
             active.record(latest.into_iter(), frozen, changes);
@@ -372,21 +338,12 @@ impl Table {
     /// Before one [`Engine::flush`] for several tables, ask each of them; after it, [`Table::end_flush`].
     #[must_use]
     pub fn begin_flush(&self) -> FlushMark {
-        FlushMark { applied: self.applied_cursor(), evictions: self.evictions_written.load(Ordering::Acquire) }
+        FlushMark { applied: self.applied_cursor() }
     }
 
     /// The engine was flushed after the mark was taken.
     pub fn end_flush(&self, mark: FlushMark) {
         self.durable.lock().merge(&mark.applied);
-        self.evictions_flushed.fetch_max(mark.evictions, Ordering::AcqRel);
-    }
-
-    /// See the module: before a refusal that an eviction caused is answered.
-    fn flush_evictions(&self) -> Result<()> {
-        if self.evictions_flushed.load(Ordering::Acquire) < self.evictions_written.load(Ordering::Acquire) {
-            self.flush()?;
-        }
-        Ok(())
     }
 
     /// Deletes everything the engine holds of the table, durable once the engine is flushed. The table serves nobody any more.
@@ -410,5 +367,4 @@ impl Table {
 #[derive(Debug)]
 pub struct FlushMark {
     applied: Cursor,
-    evictions: u64,
 }

@@ -1,6 +1,6 @@
 //! What do only the writers of a table need to know? It is guarded by the table's lock `writer`.
 
-use tarn_types::{Cursor, MutationBatch, SeqNo};
+use tarn_types::{Cursor, Effects, SeqNo};
 
 use crate::evictions::Evictions;
 use crate::recent::{Generation, RowsView};
@@ -27,7 +27,7 @@ pub(crate) struct Replay {
     /// The keys that entries after the installed cursor name.
     pub(crate) marked: Generation,
     /// The entries themselves, of a table that only appends: its rows are nowhere else.
-    pub(crate) appended: Vec<(SeqNo, MutationBatch)>,
+    pub(crate) appended: Vec<(SeqNo, Effects)>,
 }
 
 impl Replay {

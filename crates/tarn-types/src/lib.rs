@@ -4,7 +4,7 @@
 //!
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
 //! - a table: [`data_type`], [`value`], [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
-//! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`]
+//! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`]
 //!
 //! ```
 //! use tarn_types::*;
@@ -51,6 +51,7 @@ mod conform;
 pub mod cursor;
 pub mod data_type;
 pub mod decode;
+pub mod effects;
 pub mod error;
 pub mod foreign;
 pub mod ids;
@@ -75,6 +76,7 @@ pub use conform::conform;
 pub use cursor::Cursor;
 pub use data_type::{DataType, arrow_field, arrow_type, data_type_of};
 pub use decode::{RowDecoder, decode_row, projected_schema};
+pub use effects::{Effect, Effects, EffectsBuilder};
 pub use error::{Error, Kind, Result};
 pub use foreign::{ForeignNames, LeftOut};
 pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, Version};

@@ -263,7 +263,7 @@ impl BatchBuilder {
         self.finish_with(None)
     }
 
-    fn finish_with(mut self, columns: Option<Arc<RecordBatch>>) -> MutationBatch {
+    pub(crate) fn finish_with(mut self, columns: Option<Arc<RecordBatch>>) -> MutationBatch {
         self.out[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&self.n.to_le_bytes());
         let Self { table, tablet, n, out } = self;
         MutationBatch { table, tablet, n: n as usize, bytes: Bytes::from(out), columns }

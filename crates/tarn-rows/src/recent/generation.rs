@@ -164,11 +164,6 @@ impl Generation {
         }
     }
 
-    /// Rows that have no effect after all.
-    pub(crate) fn discard(&self, base: Spot, rows: impl Iterator<Item = usize>, changes: &mut Changes) {
-        changes.dead.extend(rows.map(|row| base.offset(row)));
-    }
-
     fn find(&self, hash: u64, key: &[u8], keys: &KeyLog) -> Option<Spot> {
         let same = |arrival: &u32| self.slots[*arrival as usize].hash == hash && keys.get(*arrival as usize) == key;
         let arrival = self.index.find(hash, same)?;

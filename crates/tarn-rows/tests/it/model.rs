@@ -8,6 +8,8 @@ use crate::world::{Ask, Disk, Guard, N_IDS, World};
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<Ask>),
+    /// From now on entries wait in the log.
+    Lag(usize),
     Save,
     CheckSaved,
     Freeze,
@@ -40,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => proptest::collection::vec(ask(), 1..6).prop_map(Step::Write),
         3 => bulk().prop_map(Step::Write),
+        3 => (0usize..4).prop_map(Step::Lag),
         4 => Just(Step::Save),
         2 => Just(Step::CheckSaved),
         3 => Just(Step::Freeze),
@@ -58,6 +61,7 @@ fn run(mut world: World, steps: Vec<Step>) {
         world.clock.advance_ms(10);
         match step {
             Step::Write(asks) => world.write(&asks),
+            Step::Lag(lag) => world.lag = lag,
             Step::Save => world.save(),
             Step::CheckSaved => world.check_saved(),
             Step::Freeze => world.freeze(),
@@ -74,7 +78,9 @@ fn run(mut world: World, steps: Vec<Step>) {
             Step::Flush => world.table().flush().unwrap(),
             Step::Crash => world.crash(),
         }
-        world.check_now();
+        if world.is_even() {
+            world.check_now();
+        }
     }
     world.check_saved();
     world.crash();

@@ -11,11 +11,11 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArra
 use arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema};
 use roaring::RoaringBitmap;
 use tarn_feed::{Frozen, HotTable, Placed, Stage};
-use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, Table, Tuning};
+use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, Table, Tuning, UnderWay};
 use tarn_types::{
-    BatchBuilder, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, MutationBatch, Op, SeqNo, TableId,
-    TableOptions, TableSchema, TabletId, Value, Version, batches_from_columns, decode_row, encode_cells, encode_key,
-    encode_patch, key_tablet,
+    BatchBuilder, Column, ColumnId, Cursor, DataType, Effects, FileId, KeyPart, ManualClock, MutationBatch, Op, SeqNo,
+    TableId, TableOptions, TableSchema, TabletId, Value, Version, batches_from_columns, decode_row, encode_cells,
+    encode_key, encode_patch, key_tablet,
 };
 
 pub const N_IDS: i64 = 24;
@@ -117,7 +117,10 @@ pub struct World {
     disk: Disk,
     memory: Option<Arc<MemoryEngine>>,
     pub table: Option<Table>,
-    pub log: BTreeMap<TabletId, Vec<MutationBatch>>,
+    pub log: BTreeMap<TabletId, Vec<Effects>>,
+    /// In the log, and not applied yet: so many entries of a tablet at most.
+    pub lag: usize,
+    under_way: BTreeMap<TabletId, UnderWay>,
     pub truth: Truth,
     pub lake: Vec<LakeVersion>,
     /// Committed, not installed.
@@ -140,6 +143,8 @@ impl World {
             memory: None,
             table: None,
             log: BTreeMap::new(),
+            lag: 0,
+            under_way: BTreeMap::new(),
             truth: Truth::new(),
             lake: vec![LakeVersion::default()],
             pending: Vec::new(),
@@ -182,11 +187,11 @@ impl World {
         let (_, installed) = table.installed();
         for (tablet, entries) in &self.log {
             assert!(table.durable(*tablet) >= installed.get(*tablet), "installed is never ahead of durable");
-            for (i, batch) in entries.iter().enumerate() {
+            for (i, effects) in entries.iter().enumerate() {
                 let seqno = SeqNo(i as u64 + 1);
                 if seqno > installed.get(*tablet) {
                     // What comes back from a log has no columns.
-                    table.replay(seqno, &MutationBatch::from_bytes(batch.as_bytes().clone()).unwrap()).unwrap();
+                    table.replay(seqno, &Effects::from_bytes(effects.as_bytes().clone()).unwrap()).unwrap();
                 }
             }
         }
@@ -204,6 +209,7 @@ impl World {
     pub fn crash(&mut self) {
         self.frozen = None;
         self.truth_at_freeze = None;
+        self.under_way.clear();
         if matches!(self.disk, Disk::Rocks(_)) {
             self.saved.clear();
         }
@@ -264,10 +270,18 @@ impl World {
 
     /// Log, apply, and compare the outcome with the model's.
     pub fn propose(&mut self, batch: &MutationBatch) -> Outcome {
-        let entries = self.log.entry(batch.tablet()).or_default();
-        entries.push(batch.clone());
-        let seqno = SeqNo(entries.len() as u64);
-        let outcome = self.table().apply(seqno, batch).unwrap();
+        let tablet = batch.tablet();
+        let seqno = SeqNo(self.log.entry(tablet).or_default().len() as u64 + 1);
+        let known = self.table().look_up(batch, self.table().applied(tablet)).unwrap();
+        // Others are applied between reading and deciding.
+        self.apply_to(self.lag / 2);
+        let under_way = self.under_way.entry(tablet).or_insert_with(|| UnderWay::keeping(1));
+        let (outcome, effects) = self.table.as_ref().unwrap().resolve(seqno, known, under_way).unwrap();
+        if let Some(effects) = effects {
+            under_way.push(seqno, effects.clone());
+            self.log.entry(tablet).or_default().push(effects);
+        }
+        self.apply_to(self.lag);
         if let Outcome::NeedsBase { key } = &outcome {
             assert!(matches!(self.table().get(key).unwrap(), Lookup::InLake(_)), "only an evicted row needs its base");
             return outcome;
@@ -302,6 +316,22 @@ impl World {
         outcome
     }
 
+    /// Applies what is under way, but the newest `lag` entries of each tablet.
+    pub fn apply_to(&mut self, lag: usize) {
+        for (tablet, under_way) in &mut self.under_way {
+            let last = self.log[tablet].len().saturating_sub(lag) as u64;
+            while let Some((seqno, effects)) = under_way.first().filter(|(seqno, _)| seqno.0 <= last) {
+                self.table.as_ref().unwrap().apply(seqno, effects).unwrap();
+                under_way.applied_first();
+            }
+        }
+    }
+
+    /// Is all that is in the log applied?
+    pub fn is_even(&self) -> bool {
+        self.under_way.values().all(|under_way| under_way.first().is_none())
+    }
+
     /// What a front door does when a row's base is in the lake: a whole row, guarded.
     fn rewrite(&mut self, key: &[u8]) {
         let Lookup::InLake(address) = self.table().get(key).unwrap() else { unreachable!() };
@@ -325,6 +355,7 @@ impl World {
 
     /// Freezes; the same again until it is installed, and with the dead rows of what is installed now.
     pub fn freeze(&mut self) {
+        self.apply_to(0);
         if !self.pending.is_empty() {
             return;
         }
@@ -415,6 +446,7 @@ impl World {
     }
 
     pub fn save(&mut self) {
+        self.apply_to(0);
         let snapshot = self.table().snapshot().unwrap();
         self.saved.push(Saved { snapshot, truth: self.truth.clone() });
         if self.saved.len() > 4 {
@@ -476,6 +508,19 @@ fn assert_same(found: &[Row], truth: &Truth, what: &str) {
     let mut found = found.to_vec();
     found.sort();
     assert_eq!(found, truth.values().cloned().collect::<Vec<_>>(), "{what}");
+}
+
+/// What a batch of rows comes to in a table that has none of them.
+pub fn effects(batch: &MutationBatch) -> Effects {
+    Effects::of_rows(batch).unwrap()
+}
+
+/// What a leader does with a batch, with a log that never fails and nothing under way.
+pub fn commit(table: &Table, seqno: SeqNo, batch: &MutationBatch) -> Result<Outcome, tarn_rows::Error> {
+    let known = table.look_up(batch, table.applied(batch.tablet()))?;
+    let (outcome, effects) = table.resolve(seqno, known, &UnderWay::default())?;
+    effects.map_or(Ok(()), |effects| table.apply(seqno, &effects))?;
+    Ok(outcome)
 }
 
 pub fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
