@@ -49,7 +49,7 @@ struct rule {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rule rules[MAX_RULES];
 static int n_rules;
-static struct timespec changed;
+static struct stat read_last;
 static atomic_long looked_ns;
 static unsigned long n_fired;
 /* Set while this library itself reads its file. */
@@ -61,13 +61,12 @@ static long now_ns(void) {
     return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
-/* By the system calls themselves: nothing here may come back to the functions below. */
-static long slurp(const char *path, char *text, size_t room, struct timespec *at) {
-    struct stat found;
+/* By the system calls themselves: nothing here may come back to the functions below. What is found is asked before it is read: whoever writes
+ * the file cuts it first, and both may happen at one time of the system's clock. */
+static long slurp(const char *path, char *text, size_t room, struct stat *found) {
     int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (file < 0) return -1;
-    long n = syscall(SYS_read, file, text, room - 1);
-    if (fstat(file, &found) == 0) *at = found.st_mtim;
+    long n = fstat(file, found) == 0 ? syscall(SYS_read, file, text, room - 1) : -1;
     syscall(SYS_close, file);
     if (n < 0) return -1;
     text[n] = 0;
@@ -80,14 +79,16 @@ static void load(void) {
     if (path == NULL || now - atomic_load(&looked_ns) < LOOK_NS) return;
     atomic_store(&looked_ns, now);
     char text[4096];
-    struct timespec at = {0, 0};
-    if (slurp(path, text, sizeof text, &at) < 0) {
+    struct stat found = {0};
+    if (slurp(path, text, sizeof text, &found) < 0) {
         n_rules = 0;
-        changed = at;
+        read_last = (struct stat){0};
         return;
     }
-    if (at.tv_sec == changed.tv_sec && at.tv_nsec == changed.tv_nsec) return;
-    changed = at;
+    if (found.st_mtim.tv_sec == read_last.st_mtim.tv_sec && found.st_mtim.tv_nsec == read_last.st_mtim.tv_nsec &&
+        found.st_size == read_last.st_size && found.st_ino == read_last.st_ino)
+        return;
+    read_last = found;
     n_rules = 0;
     n_fired = 0;
     char *rest = NULL;
