@@ -113,12 +113,17 @@ impl TableService {
     ) -> Result<Written> {
         for _ in 0..MAX_TRIES {
             let (whole, read) = self.parts.with_bases(table, batch).await?;
-            let outcomes = self.commit(table, waiter, move |table| table.propose(vec![whole])).await?;
-            match outcomes.into_iter().next() {
-                Some(Outcome::Applied { affected }) => return Ok(Written::Rows(affected)),
-                // The guard is not the caller's: the row changed after it was read here.
-                Some(Outcome::Conflict { key }) if !read.contains(&key) => return Ok(Written::Conflict),
-                _ => {}
+            let asked = [whole, batch.clone()];
+            for asked in asked {
+                let outcomes = self.commit(table, waiter, move |table| table.propose(vec![asked])).await?;
+                match outcomes.into_iter().next() {
+                    Some(Outcome::Applied { affected }) => return Ok(Written::Rows(affected)),
+                    // The guard is not the caller's: the row changed after it was read here, so it is no longer in the lake alone, and
+                    // what was asked can be decided as it is. Reading it again could go on as long as others write it.
+                    Some(Outcome::Conflict { key }) if read.contains(&key) => {}
+                    Some(Outcome::Conflict { .. }) => return Ok(Written::Conflict),
+                    _ => break,
+                }
             }
         }
         Err(conflict(&table.schema().name))
@@ -147,9 +152,11 @@ impl Parts {
         let schema = table.schema();
         let mut whole = BatchBuilder::new(schema, batch.tablet());
         let (mut seen, mut guarded) = (HashSet::new(), HashSet::new());
+        let theirs: HashSet<&[u8]> =
+            batch.iter().filter(|mutation| mutation.guard.is_some()).map(|mutation| mutation.key).collect();
         for mutation in batch.iter() {
-            // What a batch did to a row before is its base.
-            let is_first = seen.insert(mutation.key);
+            // What a batch did to a row before is its base; an Insert did nothing to one that is there.
+            let is_first = mutation.op == Op::Insert || seen.insert(mutation.key);
             let base = match mutation.op {
                 Op::Patch if is_first => self.row(table, mutation.key).await?,
                 _ => None,
@@ -159,7 +166,7 @@ impl Parts {
                 continue;
             };
             let cells = patch_cells(&encode_cells(schema, &base.values)?, mutation.cells)?;
-            if mutation.guard.is_none() {
+            if !theirs.contains(mutation.key) {
                 guarded.insert(mutation.key.to_vec());
             }
             let guard = mutation.guard.or(Some(base.seqno));

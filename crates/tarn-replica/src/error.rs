@@ -25,6 +25,14 @@ pub enum Error {
         /// Why.
         source: tarn_rows::Error,
     },
+    /// The batch changes nothing, or is refused, because of another that may be lost. Nothing of it happened.
+    #[error("a batch of tablet {tablet} was decided upon one that is in doubt: {source}")]
+    InDoubt {
+        /// The tablet.
+        tablet: TabletId,
+        /// What became of the other.
+        source: Box<Error>,
+    },
     /// The entry is agreed and durable, but the rows refused it. It comes into effect with the tablet's next proposal,
     /// or at the next start: do not send it again.
     #[error("entry {seqno} of tablet {tablet} is in the log, but not yet applied: {source}")]
@@ -94,6 +102,7 @@ impl Error {
             Self::Log { source, .. } => kind_of(source),
             Self::NotApplied { source, .. } if source.kind() == Kind::Corrupt => Kind::Corrupt,
             Self::NotApplied { .. } => Kind::Indeterminate,
+            Self::InDoubt { .. } => Kind::Unavailable,
             Self::NotDecided { source, .. } | Self::Replay { source, .. } => source.kind(),
             Self::Entry { .. } | Self::LogBehind { .. } | Self::LogGone { .. } => Kind::Corrupt,
             Self::NotOurs { .. } => Kind::Invalid,

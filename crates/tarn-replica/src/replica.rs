@@ -86,13 +86,18 @@ impl Pending<'_> {
     /// Returns when the batch, and all that it was decided upon, is durable and in effect: visible to every reader.
     ///
     /// # Errors
-    /// `Indeterminate`: the flush failed (it may be there after a restart), or it is durable but not applied yet.
+    /// `Indeterminate`: the flush failed (it may be there after a restart), or it is durable but not applied yet. `Unavailable` for a batch
+    /// that changes nothing, if that is so of one that it was decided upon.
     pub fn wait(self) -> Result<(Option<SeqNo>, Outcome)> {
-        if let Some((seqno, ticket)) = self.after {
-            ticket.wait().map_err(Error::log(self.replica.tablet))?;
-            self.replica.apply_upto(seqno)?;
+        let Self { replica, outcome, after, seqno } = self;
+        if let Some((after, ticket)) = after {
+            let done = ticket.wait().map_err(Error::log(replica.tablet)).and_then(|()| replica.apply_upto(after));
+            done.map_err(|error| match seqno {
+                Some(_) => error,
+                None => Error::InDoubt { tablet: replica.tablet, source: Box::new(error) },
+            })?;
         }
-        Ok((self.seqno, self.outcome))
+        Ok((seqno, outcome))
     }
 }
 

@@ -359,5 +359,5 @@ fn what_was_not_submitted_is_not_decided_upon() {
     let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
     batch.insert(&key(&node.schema, 1), &cells(&node.schema, 1, 9));
     let error = node.replicas[0].propose(batch.finish()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Indeterminate, "it exists if the put does, which nobody knows: {error}");
+    assert_eq!(error.kind(), Kind::Unavailable, "it exists if the put does, which nobody knows: {error}");
 }

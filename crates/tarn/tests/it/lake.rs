@@ -89,3 +89,24 @@ async fn procedures_report_what_they_did() {
     let row = client.query_one("CALL tarn.flush('t')", &[]).await.unwrap();
     assert_eq!(row.get::<_, &str>("table_name"), "t");
 }
+
+/// Each reads the row in the lake and writes it whole, guarded; who comes too late finds it in the rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evicted_row_that_many_change_at_once_is_changed_by_all() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)").await.unwrap();
+    client.batch_execute("CALL tarn.deliver('t')").await.unwrap();
+    client.batch_execute("CALL tarn.evict('t')").await.unwrap();
+    let mut others = Vec::new();
+    for _ in 0..60 {
+        others.push(server.client().await);
+    }
+    let updates = others
+        .iter()
+        .enumerate()
+        .map(|(n, other)| async move { other.execute(&format!("UPDATE t SET v = {n} WHERE k = 1"), &[]).await });
+    for updated in futures::future::join_all(updates).await {
+        assert_eq!(updated.unwrap(), 1);
+    }
+}

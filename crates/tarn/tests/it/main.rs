@@ -11,6 +11,7 @@ mod copy;
 mod drops;
 mod errors;
 mod faults;
+mod follow;
 mod harness;
 mod hostile_functions;
 mod http;
