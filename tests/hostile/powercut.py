@@ -316,7 +316,7 @@ def main() -> None:
         disk.mount("commit=1")
         server.start()
         with Wire(server.port, 30) as wire:
-            wire.must("CREATE TABLE t (id int PRIMARY KEY, n bigint, v text) WITH (tablets = 2)")
+            wire.must("CREATE TABLE t (id int PRIMARY KEY, n bigint, v text) WITH (partitioning = 'hash', tablets = 2)")
             wire.must("CREATE TABLE e (id int PRIMARY KEY, n int) WITH (append_only = true)")
         server.stop()
         disk.unmount()

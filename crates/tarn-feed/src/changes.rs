@@ -38,9 +38,9 @@ pub struct MemoryLog {
 
 impl MemoryLog {
     /// Commits effects at the tablet's next position.
-    pub fn append(&self, effects: Effects) -> SeqNo {
+    pub fn append(&self, tablet: TabletId, effects: Effects) -> SeqNo {
         let mut tablets = self.tablets.write();
-        let log = tablets.entry(effects.tablet()).or_default();
+        let log = tablets.entry(tablet).or_default();
         let seqno = log.last_key_value().map_or(SeqNo::ZERO, |(last, _)| *last).next();
         log.insert(seqno, effects);
         seqno

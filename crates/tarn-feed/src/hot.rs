@@ -32,7 +32,7 @@ pub struct Pending {
 pub struct Frozen {
     /// The table.
     pub table: Arc<TableSchema>,
-    /// The position: every change up to here is in `version` or in this.
+    /// The position: every change up to here is in `version` or in this. It names every tablet.
     pub cursor: Cursor,
     /// The lake version this supersedes. `dead` speaks of its files.
     pub version: Version,
@@ -66,40 +66,31 @@ pub struct Stage {
     pub cursor: Option<Cursor>,
     /// Where rows lie now. All of them live in `version`.
     pub placed: Vec<Placed>,
-    /// Keys that `version` no longer holds, beside those in `placed`, which win. None: the keys deleted in the frozen rows or,
-    /// when nothing is frozen, all keys that the replayed log changed. Keys without an address are ignored.
+    /// Keys that `version` no longer holds, beside those in `placed`, which win. None: the keys that are deleted in the frozen rows up to the
+    /// cursor. Keys without an address are ignored.
     pub gone: Option<Vec<Vec<u8>>>,
-    /// Repair only: the deletion vectors of `version`. A key of `gone` loses its address only if the address is in here, so that
-    /// keys which a batch of the log named without changing them (a failed guard, `ON CONFLICT DO NOTHING`) keep theirs.
-    pub dead: Option<BTreeMap<FileId, RoaringBitmap>>,
 }
 
 impl Stage {
     /// The delivery of what is frozen.
     #[must_use]
     pub fn delivery(version: Version, cursor: Cursor, placed: Vec<Placed>) -> Self {
-        Self { version, cursor: Some(cursor), placed, gone: None, dead: None }
+        Self { version, cursor: Some(cursor), placed, gone: None }
     }
 
     /// A move of rows between files.
     #[must_use]
     pub fn compaction(version: Version, placed: Vec<Placed>) -> Self {
-        Self { version, cursor: None, placed, gone: None, dead: None }
+        Self { version, cursor: None, placed, gone: None }
     }
 
-    /// A delivery that was committed before a crash and not installed. `placed` are the rows of the files it added, `dead` all deletion
-    /// vectors of its version.
+    /// A delivery that is committed and not installed: by somebody else, or before a crash. `placed` are the rows of the files it added, `gone`
+    /// the keys of the rows that died by it.
     ///
-    /// The order at start is: open, replay the log into the table, repair (commit by commit), finish the replay. Replay comes first
-    /// because mutations must be resolved against the addresses that were there when they were acknowledged.
+    /// The order at start is: open, replay the log into the table, repair (commit by commit), finish the replay.
     #[must_use]
-    pub fn repair(
-        version: Version,
-        cursor: Cursor,
-        placed: Vec<Placed>,
-        dead: BTreeMap<FileId, RoaringBitmap>,
-    ) -> Self {
-        Self { version, cursor: Some(cursor), placed, gone: None, dead: Some(dead) }
+    pub fn repair(version: Version, cursor: Cursor, placed: Vec<Placed>, gone: Vec<Vec<u8>>) -> Self {
+        Self { version, cursor: Some(cursor), placed, gone: Some(gone) }
     }
 }
 
@@ -139,7 +130,7 @@ pub trait HotTable: Send + Sync {
     /// The lake version whose addresses are installed, and the position it holds.
     fn installed(&self) -> (Version, Cursor);
 
-    /// Sets the recent rows aside, exactly at the applied position, and says which rows of the lake they supersede. None: nothing waits.
+    /// Sets the recent rows aside, at a place of each tablet's log, and says which rows of the lake they supersede. None: nothing waits.
     /// Until an install with its cursor, the same again, whatever was written meanwhile (with `version` and `dead` moved on by compactions).
     fn freeze(&self) -> Result<Option<Frozen>>;
 
@@ -147,6 +138,7 @@ pub trait HotTable: Send + Sync {
     fn stage(&self, stage: Stage) -> Result<Staged>;
 
     /// Switches the table to the staged version, atomically for readers and for a crash, durable when it returns. Snapshots taken before stay
-    /// exact. `Kind::Conflict` when another version was installed since `stage`: stage again.
+    /// exact. `Kind::Conflict` when another version was installed or a tablet split since `stage`, and when the cursor is not applied here yet:
+    /// stage again.
     fn install(&self, staged: Staged) -> Result<()>;
 }

@@ -77,7 +77,7 @@ impl Lake {
                 let before = before.map_err(metastore_error("read the version before", table.id))?;
                 let gone = if addressed { self.died(table, &before, commit).await? } else { Vec::new() };
                 repaired.died += gone.len() as u64;
-                Stage { gone: Some(gone), ..Stage::delivery(commit.version, cursor.clone(), placed) }
+                Stage::repair(commit.version, cursor.clone(), placed, gone)
             }
             _ => Stage::compaction(commit.version, placed),
         };

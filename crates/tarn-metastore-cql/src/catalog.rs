@@ -93,8 +93,7 @@ impl Inner {
     ) -> Result<Changed> {
         let revision = self.put_schema(schema).await?;
         let next_table = schema.id.0 + 1;
-        let next_tablet = schema.tablets().last().map_or(0, |tablet| tablet.0 + 1);
-        let next_tablet = next_tablet.max(self.cache.read().state.next_tablet.0);
+        let next_tablet = schema.tablet_ids().end.0.max(self.cache.read().state.next_tablet.0);
         let mut cursor = Vec::new();
         put_cursor(&mut cursor, &first.cursor);
         let table = CatalogTable {

@@ -144,9 +144,9 @@ impl Inner {
 /// What makes a record durable.
 fn record_steps(record: Record, steps: &mut Vec<Step>) {
     let mut create = |schema: &TableSchema, base: TableVersion, restoring: bool| {
-        let last_tablet = schema.tablets().last().map_or(0, |tablet| i64::from(tablet.0) + 1);
+        let next_tablet = i64::from(schema.tablet_ids().end.0);
         let ids = "UPDATE meta SET next_table = greatest(next_table, $1), next_tablet = greatest(next_tablet, $2)";
-        steps.push(Step::Query(ids, params![i64::from(schema.id.0) + 1, last_tablet]));
+        steps.push(Step::Query(ids, params![i64::from(schema.id.0) + 1, next_tablet]));
         let insert = "INSERT INTO tables (table_id, name, definition, definition_seq, version, oldest, base, base_seq, restoring)
             VALUES ($1, $2, $3, 1, $4, $4, $5, 1, $6)";
         let (id, name, version) = (i64::from(schema.id.0), schema.name.clone(), base.version.0 as i64);

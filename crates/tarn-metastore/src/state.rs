@@ -229,8 +229,7 @@ impl State {
 
     fn add_table(&mut self, schema: Arc<TableSchema>, version: TableVersion) -> &mut Table {
         self.next_table = TableId(self.next_table.0.max(schema.id.0 + 1));
-        let after_tablets = schema.tablets().last().map_or(0, |tablet| tablet.0 + 1);
-        self.next_tablet = TabletId(self.next_tablet.0.max(after_tablets));
+        self.next_tablet = self.next_tablet.max(schema.tablet_ids().end);
         let id = schema.id;
         self.tables.insert(id, Table::new(schema, version));
         self.tables.get_mut(&id).expect("it was inserted just now")

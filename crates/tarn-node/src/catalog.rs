@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tarn_feed::HotTable;
-use tarn_replica::Replica;
+use tarn_replica::Replicas;
 use tarn_rows::Table;
 use tarn_types::TableSchema;
 use tokio::sync::{Notify, mpsc};
@@ -26,8 +26,8 @@ pub struct TableHandle {
     pub(crate) table: Arc<Table>,
     /// The same, as the lake sees it.
     pub(crate) hot: Arc<dyn HotTable>,
-    /// One a tablet, in tablet order.
-    pub(crate) replicas: Vec<Replica>,
+    /// One a tablet.
+    pub(crate) replicas: Arc<Replicas>,
     pub(crate) jobs: mpsc::Sender<Job>,
     /// Wakes the worker to look whether a delivery is due.
     pub(crate) kick: Notify,

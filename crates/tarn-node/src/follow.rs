@@ -28,7 +28,7 @@ impl TableService {
     ) -> Result<Vec<Change>> {
         self.may(who, table, Privilege::Select)?;
         let reader = LogReader::new(Arc::clone(&self.parts.log), Arc::clone(&table.table));
-        let (log, after) = (Changes::new(Arc::clone(table.schema()), Arc::new(reader)), after.clone());
+        let (log, after) = (Changes::new(Arc::clone(&table.table), Arc::new(reader)), after.clone());
         blocking(move || log.read(&after, max_bytes).map_err(told)).await
     }
 }

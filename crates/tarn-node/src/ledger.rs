@@ -39,14 +39,16 @@ const HEAD_BYTES: usize = 5;
 pub struct Entry {
     pub id: TableId,
     pub name: String,
+    /// The first id of its tablets.
     pub first_tablet: TabletId,
+    /// How many ids are its own, for those it has and those that splits make.
     pub tablets: u32,
 }
 
 impl Entry {
     pub fn of(schema: &TableSchema) -> Entry {
-        let TableSchema { id, name, first_tablet, options, .. } = schema;
-        Entry { id: *id, name: name.clone(), first_tablet: *first_tablet, tablets: options.tablets }
+        let ids = schema.tablet_ids();
+        Entry { id: schema.id, name: schema.name.clone(), first_tablet: ids.start, tablets: ids.end.0 - ids.start.0 }
     }
 
     pub fn tablets(&self) -> Range<TabletId> {

@@ -150,7 +150,7 @@ impl Node {
                 return Ok(None);
             }
         };
-        let hot: Arc<dyn HotTable> = table.clone();
+        let hot: Arc<dyn HotTable> = replicas.clone();
         let repaired = match (self.parts.lake.repair(&hot).await, &damage) {
             (Err(error), Some(damage)) => {
                 tracing::error!(table = %schema.name, %error, "table is not served: {damage}");

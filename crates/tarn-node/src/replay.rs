@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tarn_replica::Replica;
+use tarn_replica::{Replayed as Log, Replicas};
 use tarn_rows::Table;
 use tarn_types::{Kind, TableSchema};
 
@@ -14,7 +14,7 @@ use crate::together::quarantine_hint;
 /// A table's store after its log was replayed.
 pub(crate) struct Replayed {
     pub table: Arc<Table>,
-    pub replicas: Vec<Replica>,
+    pub replicas: Arc<Replicas>,
     /// What of it the log lost, if the operator chose to go on without.
     pub damage: Option<String>,
 }
@@ -25,20 +25,19 @@ impl Parts {
     pub(crate) fn replay(&self, schema: Arc<TableSchema>) -> Result<Result<Replayed, String>> {
         let engine: Arc<dyn tarn_rows::Engine> = self.engine.clone();
         let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::clone(&self.clock))?);
-        let (mut replicas, mut damage) = (Vec::with_capacity(schema.options.tablets as usize), None);
-        for tablet in schema.tablets() {
-            let replica = match Replica::open(Arc::clone(&self.log), Arc::clone(&table), tablet) {
-                Ok(replica) => replica,
-                Err(error) => return self.give_up(error).map(Err),
-            };
-            let lost = match replica.replay() {
-                Ok(_) => replica
-                    .damaged_from()
+        let replicas = Arc::new(Replicas::new(Arc::clone(&self.log), Arc::clone(&table)));
+        let logs = match replicas.replay() {
+            Ok(logs) => logs,
+            Err(error) => return self.give_up(error).map(Err),
+        };
+        let mut damage = None;
+        for Log { tablet, damaged_from, failed } in logs {
+            let lost = match failed {
+                Some(error) => Some(self.give_up(error)?),
+                None => damaged_from
                     .map(|from| format!("the log lost what was acknowledged of tablet {tablet}, from entry {from} on")),
-                Err(error) => Some(self.give_up(error)?),
             };
             damage = damage.or(lost);
-            replicas.push(replica);
         }
         Ok(Ok(Replayed { table, replicas, damage }))
     }

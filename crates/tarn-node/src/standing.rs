@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tarn_feed::{HotTable, Pending};
+use tarn_feed::Pending;
 use tarn_metastore::{At, CommitInfo, MetastoreExt, Stats, TableVersion};
 use tarn_raftlog::SegmentInfo;
 use tarn_replica::group_of;
@@ -58,7 +58,8 @@ impl Node {
         let mut all = Vec::new();
         for handle in self.catalog().all() {
             let (_, delivered) = handle.table.installed();
-            all.extend(handle.schema().tablets().map(|tablet| TabletStanding {
+            let map = handle.table.tablet_map();
+            all.extend(map.ids().map(|tablet| TabletStanding {
                 table: handle.schema().name.clone(),
                 tablet,
                 applied: handle.table.applied(tablet),
@@ -82,7 +83,7 @@ impl Node {
         let blockers = self.parts().log.gc_blockers().into_iter();
         let shown = blockers.map(|blocker| {
             let is_its = |tablet: TabletId| group_of(tablet) == blocker.group;
-            let table = tables.iter().find(|handle| handle.schema().tablets().any(is_its));
+            let table = tables.iter().find(|handle| handle.table.tablet_map().ids().any(is_its));
             LogBlocker {
                 table: table.map(|handle| handle.schema().name.clone()),
                 tablet: blocker.group.0,

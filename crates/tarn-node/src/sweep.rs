@@ -13,6 +13,7 @@ use crate::error::{Result, chain};
 use crate::ledger::{Entry, Kept};
 use crate::parts::Parts;
 use crate::threads::blocking;
+use crate::together::Abandoned;
 
 /// Files that could not be deleted are tried again after so long.
 const RETRY_MS: i64 = 60_000;
@@ -26,10 +27,10 @@ impl Parts {
 
     /// At start: removes rows and log of what the ledger has as dropped, and of tablets that the operator gave up. Files are left to
     /// [`Parts::sweep_dropped`]: the lake may be far away.
-    pub(crate) fn finish_drops(&self, abandoned: &BTreeSet<TabletId>) -> Result<()> {
-        if !abandoned.is_empty() {
-            tarn_rows::remove_tablets(&*self.engine, abandoned)?;
-            self.destroy_logs(|tablet| abandoned.contains(&tablet))?;
+    pub(crate) fn finish_drops(&self, abandoned: &Abandoned) -> Result<()> {
+        if !abandoned.tablets.is_empty() {
+            tarn_rows::remove_tables(&*self.engine, &abandoned.tables)?;
+            self.destroy_logs(|tablet| abandoned.tablets.contains(&tablet))?;
         }
         let dropped = self.ledger.kept().dropped;
         for entry in &dropped {
@@ -48,7 +49,7 @@ impl Parts {
             return Ok(());
         }
         for entry in entries {
-            tarn_rows::remove(&*self.engine, entry.id, entry.tablets())?;
+            tarn_rows::remove(&*self.engine, entry.id)?;
         }
         self.engine.flush()?;
         self.destroy_logs(|tablet| entries.iter().any(|entry| entry.has(tablet)))

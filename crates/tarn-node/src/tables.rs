@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use tarn_feed::HotTable;
 use tarn_types::{Address, SeqNo, TableSchema, Value, Version, decode_row};
 
 use crate::auth::access::Privilege;

@@ -22,8 +22,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tarn_metastore::{At, Metastore, TableVersion};
 use tarn_raftlog::{Index, RaftLog};
 use tarn_replica::group_of;
-use tarn_rows::{Engine, Standing, owner, standing, tablets_beside};
-use tarn_types::{SeqNo, TableSchema, TabletId};
+use tarn_rows::{Engine, Standing, owner, standing, tables_beside, tablets_of};
+use tarn_types::{SeqNo, TableId, TableSchema, TabletId};
 use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -51,9 +51,16 @@ pub struct Before {
 pub struct Found {
     pub kept: Kept,
     /// Rows that the operator gave up: in no table.
-    pub abandoned: BTreeSet<TabletId>,
+    pub abandoned: Abandoned,
     /// Tables that do not name their home yet.
     pub homeless: Vec<Arc<TableSchema>>,
+}
+
+/// Rows and logs of which nothing is known, or no more than that they were here.
+#[derive(Debug, Default)]
+pub struct Abandoned {
+    pub tables: BTreeSet<TableId>,
+    pub tablets: BTreeSet<TabletId>,
 }
 
 impl Before {
@@ -198,7 +205,7 @@ impl Folder<'_> {
     }
 
     /// What the ledger will say, and which tablets are to be removed.
-    fn check_tables(&self, mut kept: Kept, log: &RaftLog, engine: &dyn Engine) -> Result<(Kept, BTreeSet<TabletId>)> {
+    fn check_tables(&self, mut kept: Kept, log: &RaftLog, engine: &dyn Engine) -> Result<(Kept, Abandoned)> {
         for table in &self.listed {
             let is_known = kept.tables.iter().any(|entry| entry.id == table.id && entry.has(table.first_tablet));
             if !is_known && kept.creating.contains(&table.name) {
@@ -218,20 +225,26 @@ impl Folder<'_> {
         kept.creating.clear();
 
         let missing: Vec<Entry> = kept.tables.iter().filter(|entry| !is_listed(entry)).cloned().collect();
-        let is_known = |tablet| kept.tables.iter().chain(&kept.dropped).any(|entry| entry.has(tablet));
-        let mut orphans: BTreeSet<TabletId> = tablets_beside(engine, &is_known)?.into_iter().collect();
-        let groups = log.groups().into_iter().map(|group| TabletId(group.0 as u32));
-        orphans.extend(groups.filter(|tablet| !is_known(*tablet)));
-        let of_missing = missing.iter().flat_map(|entry| entry.tablets().start.0..entry.tablets().end.0).map(TabletId);
-        let lost: BTreeSet<TabletId> = orphans.iter().copied().chain(of_missing).collect();
+        let known = || kept.tables.iter().chain(&kept.dropped);
+        let beside = tables_beside(engine, &|table| known().any(|entry| entry.id == table))?;
+        let groups: Vec<TabletId> = log.groups().into_iter().map(|group| TabletId(group.0 as u32)).collect();
+        let unknown = groups.iter().copied().filter(|tablet| !known().any(|entry| entry.has(*tablet)));
+        let orphans: BTreeSet<TabletId> = beside.values().flatten().copied().chain(unknown).collect();
+        let mut lost = orphans.clone();
+        for entry in &missing {
+            lost.insert(entry.first_tablet);
+            lost.extend(tablets_of(engine, entry.id)?);
+            lost.extend(groups.iter().filter(|tablet| entry.has(**tablet)));
+        }
+        let tables = beside.keys().copied().chain(missing.iter().map(|entry| entry.id)).collect();
         if lost.is_empty() {
-            return Ok((kept, lost));
+            return Ok((kept, Abandoned::default()));
         }
         let given_up = tablet_ranges(&self.settings.abandon_tablets).unwrap_or_default();
         if lost.iter().all(|tablet| given_up.iter().any(|range| range.contains(&tablet.0))) {
             tracing::warn!(tablets = %ranges_text(&lost), "rows and log of tablets that no table has are given up");
             kept.tables.retain(is_listed);
-            return Ok((kept, lost));
+            return Ok((kept, Abandoned { tables, tablets: lost }));
         }
         if let Some(before) = metastores::moved_from(self.settings)? {
             return Err(metastores::refuse_move(&before, self.settings, lost.len()));
@@ -286,7 +299,8 @@ impl Folder<'_> {
     ) -> Result<()> {
         let is_damaged = |tablet| log.check_group(group_of(tablet)).is_err();
         // The log lost something, and the operator knows: what is left of the table is shown.
-        let may_lack = self.settings.log_recovery == LogRecovery::Quarantine || table.tablets().any(is_damaged);
+        let tablets = || rows.applied.iter().map(|(tablet, _)| tablet);
+        let may_lack = self.settings.log_recovery == LogRecovery::Quarantine || tablets().any(is_damaged);
         let opened = |error: String| {
             Error::new(ErrorKind::Corrupt, format!("open table \"{}\": {error}", table.name)).with_hint(PUT_BACK)
         };
@@ -295,15 +309,18 @@ impl Folder<'_> {
             let latest = latest.version;
             return Err(opened(tarn_lake::Error::Ahead { table: table.id, installed: *installed, latest }.to_string()));
         }
-        for tablet in table.tablets().filter(|_| !may_lack) {
-            let (first, last) = (log.first_index(group_of(tablet)), SeqNo(log.last_index(group_of(tablet)).0));
+        for tablet in tablets().filter(|_| !may_lack) {
+            // What a tablet has from before it was split off is in another one's log.
+            let born = rows.born.get(&tablet).copied().unwrap_or_default();
+            let (first, last) =
+                (log.first_index(group_of(tablet)), SeqNo(log.last_index(group_of(tablet)).0).max(born));
             let (applied, delivered) = (rows.applied.get(tablet), latest.cursor.get(tablet));
             let behind = if applied > last {
                 Some(tarn_replica::Error::LogBehind { tablet, applied, last }.to_string())
             } else if delivered > last {
                 Some(format!("tablet {tablet} is delivered up to {delivered}, but its log ends at {last}"))
             } else {
-                let needed = applied.min(cursor.get(tablet)).next();
+                let needed = applied.min(cursor.get(tablet)).max(born).next();
                 let is_there = first <= Index(needed.0);
                 (!is_there).then(|| tarn_replica::Error::LogGone { tablet, needed, first: SeqNo(first.0) }.to_string())
             };

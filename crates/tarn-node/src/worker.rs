@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_feed::HotTable;
 use tarn_lake::Compacted;
 use tarn_types::{Cursor, SeqNo};
 use tokio::sync::{mpsc, oneshot};
@@ -288,7 +287,8 @@ impl Worker {
         };
         self.marks.drain(..n_old - 1);
         let (_, installed) = handle.table.installed();
-        let tablets = handle.replicas.iter().map(tarn_replica::Replica::tablet);
+        let replicas = handle.replicas.all();
+        let tablets = replicas.iter().map(|replica| replica.tablet());
         let upto: Cursor = tablets
             .map(|tablet| {
                 let kept = handle.table.durable(tablet).min(installed.get(tablet)).min(retained.get(tablet));
@@ -300,7 +300,7 @@ impl Worker {
         }
         let trimming = upto.clone();
         blocking(move || {
-            for replica in &handle.replicas {
+            for replica in replicas {
                 let upto = trimming.get(replica.tablet());
                 if upto > SeqNo::ZERO {
                     replica.trim(upto)?;

@@ -3,15 +3,13 @@
 //! All batches of one call are submitted before the first is waited for: one group commit. The commit runs on a blocking
 //! thread and is not stopped half-way: a caller that goes away leaves it to finish.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use tarn_replica::{Replica, propose_all};
+use tarn_replica::Decided;
 use tarn_rows::Outcome;
-use tarn_types::{
-    BatchBuilder, Mutation, MutationBatch, Op, TabletId, batches_from_columns, encode_cells, patch_cells,
-};
+use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns, encode_cells, patch_cells};
 
 use crate::auth::Principal;
 use crate::auth::access::Privilege;
@@ -39,7 +37,7 @@ pub enum Written {
 }
 
 impl TableService {
-    /// Commits batches, each whole and by itself, and answers what became of each, in order. Waits for room first. A change of cells of
+    /// Commits batches, each by itself and whole in each tablet that its keys are in, and answers what became of each, in order. Waits for room first. A change of cells of
     /// a row that lies in the lake alone is read there and written whole.
     ///
     /// Errors: `Denied`; `Limit` when deliveries do not make room; `Canceled` when `waiter` went away; `Indeterminate`: some may be there.
@@ -53,20 +51,19 @@ impl TableService {
     ) -> Result<Vec<Written>> {
         self.may(who, table, privilege)?;
         self.parts.wait_for_room(table).await?;
-        let asked = batches.clone();
-        let outcomes = self.commit(table, waiter, move |table| table.propose(batches)).await?;
-        let mut written = Vec::with_capacity(outcomes.len());
-        for (outcome, batch) in outcomes.into_iter().zip(&asked) {
-            written.push(match outcome {
+        let mut written = vec![Written::Rows(0); batches.len()];
+        for Decided { of, part, outcome } in self.commit(table, waiter, batches).await? {
+            let of_part = match outcome {
                 Outcome::Applied { affected } => Written::Rows(affected),
                 Outcome::Conflict { .. } => Written::Conflict,
-                Outcome::NeedsBase { .. } => self.write_whole(table, batch, waiter).await?,
-            });
+                Outcome::NeedsBase { .. } => self.write_whole(table, &part, waiter).await?,
+            };
+            written[of] = written[of].and(of_part);
         }
         Ok(written)
     }
 
-    /// Encodes rows (storage schema, all columns) and commits them: one batch a tablet. Answers how many were written;
+    /// Encodes rows (storage schema, all columns) and commits them, as [`TableService::write`] does. Answers how many were written;
     /// with `Op::Insert`, how many did not exist. Waits for room first.
     ///
     /// Errors: as [`TableService::write`]; `Conflict`.
@@ -80,28 +77,29 @@ impl TableService {
     ) -> Result<u64> {
         self.may(who, table, Privilege::Insert)?;
         self.parts.wait_for_room(table).await?;
-        let propose = move |table: &TableHandle| table.propose(batches_from_columns(table.schema(), &rows, op)?);
-        let outcomes = self.commit(table, waiter, propose).await?;
-        let refused = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Applied { .. }));
-        if refused { Err(conflict(&table.schema().name)) } else { Ok(applied(&outcomes)) }
+        let schema = Arc::clone(table.schema());
+        let batch = blocking(move || Ok(batch_from_columns(&schema, &rows, op)?)).await?;
+        let decided = self.commit(table, waiter, vec![batch]).await?;
+        let is_refused = decided.iter().any(|decided| !matches!(decided.outcome, Outcome::Applied { .. }));
+        if is_refused { Err(conflict(&table.schema().name)) } else { Ok(applied(&decided)) }
     }
 
     async fn commit(
         &self,
         table: &Arc<TableHandle>,
         waiter: &dyn Waiter,
-        propose: impl FnOnce(&TableHandle) -> Result<Vec<Outcome>> + Send + 'static,
-    ) -> Result<Vec<Outcome>> {
+        batches: Vec<MutationBatch>,
+    ) -> Result<Vec<Decided>> {
         self.parts.check_writable()?;
         if !waiter.submits() {
             return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
         }
         let mut submitted = Submitted { waiter, rows: 0 };
         let table = Arc::clone(table);
-        let outcomes = blocking(move || propose(&table)).await?;
-        submitted.rows = applied(&outcomes);
+        let decided = blocking(move || table.propose(&batches)).await?;
+        submitted.rows = applied(&decided);
         self.parts.metrics.rows_written.inc_by(submitted.rows);
-        Ok(outcomes)
+        Ok(decided)
     }
 
     /// A batch that was refused because a row lies in the lake alone, with whole rows instead.
@@ -115,8 +113,8 @@ impl TableService {
             let (whole, read) = self.parts.with_bases(table, batch).await?;
             let asked = [whole, batch.clone()];
             for asked in asked {
-                let outcomes = self.commit(table, waiter, move |table| table.propose(vec![asked])).await?;
-                match outcomes.into_iter().next() {
+                let decided = self.commit(table, waiter, vec![asked]).await?;
+                match decided.into_iter().map(|decided| decided.outcome).reduce(join) {
                     Some(Outcome::Applied { affected }) => return Ok(Written::Rows(affected)),
                     // The guard is not the caller's: the row changed after it was read here, so it is no longer in the lake alone, and
                     // what was asked can be decided as it is. Reading it again could go on as long as others write it.
@@ -150,7 +148,7 @@ impl Parts {
         batch: &MutationBatch,
     ) -> Result<(MutationBatch, HashSet<Vec<u8>>)> {
         let schema = table.schema();
-        let mut whole = BatchBuilder::new(schema, batch.tablet());
+        let mut whole = BatchBuilder::new(schema);
         let (mut seen, mut guarded) = (HashSet::new(), HashSet::new());
         let theirs: HashSet<&[u8]> =
             batch.iter().filter(|mutation| mutation.guard.is_some()).map(|mutation| mutation.key).collect();
@@ -178,30 +176,39 @@ impl Parts {
 
 impl TableHandle {
     /// Commits on the calling thread, which waits for the disk.
-    pub(crate) fn propose(&self, batches: Vec<MutationBatch>) -> Result<Vec<Outcome>> {
+    pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
         let dropped = self.dropped.read();
         if *dropped {
             return Err(Error::no_table(&self.schema().name));
         }
         self.check_whole()?;
-        let mut proposals = Vec::with_capacity(batches.len());
-        for batch in batches {
-            proposals.push((self.replica(batch.tablet())?, batch));
-        }
-        Ok(propose_all(&proposals)?.into_iter().map(|(_, outcome)| outcome).collect())
+        Ok(self.replicas.propose(batches)?)
     }
+}
 
-    fn replica(&self, tablet: TabletId) -> Result<&Replica> {
-        let idx = tablet.0.checked_sub(self.schema().first_tablet.0).map(|idx| idx as usize);
-        idx.and_then(|idx| self.replicas.get(idx)).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, format!("tablet {tablet} is not one of table {}", self.schema().name))
-        })
+impl Written {
+    fn and(self, other: Written) -> Written {
+        match (self, other) {
+            (Written::Rows(one), Written::Rows(other)) => Written::Rows(one + other),
+            _ => Written::Conflict,
+        }
+    }
+}
+
+/// What became of a batch of which a split made two parts: one that is refused speaks for both.
+fn join(one: Outcome, other: Outcome) -> Outcome {
+    match (one, other) {
+        (Outcome::Applied { affected: one }, Outcome::Applied { affected: other }) => {
+            Outcome::Applied { affected: one + other }
+        }
+        (Outcome::Applied { .. }, refused) | (refused, _) => refused,
     }
 }
 
 /// Rows written in all, whatever became of the rest.
-fn applied(outcomes: &[Outcome]) -> u64 {
-    outcomes.iter().map(|outcome| if let Outcome::Applied { affected } = outcome { *affected } else { 0 }).sum()
+fn applied(decided: &[Decided]) -> u64 {
+    let affected = |decided: &Decided| if let Outcome::Applied { affected } = decided.outcome { affected } else { 0 };
+    decided.iter().map(affected).sum()
 }
 
 /// Rows written in all; a conflict is `Conflict`.
@@ -219,18 +226,14 @@ pub fn conflict(table: &str) -> Error {
         .with_hint("run the statement or transaction again")
 }
 
-/// Makes one batch a tablet of mutations that came as several, keeping their order.
-pub fn merge(handle: &TableHandle, batches: &[MutationBatch]) -> Vec<MutationBatch> {
-    if batches.len() == 1 {
-        return batches.to_vec();
+/// Makes one batch of mutations that came as several, keeping their order.
+pub fn merge(handle: &TableHandle, batches: &[MutationBatch]) -> MutationBatch {
+    if let [only] = batches {
+        return only.clone();
     }
-    let mut merged: BTreeMap<TabletId, BatchBuilder> = BTreeMap::new();
-    for batch in batches {
-        let builder =
-            merged.entry(batch.tablet()).or_insert_with(|| BatchBuilder::new(handle.schema(), batch.tablet()));
-        for mutation in batch.iter() {
-            builder.push(&mutation);
-        }
+    let mut merged = BatchBuilder::new(handle.schema());
+    for mutation in batches.iter().flat_map(MutationBatch::iter) {
+        merged.push(&mutation);
     }
-    merged.into_values().map(BatchBuilder::finish).collect()
+    merged.finish()
 }

@@ -32,7 +32,6 @@ use tarn_metastore::prune::Predicate;
 use tarn_metastore::{At, Metastore, TableVersion};
 use tarn_types::{
     DataType, RowDecoder, SEQNO_COLUMN, SEQNO_ID, TableSchema, Value, Version, encode_key, encode_partition_prefix,
-    tablet_prefix,
 };
 
 use crate::chunks::{ChunkLoader, Columns};
@@ -217,8 +216,7 @@ impl Scan<'_> {
         match forced {
             AccessPath::Rows => {
                 self.rows_can_serve(view.as_ref())?;
-                let prefixes = table.tablets().map(|tablet| Some(tablet_prefix(tablet).to_vec())).collect();
-                Ok(self.rows(&view, "rows", "forced by tarn.access_path".to_owned(), prefixes))
+                Ok(self.rows(&view, "rows", "forced by tarn.access_path".to_owned(), vec![None]))
             }
             AccessPath::Lake | AccessPath::Auto => {
                 let lake = self.table.lake(At::Version(view.version())).await?;

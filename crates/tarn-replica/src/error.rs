@@ -84,12 +84,21 @@ pub enum Error {
         /// The first that there is.
         first: SeqNo,
     },
-    /// A batch was given to the replica of another tablet, or replicas of several logs were asked to commit together.
-    #[error("a batch of tablet {given} was proposed to the replica of {tablet}")]
+    /// A batch could not be cut by tablets. Nothing happened.
+    #[error("cut a batch by tablets: {0}")]
+    Cut(tarn_types::Error),
+    /// Tablets were split again and again while a batch was proposed. Nothing happened: try again.
+    #[error("tablets of table {table} are being split")]
+    Moving {
+        /// The table's name.
+        table: String,
+    },
+    /// Replicas of several logs were asked to commit together.
+    #[error("tablets {tablet} and {given} have different logs")]
     NotOurs {
-        /// The replica's tablet.
+        /// One tablet.
         tablet: TabletId,
-        /// The batch's.
+        /// The other.
         given: TabletId,
     },
 }
@@ -105,8 +114,15 @@ impl Error {
             Self::InDoubt { .. } => Kind::Unavailable,
             Self::NotDecided { source, .. } | Self::Replay { source, .. } => source.kind(),
             Self::Entry { .. } | Self::LogBehind { .. } | Self::LogGone { .. } => Kind::Corrupt,
+            Self::Cut(source) => source.kind(),
+            Self::Moving { .. } => Kind::Conflict,
             Self::NotOurs { .. } => Kind::Invalid,
         }
+    }
+
+    /// Have keys of the batch moved to another tablet, so that it should be cut anew?
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::NotDecided { source: tarn_rows::Error::Elsewhere { .. }, .. })
     }
 
     pub(crate) fn not_decided(tablet: TabletId) -> impl FnOnce(tarn_rows::Error) -> Self {

@@ -26,7 +26,7 @@
 //! table.finish_replay()?;
 //!
 //! let row = [Value::Int64(7), Value::Int64(42)];
-//! let mut batch = BatchBuilder::new(&schema, TabletId(1));
+//! let mut batch = BatchBuilder::new(&schema);
 //! batch.put(&encode_key(&schema, &row[..1])?, &encode_cells(&schema, &row)?, None);
 //! // Durable and visible on return; concurrent proposals share one flush.
 //! assert_eq!(replica.propose(batch.finish())?, (Some(SeqNo(1)), Outcome::Applied { affected: 1 }));
@@ -37,7 +37,9 @@
 mod error;
 mod reader;
 mod replica;
+mod replicas;
 
 pub use error::{Error, Result};
 pub use reader::LogReader;
 pub use replica::{Pending, Replica, group_of, propose_all};
+pub use replicas::{Decided, Replayed, Replicas};

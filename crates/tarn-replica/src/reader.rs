@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tarn_raftlog::{Index, RaftLog};
 use tarn_rows::tarn_feed::{Error, Result};
 use tarn_rows::{EntrySource, Table};
-use tarn_types::{Effects, SeqNo, TabletId};
+use tarn_types::{Effects, Entry, SeqNo, TabletId};
 
 use crate::error::kind_of;
 use crate::replica::group_of;
@@ -43,9 +43,11 @@ impl EntrySource for LogReader {
             at = entries.last().map_or(head.next(), |entry| SeqNo(entry.index.0 + 1));
             let mut changes = Vec::with_capacity(entries.len());
             for entry in entries.into_iter().filter(|entry| !entry.payload.is_empty()) {
-                let effects = Effects::from_bytes(entry.payload);
-                let effects = effects.map_err(|source| Error::source(source.kind(), source))?;
-                changes.push((SeqNo(entry.index.0), effects));
+                let seqno = SeqNo(entry.index.0);
+                let entry = Entry::from_bytes(entry.payload);
+                if let Entry::Effects(effects) = entry.map_err(|source| Error::source(source.kind(), source))? {
+                    changes.push((seqno, effects));
+                }
             }
             if !changes.is_empty() {
                 return Ok(changes);

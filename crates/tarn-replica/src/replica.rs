@@ -26,9 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use tarn_raftlog::{Batch as LogBatch, GroupId, Index, RaftLog, Term, Ticket};
-use tarn_rows::tarn_feed::HotTable;
 use tarn_rows::{Known, Outcome, Table, UnderWay};
-use tarn_types::{Effects, MutationBatch, SeqNo, TabletId};
+use tarn_types::{Entry, MutationBatch, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
 
@@ -44,6 +43,8 @@ pub fn group_of(tablet: TabletId) -> GroupId {
 }
 
 /// One tablet of a table, in a group of one. Shared by all who write to it.
+///
+/// A tablet that was split off takes its entries from where it was born: earlier ones are in the log of the one that had its keys.
 pub struct Replica {
     log: Arc<RaftLog>,
     table: Arc<Table>,
@@ -102,11 +103,19 @@ impl Pending<'_> {
 }
 
 impl Replica {
-    /// The replica of one tablet. [`Replica::replay`] it, then [`Table::finish_replay`], before the first proposal.
+    /// The replica of one tablet. [`Replica::replay`] it, then [`Table::finish_replay`], before the first proposal; one that is born by a split
+    /// while the table serves needs neither.
     ///
     /// # Errors
     /// `LogBehind`, `LogGone`: this is not the log the rows were written from.
     pub fn open(log: Arc<RaftLog>, table: Arc<Table>, tablet: TabletId) -> Result<Self> {
+        let born = table.born(tablet).map_or(SeqNo::ZERO, |(_, at)| at);
+        if SeqNo(log.last_index(group_of(tablet)).0) < born {
+            let mut batch = log.batch();
+            batch.purge(group_of(tablet), Index(born.0), TERM);
+            // In the log before its first entry, which somebody waits for.
+            log.submit(batch).map(drop).map_err(Error::log(tablet))?;
+        }
         let last = SeqNo(log.last_index(group_of(tablet)).0);
         let applied = table.applied(tablet);
         let damaged_from = match log.check_group(group_of(tablet)) {
@@ -167,9 +176,9 @@ impl Replica {
                 if entry.payload.is_empty() {
                     continue;
                 }
-                let effects = Effects::from_bytes(entry.payload);
-                let effects = effects.map_err(|source| Error::Entry { tablet, seqno, source })?;
-                self.table.replay(seqno, &effects).map_err(|source| Error::Replay { tablet, seqno, source })?;
+                let entry = Entry::from_bytes(entry.payload);
+                let entry = entry.map_err(|source| Error::Entry { tablet, seqno, source })?;
+                self.table.replay(tablet, seqno, &entry).map_err(|source| Error::Replay { tablet, seqno, source })?;
                 n_entries += 1;
             }
         }
@@ -177,8 +186,8 @@ impl Replica {
     }
 
     fn replay_from(&self) -> SeqNo {
-        let (_, installed) = self.table.installed();
-        installed.get(self.tablet).min(self.table.applied(self.tablet)).next()
+        let born = self.table.born(self.tablet).map_or(SeqNo::ZERO, |(_, at)| at);
+        self.table.replayed_up_to(self.tablet).min(self.table.applied(self.tablet)).max(born).next()
     }
 
     /// Submits and waits: the batch is durable and in effect on return. Answers its place (`None`: it changes nothing) and what became of it.
@@ -192,7 +201,7 @@ impl Replica {
     /// Decides the batch and gives it its place in the tablet; nothing is durable yet. To write to several tablets with one flush,
     /// see [`propose_all`].
     pub fn submit(&self, batch: MutationBatch) -> Result<Pending<'_>> {
-        let mut pending = submit_all(&[(self, batch)])?;
+        let mut pending = submit_batches(&[(self, batch)])?;
         Ok(pending.pop().expect("one pending batch for one submitted"))
     }
 
@@ -200,8 +209,7 @@ impl Replica {
     /// What the rows still need is kept whatever is asked. Durable lazily; the space comes back with
     /// [`RaftLog::collect_garbage`].
     pub fn trim(&self, upto: SeqNo) -> Result<()> {
-        let (_, installed) = self.table.installed();
-        let upto = upto.min(self.table.durable(self.tablet)).min(installed.get(self.tablet));
+        let upto = upto.min(self.table.durable(self.tablet)).min(self.table.replayed_up_to(self.tablet));
         let group = group_of(self.tablet);
         if upto.0 < self.log.first_index(group).0 {
             return Ok(());
@@ -213,6 +221,17 @@ impl Replica {
         self.log.submit(batch).map(drop).map_err(Error::log(self.tablet))
     }
 
+    /// Returns when all that is under way now is durable and in effect.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let after = {
+            let queue = self.queue.lock();
+            queue.under_way.last().zip(queue.last.clone())
+        };
+        let Some((after, ticket)) = after else { return Ok(()) };
+        ticket.wait().map_err(Error::log(self.tablet))?;
+        self.apply_upto(after)
+    }
+
     /// Applies what is durable up to `seqno`. Where applying failed, the next caller goes on.
     fn apply_upto(&self, seqno: SeqNo) -> Result<()> {
         if self.applied.load(Ordering::Acquire) >= seqno.0 {
@@ -220,9 +239,9 @@ impl Replica {
         }
         let _one = self.applying.lock();
         loop {
-            let first = self.queue.lock().under_way.first().map(|(first, effects)| (first, effects.clone()));
-            let Some((first, effects)) = first.filter(|(first, _)| *first <= seqno) else { return Ok(()) };
-            let applied = self.table.apply(first, &effects);
+            let first = self.queue.lock().under_way.first().map(|(first, entry)| (first, entry.clone()));
+            let Some((first, entry)) = first.filter(|(first, _)| *first <= seqno) else { return Ok(()) };
+            let applied = self.table.apply(self.tablet, first, &entry);
             applied.map_err(|source| Error::NotApplied { tablet: self.tablet, seqno: first, source })?;
             self.applied.store(first.0, Ordering::Release);
             // Only now: whoever decides a batch meanwhile finds it here or there.
@@ -237,60 +256,76 @@ impl Replica {
 /// # Errors
 /// As [`Replica::propose`]. `Indeterminate` may be about some of the batches only.
 pub fn propose_all(proposals: &[(&Replica, MutationBatch)]) -> Result<Vec<(Option<SeqNo>, Outcome)>> {
-    let pending = submit_all(proposals)?;
+    wait_all(submit_batches(proposals)?)
+}
+
+/// Commits entries that are no batches, as [`propose_all`] does. Answers their places.
+pub(crate) fn propose_entries(entries: Vec<(&Replica, Entry)>) -> Result<Vec<SeqNo>> {
+    let asked = entries.into_iter().map(|(replica, entry)| (replica, Asked::Entry(entry))).collect();
+    let done = wait_all(submit_all(asked)?)?;
+    Ok(done.into_iter().filter_map(|(seqno, _)| seqno).collect())
+}
+
+fn wait_all(pending: Vec<Pending<'_>>) -> Result<Vec<(Option<SeqNo>, Outcome)>> {
     let decided: Vec<Result<_>> = pending.into_iter().map(Pending::wait).collect();
     decided.into_iter().collect()
 }
 
-fn submit_all<'a>(proposals: &[(&'a Replica, MutationBatch)]) -> Result<Vec<Pending<'a>>> {
-    let Some(((first, _), rest)) = proposals.split_first() else { return Ok(Vec::new()) };
-    let stranger = rest.iter().find(|(replica, _)| !Arc::ptr_eq(&replica.log, &first.log));
-    let misled = proposals.iter().find(|(replica, batch)| !replica.owns(batch));
-    if let Some((replica, batch)) = stranger.or(misled) {
-        return Err(Error::NotOurs { tablet: replica.tablet, given: batch.tablet() });
-    }
+fn submit_batches<'a>(proposals: &[(&'a Replica, MutationBatch)]) -> Result<Vec<Pending<'a>>> {
     // The rows are read before anybody has to wait for it.
-    let known = proposals.iter().map(|(replica, batch)| replica.look_up(batch).map(Some));
-    let mut known = known.collect::<Result<Vec<_>>>()?;
-    // Everyone locks by tablet; batches of one tablet keep the order they were given in.
-    let mut order: Vec<usize> = (0..proposals.len()).collect();
-    order.sort_by_key(|&i| proposals[i].0.tablet);
+    let known = proposals.iter().map(|(replica, batch)| Ok((*replica, Asked::Batch(replica.look_up(batch)?))));
+    submit_all(known.collect::<Result<Vec<_>>>()?)
+}
+
+/// What is to get its place in a tablet's log.
+enum Asked<'b> {
+    Batch(Known<'b>),
+    Entry(Entry),
+}
+
+fn submit_all<'a>(asked: Vec<(&'a Replica, Asked<'_>)>) -> Result<Vec<Pending<'a>>> {
+    let Some((first, _)) = asked.first() else { return Ok(Vec::new()) };
+    let first: &'a Replica = first;
+    if let Some((stranger, _)) = asked.iter().find(|(replica, _)| !Arc::ptr_eq(&replica.log, &first.log)) {
+        return Err(Error::NotOurs { tablet: first.tablet, given: stranger.tablet });
+    }
+    // Everyone locks by tablet; what is asked of one tablet keeps the order it was given in.
+    let mut asked: Vec<(usize, (&'a Replica, Asked<'_>))> = asked.into_iter().enumerate().collect();
+    asked.sort_by_key(|(_, (replica, _))| replica.tablet);
     let mut turns: Vec<Turn<'a>> = Vec::new();
-    let mut decided = Vec::with_capacity(proposals.len());
-    for &i in &order {
-        let replica = proposals[i].0;
+    let mut decided = Vec::with_capacity(asked.len());
+    for (place, (replica, asked)) in asked {
         if turns.last().is_none_or(|turn| turn.replica.tablet != replica.tablet) {
             turns.push(Turn::new(replica));
         }
-        let (turn, known) = (turns.last_mut().expect("there is one now"), known[i].take());
-        decided.push((i, turn.decide(known.expect("each is decided once"))?));
+        let of_turn = turns.len() - 1;
+        decided.push((place, of_turn, turns[of_turn].decide(asked)?));
     }
     let mut log_batch = first.log.batch();
     turns.iter().for_each(|turn| turn.append_to(&mut log_batch));
-    let has_entries = turns.iter().any(|turn| !turn.entries.is_empty());
-    let ticket = match has_entries {
+    let ticket = match turns.iter().any(|turn| !turn.entries.is_empty()) {
         true => Some(Arc::new(first.log.submit(log_batch).map_err(Error::log(first.tablet))?)),
         false => None,
     };
-    let mut pending: Vec<Option<Pending<'a>>> = proposals.iter().map(|_| None).collect();
-    for (i, Decided { outcome, seqno, after }) in decided {
-        let replica = proposals[i].0;
-        let turn = turns.iter().find(|turn| turn.replica.tablet == replica.tablet).expect("each replica has its turn");
+    decided.sort_unstable_by_key(|(place, ..)| *place);
+    let pending = decided.into_iter().map(|(_, of_turn, Decided { outcome, seqno, after })| {
+        let turn = &turns[of_turn];
         let is_before = after.is_some_and(|after| after < turn.first);
         let waits_for = if is_before { turn.queue.last.clone() } else { ticket.clone() };
-        pending[i] = Some(Pending { replica, outcome, after: after.zip(waits_for), seqno });
-    }
+        Pending { replica: turn.replica, outcome, after: after.zip(waits_for), seqno }
+    });
+    let pending = pending.collect();
     turns.into_iter().for_each(|turn| turn.submitted(ticket.as_ref()));
-    Ok(pending.into_iter().flatten().collect())
+    Ok(pending)
 }
 
-/// The batches of one call for one tablet, whose queue is locked. Dropped before they are submitted, they are forgotten.
+/// What one call asks of one tablet, whose queue is locked. Dropped before it is submitted, it is forgotten.
 struct Turn<'a> {
     replica: &'a Replica,
     queue: MutexGuard<'a, Queue>,
     /// The place of its first entry.
     first: SeqNo,
-    entries: Vec<Effects>,
+    entries: Vec<Entry>,
 }
 
 struct Decided {
@@ -306,20 +341,31 @@ impl<'a> Turn<'a> {
         Self { replica, first: queue.next, queue, entries: Vec::new() }
     }
 
-    fn decide(&mut self, known: Known<'_>) -> Result<Decided> {
-        let next = SeqNo(self.first.0 + self.entries.len() as u64);
-        let resolved = self.replica.table.resolve(next, known, &self.queue.under_way);
-        let (outcome, effects) = resolved.map_err(Error::not_decided(self.replica.tablet))?;
-        let seqno = effects.map(|effects| {
-            self.queue.under_way.push(next, effects.clone());
-            self.entries.push(effects);
+    /// The place of the next entry.
+    fn next(&self) -> SeqNo {
+        SeqNo(self.first.0 + self.entries.len() as u64)
+    }
+
+    fn decide(&mut self, asked: Asked<'_>) -> Result<Decided> {
+        let next = self.next();
+        let (outcome, entry) = match asked {
+            Asked::Entry(entry) => (Outcome::Applied { affected: 0 }, Some(entry)),
+            Asked::Batch(known) => {
+                let resolved = self.replica.table.resolve(next, known, &self.queue.under_way);
+                let (outcome, effects) = resolved.map_err(Error::not_decided(self.replica.tablet))?;
+                (outcome, effects.map(Entry::Effects))
+            }
+        };
+        let seqno = entry.map(|entry| {
+            self.queue.under_way.push(next, entry.clone());
+            self.entries.push(entry);
             next
         });
         Ok(Decided { outcome, seqno, after: self.queue.under_way.last() })
     }
 
     fn append_to(&self, log_batch: &mut LogBatch) {
-        let entries = self.entries.iter().map(|effects| effects.as_bytes().clone());
+        let entries = self.entries.iter().map(Entry::to_bytes);
         if !self.entries.is_empty() {
             log_batch.append_bytes(group_of(self.replica.tablet), TERM, Index(self.first.0), entries);
         }
@@ -327,12 +373,10 @@ impl<'a> Turn<'a> {
 
     /// They are in the log, in this order.
     fn submitted(mut self, ticket: Option<&Arc<Ticket>>) {
-        if self.entries.is_empty() {
-            return;
+        if !self.entries.is_empty() {
+            self.queue.next = self.next();
+            self.queue.last = ticket.cloned();
         }
-        self.first = SeqNo(self.first.0 + self.entries.len() as u64);
-        self.queue.next = self.first;
-        self.queue.last = ticket.cloned();
     }
 }
 
@@ -344,12 +388,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Replica {
-    fn look_up<'a>(&self, batch: &'a MutationBatch) -> Result<Known<'a>> {
+    fn look_up<'b>(&self, batch: &'b MutationBatch) -> Result<Known<'b>> {
         let since = SeqNo(self.applied.load(Ordering::Acquire));
-        self.table.look_up(batch, since).map_err(Error::not_decided(self.tablet))
-    }
-
-    fn owns(&self, batch: &MutationBatch) -> bool {
-        batch.tablet() == self.tablet && batch.table() == self.table.table_schema().id
+        self.table.look_up(self.tablet, batch, since).map_err(Error::not_decided(self.tablet))
     }
 }

@@ -2,15 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tarn_raftlog::{MemoryDisk, Options, RaftLog};
-use tarn_replica::{Error, LogReader, Replica, propose_all};
+use tarn_replica::{Error, LogReader, Replica, Replicas, propose_all};
 use tarn_rows::tarn_feed::{self, ChangeLog};
-use tarn_rows::{Changes, Engine, EntrySource, Lookup, MemoryEngine, Outcome, Table};
+use tarn_rows::{
+    Changes, Engine, EngineSnapshot, EngineStats, EntrySource, Lookup, MemoryEngine, Outcome, Space, StagedFile, Table,
+    WriteBatch,
+};
 use tarn_types::{
-    BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, SeqNo, TableId,
-    TableOptions, TableSchema, TabletId, Value, encode_cells, encode_key, key_tablet,
+    BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, Partitioning, SeqNo,
+    TableId, TableOptions, TableSchema, TabletId, TabletMap, Value, encode_cells, encode_key,
 };
 
 fn schema(tablets: u32) -> Arc<TableSchema> {
@@ -28,7 +35,11 @@ fn schema(tablets: u32) -> Arc<TableSchema> {
         key: vec![KeyPart { column_idx: 0, descending: false }],
         n_partition_key: 1,
         first_tablet: TabletId(1),
-        options: TableOptions { tablets, ..TableOptions::default() },
+        options: TableOptions {
+            tablets,
+            partitioning: if tablets > 1 { Partitioning::Hash } else { Partitioning::Range },
+            ..TableOptions::default()
+        },
     })
 }
 
@@ -43,7 +54,7 @@ fn cells(schema: &TableSchema, id: i64, v: i64) -> Vec<u8> {
 /// One row set to a value.
 fn put(schema: &TableSchema, id: i64, v: i64) -> MutationBatch {
     let key = key(schema, id);
-    let mut batch = BatchBuilder::new(schema, key_tablet(&key).unwrap());
+    let mut batch = BatchBuilder::new(schema);
     batch.put(&key, &cells(schema, id, v), None);
     batch.finish()
 }
@@ -66,7 +77,7 @@ impl Node {
         let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap());
         let mut replayed = 0;
         let mut replicas = Vec::new();
-        for tablet in schema.tablets() {
+        for tablet in schema.first_tablets() {
             let replica = Replica::open(Arc::clone(&log), Arc::clone(&table), tablet)?;
             replayed += replica.replay()?;
             replicas.push(replica);
@@ -88,7 +99,8 @@ impl Node {
     }
 
     fn replica_of(&self, batch: &MutationBatch) -> &Replica {
-        &self.replicas[(batch.tablet().0 - 1) as usize]
+        let key = batch.iter().next().unwrap().key.to_vec();
+        &self.replicas[(self.table.tablet_map().tablet_of(&key).0 - 1) as usize]
     }
 
     fn put(&self, id: i64, v: i64) -> Result<(SeqNo, Outcome), Error> {
@@ -131,10 +143,10 @@ fn what_is_refused_or_changes_nothing_is_in_no_log() {
     let k = key(&node.schema, 1);
     let mut outcomes = Vec::new();
     for v in 0..4 {
-        let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+        let mut batch = BatchBuilder::new(&node.schema);
         batch.insert(&k, &cells(&node.schema, 1, v)); // only the first takes effect
         outcomes.push(replica.propose(batch.finish()).unwrap().1);
-        let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+        let mut batch = BatchBuilder::new(&node.schema);
         batch.put(&k, &cells(&node.schema, 1, 100 + v), Some(SeqNo(1))); // only while nobody changed it
         outcomes.push(replica.propose(batch.finish()).unwrap().1);
     }
@@ -226,29 +238,188 @@ fn a_failed_flush_is_indeterminate_and_then_the_log_is_unavailable() {
     }
 }
 
+/// An engine that refuses writes while it is told to.
+#[derive(Default)]
+struct Refusing {
+    engine: MemoryEngine,
+    refuses: AtomicBool,
+}
+
+impl Engine for Refusing {
+    fn write(&self, batch: &WriteBatch) -> tarn_rows::Result<()> {
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(tarn_rows::Error::Faulty { reason: "it is told to".into() });
+        }
+        self.engine.write(batch)
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> tarn_rows::Result<Option<bytes::Bytes>> {
+        self.engine.get(space, key)
+    }
+
+    fn multi_get(&self, space: Space, keys: &[&[u8]]) -> tarn_rows::Result<Vec<Option<bytes::Bytes>>> {
+        self.engine.multi_get(space, keys)
+    }
+
+    fn snapshot(&self) -> Arc<dyn EngineSnapshot> {
+        self.engine.snapshot()
+    }
+
+    fn stage<'a>(
+        &self,
+        space: Space,
+        entries: &mut dyn Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> tarn_rows::Result<StagedFile> {
+        self.engine.stage(space, entries)
+    }
+
+    fn ingest(&self, files: Vec<StagedFile>) -> tarn_rows::Result<()> {
+        self.engine.ingest(files)
+    }
+
+    fn flush(&self) -> tarn_rows::Result<()> {
+        self.engine.flush()
+    }
+
+    fn delete_range(&self, space: Space, range: Range<&[u8]>) -> tarn_rows::Result<()> {
+        self.engine.delete_range(space, range)
+    }
+
+    fn checkpoint(&self, dir: &Path) -> tarn_rows::Result<()> {
+        self.engine.checkpoint(dir)
+    }
+
+    fn stats(&self) -> tarn_rows::Result<EngineStats> {
+        self.engine.stats()
+    }
+}
+
 #[test]
 fn an_entry_that_could_not_be_applied_is_applied_next() {
-    let disk = MemoryDisk::new(9);
+    let engine = Arc::new(Refusing::default());
+    let node = Node::open(&MemoryDisk::new(9), Arc::<Refusing>::clone(&engine), schema(1)).unwrap();
+    engine.refuses.store(true, Ordering::Relaxed);
+    let error = node.put(1, 1).unwrap_err();
+    assert_eq!(error.kind(), Kind::Indeterminate, "it is in the log, and waits: {error}");
+    engine.refuses.store(false, Ordering::Relaxed);
+    assert_eq!(node.put(1, 2).unwrap().0, SeqNo(2));
+    assert_eq!(node.table.applied(TabletId(1)), SeqNo(2));
+}
+
+/// All replicas of a table, as a node has them.
+fn replicas_on(disk: &MemoryDisk, engine: Arc<dyn Engine>, schema: &Arc<TableSchema>) -> Arc<Replicas> {
     let options = Options { segment_bytes: 64 << 10, ..Options::new("/log") };
-    let log = Arc::new(RaftLog::open_on(Arc::new(disk), options).unwrap().0);
-    let schema = schema(1);
-    let engine = Arc::new(MemoryEngine::new());
-    let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap());
-    let replica = Replica::open(log, Arc::clone(&table), TabletId(1)).unwrap();
-    replica.replay().unwrap();
-    // The table does not serve yet: the entry is in the log and waits.
-    let error = replica.propose(put(&schema, 1, 1)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Indeterminate, "{error}");
-    table.finish_replay().unwrap();
-    assert_eq!(replica.propose(put(&schema, 1, 2)).unwrap().0, Some(SeqNo(2)));
-    assert_eq!(table.applied(TabletId(1)), SeqNo(2));
+    let log = Arc::new(RaftLog::open_on(Arc::new(disk.clone()), options).unwrap().0);
+    let table = Arc::new(Table::open(engine, Arc::clone(schema), Arc::new(ManualClock::new(0))).unwrap());
+    let replicas = Arc::new(Replicas::new(log, table));
+    assert!(replicas.replay().unwrap().iter().all(|of| of.failed.is_none()));
+    replicas.table().finish_replay().unwrap();
+    replicas
+}
+
+/// Writers count rows up, each its own; tablets are split under them again and again. No write is lost or refused, a snapshot has every row that
+/// was acknowledged before it, and so has the table after a restart, with nothing in the engine and with all of it.
+#[test]
+fn tablets_are_split_under_load() {
+    const N_WRITERS: i64 = 3;
+    const N_IDS: i64 = 40;
+    const N_SPLITS: i64 = 8;
+    let (disk, engine, schema) = (MemoryDisk::new(11), Arc::new(MemoryEngine::new()), schema(1));
+    let replicas = replicas_on(&disk, Arc::<MemoryEngine>::clone(&engine), &schema);
+    let table = Arc::clone(replicas.table());
+    let acknowledged: Vec<AtomicI64> = (0..N_WRITERS * N_IDS).map(|_| AtomicI64::new(0)).collect();
+    let value_of = |found: &Lookup, id: i64| match found {
+        Lookup::Row { cells, .. } => match tarn_types::decode_row(&schema, &key(&schema, id), cells).unwrap()[1] {
+            Value::Int64(v) => v,
+            _ => unreachable!(),
+        },
+        Lookup::Absent => 0,
+        Lookup::InLake(address) => panic!("nothing was delivered, yet {address:?}"),
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..N_WRITERS {
+            let (replicas, schema, acknowledged, done) = (&replicas, &schema, &acknowledged, &done);
+            scope.spawn(move || {
+                for v in 1.. {
+                    // One batch for all ids of the writer: it is cut wherever tablets are by then.
+                    let ids = (0..N_IDS).map(|n| n * N_WRITERS + writer);
+                    let mut batch = BatchBuilder::new(schema);
+                    ids.clone().for_each(|id| batch.put(&key(schema, id), &cells(schema, id, v), None));
+                    let decided = replicas.propose(&[batch.finish()]).unwrap();
+                    let affected = decided.iter().map(|of| match of.outcome {
+                        Outcome::Applied { affected } => affected,
+                        ref other => panic!("{other:?}"),
+                    });
+                    assert_eq!(affected.sum::<u64>(), N_IDS as u64);
+                    ids.for_each(|id| acknowledged[id as usize].store(v, Ordering::Release));
+                    if done.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+            });
+        }
+        for n in 0..N_SPLITS {
+            // A tablet that was split off is delivered before it is split again: so the lower part is, each time.
+            let at = key(&schema, N_WRITERS * N_IDS * (N_SPLITS - n) / (N_SPLITS + 1));
+            let new = replicas.split(&at).unwrap();
+            assert_eq!(table.tablet_map().tablet_of(&at), new);
+            let before: Vec<i64> = acknowledged.iter().map(|v| v.load(Ordering::Acquire)).collect();
+            let snapshot = table.snapshot().unwrap();
+            for (id, v) in before.into_iter().enumerate() {
+                let id = id as i64;
+                assert!(value_of(&snapshot.get(&key(&schema, id)).unwrap(), id) >= v, "row {id}");
+            }
+            let rows: usize = snapshot.recent(None, false).unwrap().iter().map(|rows| rows.num_rows()).sum();
+            assert!(rows as u64 == snapshot.recent_rows() && rows as i64 <= N_WRITERS * N_IDS, "each row once");
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert_eq!(table.tablet_map().len() as i64, N_SPLITS + 1);
+    let state = |table: &Table| -> BTreeMap<i64, i64> {
+        (0..N_WRITERS * N_IDS).map(|id| (id, value_of(&table.get(&key(&schema, id)).unwrap(), id))).collect()
+    };
+    let before = state(&table);
+    assert!(before.values().zip(&acknowledged).all(|(v, acknowledged)| *v == acknowledged.load(Ordering::Acquire)));
+    let refused = replicas.split(&key(&schema, N_WRITERS * N_IDS - 1)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Conflict, "what it had before its birth is not delivered: {refused}");
+
+    // The feed has the changes of each row in order, though they are in several logs.
+    let reader = Arc::new(LogReader::new(Arc::clone(replicas.log()), Arc::clone(&table)));
+    let changes = Changes::new(Arc::clone(&table), reader);
+    let (mut at, mut seen) = (Cursor::new(), BTreeMap::<Vec<u8>, i64>::new());
+    loop {
+        let some = changes.read(&at, 20_000).unwrap();
+        if some.is_empty() {
+            break;
+        }
+        for change in some {
+            at.set(change.tablet, change.seqno);
+            for effect in change.effects.iter() {
+                let row = tarn_types::decode_row(&schema, effect.key, effect.cells.unwrap()).unwrap();
+                let Value::Int64(v) = row[1] else { unreachable!() };
+                let last = seen.insert(effect.key.to_vec(), v).unwrap_or(0);
+                assert_eq!(v, last + 1, "each change once, in order");
+            }
+        }
+    }
+    assert!((0..N_WRITERS * N_IDS).all(|id| seen[&key(&schema, id)] == before[&id]));
+
+    drop((changes, table, replicas));
+    disk.cut_power();
+    for engine in [Arc::new(MemoryEngine::new()), Arc::new(engine.crash()), engine] {
+        let replicas = replicas_on(&disk, engine, &schema);
+        assert_eq!(replicas.table().tablet_map().len() as i64, N_SPLITS + 1);
+        assert_eq!(state(replicas.table()), before);
+        assert_eq!(replicas.table().snapshot().unwrap().recent_rows() as i64, N_WRITERS * N_IDS);
+    }
 }
 
 #[test]
 fn the_feed_reads_what_is_in_effect_and_learns_what_is_trimmed() {
     let node = Node::new(2);
     let reader = Arc::new(LogReader::new(Arc::clone(&node.log), Arc::clone(&node.table)));
-    let changes = Changes::new(Arc::clone(&node.schema), reader.clone());
+    let changes = Changes::new(Arc::clone(&node.table), reader.clone());
     for id in 0..20 {
         node.put(id, 1).unwrap();
     }
@@ -282,7 +453,8 @@ fn the_feed_reads_what_is_in_effect_and_learns_what_is_trimmed() {
 
 /// The smallest id whose row is in a tablet.
 fn first_of(schema: &TableSchema, tablet: u32) -> i64 {
-    (0..).find(|&id| key_tablet(&key(schema, id)).unwrap() == TabletId(tablet)).unwrap()
+    let tablets = TabletMap::initial(schema);
+    (0..).find(|&id| tablets.tablet_of(&key(schema, id)) == TabletId(tablet)).unwrap()
 }
 
 #[test]
@@ -291,7 +463,9 @@ fn rows_and_log_must_belong_together() {
     for v in 0..3 {
         node.put(1, v).unwrap();
     }
-    let wrong = node.replicas[0].propose(BatchBuilder::new(&node.schema, TabletId(2)).finish()).err();
+    let mut other = TableSchema::clone(&node.schema);
+    other.id = TableId(2);
+    let wrong = node.replicas[0].propose(BatchBuilder::new(&other).finish()).err();
     assert_eq!(wrong.unwrap().kind(), Kind::Invalid);
 
     // Rows from another log: they are ahead of this one.
@@ -320,7 +494,7 @@ fn a_batch_is_decided_behind_those_that_are_under_way() {
     let replica = &node.replicas[0];
     let k = key(&node.schema, 1);
     let batch = |push: &dyn Fn(&mut BatchBuilder)| {
-        let mut builder = BatchBuilder::new(&node.schema, TabletId(1));
+        let mut builder = BatchBuilder::new(&node.schema);
         push(&mut builder);
         builder.finish()
     };
@@ -353,10 +527,10 @@ fn what_was_not_submitted_is_not_decided_upon() {
     node.disk.fail_in(0);
     assert_eq!(node.put(1, 2).unwrap_err().kind(), Kind::Indeterminate);
     // The log takes nothing more, so what is decided now is forgotten again.
-    let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+    let mut batch = BatchBuilder::new(&node.schema);
     batch.delete(&key(&node.schema, 1), None);
     assert_eq!(node.replicas[0].propose(batch.finish()).unwrap_err().kind(), Kind::Unavailable);
-    let mut batch = BatchBuilder::new(&node.schema, TabletId(1));
+    let mut batch = BatchBuilder::new(&node.schema);
     batch.insert(&key(&node.schema, 1), &cells(&node.schema, 1, 9));
     let error = node.replicas[0].propose(batch.finish()).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable, "it exists if the put does, which nobody knows: {error}");

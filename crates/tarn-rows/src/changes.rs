@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tarn_feed::{Change, ChangeLog};
-use tarn_types::{Cursor, Effects, SeqNo, TableSchema, TabletId};
+use tarn_types::{Cursor, Effects, SeqNo, TabletId};
+
+use crate::table::Table;
 
 /// The entries of a tablet's log: implemented by whoever has the log.
 pub trait EntrySource: Send + Sync {
@@ -17,34 +19,51 @@ pub trait EntrySource: Send + Sync {
 
 /// The changes of one table.
 pub struct Changes {
-    schema: Arc<TableSchema>,
+    table: Arc<Table>,
     source: Arc<dyn EntrySource>,
 }
 
 impl Changes {
     /// Over the table's tablets.
     #[must_use]
-    pub fn new(schema: Arc<TableSchema>, source: Arc<dyn EntrySource>) -> Self {
-        Self { schema, source }
+    pub fn new(table: Arc<Table>, source: Arc<dyn EntrySource>) -> Self {
+        Self { table, source }
     }
 }
 
 impl ChangeLog for Changes {
     fn head(&self) -> Cursor {
-        self.schema.tablets().map(|tablet| (tablet, self.source.head(tablet))).collect()
+        self.table.applied_cursor().iter().map(|(tablet, _)| (tablet, self.source.head(tablet))).collect()
     }
 
-    /// Every tablet gets an equal share of `max_bytes`, so that a busy one does not starve the others.
+    /// Every tablet gets an equal share of `max_bytes`, so that a busy one does not starve the others. A tablet that was split off waits
+    /// until its parent's entries before the split are read: so the changes of a key come in order.
     fn read(&self, after: &Cursor, max_bytes: usize) -> tarn_feed::Result<Vec<Change>> {
-        let share = (max_bytes / self.schema.options.tablets.max(1) as usize).max(1);
+        let tablets = self.table.applied_cursor();
+        let share = (max_bytes / tablets.iter().count().max(1)).max(1);
         let mut changes = Vec::new();
-        for tablet in self.schema.tablets() {
-            let at = after.get(tablet);
+        for (tablet, _) in tablets.iter() {
+            let at = match self.table.born(tablet) {
+                Some((parent, born)) if after.get(tablet) < born && self.has_before(parent, after, born)? => continue,
+                Some((_, born)) => after.get(tablet).max(born),
+                None => after.get(tablet),
+            };
             if self.source.head(tablet) > at {
                 let entries = self.source.entries(tablet, at, share)?;
                 changes.extend(entries.into_iter().map(|(seqno, effects)| Change { tablet, seqno, effects }));
             }
         }
         Ok(changes)
+    }
+}
+
+impl Changes {
+    /// Are there changes of `tablet` after the cursor and up to `upto`?
+    fn has_before(&self, tablet: TabletId, after: &Cursor, upto: SeqNo) -> tarn_feed::Result<bool> {
+        let at = after.get(tablet);
+        if at >= upto {
+            return Ok(false);
+        }
+        Ok(self.source.entries(tablet, at, 1)?.first().is_some_and(|(seqno, _)| *seqno <= upto))
     }
 }

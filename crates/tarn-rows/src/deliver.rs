@@ -1,23 +1,25 @@
 //! How do recent rows leave for the lake? Freeze, stage, install: the hot side of a delivery, and of a compaction.
 //!
 //! The order that makes it safe:
-//! 1. `freeze` moves the active generation aside under both locks: every change up to the cursor is in it or installed, none after.
-//! 2. The files are committed. From here on the metastore is ahead of this table, which nobody sees: readers ask for the installed version.
-//! 3. `stage` writes the addresses and the marker into one file. A crash loses the file; repair makes it again.
+//! 1. A freeze is an entry of each tablet's log: every replica sets the same changes aside at the same place. What is before it is in
+//!    frozen generations or installed, nothing after it is.
+//! 2. The leader's frozen rows become files, and are committed. From here on the metastore is ahead of this table, which nobody sees: readers
+//!    ask for the installed version.
+//! 3. `stage` writes the addresses and the markers of all tablets into one file. A crash loses the file; repair makes it again.
 //! 4. `install` flushes the engine, so that its rows are at least as new as the cursor, then ingests the file: one durable step
 //!    moves addresses, version and cursor. Readers switch in the same lock.
 //!
-//! After 4 a frozen key is recent no more; if it was changed again it is in the active generation, and its new address hides.
+//! After 4 the frozen generations up to the cursor are gone; a key of them that was changed again is in a later one, and its new address hides.
+//! Whoever did not deliver does 3 and 4 alone, from what is committed, as soon as it has applied the cursor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use roaring::RoaringBitmap;
-use tarn_feed::{Frozen, HotTable, Pending, Placed, Stage, Staged};
+use tarn_feed::{Frozen, Pending, Placed, Stage, Staged};
 use tarn_types::{
-    ADDRESS_BYTES, Address, Cursor, FileId, Keys, SEQNO_COLUMN, SeqNo, TableSchema, Version, encode_keys,
+    ADDRESS_BYTES, Address, Audit, Cursor, Keys, SEQNO_COLUMN, SeqNo, TableSchema, TabletId, Version, encode_keys,
 };
 
 use crate::engine::{Space, StagedFile};
@@ -25,8 +27,10 @@ use crate::error::{Error, Result};
 use crate::hide::{ChangedKeys, Reign};
 use crate::layout;
 use crate::recent::RowsView;
-use crate::table::Table;
-use crate::writer::FrozenGeneration;
+use crate::snapshot::union;
+use crate::table::{Table, Tablets};
+use crate::tablet::{Shared, Tablet};
+use crate::writer::Writer;
 
 /// Keys of one engine call.
 const READ_KEYS: usize = 1024;
@@ -36,60 +40,110 @@ struct Prepared {
     file: StagedFile,
     /// The version it was staged on.
     base: Version,
-    /// The installed cursor afterwards.
-    cursor: Cursor,
+    /// The tablets it was staged for, and where each is afterwards.
+    installed: Vec<(TabletId, SeqNo)>,
     has_placed: bool,
 }
 
 impl Table {
-    fn freeze_rows(&self) -> Result<Option<Frozen>> {
-        let (rows, cursor, installed, engine) = {
-            let mut writer = self.writer.lock();
-            if writer.replay.is_some() {
-                return Err(Error::Replaying { table: self.schema.name.clone() });
-            }
-            let mut shared = self.shared.write();
-            if writer.frozen.is_none() {
-                if writer.active.is_empty() {
-                    return Ok(None);
-                }
-                let next = writer.active.successor();
-                let view = std::mem::replace(&mut shared.active, RowsView::of(&next));
-                let mut generation = std::mem::replace(&mut writer.active, next);
-                generation.close_open();
-                writer.frozen =
-                    Some(FrozenGeneration { generation, cursor: shared.applied.clone(), rows: view.clone() });
-                shared.frozen = Some(view);
-                shared.frozen_since_ms = shared.active_since_ms.take();
-            }
-            let Some(frozen) = &writer.frozen else {
-                return Ok(None);
-            };
-            (frozen.rows.clone(), frozen.cursor.clone(), Arc::clone(&shared.reign), self.engine.snapshot())
+    /// How much waits for a delivery. Cheap.
+    #[must_use]
+    pub fn pending(&self) -> Pending {
+        let append_only = self.base.schema.options.append_only;
+        let rows = |view: &RowsView| if append_only { view.n_live() } else { view.n_keys as u64 };
+        let tablets = self.tablets.read();
+        let shared = tablets.read();
+        let views = || shared.iter().flat_map(|shared| &shared.recent);
+        Pending {
+            rows: views().map(rows).sum(),
+            bytes: views().map(|view| view.size_bytes).sum(),
+            oldest_ms: shared.iter().filter_map(|of| of.frozen_since_ms.or(of.active_since_ms)).min(),
+        }
+    }
+
+    /// The lake version whose addresses are installed, and the position it holds: it names every tablet.
+    #[must_use]
+    pub fn installed(&self) -> (Version, Cursor) {
+        let tablets = self.tablets.read();
+        let shared = tablets.read();
+        let version = shared.first().map_or(Version(0), |shared| shared.reign.version);
+        (version, tablets.all.iter().zip(&shared).map(|(tablet, shared)| (tablet.id, shared.installed)).collect())
+    }
+
+    /// The tablets to freeze before a delivery, and what the entry says: those whose changes are in no generation that could be delivered.
+    #[must_use]
+    pub fn to_freeze(&self) -> Vec<(TabletId, Option<Audit>)> {
+        let wants = |tablet: &&Arc<Tablet>| {
+            let writer = tablet.writer.lock();
+            !writer.active.is_empty() || (!writer.frozen.is_empty() && tablet.shared.read().at_freeze.is_none())
         };
-        let dead = installed.hidden(&ChangedKeys::of(Some(&rows), None), &*engine)?;
-        let n_rows = rows.n_live();
+        let tablets = self.tablets();
+        let wanted = tablets.all.iter().filter(wants);
+        wanted.map(|tablet| (tablet.id, tablet.writer.lock().auditor.before)).collect()
+    }
+
+    /// What is frozen and not installed, with the rows of the lake that it supersedes. None: nothing is. The same again until it is
+    /// installed or another freeze comes, whatever was written meanwhile (with `version` and `dead` moved on by compactions).
+    pub fn frozen(&self) -> Result<Option<Frozen>> {
+        self.check_serving()?;
+        let schema = &self.base.schema;
+        let mut cursor = Cursor::new();
+        let mut parts: Vec<(Arc<Reign>, Vec<RowsView>)> = Vec::new();
+        let (version, engine) = {
+            let tablets = self.tablets.read();
+            let shared = tablets.read();
+            for (tablet, shared) in tablets.all.iter().zip(&shared) {
+                let frozen = shared.at_freeze.clone();
+                cursor.set(tablet.id, frozen.as_ref().map_or(shared.installed, |(upto, _)| *upto));
+                parts.extend(frozen.map(|(_, views)| (Arc::clone(&shared.reign), views)));
+            }
+            (shared.first().map_or(Version(0), |shared| shared.reign.version), self.base.engine.snapshot())
+        };
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let dead = parts.iter().map(|(reign, views)| reign.hidden(&ChangedKeys::of(views), &*engine));
+        let dead = union(dead.collect::<Result<Vec<_>>>()?);
+        let views = || parts.iter().flat_map(|(_, views)| views);
+        let mut rows = Vec::new();
+        for view in views() {
+            rows.extend(view.live_rows(schema, None, true)?);
+        }
+        let n_rows = views().map(RowsView::n_live).sum();
         // A table that only appends has no keys here, and deletes none.
-        let deleted_keys = (rows.n_keys as u64).saturating_sub(n_rows);
+        let n_keys: u64 = parts.iter().map(|(reign, views)| reign.n_keys(views)).sum();
         Ok(Some(Frozen {
-            table: Arc::clone(&self.schema),
+            table: Arc::clone(schema),
             cursor,
-            version: installed.version,
-            rows: rows.live_rows(&self.schema, None, true)?,
+            version,
+            rows,
             n_rows,
             dead: BTreeMap::clone(&dead),
-            deleted_keys,
+            deleted_keys: n_keys.saturating_sub(n_rows),
         }))
     }
 
-    fn stage_addresses(&self, stage: &Stage) -> Result<Staged> {
-        let (base, installed) = self.installed();
+    /// Writes the addresses of a committed version beside the table. Nothing is visible yet; nothing is locked.
+    pub fn stage(&self, stage: &Stage) -> Result<Staged> {
+        let schema = &self.base.schema;
+        let (base, before) = self.installed();
         if stage.version <= base {
             return Err(self.stale(stage.version, base, base));
         }
-        let placed =
-            if self.schema.options.append_only { Vec::new() } else { encode_placed(&self.schema, &stage.placed)? };
-        let gone = self.gone_keys(stage)?;
+        let placed = if schema.options.append_only { Vec::new() } else { encode_placed(schema, &stage.placed)? };
+        let tablets = self.tablets();
+        if let Some(cursor) = &stage.cursor
+            && let Some((unknown, _)) = cursor.iter().find(|(tablet, _)| tablets.get(*tablet).is_none())
+        {
+            let (table, cursor) = (schema.name.clone(), cursor.clone());
+            return Err(Error::WrongCursor {
+                table,
+                cursor,
+                want: format!("tablet {unknown} to be split off here, too"),
+            });
+        }
+        let installed = tablets.after(&before, stage.cursor.as_ref());
+        let gone = self.gone_keys(stage, &installed)?;
         let mut entries: Vec<(&[u8], Option<[u8; ADDRESS_BYTES]>)> = Vec::new();
         for (file, keys, seqnos) in &placed {
             for (i, key) in keys.iter().enumerate() {
@@ -107,13 +161,15 @@ impl Table {
         entries.dedup_by(|later, earlier| later.0 == earlier.0);
         let n_gone = entries.len() - n_addresses;
 
-        let cursor = stage.cursor.clone().unwrap_or(installed);
-        let marker_key = layout::marker_key(self.schema.id);
-        let marker = layout::encode_marker(stage.version, &cursor);
-        let marker = std::iter::once((&marker_key[..], Some(&marker[..])));
+        let mut markers: Vec<_> = installed
+            .iter()
+            .map(|(tablet, at)| (layout::marker_key(schema.id, *tablet), layout::encode_marker(stage.version, *at)))
+            .collect();
+        markers.sort_unstable();
+        let markers = markers.iter().map(|(key, marker)| (&key[..], Some(&marker[..])));
         let addresses = entries.iter().map(|(key, address)| (*key, address.as_ref().map(|bytes| &bytes[..])));
-        let file = self.engine.stage(Space::Addresses, &mut marker.chain(addresses))?;
-        let prepared = Prepared { file, base, cursor, has_placed: n_addresses > 0 };
+        let file = self.base.engine.stage(Space::Addresses, &mut markers.chain(addresses))?;
+        let prepared = Prepared { file, base, installed, has_placed: n_addresses > 0 };
         Ok(Staged {
             version: stage.version,
             cursor: stage.cursor.clone(),
@@ -123,87 +179,145 @@ impl Table {
         })
     }
 
-    /// The keys that lose their address: those of the candidates that have one, and in a repair, whose row the version has
-    /// declared dead.
-    fn gone_keys(&self, stage: &Stage) -> Result<Vec<Vec<u8>>> {
-        if self.schema.options.append_only {
+    /// The keys that lose their address: those of the candidates that have one.
+    fn gone_keys(&self, stage: &Stage, installed: &[(TabletId, SeqNo)]) -> Result<Vec<Vec<u8>>> {
+        if self.base.schema.options.append_only {
             return Ok(Vec::new());
         }
         let mut candidates = match (&stage.gone, &stage.cursor) {
             (Some(keys), _) => keys.clone(),
             (None, None) => Vec::new(),
-            (None, Some(_)) => {
-                let writer = self.writer.lock();
-                match (&writer.frozen, &writer.replay) {
-                    (Some(frozen), _) => frozen.generation.deleted_keys(),
-                    (None, Some(replay)) => replay.keys(),
-                    (None, None) => Vec::new(),
-                }
-            }
+            (None, Some(_)) => self.frozen_deletes(installed),
         };
         candidates.sort_unstable();
         candidates.dedup();
         let mut gone = Vec::new();
         for some in candidates.chunks(READ_KEYS) {
             let wanted: Vec<&[u8]> = some.iter().map(Vec::as_slice).collect();
-            for (key, bytes) in some.iter().zip(self.engine.multi_get(Space::Addresses, &wanted)?) {
-                let Some(bytes) = bytes else { continue };
-                if stage.dead.as_ref().is_none_or(|dead| is_dead(dead, &bytes)) {
-                    gone.push(key.clone());
-                }
-            }
+            let addresses = self.base.engine.multi_get(Space::Addresses, &wanted)?;
+            gone.extend(
+                some.iter().zip(addresses).filter(|(_, address)| address.is_some()).map(|(key, _)| key.clone()),
+            );
         }
         Ok(gone)
     }
 
-    fn install_staged(&self, staged: Staged) -> Result<()> {
-        let foreign = || Error::Unsupported { engine: "table", operation: "install what it did not stage" };
-        let prepared = staged.payload.downcast::<Prepared>().map_err(|_| foreign())?;
-        let Prepared { file, base, cursor, has_placed } = *prepared;
-        // Invariant: the installed cursor is never ahead of what the engine holds after a crash.
-        self.flush()?;
-        let now_ms = self.clock.now_ms();
-        let mut writer = self.writer.lock();
-        let mut shared = self.shared.write();
-        if shared.reign.version != base {
-            return Err(self.stale(staged.version, base, shared.reign.version));
-        }
-        if let Some(delivered) = &staged.cursor {
-            let wrong =
-                |want: String| Error::WrongCursor { table: self.schema.name.clone(), cursor: delivered.clone(), want };
-            match (&writer.frozen, writer.replay.is_some()) {
-                (Some(frozen), _) if frozen.cursor == *delivered => {}
-                (Some(frozen), _) => return Err(wrong(format!("the frozen {}", frozen.cursor))),
-                (None, false) => return Err(wrong("something frozen".to_owned())),
-                (None, true) if !shared.applied.covers(delivered) => {
-                    return Err(wrong(format!("at most the replayed {}", shared.applied)));
-                }
-                (None, true) => {}
+    /// The keys that are deleted in the generations that a delivery takes.
+    fn frozen_deletes(&self, installed: &[(TabletId, SeqNo)]) -> Vec<Vec<u8>> {
+        let tablets = self.tablets();
+        let mut deleted = Vec::new();
+        for (id, upto) in installed {
+            let Some(tablet) = tablets.get(*id) else { continue };
+            let writer = tablet.writer.lock();
+            let range = Arc::clone(&tablet.shared.read().range);
+            for frozen in writer.frozen.iter().take_while(|frozen| frozen.upto <= *upto) {
+                deleted.extend(frozen.generation.deleted_keys(&range));
             }
         }
-        self.engine.ingest(vec![file])?;
-        let has_addresses = shared.reign.has_addresses || has_placed;
-        let ended = std::mem::replace(&mut shared.reign, Arc::new(Reign::new(staged.version, has_addresses)));
-        shared.ended_reigns.retain(|reign| reign.strong_count() > 0);
-        shared.ended_reigns.push(Arc::downgrade(&ended));
-        if staged.cursor.is_some() {
-            let deleted = writer.frozen.take().map(|frozen| frozen.generation.deleted_keys()).unwrap_or_default();
-            writer.evictions.delivered(cursor.clone(), now_ms, deleted);
-            shared.frozen = None;
-            shared.frozen_since_ms = None;
-            shared.installed = cursor;
+        deleted
+    }
+
+    /// Switches the table to the staged version, atomically for readers and for a crash, durable when it returns. Snapshots taken before stay
+    /// exact.
+    ///
+    /// Errors: [`Error::Stale`] when another version was installed since, or a tablet was split: stage again. [`Error::WrongCursor`] for one
+    /// that the tablets have not applied yet.
+    pub fn install(&self, staged: Staged) -> Result<()> {
+        let foreign = || Error::Unsupported { engine: "table", operation: "install what it did not stage" };
+        let prepared = staged.payload.downcast::<Prepared>().map_err(|_| foreign())?;
+        let Prepared { file, base, installed, has_placed } = *prepared;
+        // Invariant: the installed cursor is never ahead of what the engine holds after a crash.
+        self.flush()?;
+        let now_ms = self.base.clock.now_ms();
+        let tablets = self.tablets();
+        let mut writers: Vec<_> = tablets.all.iter().map(|tablet| tablet.writer.lock()).collect();
+        // Splits hold a writer's lock: from here on there is none.
+        let is_same = self.tablets().all.iter().map(|tablet| tablet.id).eq(installed.iter().map(|(tablet, _)| *tablet));
+        let mut shared: Vec<_> = tablets.all.iter().map(|tablet| tablet.shared.write()).collect();
+        let current = shared.first().map_or(Version(0), |shared| shared.reign.version);
+        if current != base || !is_same {
+            return Err(self.stale(staged.version, base, current));
+        }
+        for ((writer, shared), (tablet, upto)) in writers.iter().zip(&shared).zip(&installed) {
+            check_freeze(writer, shared, *upto).map_err(|want| Error::WrongCursor {
+                table: self.base.schema.name.clone(),
+                cursor: installed.iter().copied().collect(),
+                want: format!("of tablet {tablet} {want}"),
+            })?;
+        }
+        self.base.engine.ingest(vec![file])?;
+        for ((writer, shared), (_, upto)) in writers.iter_mut().zip(&mut shared).zip(&installed) {
+            shared.switch(staged.version, has_placed);
+            if *upto > shared.installed {
+                let deleted = shared.forget(writer, *upto);
+                writer.evictions.delivered(*upto, now_ms, deleted);
+            }
         }
         Ok(())
     }
 
     fn stale(&self, staged: Version, base: Version, installed: Version) -> Error {
-        Error::Stale { table: self.schema.name.clone(), staged, base, installed }
+        Error::Stale { table: self.base.schema.name.clone(), staged, base, installed }
     }
 }
 
-fn is_dead(dead: &BTreeMap<FileId, RoaringBitmap>, address: &[u8]) -> bool {
-    // An address that cannot be read is kept: whoever reads the row will name it.
-    Address::decode(address).is_ok_and(|at| dead.get(&at.file).is_some_and(|rows| rows.contains(at.row)))
+impl Tablets {
+    /// Where each tablet is when a delivery up to `cursor` is installed. One that the cursor does not name was split off after it: what its
+    /// parent had is delivered of it, too.
+    fn after(&self, before: &Cursor, cursor: Option<&Cursor>) -> Vec<(TabletId, SeqNo)> {
+        let named: BTreeSet<TabletId> = cursor.iter().flat_map(|cursor| cursor.iter()).map(|(id, _)| id).collect();
+        let after = self.all.iter().map(|tablet| {
+            let delivered = match (cursor, tablet.born) {
+                (None, _) => SeqNo::ZERO,
+                (Some(cursor), Some(born)) if !named.contains(&tablet.id) => cursor.get(born.parent).min(born.at),
+                (Some(cursor), _) => cursor.get(tablet.id),
+            };
+            (tablet.id, delivered.max(before.get(tablet.id)))
+        });
+        after.collect()
+    }
+}
+
+/// Are all changes up to `upto`, and no others, in generations that can be forgotten? Else what it should be.
+fn check_freeze(writer: &Writer, shared: &Shared, upto: SeqNo) -> Result<(), String> {
+    if upto > shared.applied {
+        return Err(format!("at most {}, which is applied", shared.applied));
+    }
+    // What is not replayed to its end is sorted into generations later.
+    if upto <= shared.installed || writer.replay.is_some() {
+        return Ok(());
+    }
+    let later = writer.frozen.iter().find(|frozen| frozen.upto > upto);
+    let begins_after = later.map_or(writer.frozen_upto, |frozen| frozen.after);
+    if begins_after >= upto || (later.is_none() && writer.active.is_empty()) {
+        return Ok(());
+    }
+    Err(format!("{begins_after}, where it was frozen"))
+}
+
+impl Shared {
+    /// Another version is installed.
+    fn switch(&mut self, version: Version, has_placed: bool) {
+        let has_addresses = self.reign.has_addresses || has_placed;
+        let reign = Arc::new(Reign::new(version, Arc::clone(&self.range), has_addresses));
+        let ended = std::mem::replace(&mut self.reign, reign);
+        self.ended_reigns.retain(|reign| reign.strong_count() > 0);
+        self.ended_reigns.push(Arc::downgrade(&ended));
+    }
+
+    /// What is delivered up to `upto` is recent no more. Answers the keys that were deleted.
+    fn forget(&mut self, writer: &mut Writer, upto: SeqNo) -> Vec<Vec<u8>> {
+        self.installed = upto;
+        let n = writer.frozen.iter().take_while(|frozen| frozen.upto <= upto).count();
+        let deleted = writer.frozen.drain(..n).flat_map(|frozen| frozen.generation.deleted_keys(&self.range)).collect();
+        self.recent.drain(..n);
+        self.at_freeze =
+            self.at_freeze.take().filter(|(at, _)| *at > upto).map(|(at, views)| (at, views[n..].to_vec()));
+        if writer.frozen.is_empty() {
+            self.frozen_since_ms = None;
+        }
+        deleted
+    }
 }
 
 type PlacedKeys<'a> = (&'a Placed, Keys, Vec<SeqNo>);
@@ -220,38 +334,4 @@ fn seqnos(rows: &RecordBatch) -> Result<Vec<SeqNo>> {
         return Err(Error::corrupt("seqno column", SEQNO_COLUMN.as_bytes(), "missing, of another type, or with NULL"));
     };
     Ok(numbers.values().iter().map(|seqno| SeqNo(*seqno as u64)).collect())
-}
-
-impl HotTable for Table {
-    fn schema(&self) -> Arc<TableSchema> {
-        Arc::clone(&self.schema)
-    }
-
-    fn pending(&self) -> Pending {
-        let shared = self.shared.read();
-        let rows = |view: &RowsView| if self.schema.options.append_only { view.n_live() } else { view.n_keys as u64 };
-        let views = || shared.frozen.iter().chain([&shared.active]);
-        Pending {
-            rows: views().map(rows).sum(),
-            bytes: views().map(|view| view.size_bytes).sum(),
-            oldest_ms: shared.frozen_since_ms.or(shared.active_since_ms),
-        }
-    }
-
-    fn installed(&self) -> (Version, Cursor) {
-        let shared = self.shared.read();
-        (shared.reign.version, shared.installed.clone())
-    }
-
-    fn freeze(&self) -> tarn_feed::Result<Option<Frozen>> {
-        Ok(self.freeze_rows()?)
-    }
-
-    fn stage(&self, stage: Stage) -> tarn_feed::Result<Staged> {
-        Ok(self.stage_addresses(&stage)?)
-    }
-
-    fn install(&self, staged: Staged) -> tarn_feed::Result<()> {
-        Ok(self.install_staged(staged)?)
-    }
 }

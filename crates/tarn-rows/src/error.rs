@@ -65,12 +65,39 @@ pub enum Error {
         /// What was to be applied.
         seqno: SeqNo,
     },
-    /// The batch is of another table or tablet.
-    #[error("tablet {tablet} is not of table {table}")]
+    /// The batch is of another table, or the table has no such tablet.
+    #[error("what is for tablet {tablet} is not of table {table}")]
     NotOurs {
         /// The table's name.
         table: String,
         /// The tablet the batch is for.
+        tablet: TabletId,
+    },
+    /// Keys of the batch are in another tablet by now, or soon: cut it anew, and try again.
+    #[error("tablet {tablet} of table {table} was split")]
+    Elsewhere {
+        /// The table's name.
+        table: String,
+        /// The tablet that had the keys.
+        tablet: TabletId,
+    },
+    /// Entries that are in the rows here are not what the leader, or this replica before a restart, made of them. The rows are not what
+    /// was acknowledged.
+    #[error("tablet {tablet} holds other rows than its log: entries {} to {upto} came to something else", after.next())]
+    Diverged {
+        /// The tablet.
+        tablet: TabletId,
+        /// The entries come after this one.
+        after: SeqNo,
+        /// The last of them.
+        upto: SeqNo,
+    },
+    /// The tablet was born by a split, and what came before it is not delivered yet: deliver, then split.
+    #[error("tablet {tablet} of table {table} was split off and is not delivered since")]
+    Unborn {
+        /// The table's name.
+        table: String,
+        /// The tablet.
         tablet: TabletId,
     },
     /// The table is replaying its log: [`finish_replay`](crate::Table::finish_replay) first.
@@ -97,7 +124,7 @@ pub enum Error {
         /// What is installed now.
         installed: Version,
     },
-    /// A delivery's cursor is not the frozen one, or not one that the table has applied.
+    /// A delivery's cursor is at no freeze, or beyond what the tablet has applied: the latter comes true with time.
     #[error("cursor {cursor} cannot be installed in table {table}: want {want}")]
     WrongCursor {
         /// The table's name.
@@ -131,9 +158,11 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Engine { corrupt: true, .. } | Self::Corrupt { .. } => Kind::Corrupt,
+            Self::Engine { corrupt: true, .. } | Self::Corrupt { .. } | Self::Diverged { .. } => Kind::Corrupt,
             Self::Engine { .. } | Self::Io { .. } | Self::Faulty { .. } | Self::Replaying { .. } => Kind::Unavailable,
-            Self::Stale { .. } => Kind::Conflict,
+            Self::Stale { .. } | Self::WrongCursor { .. } | Self::Elsewhere { .. } | Self::Unborn { .. } => {
+                Kind::Conflict
+            }
             Self::Types(source) => source.kind(),
             _ => Kind::Invalid,
         }

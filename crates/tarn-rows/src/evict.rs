@@ -1,18 +1,20 @@
 //! Which rows may leave the row space? Live ones that the lake holds and that are old enough, and tombstones whose key the lake has forgotten.
 //!
 //! How old a row is: see `evictions.rs`. An eviction is a delete in the engine and nothing else: it moves no position and hides
-//! nothing. It is not logged, so a crash may bring evicted rows back; see [`Table`] for why that does no harm.
+//! nothing. It is not logged: each replica evicts when it likes, and a crash may bring evicted rows back. That does no harm, since what is in the
+//! log was decided before.
 
 use bytes::Bytes;
-use tarn_types::{Address, Cursor, RowKind, SeqNo, StoredRow, key_tablet};
+use tarn_types::{Address, RowKind, SeqNo, StoredRow};
 
 use crate::engine::{Space, WriteBatch};
 use crate::error::{Error, Result};
 use crate::evictions::Search;
 use crate::layout;
 use crate::table::Table;
+use crate::tablet::Tablet;
 
-/// Keys deleted per step, under the table's write lock.
+/// Keys deleted per step, under the tablet's write lock.
 const STEP_KEYS: usize = 512;
 
 /// What [`Table::evict`] did.
@@ -37,15 +39,52 @@ struct Candidate {
 impl Table {
     /// Removes live rows delivered at or before `delivered_before_ms` (milliseconds since 1970) from the row space, and tombstones delivered at any
     /// time. Rows delivered before the table was opened count as old. Looks at about `budget` rows, then answers; the next call goes
-    /// on. Writers wait for one step of a few hundred keys at most. Not durable before the next flush, and need not be.
+    /// on, tablet by tablet. Writers of the tablet wait for one step of a few hundred keys at most. Not durable before the next flush, and
+    /// need not be.
     pub fn evict(&self, delivered_before_ms: i64, budget: usize) -> Result<EvictReport> {
-        let old = self.writer.lock().evictions.delivered_before(delivered_before_ms);
-        self.sweep(&old, budget)
+        self.pass(budget, |tablet, budget| {
+            let old = tablet.writer.lock().evictions.delivered_before(delivered_before_ms);
+            tablet.sweep(old, budget)
+        })
     }
 
     /// [`Table::evict`] of tombstones alone: for tables whose rows stay hot for ever. Looks at the keys that deliveries deleted since the
     /// table was opened; once after that, at all rows.
     pub fn remove_tombstones(&self, budget: usize) -> Result<EvictReport> {
+        self.pass(budget, |tablet, budget| tablet.remove_tombstones(budget))
+    }
+
+    /// Goes through the tablets, from where the last call got to.
+    fn pass(&self, budget: usize, evict: impl Fn(&Tablet, usize) -> Result<EvictReport>) -> Result<EvictReport> {
+        let tablets = self.tablets();
+        let mut to_evict = self.to_evict.lock();
+        if to_evict.is_empty() {
+            to_evict.extend(tablets.map.ids());
+        }
+        let mut total = EvictReport::default();
+        while let Some(id) = to_evict.last() {
+            // One that is not here any more has nothing to evict.
+            let of_one = match tablets.get(*id) {
+                Some(tablet) => evict(tablet, budget.saturating_sub(total.examined as usize))?,
+                None => EvictReport { done: true, ..EvictReport::default() },
+            };
+            total.examined += of_one.examined;
+            total.rows += of_one.rows;
+            total.tombstones += of_one.tombstones;
+            if of_one.done {
+                to_evict.pop();
+            }
+            if total.examined >= budget as u64 || !of_one.done {
+                break;
+            }
+        }
+        total.done = to_evict.is_empty();
+        Ok(total)
+    }
+}
+
+impl Tablet {
+    fn remove_tombstones(&self, budget: usize) -> Result<EvictReport> {
         let (keys, search) = {
             let evictions = &mut self.writer.lock().evictions;
             let first = evictions.tombstones.len().saturating_sub(budget);
@@ -54,7 +93,7 @@ impl Table {
         if keys.is_empty() {
             return match search {
                 Search::Done => Ok(EvictReport { done: true, ..EvictReport::default() }),
-                Search::Wanted | Search::Running => self.sweep(&Cursor::new(), budget),
+                Search::Wanted | Search::Running => self.sweep(SeqNo::ZERO, budget),
             };
         }
         let removed = self.remove_known_tombstones(keys);
@@ -67,15 +106,15 @@ impl Table {
     }
 
     fn remove_known_tombstones(&self, keys: Vec<Vec<u8>>) -> Result<EvictReport> {
-        let delivered = self.shared.read().installed.clone();
+        let delivered = self.shared.read().installed;
         let mut report = EvictReport { examined: keys.len() as u64, ..EvictReport::default() };
         for keys in keys.chunks(STEP_KEYS) {
             let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let mut candidates = Vec::with_capacity(keys.len());
-            for (key, row) in keys.iter().zip(self.engine.multi_get(Space::Rows, &wanted)?) {
+            for (key, row) in keys.iter().zip(self.base.engine.multi_get(Space::Rows, &wanted)?) {
                 let Some(row) = row else { continue };
                 let StoredRow { kind, seqno, .. } = StoredRow::parse(&row)?;
-                if kind == RowKind::Tombstone && seqno <= delivered.get(key_tablet(key)?) {
+                if kind == RowKind::Tombstone && seqno <= delivered {
                     candidates.push(Candidate { key: key.clone(), seqno, kind });
                 }
             }
@@ -84,25 +123,26 @@ impl Table {
         Ok(report)
     }
 
-    fn sweep(&self, old: &Cursor, budget: usize) -> Result<EvictReport> {
+    /// From where the last one ended: live rows up to `old`, and tombstones that are delivered.
+    fn sweep(&self, old: SeqNo, budget: usize) -> Result<EvictReport> {
         let mut report = EvictReport::default();
-        if self.schema.options.append_only {
+        if self.base.schema.options.append_only {
             return Ok(EvictReport { done: true, ..report });
         }
-        let (delivered, from) = {
-            let evictions = &mut self.writer.lock().evictions;
-            let shared = self.shared.read();
-            if !shared.serving {
-                return Err(Error::Replaying { table: self.schema.name.clone() });
+        let (delivered, range) = {
+            let mut writer = self.writer.lock();
+            if writer.replay.is_some() {
+                return Err(Error::Replaying { table: self.base.schema.name.clone() });
             }
+            let evictions = &mut writer.evictions;
             if evictions.next.is_none() && evictions.search == Search::Wanted {
                 evictions.search = Search::Running;
             }
-            (shared.installed.clone(), evictions.next.clone())
+            let shared = self.shared.read();
+            let from = evictions.next.clone().unwrap_or_else(|| shared.range.start.clone());
+            (shared.installed, from..shared.range.end.clone())
         };
-        let mut range = layout::table_range(&self.schema);
-        range.start = from.unwrap_or(range.start);
-        let snapshot = self.engine.snapshot();
+        let snapshot = self.base.engine.snapshot();
         let mut rows = snapshot.scan(Space::Rows, range);
         let mut candidates = Vec::new();
         let mut next = None;
@@ -115,8 +155,8 @@ impl Table {
             }
             report.examined += 1;
             let stored = StoredRow::parse(value)?;
-            let limit = if stored.kind == RowKind::Live { old } else { &delivered };
-            if stored.seqno <= limit.get(key_tablet(key)?) {
+            let limit = if stored.kind == RowKind::Live { old } else { delivered };
+            if stored.seqno <= limit {
                 candidates.push(Candidate { key: key.to_vec(), seqno: stored.seqno, kind: stored.kind });
             }
             if candidates.len() == STEP_KEYS {
@@ -138,10 +178,12 @@ impl Table {
         if candidates.is_empty() {
             return Ok(());
         }
-        let _writer = self.writer.lock();
+        let writer = self.writer.lock();
+        // What was split off since it was found is not this lock's to guard.
+        let candidates: Vec<&Candidate> = candidates.iter().filter(|candidate| self.has(&candidate.key)).collect();
         let keys: Vec<&[u8]> = candidates.iter().map(|candidate| candidate.key.as_slice()).collect();
-        let rows = self.engine.multi_get(Space::Rows, &keys)?;
-        let addresses = self.engine.multi_get(Space::Addresses, &keys)?;
+        let rows = self.base.engine.multi_get(Space::Rows, &keys)?;
+        let addresses = self.base.engine.multi_get(Space::Addresses, &keys)?;
         let mut writes = WriteBatch::default();
         let (mut n_rows, mut n_tombstones) = (0, 0);
         for ((candidate, row), address) in candidates.iter().zip(&rows).zip(&addresses) {
@@ -161,14 +203,16 @@ impl Table {
         }
         if n_rows > 0 {
             // In the same batch: the flag is there after a crash exactly if an evicted row is missing.
-            writes.put(Space::Meta, &layout::evicted_key(self.schema.id), &layout::EVICTED);
+            writes.put(Space::Meta, &layout::evicted_key(self.id), &layout::EVICTED);
         }
         self.hold_readers();
-        let written = self.engine.write(&writes);
+        let written = self.base.engine.write(&writes);
         let mut shared = self.shared.write();
         shared.before_write = None;
         written?;
         shared.evicted |= n_rows > 0;
+        drop(shared);
+        drop(writer);
         report.rows += n_rows;
         report.tombstones += n_tombstones;
         Ok(())

@@ -1,11 +1,12 @@
 //! Which rows of the lake do recent rows supersede? One list per installed version, extended as far as somebody asks.
 //!
-//! While a version is installed (its reign) no address changes, so the address of a changed key can be looked up once for all readers. Keys have
-//! an order of first change within a reign: the frozen generation's, then the active one's. A snapshot that stands at key *n* wants
+//! While a version is installed (its reign) no address changes, so the address of a changed key can be looked up once for all readers. Keys of
+//! a tablet have an order of first change within a reign: the frozen generations', oldest first, then the active one's. A snapshot that stands at key *n* wants
 //! the addresses of the keys before *n*. The list holds (arrival, file, row) ascending by arrival, and the bitmaps of all of it; a
 //! snapshot behind the list's end gets a copy of the bitmaps without the rest.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -14,7 +15,7 @@ use tarn_types::{Address, FileId, Version};
 
 use crate::engine::{EngineSnapshot, Space};
 use crate::error::Result;
-use crate::recent::{KeyLog, RowsView};
+use crate::recent::{KeyLog, RowsView, contains};
 
 /// Dead rows by file.
 pub(crate) type Bitmaps = BTreeMap<FileId, RoaringBitmap>;
@@ -24,9 +25,11 @@ const STEP_KEYS: usize = 16 << 10;
 /// Keys of one engine call.
 const READ_KEYS: usize = 1024;
 
-/// The time of one installed version.
+/// The time of one installed version of a tablet.
 pub(crate) struct Reign {
     pub(crate) version: Version,
+    /// The tablet's keys: a generation that a split left to two of them has others, too.
+    range: Arc<Range<Vec<u8>>>,
     /// Does the table have any address? A fresh table skips all lookups.
     pub(crate) has_addresses: bool,
     /// Held while addresses are read: whoever waits would read the same.
@@ -49,9 +52,9 @@ pub(crate) struct ChangedKeys {
 }
 
 impl ChangedKeys {
-    pub(crate) fn of(frozen: Option<&RowsView>, active: Option<&RowsView>) -> Self {
-        let parts = frozen.into_iter().chain(active).map(|view| (Arc::clone(&view.keys), view.n_keys));
-        Self { parts: parts.collect() }
+    /// Of generations, oldest first.
+    pub(crate) fn of(views: &[RowsView]) -> Self {
+        Self { parts: views.iter().map(|view| (Arc::clone(&view.keys), view.n_keys)).collect() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,8 +76,21 @@ impl ChangedKeys {
 }
 
 impl Reign {
-    pub(crate) fn new(version: Version, has_addresses: bool) -> Self {
-        Self { version, has_addresses, list: Mutex::default() }
+    pub(crate) fn new(version: Version, range: Arc<Range<Vec<u8>>>, has_addresses: bool) -> Self {
+        Self { version, range, has_addresses, list: Mutex::default() }
+    }
+
+    /// How many different keys of the tablet generations have; of the only one, those of a tablet that was split off from it too.
+    pub(crate) fn n_keys(&self, views: &[RowsView]) -> u64 {
+        if let [only] = views {
+            return only.n_keys as u64;
+        }
+        let keys = ChangedKeys::of(views);
+        let mut different: Vec<Vec<u8>> = keys.copy(0, keys.len()).into_iter().map(|(_, key)| key).collect();
+        different.retain(|key| contains(&self.range, key));
+        different.sort_unstable();
+        different.dedup();
+        different.len() as u64
     }
 
     /// The rows of this version's files whose keys are in `keys`. `engine` is a snapshot taken in this reign.
@@ -88,16 +104,18 @@ impl Reign {
             if list.upto >= n {
                 return Ok(list.before(n));
             }
-            let copied = keys.copy(list.upto, STEP_KEYS.min(n - list.upto));
-            list.extend(copied, engine)?;
+            let upto = n.min(list.upto + STEP_KEYS);
+            let mut copied = keys.copy(list.upto, upto - list.upto);
+            copied.retain(|(_, key)| contains(&self.range, key));
+            list.extend(upto, copied, engine)?;
             MutexGuard::unlock_fair(list);
         }
     }
 }
 
 impl List {
-    fn extend(&mut self, mut keys: Vec<(usize, Vec<u8>)>, engine: &dyn EngineSnapshot) -> Result<()> {
-        let upto = self.upto + keys.len();
+    /// With the keys that arrived before `upto`.
+    fn extend(&mut self, upto: usize, mut keys: Vec<(usize, Vec<u8>)>, engine: &dyn EngineSnapshot) -> Result<()> {
         keys.sort_unstable_by(|a, b| a.1.cmp(&b.1));
         let mut found = Vec::new();
         for some in keys.chunks(READ_KEYS) {

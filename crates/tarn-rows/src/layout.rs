@@ -1,73 +1,63 @@
-//! Which keys and bytes does a table keep in the engine, beside its rows?
+//! Which keys and bytes does a tablet keep in the engine, beside its rows?
 //!
 //! ```text
 //! rows       engine key                        -> stored row (tarn-types)
 //! addresses  engine key                        -> address (tarn-types)
-//!            0 u32 | table u32 BE              -> marker: 1 u8 | version u64 LE | n u32 LE | n × (tablet u32 LE, seqno u64 LE)
-//! meta       'a' | tablet u32 BE               -> applied: 1 u8 | seqno u64 LE
-//!            'e' | table u32 BE                -> 1 u8, there once a live row was evicted
+//!            0 u32 | table u32 BE | tablet u32 BE -> marker: 1 u8 | version u64 LE | seqno u64 LE
+//! meta       'a' | tablet u32 BE               -> applied: 1 u8 | seqno u64 LE | after u64 LE | digest u128 LE
+//!            'f' | tablet u32 BE               -> audit: 1 u8 | after u64 LE | upto u64 LE | digest u128 LE
+//!            't' | table u32 BE | tablet u32 BE -> tablet: 1 u8 | n u32 LE, first key | n u32 LE, end | parent u32 LE | born u64 LE
+//!            'e' | tablet u32 BE               -> 1 u8, there once a live row was evicted
 //!            'o'                               -> owner: 1 u8 | id of the data folder, 16 bytes
 //! ```
 //!
-//! Engine keys begin with their tablet, big-endian; tablets begin at 1, so markers share the space with nobody. The layout is
+//! Engine keys begin with their table, big-endian; tables begin at 1, so markers share the space with nobody. The layout is
 //! described in `docs/formats/rows.md`.
 
 use std::ops::Range;
 
-use tarn_types::{Cursor, SeqNo, TableId, TableSchema, TabletId, Version};
+use tarn_types::{Audit, SeqNo, TableId, TabletId, Version, table_prefix};
 
 use crate::error::{Error, Result};
 
 const FORMAT: u8 = 1;
 
-/// Where a table's marker lies in the addresses space.
-pub(crate) fn marker_key(table: TableId) -> [u8; 8] {
-    let mut key = [0; 8];
-    key[4..].copy_from_slice(&table.0.to_be_bytes());
+/// Where the rows of a tablet come from, beside its own log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Born {
+    /// The tablet that was split.
+    pub(crate) parent: TabletId,
+    /// The entry that split it: what came before it is in the parent's log.
+    pub(crate) at: SeqNo,
+}
+
+/// What a tablet is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TabletRecord {
+    pub(crate) range: Range<Vec<u8>>,
+    /// None of those that the table began with.
+    pub(crate) born: Option<Born>,
+}
+
+/// Where a tablet's marker lies in the addresses space.
+pub(crate) fn marker_key(table: TableId, tablet: TabletId) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[4..8].copy_from_slice(&table.0.to_be_bytes());
+    key[8..].copy_from_slice(&tablet.0.to_be_bytes());
     key
 }
 
-/// The keys of all markers.
-pub(crate) fn marker_keys() -> Range<Vec<u8>> {
-    vec![0; 8]..vec![0, 0, 0, 1]
-}
-
-/// The table of such a key.
-pub(crate) fn table_of_marker(key: &[u8]) -> Option<TableId> {
-    let table = key.strip_prefix(&[0; 4])?;
-    Some(TableId(u32::from_be_bytes(table.try_into().ok()?)))
-}
-
-pub(crate) fn encode_marker(version: Version, cursor: &Cursor) -> Vec<u8> {
-    let positions: Vec<(TabletId, SeqNo)> = cursor.iter().collect();
-    let mut bytes = vec![FORMAT];
-    bytes.extend_from_slice(&version.0.to_le_bytes());
-    bytes.extend_from_slice(&(positions.len() as u32).to_le_bytes());
-    for (tablet, seqno) in positions {
-        bytes.extend_from_slice(&tablet.0.to_le_bytes());
-        bytes.extend_from_slice(&seqno.0.to_le_bytes());
-    }
+pub(crate) fn encode_marker(version: Version, installed: SeqNo) -> [u8; 17] {
+    let mut bytes = [FORMAT; 17];
+    bytes[1..9].copy_from_slice(&version.0.to_le_bytes());
+    bytes[9..].copy_from_slice(&installed.0.to_le_bytes());
     bytes
 }
 
-pub(crate) fn decode_marker(key: &[u8], bytes: &[u8]) -> Result<(Version, Cursor)> {
-    let corrupt = |reason: String| Error::corrupt("marker", key, reason);
-    let mut rest = bytes;
-    if take(&mut rest) != Some([FORMAT]) {
-        return Err(corrupt(format!("format {:?}, want {FORMAT}", bytes.first())));
-    }
-    let short = || corrupt(format!("{} bytes are too few", bytes.len()));
-    let version = Version(u64::from_le_bytes(take(&mut rest).ok_or_else(short)?));
-    let n = u32::from_le_bytes(take(&mut rest).ok_or_else(short)?);
-    let mut cursor = Cursor::new();
-    for _ in 0..n {
-        let tablet = TabletId(u32::from_le_bytes(take(&mut rest).ok_or_else(short)?));
-        cursor.set(tablet, SeqNo(u64::from_le_bytes(take(&mut rest).ok_or_else(short)?)));
-    }
-    if !rest.is_empty() {
-        return Err(corrupt(format!("{} bytes too many", rest.len())));
-    }
-    Ok((version, cursor))
+pub(crate) fn decode_marker(key: &[u8], bytes: &[u8]) -> Result<(Version, SeqNo)> {
+    let mut reader = Reader::new("marker", key, bytes)?;
+    let marker = (Version(reader.u64()?), SeqNo(reader.u64()?));
+    reader.finish(marker)
 }
 
 /// Where a tablet's applied seqno lies in the meta space.
@@ -75,26 +65,75 @@ pub(crate) fn applied_key(tablet: TabletId) -> [u8; 5] {
     tagged(b'a', tablet.0)
 }
 
-pub(crate) fn encode_applied(seqno: SeqNo) -> [u8; 9] {
-    let mut bytes = [FORMAT; 9];
-    bytes[1..].copy_from_slice(&seqno.0.to_le_bytes());
+/// The last applied entry, and the digest of those since a freeze: `of.upto` is the entry.
+pub(crate) fn encode_applied(of: &Audit) -> [u8; 33] {
+    let mut bytes = [FORMAT; 33];
+    bytes[1..9].copy_from_slice(&of.upto.0.to_le_bytes());
+    bytes[9..17].copy_from_slice(&of.after.0.to_le_bytes());
+    bytes[17..].copy_from_slice(&of.digest.to_le_bytes());
     bytes
 }
 
-pub(crate) fn decode_applied(key: &[u8], bytes: &[u8]) -> Result<SeqNo> {
-    let mut rest = bytes;
-    match (take(&mut rest), take(&mut rest), rest.is_empty()) {
-        (Some([FORMAT]), Some(seqno), true) => Ok(SeqNo(u64::from_le_bytes(seqno))),
-        _ => Err(Error::corrupt("applied seqno", key, format!("{} bytes of format {:?}", bytes.len(), bytes.first()))),
-    }
+pub(crate) fn decode_applied(key: &[u8], bytes: &[u8]) -> Result<Audit> {
+    let mut reader = Reader::new("applied seqno", key, bytes)?;
+    let (upto, after) = (SeqNo(reader.u64()?), SeqNo(reader.u64()?));
+    let digest = u128::from_le_bytes(reader.array()?);
+    reader.finish(Audit { after, upto, digest })
 }
 
-/// Where a table remembers, in the meta space, that live rows were evicted.
-pub(crate) fn evicted_key(table: TableId) -> [u8; 5] {
-    tagged(b'e', table.0)
+/// Where the digest of the entries between the last two freezes lies in the meta space; its value is as [`encode_applied`]'s.
+pub(crate) fn audit_key(tablet: TabletId) -> [u8; 5] {
+    tagged(b'f', tablet.0)
+}
+
+/// Where a tablet remembers, in the meta space, that live rows were evicted.
+pub(crate) fn evicted_key(tablet: TabletId) -> [u8; 5] {
+    tagged(b'e', tablet.0)
 }
 
 pub(crate) const EVICTED: [u8; 1] = [FORMAT];
+
+/// Where a tablet's record lies in the meta space.
+pub(crate) fn tablet_key(table: TableId, tablet: TabletId) -> [u8; 9] {
+    let mut key = [b't'; 9];
+    key[1..5].copy_from_slice(&table.0.to_be_bytes());
+    key[5..].copy_from_slice(&tablet.0.to_be_bytes());
+    key
+}
+
+/// The keys of the records of all tablets of a table; of all tables, for None.
+pub(crate) fn tablet_keys(table: Option<TableId>) -> Range<Vec<u8>> {
+    let Some(table) = table else { return vec![b't']..vec![b't' + 1] };
+    let of = |table: u32| [&[b't'][..], &table.to_be_bytes()].concat();
+    of(table.0)..of(table.0.saturating_add(1))
+}
+
+/// The table and the tablet of such a key.
+pub(crate) fn of_tablet_key(key: &[u8]) -> Option<(TableId, TabletId)> {
+    let (table, tablet) = key.strip_prefix(b"t")?.split_first_chunk()?;
+    Some((TableId(u32::from_be_bytes(*table)), TabletId(u32::from_be_bytes(tablet.try_into().ok()?))))
+}
+
+pub(crate) fn encode_tablet(record: &TabletRecord) -> Vec<u8> {
+    let mut bytes = vec![FORMAT];
+    for end in [&record.range.start, &record.range.end] {
+        bytes.extend_from_slice(&(end.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(end);
+    }
+    let (parent, at) = record.born.map_or((0, 0), |born| (born.parent.0, born.at.0));
+    bytes.extend_from_slice(&parent.to_le_bytes());
+    bytes.extend_from_slice(&at.to_le_bytes());
+    bytes
+}
+
+pub(crate) fn decode_tablet(key: &[u8], bytes: &[u8]) -> Result<TabletRecord> {
+    let mut reader = Reader::new("tablet", key, bytes)?;
+    let (start, end) = (reader.bytes()?, reader.bytes()?);
+    let (parent, at) = (TabletId(u32::from_le_bytes(reader.array()?)), SeqNo(reader.u64()?));
+    // Tablets count from 1.
+    let born = (parent.0 > 0).then_some(Born { parent, at });
+    reader.finish(TabletRecord { range: start..end, born })
+}
 
 /// Where the engine remembers, in the meta space, whose it is.
 pub(crate) const OWNER_KEY: [u8; 1] = [b'o'];
@@ -106,33 +145,14 @@ pub(crate) fn encode_owner(id: [u8; 16]) -> [u8; 17] {
 }
 
 pub(crate) fn decode_owner(key: &[u8], bytes: &[u8]) -> Result<[u8; 16]> {
-    let mut rest = bytes;
-    match (take(&mut rest), take(&mut rest), rest.is_empty()) {
-        (Some([FORMAT]), Some(id), true) => Ok(id),
-        _ => Err(Error::corrupt("owner", key, format!("{} bytes of format {:?}", bytes.len(), bytes.first()))),
-    }
+    let mut reader = Reader::new("owner", key, bytes)?;
+    let id = reader.array()?;
+    reader.finish(id)
 }
 
-/// The keys of all applied seqnos.
-pub(crate) fn applied_keys() -> Range<Vec<u8>> {
-    vec![b'a']..vec![b'a' + 1]
-}
-
-/// The tablet of such a key.
-pub(crate) fn tablet_of_applied(key: &[u8]) -> Option<TabletId> {
-    let tablet = key.strip_prefix(b"a")?;
-    Some(TabletId(u32::from_be_bytes(tablet.try_into().ok()?)))
-}
-
-/// All engine keys of a table: its tablets are a run.
-pub(crate) fn table_range(schema: &TableSchema) -> Range<Vec<u8>> {
-    let first = schema.first_tablet.0;
-    tablet_range(schema.first_tablet..TabletId(first + schema.options.tablets))
-}
-
-/// All engine keys of a run of tablets.
-pub(crate) fn tablet_range(tablets: Range<TabletId>) -> Range<Vec<u8>> {
-    tablets.start.0.to_be_bytes().to_vec()..tablets.end.0.to_be_bytes().to_vec()
+/// All engine keys of a table.
+pub(crate) fn table_range(table: TableId) -> Range<Vec<u8>> {
+    table_prefix(table).to_vec()..table_prefix(TableId(table.0.saturating_add(1))).to_vec()
 }
 
 /// The end of all keys that begin with `prefix`, or `end` if that comes first.
@@ -153,10 +173,48 @@ fn tagged(tag: u8, id: u32) -> [u8; 5] {
     key
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, tail) = rest.split_first_chunk::<N>()?;
-    *rest = tail;
-    Some(*head)
+/// Reads a value that begins with [`FORMAT`].
+struct Reader<'a> {
+    what: &'static str,
+    key: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn new(what: &'static str, key: &'a [u8], bytes: &'a [u8]) -> Result<Self> {
+        match bytes.split_first() {
+            Some((&FORMAT, rest)) => Ok(Self { what, key, rest }),
+            first => {
+                Err(Error::corrupt(what, key, format!("format {:?}, want {FORMAT}", first.map(|(first, _)| first))))
+            }
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let short = || Error::corrupt(self.what, self.key, "it ends early");
+        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or_else(short)?;
+        self.rest = tail;
+        Ok(*head)
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn bytes(&mut self) -> Result<Vec<u8>> {
+        let n = u32::from_le_bytes(self.array()?) as usize;
+        let short = || Error::corrupt(self.what, self.key, "it ends early");
+        let (head, tail) = self.rest.split_at_checked(n).ok_or_else(short)?;
+        self.rest = tail;
+        Ok(head.to_vec())
+    }
+
+    fn finish<T>(self, read: T) -> Result<T> {
+        if self.rest.is_empty() {
+            return Ok(read);
+        }
+        Err(Error::corrupt(self.what, self.key, format!("{} bytes too many", self.rest.len())))
+    }
 }
 
 #[cfg(test)]
@@ -164,34 +222,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The example of `docs/formats/rows.md`.
+    /// The examples of `docs/formats/rows.md`.
     #[test]
     fn the_documented_bytes() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let cursor: Cursor = [(TabletId(5), SeqNo(257))].into_iter().collect();
-        assert_eq!(hex(&marker_key(TableId(3))), "0000000000000003");
-        assert_eq!(hex(&encode_marker(Version(2), &cursor)), "01020000000000000001000000050000000101000000000000");
-        assert_eq!(hex(&applied_key(TabletId(5))), "6100000005");
-        assert_eq!(hex(&encode_applied(SeqNo(258))), "010201000000000000");
-        assert_eq!(hex(&evicted_key(TableId(3))), "6500000003");
+        let page = include_str!("../../../docs/formats/rows.md").replace([' ', '\n'], "");
+        let documented = |bytes: &[u8]| {
+            let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            assert!(page.contains(&hex), "{hex}");
+        };
+        documented(&marker_key(TableId(3), TabletId(5)));
+        documented(&encode_marker(Version(2), SeqNo(257)));
+        documented(&applied_key(TabletId(5)));
+        documented(&encode_applied(&Audit { after: SeqNo(257), upto: SeqNo(258), digest: 0xab }));
+        documented(&tablet_key(TableId(3), TabletId(6)));
+        let range = vec![0, 0, 0, 3, 0x80]..vec![0, 0, 0, 4];
+        documented(&encode_tablet(&TabletRecord { range, born: Some(Born { parent: TabletId(5), at: SeqNo(258) }) }));
+        documented(&evicted_key(TabletId(5)));
     }
 
     proptest! {
         #[test]
-        fn a_marker_survives_and_a_cut_one_is_corrupt(version: u64, positions: Vec<(u32, u64)>, cut in 0usize..200) {
-            let cursor: Cursor = positions.into_iter().map(|(t, s)| (TabletId(t), SeqNo(s))).collect();
-            let bytes = encode_marker(Version(version), &cursor);
-            let (found, at) = decode_marker(b"k", &bytes).unwrap();
-            prop_assert_eq!((found, &at), (Version(version), &cursor));
-            let cut = cut % bytes.len();
-            prop_assert!(decode_marker(b"k", &bytes[..cut]).is_err());
-        }
-
-        #[test]
-        fn an_applied_seqno_survives(seqno: u64) {
-            let bytes = encode_applied(SeqNo(seqno));
-            prop_assert_eq!(decode_applied(b"k", &bytes).unwrap(), SeqNo(seqno));
-            prop_assert!(decode_applied(b"k", &bytes[..8]).is_err());
+        fn values_survive_and_cut_ones_are_corrupt(
+            numbers: (u64, u64, u128), start: Vec<u8>, end: Vec<u8>, born: Option<(u32, u64)>, cut in 0usize..200,
+        ) {
+            let marker = encode_marker(Version(numbers.0), SeqNo(numbers.1));
+            prop_assert_eq!(decode_marker(b"k", &marker).unwrap(), (Version(numbers.0), SeqNo(numbers.1)));
+            let audit = Audit { after: SeqNo(numbers.0), upto: SeqNo(numbers.1), digest: numbers.2 };
+            let applied = encode_applied(&audit);
+            prop_assert_eq!(decode_applied(b"k", &applied).unwrap(), audit);
+            let born = born.map(|(parent, at)| Born { parent: TabletId(parent.max(1)), at: SeqNo(at) });
+            let record = TabletRecord { range: start..end, born };
+            let tablet = encode_tablet(&record);
+            prop_assert_eq!(decode_tablet(b"k", &tablet).unwrap(), record);
+            prop_assert!(decode_marker(b"k", &marker[..cut % marker.len()]).is_err());
+            prop_assert!(decode_applied(b"k", &applied[..cut % applied.len()]).is_err());
+            prop_assert!(decode_tablet(b"k", &tablet[..cut % tablet.len()]).is_err());
         }
 
         #[test]

@@ -3,7 +3,7 @@
 //! - [`Engine`]: ordered bytes with snapshots and no log of their own; [`RocksEngine`] on disk, [`MemoryEngine`] in tests,
 //!   [`contract`] for both.
 //! - [`Table`]: decides what batches come to, applies committed entries, serves keys and [`HotSnapshot`]s, hands recent rows to a delivery
-//!   ([`tarn_feed::HotTable`]), evicts what the lake holds, comes back from the log after a crash.
+//!   ([`Table::frozen`], [`Table::install`]), evicts what the lake holds, comes back from the log after a crash.
 //! - [`Changes`]: the table's [`tarn_feed::ChangeLog`].
 //!
 //! Who keeps the log, who agrees on its entries and what a lake file is are other rooms' business.
@@ -11,7 +11,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use tarn_rows::{Lookup, MemoryEngine, Outcome, Table, UnderWay};
-//! use tarn_types::{BatchBuilder, Column, ColumnId, DataType, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema};
+//! use tarn_types::{BatchBuilder, Column, ColumnId, DataType, Entry, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema};
 //! use tarn_types::{TabletId, Value, encode_cells, encode_key};
 //!
 //! let column = |id, name: &str| Column { id: ColumnId(id), name: name.into(), data_type: DataType::Int64, nullable: false, default: None };
@@ -28,13 +28,13 @@
 //! table.finish_replay()?; // there is no log yet
 //!
 //! let key = encode_key(&schema, &[Value::Int64(7)])?;
-//! let mut batch = BatchBuilder::new(&schema, TabletId(1));
+//! let mut batch = BatchBuilder::new(&schema);
 //! batch.insert(&key, &encode_cells(&schema, &[Value::Int64(7), Value::Int64(42)])?);
 //! let batch = batch.finish();
-//! let known = table.look_up(&batch, SeqNo::ZERO)?;
+//! let known = table.look_up(TabletId(1), &batch, SeqNo::ZERO)?;
 //! let (outcome, effects) = table.resolve(SeqNo(1), known, &UnderWay::default())?;
 //! assert_eq!(outcome, Outcome::Applied { affected: 1 });
-//! table.apply(SeqNo(1), &effects.unwrap())?; // after the log has made them durable
+//! table.apply(TabletId(1), SeqNo(1), &Entry::Effects(effects.unwrap()))?; // after the log has made them durable
 //!
 //! let snapshot = table.snapshot()?; // one moment: keys, recent rows, and which lake rows they hide
 //! assert!(matches!(snapshot.get(&key)?, Lookup::Row { seqno: SeqNo(1), .. }));
@@ -44,6 +44,7 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod audit;
 mod changes;
 pub mod contract;
 mod deliver;
@@ -57,7 +58,9 @@ mod recent;
 mod replay;
 mod resolve;
 mod snapshot;
+mod split;
 mod table;
+mod tablet;
 mod under_way;
 mod whose;
 mod writer;
@@ -71,8 +74,9 @@ pub use error::{Error, Result};
 pub use evict::EvictReport;
 pub use resolve::{Known, Outcome};
 pub use snapshot::{HotSnapshot, KeyRange, Lookup, RowScan};
-pub use table::{FlushMark, Table, Tuning};
-/// Its errors and its [`tarn_feed::HotTable`] are in the signatures here.
+pub use table::{FlushMark, Table};
+pub use tablet::Tuning;
+/// Its errors, and what is frozen and installed, are in the signatures here.
 pub use tarn_feed;
 pub use under_way::UnderWay;
-pub use whose::{Standing, owner, remove, remove_tablets, set_owner, standing, tablets_beside};
+pub use whose::{Standing, owner, remove, remove_tables, set_owner, standing, tables_beside, tablets_of};

@@ -10,11 +10,11 @@ use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
 use bytes::Bytes;
 use tarn_types::{
-    Address, Effects, EffectsBuilder, Mutation, MutationBatch, Op, RowKind, SeqNo, StoredRow, patch_cells,
+    Address, Effects, EffectsBuilder, MutationBatch, Op, RowKind, SeqNo, StoredRow, TabletId, patch_cells,
 };
 
 use crate::engine::{Engine, Space};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::table::Table;
 use crate::under_way::{Coming, UnderWay};
 
@@ -52,14 +52,23 @@ enum State {
     },
 }
 
-/// What the rows said of the keys of a batch.
+/// What is known of a batch before it gets its place.
 #[derive(Debug)]
 pub struct Known<'a> {
+    tablet: TabletId,
     batch: &'a MutationBatch,
-    /// Entries up to here were applied when the rows were read.
-    since: SeqNo,
-    /// By key. None, if nothing depends on what is there.
-    states: Vec<(&'a [u8], State)>,
+    depends: Depends<'a>,
+}
+
+/// On what does it depend?
+#[derive(Debug)]
+enum Depends<'a> {
+    /// On nothing: plain rows, which are their own effects.
+    Nothing(Effects),
+    /// On nothing, but what is asked must be what such a table takes.
+    AppendOnly,
+    /// On the rows. Entries up to `since` were applied when they were read; `states` is by key.
+    Rows { since: SeqNo, states: Vec<(&'a [u8], State)> },
 }
 
 impl State {
@@ -78,42 +87,47 @@ impl From<Coming> for State {
 }
 
 impl Table {
-    /// Reads what is there at the keys of a batch, where something depends on it. `since`: an entry that was applied before.
+    /// Reads what is there at the keys of a batch for `tablet`, where something depends on it. `since`: an entry of it that was applied before.
     ///
     /// Cost: one read of the engine for all keys that something is asked of; none for plain rows.
-    pub fn look_up<'a>(&self, batch: &'a MutationBatch, since: SeqNo) -> Result<Known<'a>> {
-        self.check_ours(batch.table(), batch.tablet())?;
-        let is_plain = self.schema.options.append_only || batch.iter().all(|mutation| is_plain_put(&mutation));
-        let states = if is_plain { Vec::new() } else { read_states(&*self.engine, batch)? };
-        Ok(Known { batch, since, states })
+    pub fn look_up<'a>(&self, tablet: TabletId, batch: &'a MutationBatch, since: SeqNo) -> Result<Known<'a>> {
+        self.check_serving()?;
+        if batch.table() != self.base.schema.id {
+            return Err(Error::NotOurs { table: self.base.schema.name.clone(), tablet });
+        }
+        let depends = match Effects::of_rows(batch) {
+            Some(rows) => Depends::Nothing(rows),
+            None if self.base.schema.options.append_only => Depends::AppendOnly,
+            None => Depends::Rows { since, states: read_states(&*self.base.engine, batch)? },
+        };
+        Ok(Known { tablet, batch, depends })
     }
 
     /// Decides a batch that would be entry `seqno` of its tablet, behind all those that are applied or in `under_way`. Answers what becomes
     /// of it, and what to log; `None`: nothing is changed, and nothing is logged.
     ///
     /// Cost: no read, unless so much was applied since [`Table::look_up`] that `under_way` does not tell it any more.
+    /// Errors: [`Error::Elsewhere`] for keys that are another tablet's, or will be by a split that is under way: cut the batch anew.
     pub fn resolve(&self, seqno: SeqNo, known: Known<'_>, under_way: &UnderWay) -> Result<(Outcome, Option<Effects>)> {
-        let Known { batch, since, mut states } = known;
-        if let Some(rows) = Effects::of_rows(batch) {
-            let affected = rows.len() as u64;
-            return Ok((Outcome::Applied { affected }, Some(rows).filter(|rows| !rows.is_empty())));
-        }
-        if self.schema.options.append_only {
-            return self.resolve_appended(batch);
-        }
-        let since = match since < under_way.forgotten() {
-            true => {
-                states = read_states(&*self.engine, batch)?;
-                under_way.forgotten()
+        let Known { tablet, batch, depends } = known;
+        self.check_range(tablet, batch, under_way)?;
+        let (since, mut states) = match depends {
+            Depends::Nothing(rows) => {
+                let affected = rows.len() as u64;
+                return Ok((Outcome::Applied { affected }, Some(rows).filter(|rows| !rows.is_empty())));
             }
-            false => since,
+            Depends::AppendOnly => return self.resolve_appended(batch),
+            Depends::Rows { since, .. } if since < under_way.forgotten() => {
+                (under_way.forgotten(), read_states(&*self.base.engine, batch)?)
+            }
+            Depends::Rows { since, states } => (since, states),
         };
         for (key, state) in &mut states {
             if let Some(coming) = under_way.latest(key, since) {
                 *state = State::from(coming);
             }
         }
-        let mut effects = EffectsBuilder::new(&self.schema, batch.tablet());
+        let mut effects = EffectsBuilder::new(&self.base.schema);
         let (mut affected, mut had_effect) = (0, Vec::with_capacity(batch.len()));
         for mutation in batch.iter() {
             let at = states.binary_search_by_key(&mutation.key, |(key, _)| *key);
@@ -148,9 +162,24 @@ impl Table {
         Ok((outcome, Some(effects.finish(columns))))
     }
 
+    /// No key of the batch is outside of its tablet, or will be.
+    fn check_range(&self, tablet: TabletId, batch: &MutationBatch, under_way: &UnderWay) -> Result<()> {
+        let tablets = self.tablets();
+        let elsewhere = || Err(Error::Elsewhere { table: self.base.schema.name.clone(), tablet });
+        let Some(range) = tablets.map.range(tablet) else { return elsewhere() };
+        let ends_at = under_way.ends_at();
+        // The whole table is one tablet, and stays so.
+        if tablets.map.len() == 1 && ends_at.is_none() {
+            return Ok(());
+        }
+        let end = ends_at.map_or(range.end, |at| at.min(range.end));
+        let is_inside = batch.iter().all(|mutation| range.start <= mutation.key && mutation.key < end);
+        if is_inside { Ok(()) } else { elsewhere() }
+    }
+
     /// A table that only appends takes plain rows alone. Anything else is refused here only if a front door let it through.
     fn resolve_appended(&self, batch: &MutationBatch) -> Result<(Outcome, Option<Effects>)> {
-        let mut effects = EffectsBuilder::new(&self.schema, batch.tablet());
+        let mut effects = EffectsBuilder::new(&self.base.schema);
         for mutation in batch.iter() {
             if mutation.guard.is_some() || !matches!(mutation.op, Op::Put | Op::Insert) {
                 return Ok((Outcome::Conflict { key: mutation.key.to_vec() }, None));
@@ -162,14 +191,10 @@ impl Table {
     }
 }
 
-fn is_plain_put(mutation: &Mutation<'_>) -> bool {
-    mutation.op == Op::Put && mutation.guard.is_none()
-}
-
 /// The states of all keys of a batch, in their order.
 fn read_states<'a>(engine: &dyn Engine, batch: &'a MutationBatch) -> Result<Vec<(&'a [u8], State)>> {
     let mut asked: Vec<(&'a [u8], bool)> =
-        batch.iter().map(|mutation| (mutation.key, !is_plain_put(&mutation))).collect();
+        batch.iter().map(|mutation| (mutation.key, !mutation.is_plain_row())).collect();
     asked.sort_unstable();
     // Of a key that comes twice the one that is asked for stays.
     asked.dedup_by(|next, kept| {

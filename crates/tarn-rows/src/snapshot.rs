@@ -1,12 +1,13 @@
 //! What did the table hold at one position? Recent rows, which lake rows they hide, and the engine's rows: all of one moment.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use self_cell::self_cell;
-use tarn_types::{Address, Cursor, RowDecoder, RowKind, SeqNo, StoredRow, TableSchema, Version};
+use tarn_types::{Address, Cursor, RowDecoder, RowKind, SeqNo, StoredRow, TableSchema, TabletId, TabletMap, Version};
 
 use crate::engine::{EngineSnapshot, RowIter, Space};
 use crate::error::{Error, Result};
@@ -43,22 +44,47 @@ pub enum KeyRange {
 
 /// One moment of a table. Cheap to make; holds back memory and the engine's old values while it lives.
 pub struct HotSnapshot {
-    pub(crate) schema: Arc<TableSchema>,
-    pub(crate) position: Cursor,
-    pub(crate) installed: Cursor,
+    schema: Arc<TableSchema>,
+    map: Arc<TabletMap>,
+    /// In the order of their keys. Invariant: all stand at one version.
+    tablets: Vec<TabletView>,
+    position: Cursor,
+    installed: Cursor,
+    hidden: OnceLock<Arc<Bitmaps>>,
+}
+
+/// One tablet at that moment.
+pub(crate) struct TabletView {
+    pub(crate) range: Arc<Range<Vec<u8>>>,
+    pub(crate) position: (TabletId, SeqNo),
+    pub(crate) installed: (TabletId, SeqNo),
     pub(crate) reign: Arc<Reign>,
-    pub(crate) frozen: Option<RowsView>,
-    pub(crate) active: RowsView,
+    /// By generation, oldest first.
+    pub(crate) recent: Vec<RowsView>,
+    /// Of its keys; what it says of others is of another moment.
     pub(crate) engine: Arc<dyn EngineSnapshot>,
     pub(crate) evicted: bool,
-    pub(crate) hidden: OnceLock<Arc<Bitmaps>>,
 }
 
 impl HotSnapshot {
+    pub(crate) fn new(schema: Arc<TableSchema>, map: Arc<TabletMap>, tablets: Vec<TabletView>) -> Self {
+        debug_assert!(tablets.windows(2).all(|pair| pair[0].reign.version == pair[1].reign.version));
+        debug_assert!(tablets.iter().all(|tablet| tablet.installed.1 <= tablet.position.1));
+        let position = tablets.iter().map(|tablet| tablet.position).collect();
+        let installed = tablets.iter().map(|tablet| tablet.installed).collect();
+        Self { schema, map, tablets, position, installed, hidden: OnceLock::new() }
+    }
+
     /// The table.
     #[must_use]
     pub fn schema(&self) -> &Arc<TableSchema> {
         &self.schema
+    }
+
+    /// The tablets that the table has at this moment.
+    #[must_use]
+    pub fn tablet_map(&self) -> &Arc<TabletMap> {
+        &self.map
     }
 
     /// Every change up to here is in the answer, and no other.
@@ -70,7 +96,7 @@ impl HotSnapshot {
     /// The lake version to read beside the recent rows.
     #[must_use]
     pub fn version(&self) -> Version {
-        self.reign.version
+        self.tablets.first().map_or(Version(0), |tablet| tablet.reign.version)
     }
 
     /// The position that [`HotSnapshot::version`] holds.
@@ -82,14 +108,18 @@ impl HotSnapshot {
     /// How many recent rows are alive.
     #[must_use]
     pub fn recent_rows(&self) -> u64 {
-        self.frozen.as_ref().map_or(0, RowsView::n_live) + self.active.n_live()
+        self.recent_views().map(RowsView::n_live).sum()
+    }
+
+    fn recent_views(&self) -> impl Iterator<Item = &RowsView> {
+        self.tablets.iter().flat_map(|tablet| &tablet.recent)
     }
 
     /// The live recent rows in the storage schema, projected, `__seqno` last when asked for; in no order, no batch empty. Rows that
     /// came one by one are decoded by the first reader and kept.
     pub fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
         let mut rows = Vec::new();
-        for view in self.frozen.iter().chain([&self.active]) {
+        for view in self.recent_views() {
             rows.extend(view.live_rows(&self.schema, projection, with_seqno)?);
         }
         Ok(rows)
@@ -101,9 +131,8 @@ impl HotSnapshot {
         if let Some(hidden) = self.hidden.get() {
             return Ok(Arc::clone(hidden));
         }
-        let keys = ChangedKeys::of(self.frozen.as_ref(), Some(&self.active));
-        let hidden = self.reign.hidden(&keys, &*self.engine)?;
-        Ok(Arc::clone(self.hidden.get_or_init(|| hidden)))
+        let hidden = self.tablets.iter().map(TabletView::hidden).collect::<Result<Vec<_>>>()?;
+        Ok(Arc::clone(self.hidden.get_or_init(|| union(hidden))))
     }
 
     /// How many rows of the lake are hidden.
@@ -114,13 +143,15 @@ impl HotSnapshot {
     /// A row by its engine key, at this position.
     pub fn get(&self, key: &[u8]) -> Result<Lookup> {
         keyed(&self.schema)?;
-        lookup(self.engine.get(Space::Rows, key)?, || self.engine.get(Space::Addresses, key))
+        let after = self.tablets.partition_point(|tablet| tablet.range.start.as_slice() <= key);
+        let Some(tablet) = self.tablets.get(after.saturating_sub(1)) else { return Ok(Lookup::Absent) };
+        lookup(tablet.engine.get(Space::Rows, key)?, || tablet.engine.get(Space::Addresses, key))
     }
 
     /// Does the row space hold every row, so that a scan needs no lake?
     #[must_use]
     pub fn rows_complete(&self) -> bool {
-        !self.evicted && !self.schema.options.append_only
+        !self.schema.options.append_only && !self.tablets.iter().any(|tablet| tablet.evicted)
     }
 
     /// The rows of the engine in key order, in batches of `batch_rows` (the last one smaller, and those of wide rows), storage schema, projected, `__seqno` last when
@@ -133,22 +164,58 @@ impl HotSnapshot {
         batch_rows: usize,
     ) -> Result<RowScan> {
         keyed(&self.schema)?;
-        let all = layout::table_range(&self.schema);
+        let all = layout::table_range(self.schema.id);
         let range = match range {
             KeyRange::All => all,
             KeyRange::Prefix(prefix) => prefix.clone().max(all.start)..layout::prefix_end(prefix, &all.end),
             KeyRange::Range(range) => range.start.clone().max(all.start)..range.end.clone().min(all.end),
         };
-        let iter = OwnedIter::new(Arc::clone(&self.engine), |engine| engine.scan(Space::Rows, range));
         Ok(RowScan {
             schema: Arc::clone(&self.schema),
-            iter,
+            parts: self.parts(&range),
+            iter: None,
             projection: projection.map(<[usize]>::to_vec),
             with_seqno,
             batch_rows: batch_rows.max(1),
             done: false,
         })
     }
+
+    /// What to read for a range: of neighbours that have one engine snapshot, one piece.
+    fn parts(&self, range: &Range<Vec<u8>>) -> VecDeque<Part> {
+        let mut parts: VecDeque<Part> = VecDeque::new();
+        for tablet in &self.tablets {
+            let start = tablet.range.start.as_slice().max(&range.start);
+            let end = tablet.range.end.as_slice().min(&range.end);
+            if start >= end {
+                continue;
+            }
+            match parts.back_mut() {
+                Some((engine, last)) if Arc::ptr_eq(engine, &tablet.engine) => last.end = end.to_vec(),
+                _ => parts.push_back((Arc::clone(&tablet.engine), start.to_vec()..end.to_vec())),
+            }
+        }
+        parts
+    }
+}
+
+impl TabletView {
+    fn hidden(&self) -> Result<Arc<Bitmaps>> {
+        self.reign.hidden(&ChangedKeys::of(&self.recent), &*self.engine)
+    }
+}
+
+/// All of them: files may hold rows of several tablets.
+pub(crate) fn union(parts: Vec<Arc<Bitmaps>>) -> Arc<Bitmaps> {
+    let mut parts = parts.into_iter().filter(|part| !part.is_empty());
+    let Some(mut all) = parts.next() else { return Arc::default() };
+    for part in parts {
+        let all = Arc::make_mut(&mut all);
+        for (file, rows) in part.iter() {
+            *all.entry(*file).or_default() |= rows;
+        }
+    }
+    all
 }
 
 pub(crate) fn keyed(schema: &TableSchema) -> Result<()> {
@@ -186,10 +253,15 @@ self_cell!(
 /// Of the cells of one batch of a scan, at most; one row may be longer.
 const BATCH_BYTES: usize = 16 << 20;
 
+/// Keys, and the engine as it is to be read there.
+type Part = (Arc<dyn EngineSnapshot>, Range<Vec<u8>>);
+
 /// The batches of a scan. It holds its engine snapshot, not the [`HotSnapshot`].
 pub struct RowScan {
     schema: Arc<TableSchema>,
-    iter: OwnedIter,
+    /// Not begun yet.
+    parts: VecDeque<Part>,
+    iter: Option<OwnedIter>,
     projection: Option<Vec<usize>>,
     with_seqno: bool,
     batch_rows: usize,
@@ -200,20 +272,32 @@ impl RowScan {
     fn read(&mut self) -> Result<Option<RecordBatch>> {
         let mut decoder = RowDecoder::new(&self.schema, self.projection.as_deref(), self.with_seqno);
         let (batch_rows, mut n_bytes) = (self.batch_rows, 0);
-        let ended = self.iter.with_dependent_mut(|_, iter| -> Result<bool> {
-            while decoder.len() < batch_rows && n_bytes < BATCH_BYTES {
-                let Some((key, value)) = iter.next()? else {
-                    return Ok(true);
+        while decoder.len() < batch_rows && n_bytes < BATCH_BYTES {
+            let Some(iter) = &mut self.iter else {
+                let Some((engine, range)) = self.parts.pop_front() else {
+                    self.done = true;
+                    break;
                 };
-                let stored = StoredRow::parse(value)?;
-                if stored.kind == RowKind::Live {
-                    decoder.push(key, stored.cells, stored.seqno)?;
-                    n_bytes += stored.cells.len();
+                self.iter = Some(OwnedIter::new(engine, |engine| engine.scan(Space::Rows, range)));
+                continue;
+            };
+            let ended = iter.with_dependent_mut(|_, iter| -> Result<bool> {
+                while decoder.len() < batch_rows && n_bytes < BATCH_BYTES {
+                    let Some((key, value)) = iter.next()? else {
+                        return Ok(true);
+                    };
+                    let stored = StoredRow::parse(value)?;
+                    if stored.kind == RowKind::Live {
+                        decoder.push(key, stored.cells, stored.seqno)?;
+                        n_bytes += stored.cells.len();
+                    }
                 }
+                Ok(false)
+            })?;
+            if ended {
+                self.iter = None;
             }
-            Ok(false)
-        })?;
-        self.done = ended;
+        }
         Ok(if decoder.is_empty() { None } else { Some(decoder.finish()?) })
     }
 }

@@ -1,4 +1,4 @@
-//! What will be there? The effects of a tablet that are in its log and not yet in its rows, and the last ones that are.
+//! What will be there? The entries of a tablet that are in its log and not yet in its rows, and the last ones that are.
 //!
 //! Whoever decides a batch looks here: an entry that is behind another of the same log stands or falls with it. The rows are read before the
 //! lock is taken by which batches get their place; what was applied between the two is still here.
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tarn_types::{Effects, SeqNo};
+use tarn_types::{Effects, Entry, SeqNo, Split};
 
 /// Longer entries are searched by an index, which is made when somebody looks for a key there.
 const SCANNED: usize = 8;
@@ -20,7 +20,7 @@ const KEPT_BYTES: usize = 64 << 10;
 /// Entries in order of the log. Guarded by whoever submits.
 pub struct UnderWay {
     kept: usize,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Submitted>,
     /// Of them, the oldest, which are applied.
     n_applied: usize,
     applied_bytes: usize,
@@ -28,9 +28,9 @@ pub struct UnderWay {
     forgotten: SeqNo,
 }
 
-struct Entry {
+struct Submitted {
     seqno: SeqNo,
-    effects: Effects,
+    entry: Entry,
     /// What the last effect on each key is.
     index: OnceLock<HashMap<Bytes, Option<Bytes>>>,
 }
@@ -58,14 +58,14 @@ impl UnderWay {
     }
 
     /// An entry was submitted, after those that are here.
-    pub fn push(&mut self, seqno: SeqNo, effects: Effects) {
-        self.entries.push_back(Entry { seqno, effects, index: OnceLock::new() });
+    pub fn push(&mut self, seqno: SeqNo, entry: Entry) {
+        self.entries.push_back(Submitted { seqno, entry, index: OnceLock::new() });
     }
 
     /// The oldest entry that is not applied.
     #[must_use]
-    pub fn first(&self) -> Option<(SeqNo, &Effects)> {
-        self.entries.get(self.n_applied).map(|entry| (entry.seqno, &entry.effects))
+    pub fn first(&self) -> Option<(SeqNo, &Entry)> {
+        self.entries.get(self.n_applied).map(|submitted| (submitted.seqno, &submitted.entry))
     }
 
     /// The newest entry that is not applied.
@@ -77,12 +77,12 @@ impl UnderWay {
     /// [`UnderWay::first`] is applied: visible to whoever reads the rows from now on.
     pub fn applied_first(&mut self) {
         let Some(entry) = self.entries.get(self.n_applied) else { return };
-        self.applied_bytes += entry.effects.size_bytes();
+        self.applied_bytes += entry.size_bytes();
         self.n_applied += 1;
         while self.n_applied > self.kept || self.applied_bytes > KEPT_BYTES {
             let Some(oldest) = self.entries.pop_front() else { return };
             self.n_applied -= 1;
-            self.applied_bytes -= oldest.effects.size_bytes();
+            self.applied_bytes -= oldest.size_bytes();
             self.forgotten = oldest.seqno;
         }
     }
@@ -92,6 +92,15 @@ impl UnderWay {
         while self.entries.back().is_some_and(|entry| entry.seqno >= first) {
             self.entries.pop_back();
         }
+    }
+
+    /// Where a split that is not applied ends the tablet.
+    pub(crate) fn ends_at(&self) -> Option<&[u8]> {
+        let splits = self.entries.range(self.n_applied..).filter_map(|submitted| match &submitted.entry {
+            Entry::Split(Split { at, .. }) => Some(at.as_slice()),
+            Entry::Effects(_) | Entry::Freeze(_) => None,
+        });
+        splits.min()
     }
 
     /// Up to which entry the rows have to be read, at least, for [`UnderWay::latest`] to tell the rest.
@@ -106,14 +115,19 @@ impl UnderWay {
     }
 }
 
-impl Entry {
+impl Submitted {
+    fn size_bytes(&self) -> usize {
+        self.entry.effects().map_or(0, Effects::size_bytes)
+    }
+
     fn latest(&self, key: &[u8]) -> Option<Coming> {
-        let bytes = self.effects.as_bytes();
+        let effects = self.entry.effects()?;
+        let bytes = effects.as_bytes();
         let owned = |cells: Option<&[u8]>| cells.map(|cells| bytes.slice_ref(cells));
-        let found = if self.effects.len() <= SCANNED {
-            self.effects.iter().filter(|effect| effect.key == key).last().map(|effect| owned(effect.cells))
+        let found = if effects.len() <= SCANNED {
+            effects.iter().filter(|effect| effect.key == key).last().map(|effect| owned(effect.cells))
         } else {
-            let index = || self.effects.iter().map(|effect| (bytes.slice_ref(effect.key), owned(effect.cells)));
+            let index = || effects.iter().map(|effect| (bytes.slice_ref(effect.key), owned(effect.cells)));
             self.index.get_or_init(|| index().collect()).get(key).cloned()
         };
         found.map(|cells| Coming { seqno: self.seqno, cells })
@@ -124,7 +138,7 @@ impl Entry {
 mod tests {
     use tarn_types::{
         Column, ColumnId, DataType, EffectsBuilder, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value,
-        encode_cells, encode_key, key_tablet,
+        encode_cells, encode_key,
     };
 
     use super::*;
@@ -148,14 +162,14 @@ mod tests {
         }
     }
 
-    fn effects(schema: &TableSchema, rows: &[(i64, Option<i64>)]) -> Effects {
+    fn effects(schema: &TableSchema, rows: &[(i64, Option<i64>)]) -> Entry {
         let key = |id: i64| encode_key(schema, &[Value::Int64(id)]).unwrap();
-        let mut builder = EffectsBuilder::new(schema, key_tablet(&key(0)).unwrap());
+        let mut builder = EffectsBuilder::new(schema);
         for (id, v) in rows {
             let cells = v.map(|v| encode_cells(schema, &[Value::Int64(*id), Value::Int64(v)]).unwrap());
             builder.push(&key(*id), cells.as_deref());
         }
-        builder.finish(None)
+        Entry::Effects(builder.finish(None))
     }
 
     #[test]

@@ -1,42 +1,83 @@
-//! What do only the writers of a table need to know? It is guarded by the table's lock `writer`.
+//! What do only the writers of a tablet need to know? It is guarded by the tablet's lock `writer`.
 
-use tarn_types::{Cursor, Effects, SeqNo};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 
+use tarn_types::{Effects, Entry, SeqNo};
+
+use crate::audit::Auditor;
 use crate::evictions::Evictions;
-use crate::recent::{Generation, RowsView};
+use crate::recent::{Changes, Generation, contains};
 
 /// What only writers need.
 pub(crate) struct Writer {
     pub(crate) active: Generation,
-    pub(crate) frozen: Option<FrozenGeneration>,
+    /// The freeze before the first entry of `active`.
+    pub(crate) frozen_upto: SeqNo,
+    /// Not installed yet, oldest first.
+    pub(crate) frozen: VecDeque<FrozenGeneration>,
     /// There until the log is replayed.
     pub(crate) replay: Option<Replay>,
     pub(crate) evictions: Evictions,
+    pub(crate) auditor: Auditor,
 }
 
-/// Rows that are being delivered.
+/// What changed between two freezes. Shared by the two tablets of a split.
 pub(crate) struct FrozenGeneration {
-    pub(crate) generation: Generation,
-    pub(crate) cursor: Cursor,
-    /// As it was at `cursor`: what is superseded later stays alive here.
-    pub(crate) rows: RowsView,
+    pub(crate) generation: Arc<Generation>,
+    /// The freeze before its first entry.
+    pub(crate) after: SeqNo,
+    /// The freeze after its last entry.
+    pub(crate) upto: SeqNo,
 }
 
 /// What a replay remembers until it ends.
 pub(crate) struct Replay {
-    /// The keys that entries after the installed cursor name.
+    /// The keys that entries after the installed position name.
     pub(crate) marked: Generation,
     /// The entries themselves, of a table that only appends: its rows are nowhere else.
     pub(crate) appended: Vec<(SeqNo, Effects)>,
+    /// The freezes after the installed position, ascending.
+    pub(crate) freezes: Vec<SeqNo>,
+    /// What the tablet's own log comes to, from the installed position on: to be held against what the rows say.
+    pub(crate) audited: Auditor,
+}
+
+impl Writer {
+    /// The frozen generations, oldest first.
+    pub(crate) fn older(&self) -> Vec<&Generation> {
+        self.frozen.iter().map(|frozen| &*frozen.generation).collect()
+    }
 }
 
 impl Replay {
-    pub(crate) fn new(active: &Generation) -> Self {
-        Self { marked: active.successor(), appended: Vec::new() }
+    pub(crate) fn new(active: &Generation, begins_after: SeqNo) -> Self {
+        Self {
+            marked: active.successor(),
+            appended: Vec::new(),
+            freezes: Vec::new(),
+            audited: Auditor::new(begins_after),
+        }
     }
 
-    /// All keys that were named.
-    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
-        self.marked.deleted_keys()
+    /// An entry after the installed position: what of it is in `range` is recent.
+    pub(crate) fn mark(&mut self, seqno: SeqNo, entry: &Entry, append_only: bool, range: &Range<Vec<u8>>) {
+        match entry {
+            Entry::Effects(effects) if append_only => self.appended.push((seqno, effects.clone())),
+            Entry::Effects(effects) => {
+                let ours = effects.iter().map(|effect| effect.key).filter(|key| contains(range, key));
+                self.marked.record(ours.map(|key| (key, None)), &[], &mut Changes::default());
+            }
+            Entry::Freeze(_) | Entry::Split(_) => self.freezes.push(seqno),
+        }
+    }
+
+    /// What another tablet remembers of `range`, which was its own.
+    pub(crate) fn take_from(&mut self, other: &Self, range: &Range<Vec<u8>>) {
+        let keys = other.marked.deleted_keys(range);
+        self.marked.record(keys.iter().map(|key| (key.as_slice(), None)), &[], &mut Changes::default());
+        self.appended.clone_from(&other.appended);
+        self.freezes.clone_from(&other.freezes);
     }
 }

@@ -492,7 +492,7 @@ mod tests {
     fn options_and_defaults() {
         let schema = create(
             "CREATE TABLE IF NOT EXISTS t (a int, b int, v text NOT NULL DEFAULT 'x', n int DEFAULT -5, PRIMARY KEY (a, b)) \
-             WITH (partition_key = 'a, b', tablets = 4, delivery = '5 seconds', append_only = true, hot_retention = '30 days')",
+             WITH (partition_key = 'a, b', partitioning = 'hash', tablets = 4, delivery = '5 seconds', append_only = true, hot_retention = '30 days')",
         )
         .unwrap();
         assert_eq!(
@@ -508,7 +508,7 @@ mod tests {
     #[test]
     fn show_create_round_trips() {
         let schema = create(
-            "CREATE TABLE \"My t\" (a int, \"B\" numeric(10,3) DEFAULT 1.5, c text, PRIMARY KEY (a DESC)) WITH (tablets = 2, hot_retention = '1h', \
+            "CREATE TABLE \"My t\" (a int, \"B\" numeric(10,3) DEFAULT 1.5, c text, PRIMARY KEY (a DESC)) WITH (partitioning = 'hash', tablets = 2, hot_retention = '1h', \
              tokens = 'c', bloom = '\"B\", a', bloom_chunks = 64, bloom_fpp = 0.01)",
         )
         .unwrap();

@@ -45,6 +45,7 @@ fn options_text(schema: &TableSchema) -> String {
         schema.key[..schema.n_partition_key].iter().map(|p| schema.columns[p.column_idx].name.as_str()).collect();
     let mut parts = vec![
         format!("partition_key = '{}'", partition.join(", ")),
+        format!("partitioning = '{}'", options.partitioning),
         format!("tablets = {}", options.tablets),
         format!("delivery = '{}ms'", options.delivery_interval_ms),
         format!("delivery_bytes = {}", options.delivery_bytes),

@@ -12,7 +12,7 @@ use crate::cell::{Cell, ColumnWriter};
 use crate::data_type::{DataType, arrow_field};
 use crate::error::{Error, Result};
 use crate::ids::SeqNo;
-use crate::key::{KeyReader, decode_key};
+use crate::key::{KeyReader, decode_key, prefix_bytes};
 use crate::row::{CellReader, typed_cell};
 use crate::schema::{TableSchema, seqno_field};
 use crate::value::Value;
@@ -59,6 +59,8 @@ pub struct RowDecoder {
     /// The batch's columns as places in `writers`; a column projected twice is built once.
     output: Vec<usize>,
     key: Vec<KeySlot>,
+    /// Before the parts of a key.
+    key_prefix_bytes: usize,
     /// Ascending by id.
     slots: Vec<ValueSlot>,
     seqnos: Option<Int64Builder>,
@@ -115,6 +117,7 @@ impl RowDecoder {
             writers: distinct.iter().map(|idx| ColumnWriter::new(&schema.columns[*idx].data_type)).collect(),
             output,
             key,
+            key_prefix_bytes: prefix_bytes(schema),
             slots,
             seqnos: with_seqno.then(Int64Builder::new),
             n_rows: 0,
@@ -177,7 +180,7 @@ impl RowDecoder {
         if self.key.is_empty() {
             return Ok(());
         }
-        let mut reader = KeyReader::new(key)?;
+        let mut reader = KeyReader::new(self.key_prefix_bytes, key)?;
         for slot in &self.key {
             let cell = reader.part(&slot.data_type, slot.descending, &mut self.scratch)?;
             if let Some(writer) = slot.writer {

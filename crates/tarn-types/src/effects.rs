@@ -1,13 +1,13 @@
 //! What did a batch come to? Whole rows and tombstones: what the log, the feed and every replica hold.
 //!
 //! The bytes are those of a [`MutationBatch`] whose mutations are all a `Put` or a `Delete` without a guard, so that a batch of plain rows is its own
-//! effects and is not copied. `docs/formats/mutation.md` has the layout.
+//! effects and is not copied. `docs/formats/entry.md` has the layout.
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::ids::{TableId, TabletId};
+use crate::ids::TableId;
 use crate::mutation::{BatchBuilder, Mutation, MutationBatch, Op};
 use crate::schema::TableSchema;
 
@@ -40,20 +40,13 @@ impl Effects {
     /// The batch as it is, if it needs no deciding: plain rows that are written whatever is there.
     #[must_use]
     pub fn of_rows(batch: &MutationBatch) -> Option<Self> {
-        let is_plain = batch.iter().all(|mutation| mutation.op == Op::Put && mutation.guard.is_none());
-        is_plain.then(|| Self(batch.clone()))
+        batch.iter().all(|mutation| mutation.is_plain_row()).then(|| Self(batch.clone()))
     }
 
     /// The table.
     #[must_use]
     pub fn table(&self) -> TableId {
         self.0.table()
-    }
-
-    /// The tablet all keys are in.
-    #[must_use]
-    pub fn tablet(&self) -> TabletId {
-        self.0.tablet()
     }
 
     /// How many.
@@ -103,8 +96,8 @@ pub struct EffectsBuilder(BatchBuilder);
 impl EffectsBuilder {
     /// None yet.
     #[must_use]
-    pub fn new(schema: &TableSchema, tablet: TabletId) -> Self {
-        Self(BatchBuilder::new(schema, tablet))
+    pub fn new(schema: &TableSchema) -> Self {
+        Self(BatchBuilder::new(schema))
     }
 
     /// The row of a key is this now; `None`: it is gone.
@@ -140,7 +133,7 @@ mod tests {
         let row = [Value::Int64(5), Value::Int32(-2), Value::Decimal(1999), Value::Text("hi".into()), Value::Null];
         let (key, cells) = (encode_key(&schema, &row[..2]).unwrap(), encode_cells(&schema, &row).unwrap());
         let batch = |push: &dyn Fn(&mut BatchBuilder)| {
-            let mut builder = BatchBuilder::new(&schema, TabletId(1));
+            let mut builder = BatchBuilder::new(&schema);
             push(&mut builder);
             builder.finish()
         };
@@ -149,7 +142,7 @@ mod tests {
         assert_eq!(effects.as_bytes().as_ptr(), rows.as_bytes().as_ptr(), "nothing is copied");
         assert_eq!(effects.iter().collect::<Vec<_>>(), [Effect { key: &key, cells: Some(&cells) }]);
 
-        let mut builder = EffectsBuilder::new(&schema, TabletId(1));
+        let mut builder = EffectsBuilder::new(&schema);
         builder.push(&key, Some(&cells));
         builder.push(&key, None);
         let both = builder.finish(None);

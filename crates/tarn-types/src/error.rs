@@ -165,7 +165,8 @@ impl Error {
         Self::Corrupt { what, reason: reason.into() }
     }
 
-    pub(crate) fn usage(reason: impl Into<String>) -> Self {
+    /// A call that makes no sense, in words.
+    pub fn usage(reason: impl Into<String>) -> Self {
         Self::Usage { reason: reason.into() }
     }
 

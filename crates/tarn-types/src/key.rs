@@ -1,10 +1,11 @@
 //! How does a primary key become bytes whose order is the order of rows?
 //!
 //! ```text
-//! tablet u32 BE | token i64 BE, sign flipped | key part | key part …
+//! table u32 BE | token i64 BE, sign flipped (hashed tables alone) | key part | key part …
 //! ```
 //!
-//! So a tablet is one range, a partition is one range of it, and its rows lie in key order. Parts are memcomparable:
+//! So a table is one range, a partition is one range of it, and its rows lie in key order. Which tablet a key is in stands nowhere in it:
+//! tablets are ranges of keys ([`crate::TabletMap`]), and no key is rewritten when one is split. Parts are memcomparable:
 //!
 //! | type | bytes |
 //! |---|---|
@@ -21,14 +22,16 @@ use arrow::array::RecordBatch;
 use crate::cell::{Cell, ColumnReader};
 use crate::data_type::DataType;
 use crate::error::{Error, Result};
-use crate::ids::{TabletId, Token};
+use crate::ids::{TableId, Token};
 use crate::schema::{Column, KeyPart, TableSchema};
 use crate::token::{murmur3_token, push_big_integer};
 use crate::value::Value;
 use crate::wire::Reader;
 
-/// Tablet and token, before the key parts.
-pub const KEY_PREFIX_BYTES: usize = 12;
+/// What every engine key begins with: its table.
+pub const TABLE_PREFIX_BYTES: usize = 4;
+/// Table and token.
+const HASHED_PREFIX_BYTES: usize = 12;
 
 /// The token of a partition key: its parts in key order, more parts are ignored. Values must be of their column's
 /// type.
@@ -52,17 +55,17 @@ pub fn encode_key(schema: &TableSchema, parts: &[Value]) -> Result<Vec<u8>> {
     encode_partition_prefix(schema, parts)
 }
 
-/// What every key with these leading parts begins with: the whole partition key, then any clustering parts. The rows
-/// are the half-open range from here to [`prefix_end`].
+/// What every key with these leading parts begins with: at least one and, where keys are hashed, the whole partition key. The rows are
+/// the half-open range from here to [`prefix_end`].
 ///
 /// # Errors
 /// As [`token_of`].
 pub fn encode_partition_prefix(schema: &TableSchema, parts: &[Value]) -> Result<Vec<u8>> {
-    check_part_count(schema, parts.len(), schema.n_partition_key)?;
+    let least = if schema.is_hashed() { schema.n_partition_key } else { 1 };
+    check_part_count(schema, parts.len(), least)?;
     let cells = cells_of(schema, parts)?;
-    let token = token_of_cells(schema, |i| cells[i], &mut Vec::new());
-    let mut out = Vec::with_capacity(KEY_PREFIX_BYTES + 16 * parts.len());
-    out.extend_from_slice(&key_prefix(schema.tablet_of(token), token));
+    let mut out = Vec::with_capacity(HASHED_PREFIX_BYTES + 16 * parts.len());
+    push_prefix(&mut out, schema, |i| cells[i], &mut Vec::new());
     for (part, cell) in schema.key.iter().zip(cells) {
         push_part(&mut out, cell, part.descending);
     }
@@ -78,28 +81,41 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// What every key of a tablet begins with.
+/// How many bytes stand before the parts of a key.
+pub(crate) fn prefix_bytes(schema: &TableSchema) -> usize {
+    if schema.is_hashed() { HASHED_PREFIX_BYTES } else { TABLE_PREFIX_BYTES }
+}
+
+/// What every key of a table begins with.
 #[must_use]
-pub fn tablet_prefix(tablet: TabletId) -> [u8; 4] {
-    tablet.0.to_be_bytes()
+pub fn table_prefix(table: TableId) -> [u8; TABLE_PREFIX_BYTES] {
+    table.0.to_be_bytes()
 }
 
-/// The tablet of an engine key.
+/// What every key of a hashed table with this token, or a later one, is at least.
+#[must_use]
+pub fn token_prefix(table: TableId, token: Token) -> [u8; HASHED_PREFIX_BYTES] {
+    let whole = u128::from(table.0) << 64 | u128::from(token.0 as u64 ^ 1 << 63);
+    let mut out = [0; HASHED_PREFIX_BYTES];
+    out.copy_from_slice(&whole.to_be_bytes()[4..]);
+    out
+}
+
+/// The table of an engine key.
 ///
 /// # Errors
 /// [`Error::Corrupt`] when the key is too short to have one.
-pub fn key_tablet(key: &[u8]) -> Result<TabletId> {
-    Ok(TabletId(u32::from_be_bytes(Reader::new("key", key).array()?)))
+pub fn key_table(key: &[u8]) -> Result<TableId> {
+    Ok(TableId(u32::from_be_bytes(Reader::new("key", key).array()?)))
 }
 
-/// The token of an engine key.
+/// The beginning of the partition that a key lies in: what all its keys, and no others of a range table, begin with.
 ///
 /// # Errors
-/// [`Error::Corrupt`] when the key is too short to have one.
-pub fn key_token(key: &[u8]) -> Result<Token> {
-    let mut reader = Reader::new("key", key);
-    reader.take(4)?;
-    Ok(Token(i64::from_be_bytes(reader.array()?) ^ i64::MIN))
+/// [`Error::Corrupt`].
+pub fn partition_start(schema: &TableSchema, key: &[u8]) -> Result<Vec<u8>> {
+    let parts = decode_key(schema, key)?;
+    encode_partition_prefix(schema, &parts[..schema.n_partition_key])
 }
 
 /// The key parts of an engine key, in key order.
@@ -108,7 +124,7 @@ pub fn key_token(key: &[u8]) -> Result<Token> {
 /// [`Error::Corrupt`].
 pub fn decode_key(schema: &TableSchema, key: &[u8]) -> Result<Vec<Value>> {
     let mut values = Vec::with_capacity(schema.key.len());
-    let mut reader = KeyReader::new(key)?;
+    let mut reader = KeyReader::new(prefix_bytes(schema), key)?;
     let mut scratch = Vec::new();
     for (part, column) in schema.key.iter().zip(schema.key_columns()) {
         let cell = reader.part(&column.data_type, part.descending, &mut scratch)?;
@@ -123,8 +139,7 @@ pub fn decode_key(schema: &TableSchema, key: &[u8]) -> Result<Vec<Value>> {
 #[derive(Clone, Debug)]
 pub struct Keys {
     arena: Vec<u8>,
-    /// Invariant: one more than there are keys; key i is `arena[offsets[i]..offsets[i + 1]]`, at least
-    /// [`KEY_PREFIX_BYTES`] long.
+    /// Invariant: one more than there are keys; key i is `arena[offsets[i]..offsets[i + 1]]`.
     offsets: Vec<usize>,
 }
 
@@ -145,13 +160,6 @@ impl Keys {
     #[must_use]
     pub fn get(&self, row: usize) -> &[u8] {
         &self.arena[self.offsets[row]..self.offsets[row + 1]]
-    }
-
-    /// The tablet of a row's key. Panics beyond the last.
-    #[must_use]
-    pub fn tablet(&self, row: usize) -> TabletId {
-        let key = self.get(row);
-        TabletId(u32::from_be_bytes([key[0], key[1], key[2], key[3]]))
     }
 
     /// All keys in the order of the batch.
@@ -177,13 +185,12 @@ pub fn encode_keys(schema: &TableSchema, batch: &RecordBatch) -> Result<Keys> {
     let parts: Vec<(&ColumnReader, bool)> =
         columns.iter().zip(&schema.key).map(|(column, part)| (column, part.descending)).collect();
     let n_rows = batch.num_rows();
-    let mut arena = Vec::with_capacity(n_rows * (KEY_PREFIX_BYTES + 12 * parts.len()));
+    let mut arena = Vec::with_capacity(n_rows * (HASHED_PREFIX_BYTES + 12 * parts.len()));
     let mut offsets = Vec::with_capacity(n_rows + 1);
     offsets.push(0);
     let mut scratch = Vec::new();
     for row in 0..n_rows {
-        let token = token_of_cells(schema, |i| columns[i].cell(row), &mut scratch);
-        arena.extend_from_slice(&key_prefix(schema.tablet_of(token), token));
+        push_prefix(&mut arena, schema, |i| columns[i].cell(row), &mut scratch);
         for (column, descending) in &parts {
             push_part(&mut arena, column.cell(row), *descending);
         }
@@ -219,11 +226,14 @@ fn cells_of<'a>(schema: &TableSchema, parts: &'a [Value]) -> Result<Vec<Cell<'a>
     schema.key_columns().zip(parts).map(cell).collect()
 }
 
-fn key_prefix(tablet: TabletId, token: Token) -> [u8; KEY_PREFIX_BYTES] {
-    let whole = u128::from(tablet.0) << 64 | u128::from(token.0 as u64 ^ 1 << 63);
-    let mut out = [0; KEY_PREFIX_BYTES];
-    out.copy_from_slice(&whole.to_be_bytes()[4..]);
-    out
+/// Table and, where keys are hashed, token. `scratch` is only there to be reused.
+#[inline]
+fn push_prefix<'a>(out: &mut Vec<u8>, schema: &TableSchema, cell: impl Fn(usize) -> Cell<'a>, scratch: &mut Vec<u8>) {
+    if schema.is_hashed() {
+        out.extend_from_slice(&token_prefix(schema.id, token_of_cells(schema, cell, scratch)));
+    } else {
+        out.extend_from_slice(&table_prefix(schema.id));
+    }
 }
 
 /// `scratch` is only there to be reused.
@@ -322,9 +332,9 @@ pub(crate) struct KeyReader<'a> {
 }
 
 impl<'a> KeyReader<'a> {
-    pub(crate) fn new(key: &'a [u8]) -> Result<Self> {
+    pub(crate) fn new(prefix_bytes: usize, key: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new("key", key);
-        reader.take(KEY_PREFIX_BYTES)?;
+        reader.take(prefix_bytes)?;
         Ok(Self { reader })
     }
 

@@ -4,7 +4,8 @@
 //!
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
 //! - a table: [`data_type`], [`value`], [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
-//! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`]
+//! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`], in an [`entry`] of
+//!   a [`tablet`]'s log
 //!
 //! ```
 //! use tarn_types::*;
@@ -22,10 +23,10 @@
 //! };
 //! schema.validate()?;
 //!
-//! // One row becomes a key and cells, and a mutation of its tablet.
+//! // One row becomes a key and cells, and a mutation of its table.
 //! let row = [Value::Int64(7), Value::parse(&DataType::Text, "Ada")?];
 //! let key = encode_key(&schema, &row[..1])?;
-//! let mut batch = BatchBuilder::new(&schema, key_tablet(&key)?);
+//! let mut batch = BatchBuilder::new(&schema);
 //! batch.put(&key, &encode_cells(&schema, &row)?, None);
 //! let batch = batch.finish();
 //!
@@ -52,6 +53,8 @@ pub mod cursor;
 pub mod data_type;
 pub mod decode;
 pub mod effects;
+pub mod entry;
+mod envelope;
 pub mod error;
 pub mod foreign;
 pub mod ids;
@@ -61,6 +64,7 @@ pub mod options;
 pub mod row;
 pub mod schema;
 pub mod settings;
+pub mod tablet;
 mod text;
 pub mod token;
 pub mod value;
@@ -77,19 +81,21 @@ pub use cursor::Cursor;
 pub use data_type::{DataType, arrow_field, arrow_type, data_type_of};
 pub use decode::{RowDecoder, decode_row, projected_schema};
 pub use effects::{Effect, Effects, EffectsBuilder};
+pub use entry::{Audit, Entry, Split};
 pub use error::{Error, Kind, Result};
 pub use foreign::{ForeignNames, LeftOut};
 pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, Version};
 pub use key::{
-    KEY_PREFIX_BYTES, Keys, decode_key, encode_key, encode_keys, encode_partition_prefix, key_tablet, key_token,
-    prefix_end, tablet_prefix, token_of,
+    Keys, TABLE_PREFIX_BYTES, decode_key, encode_key, encode_keys, encode_partition_prefix, key_table, partition_start,
+    prefix_end, table_prefix, token_of, token_prefix,
 };
-pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batches_from_columns};
-pub use options::{Archive, Indexing, TableOptions, TokenColumns};
+pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns};
+pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns};
 pub use row::{
     Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,
 };
 pub use schema::{Column, KeyPart, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
+pub use tablet::TabletMap;
 pub use value::Value;
 pub use zone::Zone;

@@ -1,12 +1,13 @@
-//! What is asked of one tablet in one log entry?
+//! What is asked of a table, whole or not at all?
 //!
 //! ```text
-//! batch      version u8 = 1 | flags u8 = 0 | table u32 LE | tablet u32 LE | n u32 LE | n × mutation
+//! batch      envelope (see envelope.rs) | table u32 LE | n u32 LE | n × mutation
 //! mutation   op u8 (bit 7: guarded) | guard u64 LE (if guarded) | varint len, key | varint len, cells
 //! ```
 //!
-//! One batch is one entry of the tablet's log, so all its mutations share one seqno and happen together or not at all.
-//! They are applied in order: a later one sees the earlier ones. `docs/formats/mutation.md` has an example.
+//! One batch becomes one entry of one tablet's log, so all its mutations share one seqno and happen together or not at all. They are
+//! decided in order: a later one sees the earlier ones. A batch whose keys lie in several tablets is cut ([`MutationBatch::cut`]).
+//! `docs/formats/entry.md` has an example.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,15 +16,16 @@ use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use bytes::Bytes;
 
+use crate::envelope::{ENVELOPE_BYTES, EntryKind, put_envelope, read_envelope};
 use crate::error::{Error, Result};
 use crate::ids::{SeqNo, TableId, TabletId};
-use crate::key::{KEY_PREFIX_BYTES, Keys, encode_keys, key_tablet};
-use crate::row::{Cells, check_cells, encode_cells_columnar};
+use crate::key::{TABLE_PREFIX_BYTES, encode_keys, table_prefix};
+use crate::row::{check_cells, encode_cells_columnar};
 use crate::schema::TableSchema;
+use crate::tablet::TabletMap;
 use crate::wire::{Reader, put_varint};
 
-const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 14;
+const HEADER_BYTES: usize = ENVELOPE_BYTES + 8;
 const GUARDED: u8 = 0x80;
 
 /// What to do with a row.
@@ -52,11 +54,18 @@ pub struct Mutation<'a> {
     pub cells: &'a [u8],
 }
 
-/// Mutations of one tablet. Cheap to clone.
+impl Mutation<'_> {
+    /// Does it write its row whatever is there, so that there is nothing to decide?
+    #[must_use]
+    pub fn is_plain_row(&self) -> bool {
+        self.op == Op::Put && self.guard.is_none()
+    }
+}
+
+/// Mutations of one table. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct MutationBatch {
     table: TableId,
-    tablet: TabletId,
     n: usize,
     /// Invariant: well-formed, by making or by [`MutationBatch::from_bytes`].
     bytes: Bytes,
@@ -68,12 +77,6 @@ impl MutationBatch {
     #[must_use]
     pub fn table(&self) -> TableId {
         self.table
-    }
-
-    /// The tablet all keys are in.
-    #[must_use]
-    pub fn tablet(&self) -> TabletId {
-        self.tablet
     }
 
     /// How many mutations.
@@ -107,26 +110,25 @@ impl MutationBatch {
         &self.bytes
     }
 
-    /// Reads a log entry and checks it whole: header, every mutation, that every key is of the tablet, the frames of
+    /// Reads a log entry and checks it whole: envelope, every mutation, that every key is of the table, the frames of
     /// all cells. One pass, no copy.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn from_bytes(bytes: Bytes) -> Result<Self> {
         let mut reader = Reader::new("mutation batch", &bytes);
-        let [version, flags] = reader.array()?;
-        if version != VERSION || flags != 0 {
-            return Err(reader.corrupt(format!("version {version} flags {flags:#04x}, want version {VERSION}")));
+        let kind = read_envelope(&mut reader)?;
+        if kind != EntryKind::Effects {
+            return Err(reader.corrupt(format!("an entry of kind {kind:?}")));
         }
         let table = TableId(u32::from_le_bytes(reader.array()?));
-        let tablet = TabletId(u32::from_le_bytes(reader.array()?));
         let n = u32::from_le_bytes(reader.array()?) as usize;
         for _ in 0..n {
             let mutation = read_mutation(&mut reader)?;
-            check_mutation(&mutation, tablet)?;
+            check_mutation(&mutation, table)?;
         }
         reader.finish()?;
-        Ok(Self { table, tablet, n, bytes, columns: None })
+        Ok(Self { table, n, bytes, columns: None })
     }
 
     /// The rows as columns, in the storage schema: row i is mutation i. Only there when every mutation is an
@@ -161,14 +163,10 @@ fn read_mutation<'a>(reader: &mut Reader<'a>) -> Result<Mutation<'a>> {
     Ok(Mutation { op, key, guard, cells })
 }
 
-fn check_mutation(mutation: &Mutation<'_>, tablet: TabletId) -> Result<()> {
+fn check_mutation(mutation: &Mutation<'_>, table: TableId) -> Result<()> {
     let corrupt = |reason: String| Err(Error::corrupt("mutation batch", reason));
-    if mutation.key.len() <= KEY_PREFIX_BYTES {
-        return corrupt(format!("a key of {} bytes", mutation.key.len()));
-    }
-    let of = key_tablet(mutation.key)?;
-    if of != tablet {
-        return corrupt(format!("a key of tablet {of} in a batch of tablet {tablet}"));
+    if mutation.key.len() <= TABLE_PREFIX_BYTES || !mutation.key.starts_with(&table_prefix(table)) {
+        return corrupt(format!("a key of {} bytes that is none of table {table}", mutation.key.len()));
     }
     match mutation.op {
         Op::Insert if mutation.guard.is_some() => corrupt("an insert with a guard".to_owned()),
@@ -178,11 +176,10 @@ fn check_mutation(mutation: &Mutation<'_>, tablet: TabletId) -> Result<()> {
     }
 }
 
-/// Makes a batch one mutation at a time. Keys must be of the tablet and cells well-formed, as this crate's encoders
-/// make them; a key of another tablet panics.
+/// Makes a batch one mutation at a time. Keys must be of the table and cells well-formed, as this crate's encoders
+/// make them; a key of another table panics.
 pub struct BatchBuilder {
     table: TableId,
-    tablet: TabletId,
     n: u32,
     out: Vec<u8>,
 }
@@ -190,17 +187,16 @@ pub struct BatchBuilder {
 impl BatchBuilder {
     /// An empty batch.
     #[must_use]
-    pub fn new(schema: &TableSchema, tablet: TabletId) -> Self {
-        Self::with_capacity(schema, tablet, 256)
+    pub fn new(schema: &TableSchema) -> Self {
+        Self::with_capacity(schema.id, 256)
     }
 
-    fn with_capacity(schema: &TableSchema, tablet: TabletId, capacity: usize) -> Self {
+    fn with_capacity(table: TableId, capacity: usize) -> Self {
         let mut out = Vec::with_capacity(capacity);
-        out.extend_from_slice(&[VERSION, 0]);
-        out.extend_from_slice(&schema.id.0.to_le_bytes());
-        out.extend_from_slice(&tablet.0.to_le_bytes());
+        put_envelope(&mut out, EntryKind::Effects);
+        out.extend_from_slice(&table.0.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
-        Self { table: schema.id, tablet, n: 0, out }
+        Self { table, n: 0, out }
     }
 
     /// Adds a whole row.
@@ -226,7 +222,7 @@ impl BatchBuilder {
     /// Adds any mutation.
     pub fn push(&mut self, mutation: &Mutation<'_>) {
         let Mutation { op, key, guard, cells } = *mutation;
-        assert!(key.starts_with(&self.tablet.0.to_be_bytes()), "a key of another tablet than {}", self.tablet);
+        assert!(key.starts_with(&table_prefix(self.table)), "a key of another table than {}", self.table);
         assert!(self.n < u32::MAX, "a batch of more than u32::MAX mutations");
         self.n += 1;
         self.out.push(op as u8 | if guard.is_some() { GUARDED } else { 0 });
@@ -265,44 +261,63 @@ impl BatchBuilder {
 
     pub(crate) fn finish_with(mut self, columns: Option<Arc<RecordBatch>>) -> MutationBatch {
         self.out[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&self.n.to_le_bytes());
-        let Self { table, tablet, n, out } = self;
-        MutationBatch { table, tablet, n: n as usize, bytes: Bytes::from(out), columns }
+        let Self { table, n, out } = self;
+        MutationBatch { table, n: n as usize, bytes: Bytes::from(out), columns }
     }
 }
 
-/// Turns rows into one batch per tablet they fall into, in tablet order; inside a tablet the rows keep their order. The
-/// columns go along ([`MutationBatch::columns`]); of a table with one tablet they are not copied.
+/// Turns rows into a batch, in their order. The columns go along ([`MutationBatch::columns`]), not copied.
 ///
 /// `rows` has all columns of the table in storage types, as [`crate::conform`] makes them; `op` is `Put` or `Insert`.
 ///
 /// # Errors
 /// [`Error::Null`] names column and row of a NULL that may not be; [`Error::MissingColumn`], [`Error::Type`];
 /// [`Error::Usage`] for another operation.
-pub fn batches_from_columns(schema: &TableSchema, rows: &RecordBatch, op: Op) -> Result<Vec<MutationBatch>> {
+pub fn batch_from_columns(schema: &TableSchema, rows: &RecordBatch, op: Op) -> Result<MutationBatch> {
     if !matches!(op, Op::Put | Op::Insert) {
         return Err(Error::usage(format!("{op:?} from columns: only whole rows come in columns")));
     }
     let keys = encode_keys(schema, rows)?;
     let cells = encode_cells_columnar(schema, rows)?;
-    let n_rows = rows.num_rows();
-    if n_rows == 0 {
-        return Ok(Vec::new());
-    }
     let rows = storage_order(schema, rows)?;
-    if schema.options.tablets == 1 {
-        return Ok(vec![batch_of(schema, &keys, &cells, op, 0..n_rows, rows)]);
+    let size = keys.size_bytes() + cells.size_bytes() + 8 * keys.len();
+    let mut out = BatchBuilder::with_capacity(schema.id, HEADER_BYTES + size);
+    for (row, key) in keys.iter().enumerate() {
+        out.push(&Mutation { op, key, guard: None, cells: cells.get(row) });
     }
-    let mut of_tablet: BTreeMap<TabletId, Vec<u32>> = BTreeMap::new();
-    for row in 0..n_rows {
-        of_tablet.entry(keys.tablet(row)).or_default().push(row as u32);
+    Ok(out.finish_with(Some(Arc::new(rows))))
+}
+
+impl MutationBatch {
+    /// One batch for each tablet that its keys are in, in the order of tablets; inside of each, mutations keep their order. A batch of one
+    /// tablet comes back as it is.
+    ///
+    /// # Errors
+    /// [`Error::Arrow`] when columns cannot be taken apart.
+    pub fn cut(self, tablets: &TabletMap) -> Result<Vec<(TabletId, Self)>> {
+        if tablets.len() == 1 {
+            return Ok(tablets.ids().map(|only| (only, self.clone())).collect());
+        }
+        let mut of_tablet: BTreeMap<TabletId, Vec<u32>> = BTreeMap::new();
+        for (at, mutation) in self.iter().enumerate() {
+            of_tablet.entry(tablets.tablet_of(mutation.key)).or_default().push(at as u32);
+        }
+        if of_tablet.len() <= 1 {
+            return Ok(of_tablet.into_keys().map(|only| (only, self.clone())).collect());
+        }
+        let mut builders: BTreeMap<TabletId, BatchBuilder> = BTreeMap::new();
+        for mutation in self.iter() {
+            let builder = builders.entry(tablets.tablet_of(mutation.key));
+            builder.or_insert_with(|| BatchBuilder::with_capacity(self.table, 256)).push(&mutation);
+        }
+        let cut = builders.into_iter().map(|(tablet, builder)| {
+            let places = || UInt32Array::from(of_tablet[&tablet].clone());
+            let taken = self.columns.as_ref().map(|columns| take_record_batch(columns, &places()));
+            let columns = taken.transpose().map_err(Error::arrow("cut rows by tablet"))?;
+            Ok((tablet, builder.finish_with(columns.map(Arc::new))))
+        });
+        cut.collect()
     }
-    let batch = |indices: Vec<u32>| {
-        let places = indices.iter().map(|row| *row as usize);
-        let columns = take_record_batch(&rows, &UInt32Array::from(indices.clone()))
-            .map_err(Error::arrow("split rows by tablet"))?;
-        Ok(batch_of(schema, &keys, &cells, op, places, columns))
-    };
-    of_tablet.into_values().map(batch).collect()
 }
 
 /// The table's columns in the table's order, in their storage types.
@@ -319,24 +334,6 @@ fn storage_order(schema: &TableSchema, rows: &RecordBatch) -> Result<RecordBatch
     });
     let columns = columns.collect::<Result<Vec<_>>>()?;
     RecordBatch::try_new(storage, columns).map_err(Error::arrow("build a batch"))
-}
-
-/// `places` are not empty, and all of one tablet.
-fn batch_of(
-    schema: &TableSchema,
-    keys: &Keys,
-    cells: &Cells,
-    op: Op,
-    places: impl ExactSizeIterator<Item = usize> + Clone,
-    columns: RecordBatch,
-) -> MutationBatch {
-    let size: usize = places.clone().map(|row| keys.get(row).len() + cells.get(row).len() + 8).sum();
-    let tablet = places.clone().next().map_or(schema.first_tablet, |row| keys.tablet(row));
-    let mut out = BatchBuilder::with_capacity(schema, tablet, HEADER_BYTES + size);
-    for row in places {
-        out.push(&Mutation { op, key: keys.get(row), guard: None, cells: cells.get(row) });
-    }
-    out.finish_with(Some(Arc::new(columns)))
 }
 
 #[cfg(test)]

@@ -13,11 +13,22 @@ use crate::ids::ColumnId;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// The most tablets of one table.
+/// The most tablets of one table: so many ids are its own, for those it begins with and those that splits make.
 pub const MAX_TABLETS: u32 = 4096;
 
+/// How are the keys of a table spread over its tablets?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Partitioning {
+    /// In the order of the primary key: neighbours lie together, a scan gives key order. The table begins as one tablet, which is split.
+    #[default]
+    Range,
+    /// By the token of the partition key: writes spread evenly, and rows of one partition lie together.
+    Hash,
+}
+
 /// The names [`crate::TableSchema::set_option`] takes.
-pub const OPTION_NAMES: [&str; 12] = [
+pub const OPTION_NAMES: [&str; 13] = [
     "append_only",
     "bloom",
     "bloom_chunks",
@@ -27,6 +38,7 @@ pub const OPTION_NAMES: [&str; 12] = [
     "feed_retention",
     "hot_retention",
     "partition_by",
+    "partitioning",
     "tablets",
     "tokens",
     "ttl",
@@ -39,7 +51,9 @@ pub const BLOOM_CHUNKS: std::ops::RangeInclusive<u32> = 64..=32_768;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableOptions {
-    /// `tablets`: into how many token ranges the table is split. Fixed at creation. Default 1.
+    /// `partitioning`: by ranges of the key, or by its hash. Fixed at creation. Default range.
+    pub partitioning: Partitioning,
+    /// `tablets`: how many the table begins with; more than one only where keys are hashed. Default 1.
     pub tablets: u32,
     /// `delivery`: the longest a change waits before it is delivered to the lake. Default 2 minutes.
     pub delivery_interval_ms: u64,
@@ -111,6 +125,15 @@ pub struct Archive {
     pub attached: bool,
 }
 
+impl std::fmt::Display for Partitioning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Range => "range",
+            Self::Hash => "hash",
+        })
+    }
+}
+
 impl Default for Indexing {
     fn default() -> Self {
         Self { tokens: TokenColumns::None, bloom: Vec::new(), bloom_chunks: 0, bloom_fpp: 0.001 }
@@ -128,6 +151,7 @@ impl Indexing {
 impl Default for TableOptions {
     fn default() -> Self {
         Self {
+            partitioning: Partitioning::Range,
             tablets: 1,
             delivery_interval_ms: 2 * MINUTE_MS,
             delivery_bytes: 128 << 20,
@@ -153,6 +177,13 @@ impl TableOptions {
         let bad = |want| Error::BadOption { name: name.to_owned(), value: shorten(value), want };
         let duration = || parse_duration_ms(value).ok_or_else(|| bad("a duration, such as '2 minutes'"));
         match name {
+            "partitioning" => {
+                self.partitioning = match value.trim() {
+                    "range" => Partitioning::Range,
+                    "hash" => Partitioning::Hash,
+                    _ => return Err(bad("range or hash")),
+                };
+            }
             "tablets" => {
                 let tablets = value.trim().parse().ok().filter(|n| (1..=MAX_TABLETS).contains(n));
                 self.tablets = tablets.ok_or_else(|| bad("a number from 1 to 4096"))?;
@@ -286,6 +317,7 @@ mod tests {
             "1 h",
             "1 day",
             "hour(ts)",
+            "hash",
             "4",
             "note",
             "30 days",

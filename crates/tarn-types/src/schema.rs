@@ -1,9 +1,10 @@
 //! What does a table look like: its columns, its key, its tablets?
 //!
-//! A schema is immutable data; a change makes another one. The key is the first thing everything else hangs on: its
-//! leading [`TableSchema::n_partition_key`] parts are hashed to the token that names the tablet, the rest cluster.
+//! A schema is immutable data; a change makes another one. The key is the first thing everything else hangs on: rows with the same
+//! leading [`TableSchema::n_partition_key`] parts are a partition, which no split of a tablet cuts; the rest cluster.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
@@ -11,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_type::{DataType, MAX_PRECISION, arrow_field};
 use crate::error::{Error, Result};
-use crate::ids::{ColumnId, TableId, TabletId, Token};
-use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, TableOptions, TokenColumns, is_fpp};
+use crate::ids::{ColumnId, TableId, TabletId};
+use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, is_fpp};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -58,7 +59,8 @@ pub struct TableSchema {
     pub key: Vec<KeyPart>,
     /// How many leading key parts make the partition key: at least one, in an archive none.
     pub n_partition_key: usize,
-    /// The first of its `options.tablets` tablets, of which an archive has none.
+    /// The first of the [`MAX_TABLETS`] tablet ids that are its own: the table begins with `options.tablets` of them, splits use the
+    /// next. An archive has none.
     pub first_tablet: TabletId,
     /// The rest.
     pub options: TableOptions,
@@ -104,8 +106,15 @@ impl TableSchema {
         if !(1..=MAX_TABLETS).contains(&self.options.tablets) {
             return Err(format!("{} tablets, want 1 to {MAX_TABLETS}", self.options.tablets));
         }
-        if self.first_tablet.0.checked_add(self.options.tablets).is_none() {
-            return Err(format!("no room for {} tablets from {}", self.options.tablets, self.first_tablet));
+        if self.options.tablets > 1 && self.options.partitioning == Partitioning::Range {
+            let tablets = self.options.tablets;
+            return Err(format!(
+                "{tablets} tablets: a table that is partitioned by range begins with one, and is split as it grows; set partitioning = \
+                 'hash' as well, or leave out tablets"
+            ));
+        }
+        if self.first_tablet.0.checked_add(MAX_TABLETS).is_none() {
+            return Err(format!("no ids are left for its tablets: {MAX_TABLETS} from {}", self.first_tablet));
         }
         self.check_partition_by()
     }
@@ -260,18 +269,23 @@ impl TableSchema {
         self.key.iter().map(|part| &self.columns[part.column_idx])
     }
 
-    /// The tablet a token belongs to: the i64 range is split evenly, the lowest tokens to the first tablet.
+    /// Are its keys spread by their hash, so that a token stands before them?
     #[must_use]
-    pub fn tablet_of(&self, token: Token) -> TabletId {
-        let unsigned = (token.0 as u64) ^ (1 << 63);
-        let idx = (u128::from(unsigned) * u128::from(self.options.tablets)) >> 64;
-        TabletId(self.first_tablet.0 + idx as u32)
+    pub fn is_hashed(&self) -> bool {
+        self.options.partitioning == Partitioning::Hash
     }
 
-    /// All tablets in token order.
-    pub fn tablets(&self) -> impl Iterator<Item = TabletId> + use<> {
+    /// The tablets that the table begins with, in the order of their keys.
+    pub fn first_tablets(&self) -> impl Iterator<Item = TabletId> + use<> {
         let first = self.first_tablet.0;
         (first..first + self.options.tablets).map(TabletId)
+    }
+
+    /// The ids that are the table's, for the tablets it has or will have; none of an archive.
+    #[must_use]
+    pub fn tablet_ids(&self) -> Range<TabletId> {
+        let n = if self.options.archive.is_some() { 0 } else { MAX_TABLETS };
+        self.first_tablet..TabletId(self.first_tablet.0.saturating_add(n))
     }
 
     /// Is the column at this place part of the key?
@@ -370,7 +384,7 @@ mod tests {
         schema.columns[2].name = "__index_level_0__".into();
         schema.options.indexing.tokens = TokenColumns::All;
         schema.validate().unwrap();
-        assert_eq!((schema.tablets().count(), schema.value_columns().count()), (0, 5));
+        assert_eq!((schema.first_tablets().count(), schema.value_columns().count()), (0, 5));
         let json = serde_json::to_string(&schema).unwrap();
         assert_eq!(serde_json::from_str::<TableSchema>(&json).unwrap(), schema);
         type Change = fn(&mut TableSchema);
@@ -402,16 +416,5 @@ mod tests {
         assert!(!schema.options.indexing.any());
         let error = schema.set_option("tokens", "nope").unwrap_err().to_string();
         assert_eq!(error, "table orders has no column nope");
-    }
-
-    #[test]
-    fn tablets_split_the_tokens_evenly() {
-        let mut schema = orders();
-        schema.options.tablets = 3;
-        schema.first_tablet = TabletId(10);
-        assert_eq!(schema.tablet_of(Token(i64::MIN)), TabletId(10));
-        assert_eq!(schema.tablet_of(Token(0)), TabletId(11));
-        assert_eq!(schema.tablet_of(Token(i64::MAX)), TabletId(12));
-        assert_eq!(schema.tablets().map(|t| t.0).collect::<Vec<_>>(), [10, 11, 12]);
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::data_type::{DataType, arrow_type};
 use crate::ids::{ColumnId, TableId, TabletId};
-use crate::options::TableOptions;
+use crate::options::{Partitioning, TableOptions};
 use crate::schema::{Column, KeyPart, TableSchema};
 use crate::value::Value;
 
@@ -54,7 +54,11 @@ pub fn table(types: &[DataType], n_key: usize, descending: &[bool], tablets: u32
         key: key.collect(),
         n_partition_key: 1,
         first_tablet: TabletId(3),
-        options: TableOptions { tablets, ..TableOptions::default() },
+        options: TableOptions {
+            partitioning: if tablets > 1 { Partitioning::Hash } else { Partitioning::Range },
+            tablets,
+            ..TableOptions::default()
+        },
     }
 }
 

@@ -198,7 +198,7 @@ async fn live_and_die(
 }
 
 async fn create_tables(client: &Client) -> Result<()> {
-    let options = "tablets = 2, delivery = '30 ms'";
+    let options = "partitioning = 'hash', tablets = 2, delivery = '30 ms'";
     client
         .batch_execute(&format!(
             "CREATE TABLE t (id bigint NOT NULL, n bigint NOT NULL, note text, PRIMARY KEY (id)) WITH ({options})"

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use tarn_types::{
-    Archive, ColumnId, DataType, FileId, Kind, TableId, TableOptions, TableSchema, TabletId, TokenColumns, Value,
-    Version,
+    Archive, ColumnId, DataType, FileId, Kind, Partitioning, TableId, TableOptions, TableSchema, TabletId,
+    TokenColumns, Value, Version,
 };
 
 use super::samples::{Backend, append, commit, sample_schema, with_column};
@@ -18,15 +18,15 @@ use crate::{
 
 pub async fn tables_get_ids_and_keep_them(metastore: Backend) {
     let mut schema = sample_schema("a");
-    schema.options.tablets = 4;
+    (schema.options.tablets, schema.options.partitioning) = (4, Partitioning::Hash);
     let a = metastore.create_table(schema).await.unwrap();
     let b = metastore.create_table(sample_schema("b")).await.unwrap();
     assert_eq!((a.id, a.first_tablet), (TableId(1), TabletId(1)));
-    assert_eq!((b.id, b.first_tablet), (TableId(2), TabletId(5)));
+    assert_eq!((b.id, b.first_tablet), (TableId(2), a.tablet_ids().end), "splits have ids of their table");
     assert_eq!(a.columns.iter().map(|column| column.id).collect::<Vec<_>>(), [ColumnId(1), ColumnId(2)]);
     assert_eq!(metastore.drop_table("b").await.unwrap().id, b.id);
     let c = metastore.create_table(sample_schema("b")).await.unwrap();
-    assert_eq!((c.id, c.first_tablet), (TableId(3), TabletId(6)), "ids of a dropped table come back");
+    assert_eq!((c.id, c.first_tablet), (TableId(3), b.tablet_ids().end), "ids of a dropped table come back");
     let tables = metastore.tables().await.unwrap();
     assert_eq!(tables.iter().map(|table| table.id).collect::<Vec<_>>(), [a.id, c.id]);
     assert_eq!(metastore.version(b.id).await.unwrap_err().kind(), Kind::NotFound);
@@ -100,7 +100,7 @@ pub async fn alter_adds_and_widens_only(metastore: Backend) {
     assert_eq!(metastore.tables().await.unwrap(), std::slice::from_ref(&altered));
 
     type Change = fn(&mut TableSchema);
-    let unlawful: [(&str, Change); 12] = [
+    let unlawful: [(&str, Change); 13] = [
         ("moves house", |s| s.options.home = Some(Uuid::from_u128(8))),
         ("loses house", |s| s.options.home = None),
         ("drops", |s| drop(s.columns.pop())),
@@ -110,7 +110,8 @@ pub async fn alter_adds_and_widens_only(metastore: Backend) {
         ("default", |s| s.columns[1].default = Some(Value::Int64(1))),
         ("moves", |s| s.columns.swap(0, 1)),
         ("table name", |s| s.name = "u".into()),
-        ("tablets", |s| s.options.tablets = 2),
+        ("tablets", |s| (s.options.tablets, s.options.partitioning) = (2, Partitioning::Hash)),
+        ("partitioning", |s| s.options.partitioning = Partitioning::Hash),
         ("index of nothing", |s| s.options.indexing.bloom = vec![ColumnId(42)]),
         ("index of what is in no filter", |s| s.options.indexing.bloom = vec![ColumnId(2)]),
     ];

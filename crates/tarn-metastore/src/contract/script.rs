@@ -87,7 +87,8 @@ impl Script {
                 metastore.define(Definition::Alter { from, to }).await.unwrap();
             }
             Self::Restore => {
-                let schema = Arc::new(TableSchema { id: TableId(9), first_tablet: TabletId(9), ..sample_schema("r") });
+                let schema =
+                    Arc::new(TableSchema { id: TableId(9), first_tablet: TabletId(900_000), ..sample_schema("r") });
                 let (version, cursor) = (Version(9), cursor(8).unwrap());
                 let restore = Definition::Restore { schema, version, cursor, committed_ms: 77 };
                 metastore.define(restore).await.unwrap();

@@ -24,8 +24,8 @@ use tarn_query::{
     Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
 };
 use tarn_types::{
-    Address, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, RowDecoder, SeqNo, TableId,
-    TableOptions, TableSchema, TabletId, Value, Version, encode_cells, encode_key,
+    Address, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, Partitioning, RowDecoder, SeqNo,
+    TableId, TableOptions, TableSchema, TabletId, Value, Version, encode_cells, encode_key,
 };
 use uuid::Uuid;
 
@@ -82,7 +82,7 @@ pub fn schema() -> TableSchema {
         key: vec![KeyPart { column_idx: 0, descending: false }, KeyPart { column_idx: 1, descending: false }],
         n_partition_key: 1,
         first_tablet: TabletId(1),
-        options: TableOptions { tablets: 2, ..TableOptions::default() },
+        options: TableOptions { tablets: 2, partitioning: Partitioning::Hash, ..TableOptions::default() },
     }
 }
 

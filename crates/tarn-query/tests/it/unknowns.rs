@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use tarn_cache::{FragmentCache, FragmentOptions};
 use tarn_query::Options;
-use tarn_types::{DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value};
+use tarn_types::{DataType, KeyPart, Partitioning, TableId, TableOptions, TableSchema, TabletId, Value};
 
 use crate::fixture::{Fixture, column};
 
@@ -20,7 +20,7 @@ fn schema() -> TableSchema {
         key: vec![KeyPart { column_idx: 0, descending: false }],
         n_partition_key: 1,
         first_tablet: TabletId(1),
-        options: TableOptions { tablets: 2, ..TableOptions::default() },
+        options: TableOptions { tablets: 2, partitioning: Partitioning::Hash, ..TableOptions::default() },
     }
 }
 

@@ -143,6 +143,11 @@ impl Chunk {
         pieces.into_iter().map(project).collect()
     }
 
+    /// The first `n_rows` rows in pieces, all columns of the table.
+    pub(crate) fn whole(&self, schema: &TableSchema, n_rows: usize) -> Result<Vec<RecordBatch>> {
+        self.columns(schema, n_rows, None, false)
+    }
+
     fn pieces(&self, schema: &TableSchema, n_rows: usize) -> Result<Vec<Piece>> {
         let mut body = self.body.lock();
         body.join(schema)?;

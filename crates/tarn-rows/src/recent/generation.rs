@@ -4,12 +4,13 @@
 //! out which rows a change supersedes, [`RowsView::publish`] under the table's short lock makes it visible.
 
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::RwLock;
-use tarn_types::{SeqNo, TableSchema};
+use tarn_types::{SeqNo, TableSchema, encode_keys};
 
 use super::{Chunk, ChunkView, KeyLog, Live};
 use crate::error::Result;
@@ -50,8 +51,8 @@ pub(crate) struct Changes {
     /// Rows added to a chunk; one whose place is the end of the list is new.
     added: Vec<(u32, Arc<Chunk>, usize)>,
     dead: Vec<Spot>,
-    /// Rows of the frozen generation that are superseded.
-    pub(crate) dead_frozen: Vec<Spot>,
+    /// Rows of frozen generations that are superseded, by the generation's place.
+    pub(crate) dead_frozen: Vec<(usize, Spot)>,
 }
 
 impl Generation {
@@ -131,15 +132,15 @@ impl Generation {
     }
 
     /// Says where the rows of keys are now (None: deleted), in the order of the changes, and finds what that supersedes here and in
-    /// `frozen`.
+    /// `frozen`, the older generations, oldest first.
     pub(crate) fn record<'k>(
         &mut self,
         latest: impl Iterator<Item = (&'k [u8], Option<Spot>)>,
-        frozen: Option<&Generation>,
+        frozen: &[&Generation],
         changes: &mut Changes,
     ) {
         let mut keys = self.keys.write();
-        let frozen_keys = frozen.map(|frozen| (frozen, frozen.keys.read()));
+        let older: Vec<_> = frozen.iter().map(|frozen| (*frozen, frozen.keys.read())).collect();
         for (key, spot) in latest {
             let hash = self.hasher.hash_one(key);
             let spot = spot.unwrap_or(NOWHERE);
@@ -156,34 +157,78 @@ impl Generation {
             self.index.insert_unique(hash, arrival, |other| slots[*other as usize].hash);
             self.slots.push(Slot { hash, spot });
             keys.push(key);
-            if let Some((frozen, frozen_keys)) = &frozen_keys
-                && let Some(before) = frozen.find(hash, key, frozen_keys)
-            {
-                changes.dead_frozen.push(before);
-            }
+            // The newest that has the key: in those before it the row is dead already.
+            let newest = older
+                .iter()
+                .enumerate()
+                .rev()
+                .find_map(|(place, (frozen, keys))| Some((place, frozen.find(hash, key, keys)?)));
+            changes.dead_frozen.extend(newest.filter(|(_, before)| *before != NOWHERE));
         }
     }
 
     fn find(&self, hash: u64, key: &[u8], keys: &KeyLog) -> Option<Spot> {
         let same = |arrival: &u32| self.slots[*arrival as usize].hash == hash && keys.get(*arrival as usize) == key;
         let arrival = self.index.find(hash, same)?;
-        let spot = self.slots[*arrival as usize].spot;
-        (spot != NOWHERE).then_some(spot)
+        Some(self.slots[*arrival as usize].spot)
     }
 
-    /// The keys that are deleted, in no order.
-    pub(crate) fn deleted_keys(&self) -> Vec<Vec<u8>> {
+    /// The keys in `range` that are deleted, in no order.
+    pub(crate) fn deleted_keys(&self, range: &Range<Vec<u8>>) -> Vec<Vec<u8>> {
         let keys = self.keys.read();
         let deleted = self.slots.iter().enumerate().filter(|(_, slot)| slot.spot == NOWHERE);
-        deleted.map(|(arrival, _)| keys.get(arrival).to_vec()).collect()
+        let deleted = deleted.map(|(arrival, _)| keys.get(arrival)).filter(|key| contains(range, key));
+        deleted.map(<[u8]>::to_vec).collect()
+    }
+
+    /// Its chunk that takes single rows is closed: nothing is added to it any more.
+    pub(crate) fn freeze(mut self) -> Self {
+        self.close_open();
+        self
+    }
+
+    /// What `view`, one of this generation, shows of `range`, with its share of the memory. Of a table that only appends there is no index:
+    /// its rows are asked.
+    pub(crate) fn within(&self, view: &RowsView, schema: &TableSchema, range: &Range<Vec<u8>>) -> Result<RowsView> {
+        let mut within = view.clone();
+        let share = |within: &RowsView| match view.n_live() {
+            0 => view.size_bytes / 2,
+            n_live => (u128::from(view.size_bytes) * u128::from(within.n_live()) / u128::from(n_live)) as u64,
+        };
+        if !schema.options.append_only {
+            let keys = self.keys.read();
+            let elsewhere = self.slots.iter().enumerate().filter(|(_, slot)| slot.spot != NOWHERE);
+            let elsewhere = elsewhere.filter(|(arrival, _)| !contains(range, keys.get(*arrival)));
+            within.clear(&elsewhere.map(|(_, slot)| slot.spot).collect::<Vec<_>>());
+            within.size_bytes = share(&within);
+            return Ok(within);
+        }
+        for (place, view) in view.chunks.iter().enumerate() {
+            let mut row = 0;
+            for piece in view.chunk.whole(schema, view.live.len())? {
+                for key in encode_keys(schema, &piece)?.iter() {
+                    if !contains(range, key) {
+                        within.clear(&[Spot { chunk: place as u32, row }]);
+                    }
+                    row += 1;
+                }
+            }
+        }
+        within.size_bytes = share(&within);
+        Ok(within)
     }
 
     /// No more single rows go into the chunk that took them.
-    pub(crate) fn close_open(&mut self) {
+    fn close_open(&mut self) {
         if let Some((_, chunk, _)) = self.open.take() {
             chunk.close();
         }
     }
+}
+
+/// Is a key in a half-open range?
+pub(crate) fn contains(range: &Range<Vec<u8>>, key: &[u8]) -> bool {
+    range.start.as_slice() <= key && key < range.end.as_slice()
 }
 
 impl Spot {

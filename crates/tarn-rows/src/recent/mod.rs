@@ -1,5 +1,5 @@
-//! What changed after the delivered cursor? Rows kept columnar in memory beside the engine, as two generations: the active one,
-//! and the frozen one while a delivery runs.
+//! What of a tablet changed after the delivered cursor? Rows kept columnar in memory beside the engine, as generations: the active one,
+//! and one more for each freeze whose changes are not installed.
 //!
 //! ```text
 //! Generation          index: key -> arrival                 (the writer's, under the apply lock)
@@ -14,6 +14,6 @@ mod key_log;
 mod live;
 
 pub(crate) use chunk::{Chunk, ChunkView};
-pub(crate) use generation::{Changes, Generation, RowsView};
+pub(crate) use generation::{Changes, Generation, RowsView, contains};
 pub(crate) use key_log::KeyLog;
 pub(crate) use live::Live;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod engines;
+mod followers;
 mod model;
 mod scenarios;
 mod world;

@@ -1,4 +1,4 @@
-//! hot ∪ lake equals a model at the snapshot's position, for any interleaving of writes, deliveries, compactions, evictions and crashes.
+//! hot ∪ lake equals a model at the snapshot's position, for any interleaving of writes, deliveries, compactions, splits, evictions and crashes.
 
 use proptest::prelude::*;
 use tarn_types::Op;
@@ -17,6 +17,7 @@ enum Step {
     Install,
     Deliver,
     Compact,
+    Split(i64),
     Evict(usize),
     Flush,
     Crash,
@@ -50,6 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Install),
         3 => Just(Step::Deliver),
         2 => Just(Step::Compact),
+        1 => (0..N_IDS).prop_map(Step::Split),
         3 => (1usize..40).prop_map(Step::Evict),
         2 => Just(Step::Flush),
         2 => Just(Step::Crash),
@@ -74,6 +76,7 @@ fn run(mut world: World, steps: Vec<Step>) {
                 world.install();
             }
             Step::Compact => world.compact(),
+            Step::Split(id) => world.split(id),
             Step::Evict(budget) => world.evict(budget),
             Step::Flush => world.table().flush().unwrap(),
             Step::Crash => world.crash(),

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
 use parking_lot::Mutex;
-use tarn_feed::{ChangeLog, HotTable, Stage};
+use tarn_feed::{ChangeLog, Frozen, Stage};
 use tarn_rows::{Changes, Engine, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RocksEngine, Table, UnderWay};
 use tarn_types::{
-    BatchBuilder, Cursor, Effects, Kind, ManualClock, MutationBatch, Op, SeqNo, TableSchema, TabletId, Value, Version,
-    batches_from_columns, encode_cells, encode_key, key_tablet,
+    BatchBuilder, Cursor, Effects, Entry, Kind, ManualClock, MutationBatch, Op, SeqNo, TableSchema, TabletId, Value,
+    Version, batch_from_columns, encode_cells, encode_key,
 };
 
 use crate::world::{Ask, Disk, Guard, Row, World, commit, effects, rows_of, schema, values};
@@ -30,13 +30,21 @@ fn one_tablet(append_only: bool) -> Arc<TableSchema> {
 }
 
 fn bulk(schema: &TableSchema, ids: std::ops::Range<i64>, v: i64, op: Op) -> MutationBatch {
-    batches_from_columns(schema, &columns(schema, ids, v), op).unwrap().pop().unwrap()
+    batch_from_columns(schema, &columns(schema, ids, v), op).unwrap()
 }
 
 fn serving(engine: Arc<dyn Engine>, schema: &Arc<TableSchema>) -> Table {
     let table = Table::open(engine, Arc::clone(schema), Arc::new(ManualClock::new(0))).unwrap();
     table.finish_replay().unwrap();
     table
+}
+
+/// What a leader does before a delivery, with a log that never fails.
+fn freeze(table: &Table) -> Result<Option<Frozen>, tarn_rows::Error> {
+    for (tablet, audit) in table.to_freeze() {
+        table.apply(tablet, table.applied(tablet).next(), &Entry::Freeze(audit))?;
+    }
+    table.frozen()
 }
 
 fn ask(op: Op, id: i64, v: i64) -> Ask {
@@ -97,7 +105,11 @@ fn what_was_written_for_an_evicted_row_survives_a_crash_that_brings_it_back() {
     world.evict(100);
     assert!(!world.table().snapshot().unwrap().rows_complete());
     world.write(&[ask(Op::Patch, 1, 7)]); // refused, then rewritten whole with a guard
-    assert_eq!(world.log[&world.tablet(1)].len(), 2, "the refusal is in no log");
+    assert_eq!(
+        world.log[&world.tablet(1)].len(),
+        3,
+        "the row, the freeze, and the whole row: the refusal is in no log"
+    );
     let truth = world.truth.clone();
     world.crash();
     assert_eq!(world.truth, truth);
@@ -209,15 +221,16 @@ fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
     let mut entries = Vec::new();
     for batch in [bulk(&schema, 0..2000, 1, Op::Put), bulk(&schema, 0..10, 2, Op::Insert)] {
         let (affected, seqno) = (batch.len() as u64, SeqNo(entries.len() as u64 + 1));
-        let known = table.look_up(&batch, table.applied(TabletId(5))).unwrap();
+        let known = table.look_up(TabletId(5), &batch, table.applied(TabletId(5))).unwrap();
         let (outcome, effects) = table.resolve(seqno, known, &UnderWay::default()).unwrap();
         assert_eq!(outcome, Outcome::Applied { affected });
         let effects = effects.unwrap();
         assert!(effects.columns().is_some(), "rows that came as columns stay columns");
-        table.apply(seqno, &effects).unwrap();
-        entries.push(effects);
+        let entry = Entry::Effects(effects);
+        table.apply(TabletId(5), seqno, &entry).unwrap();
+        entries.push(entry);
     }
-    let mut delete = BatchBuilder::new(&schema, TabletId(5));
+    let mut delete = BatchBuilder::new(&schema);
     delete.delete(&encode_key(&schema, &[Value::Int64(1)]).unwrap(), None);
     assert!(matches!(commit(&table, SeqNo(3), &delete.finish()).unwrap(), Outcome::Conflict { .. }));
 
@@ -226,26 +239,27 @@ fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
     assert!(snapshot.hidden().unwrap().is_empty());
     assert!(!snapshot.rows_complete());
     assert_eq!(snapshot.get(b"x").unwrap_err().kind(), Kind::Invalid);
-    assert_eq!(engine.stats().unwrap().n_keys, [0, 0, 1], "nothing but the applied seqno");
+    assert_eq!(engine.stats().unwrap().n_keys, [0, 0, 2], "nothing but the tablet and its applied seqno");
 
-    let frozen = table.freeze().unwrap().unwrap();
+    let frozen = freeze(&table).unwrap().unwrap();
+    entries.push(Entry::Freeze(None));
     assert_eq!((frozen.n_rows, frozen.deleted_keys), (2010, 0));
     let late = bulk(&schema, 0..5, 3, Op::Put);
-    commit(&table, SeqNo(3), &late).unwrap();
-    entries.push(effects(&late));
-    let staged = table.stage(Stage::delivery(Version(1), frozen.cursor, Vec::new())).unwrap();
+    commit(&table, SeqNo(4), &late).unwrap();
+    entries.push(Entry::Effects(effects(&late)));
+    let staged = table.stage(&Stage::delivery(Version(1), frozen.cursor, Vec::new())).unwrap();
     table.install(staged).unwrap();
     assert_eq!(table.snapshot().unwrap().recent_rows(), 5);
 
     let table = Table::open(Arc::new(engine.crash()), Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap();
-    for (i, batch) in entries.iter().enumerate() {
-        table.replay(SeqNo(i as u64 + 1), batch).unwrap();
+    for (i, entry) in entries.iter().enumerate() {
+        table.replay(TabletId(5), SeqNo(i as u64 + 1), entry).unwrap();
     }
     table.finish_replay().unwrap();
-    assert_eq!(table.applied(TabletId(5)), SeqNo(3));
+    assert_eq!(table.applied(TabletId(5)), SeqNo(4));
     let snapshot = table.snapshot().unwrap();
     let rows = rows_of(&snapshot.recent(None, true).unwrap());
-    assert_eq!(rows, (0..5).map(|id| Row { id, v: Some(3), s: None, seqno: 3 }).collect::<Vec<_>>());
+    assert_eq!(rows, (0..5).map(|id| Row { id, v: Some(3), s: None, seqno: 4 }).collect::<Vec<_>>());
     assert_eq!(snapshot.version(), Version(1));
 }
 
@@ -256,28 +270,32 @@ fn wrong_calls_are_refused_and_change_nothing() {
     let table = Table::open(Arc::clone(&engine), Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap();
     let batch = bulk(&schema, 0..3, 1, Op::Put);
     assert_eq!(commit(&table, SeqNo(1), &batch).unwrap_err().kind(), Kind::Unavailable);
-    assert_eq!(table.freeze().unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(freeze(&table).unwrap_err().kind(), Kind::Unavailable);
     table.finish_replay().unwrap();
     assert_eq!(table.finish_replay().unwrap_err().kind(), Kind::Invalid);
-    assert_eq!(table.replay(SeqNo(1), &effects(&batch)).unwrap_err().kind(), Kind::Invalid);
+    let entry = Entry::Effects(effects(&batch));
+    assert_eq!(table.replay(TabletId(5), SeqNo(1), &entry).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(table.apply(TabletId(6), SeqNo(1), &entry).unwrap_err().kind(), Kind::Invalid, "no such tablet");
     commit(&table, SeqNo(2), &batch).unwrap();
     assert_eq!(commit(&table, SeqNo(2), &batch).unwrap_err().kind(), Kind::Invalid);
     let mut other = TableSchema::clone(&schema);
-    other.first_tablet = TabletId(6);
+    other.id = tarn_types::TableId(4);
     let foreign = bulk(&other, 0..1, 1, Op::Put);
     assert_eq!(commit(&table, SeqNo(3), &foreign).unwrap_err().kind(), Kind::Invalid);
 
-    let frozen = table.freeze().unwrap().unwrap();
-    let wrong: Cursor = [(TabletId(5), SeqNo(9))].into_iter().collect();
-    let staged = table.stage(Stage::delivery(Version(1), wrong, Vec::new())).unwrap();
-    assert_eq!(table.install(staged).unwrap_err().kind(), Kind::Invalid);
-    let early = table.stage(Stage::delivery(Version(2), frozen.cursor.clone(), Vec::new())).unwrap();
-    let compaction = table.stage(Stage::compaction(Version(1), Vec::new())).unwrap();
+    let frozen = freeze(&table).unwrap().unwrap();
+    for (at, why) in [(9, "is not applied"), (2, "is at no freeze")] {
+        let wrong: Cursor = [(TabletId(5), SeqNo(at))].into_iter().collect();
+        let staged = table.stage(&Stage::delivery(Version(1), wrong, Vec::new())).unwrap();
+        assert_eq!(table.install(staged).unwrap_err().kind(), Kind::Conflict, "{why}");
+    }
+    let early = table.stage(&Stage::delivery(Version(2), frozen.cursor.clone(), Vec::new())).unwrap();
+    let compaction = table.stage(&Stage::compaction(Version(1), Vec::new())).unwrap();
     table.install(compaction).unwrap();
     assert_eq!(table.install(early).unwrap_err().kind(), Kind::Conflict, "staged on another version");
-    assert_eq!(table.stage(Stage::compaction(Version(1), Vec::new())).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(table.stage(&Stage::compaction(Version(1), Vec::new())).unwrap_err().kind(), Kind::Conflict);
     assert_eq!(table.installed(), (Version(1), Cursor::new()));
-    assert_eq!(table.freeze().unwrap().unwrap().version, Version(1));
+    assert_eq!(freeze(&table).unwrap().unwrap().version, Version(1));
 }
 
 #[test]
@@ -286,7 +304,7 @@ fn a_dropped_table_leaves_its_neighbour_alone() {
     let schema = one_tablet(false);
     let mut other = TableSchema::clone(&schema);
     other.id = tarn_types::TableId(4);
-    other.first_tablet = TabletId(6);
+    other.first_tablet = schema.tablet_ids().end;
     let other = Arc::new(other);
     let (table, neighbour) = (serving(Arc::clone(&engine), &schema), serving(Arc::clone(&engine), &other));
     commit(&table, SeqNo(1), &bulk(&schema, 0..3, 1, Op::Put)).unwrap();
@@ -295,7 +313,11 @@ fn a_dropped_table_leaves_its_neighbour_alone() {
     assert!(table.snapshot().is_err());
     let again = serving(Arc::clone(&engine), &schema);
     assert_eq!((again.applied(TabletId(5)), again.snapshot().unwrap().recent_rows()), (SeqNo::ZERO, 0));
-    assert_eq!(engine.stats().unwrap().n_keys, [4, 0, 1]);
+    assert_eq!(
+        engine.stats().unwrap().n_keys,
+        [4, 0, 3],
+        "its tablet and what it applied; the tablet of the other one"
+    );
     assert_eq!(neighbour.snapshot().unwrap().recent_rows(), 4);
 }
 
@@ -341,19 +363,20 @@ impl EntrySource for Entries {
 #[test]
 fn the_change_log_reads_every_entry_once_in_order_per_tablet() {
     let schema = schema(false);
+    let table = Arc::new(serving(Arc::new(MemoryEngine::new()), &schema));
     let source = Arc::new(Entries::default());
     let mut n_entries = 0;
     for id in 0..50 {
         let key = encode_key(&schema, &[Value::Int64(id)]).unwrap();
-        let tablet = key_tablet(&key).unwrap();
-        let mut builder = BatchBuilder::new(&schema, tablet);
+        let tablet = table.tablet_map().tablet_of(&key);
+        let mut builder = BatchBuilder::new(&schema);
         builder.put(&key, &encode_cells(&schema, &values(id, Some(1), None)).unwrap(), None);
         // Positions without mutations, as a log has them.
         let seqno = SeqNo(source.head(tablet).0 + 1 + id as u64 % 2);
         source.0.lock().push((tablet, seqno, effects(&builder.finish())));
         n_entries += 1;
     }
-    let log: Arc<dyn ChangeLog> = Arc::new(Changes::new(schema, source));
+    let log: Arc<dyn ChangeLog> = Arc::new(Changes::new(table, source));
     let dir = tempfile::tempdir().unwrap();
     let checkpoints = Arc::new(tarn_feed::Checkpoints::open(dir.path()).unwrap());
     let mut seen = Cursor::new();
@@ -381,19 +404,26 @@ fn an_appended_delivery_that_was_committed_before_a_crash_is_repaired() {
     let schema = one_tablet(true);
     let engine = Arc::new(MemoryEngine::new());
     let table = serving(Arc::clone(&engine) as Arc<dyn Engine>, &schema);
-    let entries = [(0..3, 1), (3..5, 2)].map(|(ids, v)| effects(&bulk(&schema, ids, v, Op::Put)));
-    table.apply(SeqNo(1), &entries[0]).unwrap();
-    let frozen = table.freeze().unwrap().unwrap();
-    table.apply(SeqNo(2), &entries[1]).unwrap();
+    let rows = [(0..3, 1), (3..5, 2)].map(|(ids, v)| Entry::Effects(effects(&bulk(&schema, ids, v, Op::Put))));
+    let [first, second] = rows;
+    let entries = [first, Entry::Freeze(None), second];
+    let mut delivered = Cursor::new();
+    for (i, entry) in entries.iter().enumerate() {
+        table.apply(TabletId(5), SeqNo(i as u64 + 1), entry).unwrap();
+        if let Some(frozen) = table.frozen().unwrap() {
+            delivered = frozen.cursor;
+        }
+    }
+    assert_eq!(delivered, [(TabletId(5), SeqNo(2))].into_iter().collect());
 
     let table = Table::open(Arc::new(engine.crash()), Arc::clone(&schema), Arc::new(ManualClock::new(0))).unwrap();
-    let early = table.stage(Stage::repair(Version(1), frozen.cursor.clone(), Vec::new(), Default::default())).unwrap();
-    assert_eq!(table.install(early).unwrap_err().kind(), Kind::Invalid, "the log has not been replayed so far");
-    for (i, batch) in entries.iter().enumerate() {
-        table.replay(SeqNo(i as u64 + 1), batch).unwrap();
+    let repair = Stage::repair(Version(1), delivered, Vec::new(), Vec::new());
+    let early = table.stage(&repair).unwrap();
+    assert_eq!(table.install(early).unwrap_err().kind(), Kind::Conflict, "the log has not been replayed so far");
+    for (i, entry) in entries.iter().enumerate() {
+        table.replay(TabletId(5), SeqNo(i as u64 + 1), entry).unwrap();
     }
-    let staged = table.stage(Stage::repair(Version(1), frozen.cursor, Vec::new(), Default::default())).unwrap();
-    table.install(staged).unwrap();
+    table.install(table.stage(&repair).unwrap()).unwrap();
     table.finish_replay().unwrap();
     let ids: Vec<i64> =
         rows_of(&table.snapshot().unwrap().recent(None, true).unwrap()).iter().map(|row| row.id).collect();
@@ -412,7 +442,7 @@ fn entries_without_effect_are_not_recent_after_a_crash() {
     assert_eq!(world.table().pending().rows, 0);
     world.crash();
     assert_eq!(world.table().pending().rows, 0);
-    assert!(world.table().freeze().unwrap().is_none());
+    assert!(freeze(world.table()).unwrap().is_none());
 }
 
 /// An eviction finds a row, a writer replaces it, the eviction goes on: the new row must stay.
@@ -423,9 +453,9 @@ fn an_eviction_never_takes_a_row_that_was_written_meanwhile() {
     let table = serving(Arc::new(MemoryEngine::new()), &schema);
     let batch = bulk(&schema, 0..N_ROWS, 1, Op::Put);
     commit(&table, SeqNo(1), &batch).unwrap();
-    let frozen = table.freeze().unwrap().unwrap();
+    let frozen = freeze(&table).unwrap().unwrap();
     let placed = tarn_feed::Placed { file: tarn_types::FileId(1), keys: frozen.rows[0].clone(), first_row: 0 };
-    let staged = table.stage(Stage::delivery(Version(1), frozen.cursor, vec![placed])).unwrap();
+    let staged = table.stage(&Stage::delivery(Version(1), frozen.cursor, vec![placed])).unwrap();
     table.install(staged).unwrap();
     let check = || {
         let snapshot = table.snapshot().unwrap();
@@ -442,9 +472,9 @@ fn an_eviction_never_takes_a_row_that_was_written_meanwhile() {
         let evicting = scope.spawn(|| while !table.evict(i64::MAX, 100).unwrap().done {});
         let reading = scope.spawn(|| (0..20).for_each(|_| check()));
         for (i, mutation) in batch.iter().enumerate() {
-            let mut builder = BatchBuilder::new(&schema, TabletId(5));
+            let mut builder = BatchBuilder::new(&schema);
             builder.put(mutation.key, mutation.cells, None);
-            commit(&table, SeqNo(2 + i as u64), &builder.finish()).unwrap();
+            commit(&table, SeqNo(3 + i as u64), &builder.finish()).unwrap();
         }
         evicting.join().unwrap();
         reading.join().unwrap();
@@ -452,6 +482,6 @@ fn an_eviction_never_takes_a_row_that_was_written_meanwhile() {
     while !table.evict(i64::MAX, 1000).unwrap().done {}
     for (i, mutation) in batch.iter().enumerate() {
         let found = table.get(mutation.key).unwrap();
-        assert!(matches!(found, Lookup::Row { seqno, .. } if seqno == SeqNo(2 + i as u64)), "row {i}: {found:?}");
+        assert!(matches!(found, Lookup::Row { seqno, .. } if seqno == SeqNo(3 + i as u64)), "row {i}: {found:?}");
     }
 }

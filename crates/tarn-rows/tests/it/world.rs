@@ -10,12 +10,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema};
 use roaring::RoaringBitmap;
-use tarn_feed::{Frozen, HotTable, Placed, Stage};
+use tarn_feed::{Frozen, Placed, Stage};
 use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, Table, Tuning, UnderWay};
 use tarn_types::{
-    BatchBuilder, Column, ColumnId, Cursor, DataType, Effects, FileId, KeyPart, ManualClock, MutationBatch, Op, SeqNo,
-    TableId, TableOptions, TableSchema, TabletId, Value, Version, batches_from_columns, decode_row, encode_cells,
-    encode_key, encode_patch, key_tablet,
+    BatchBuilder, Column, ColumnId, Cursor, DataType, Effects, Entry, FileId, KeyPart, ManualClock, MutationBatch, Op,
+    Partitioning, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version, batch_from_columns, decode_row,
+    encode_cells, encode_key, encode_patch,
 };
 
 pub const N_IDS: i64 = 24;
@@ -39,7 +39,7 @@ pub fn schema(append_only: bool) -> Arc<TableSchema> {
         key: vec![KeyPart { column_idx: 1, descending: false }],
         n_partition_key: 1,
         first_tablet: TabletId(5),
-        options: TableOptions { tablets: 2, append_only, ..TableOptions::default() },
+        options: TableOptions { tablets: 2, partitioning: Partitioning::Hash, append_only, ..TableOptions::default() },
     };
     schema.validate().unwrap();
     Arc::new(schema)
@@ -74,7 +74,7 @@ pub struct Ask {
     pub guard: Guard,
 }
 
-type Truth = BTreeMap<i64, Row>;
+pub type Truth = BTreeMap<i64, Row>;
 
 #[derive(Clone, Default)]
 pub struct LakeVersion {
@@ -85,7 +85,7 @@ pub struct LakeVersion {
 }
 
 impl LakeVersion {
-    fn live(&self) -> impl Iterator<Item = (FileId, u32, &Row)> {
+    pub fn live(&self) -> impl Iterator<Item = (FileId, u32, &Row)> {
         self.files
             .iter()
             .flat_map(|(file, rows)| rows.iter().enumerate().map(move |(i, row)| (*file, i as u32, row)))
@@ -117,7 +117,7 @@ pub struct World {
     disk: Disk,
     memory: Option<Arc<MemoryEngine>>,
     pub table: Option<Table>,
-    pub log: BTreeMap<TabletId, Vec<Effects>>,
+    pub log: BTreeMap<TabletId, Vec<Entry>>,
     /// In the log, and not applied yet: so many entries of a tablet at most.
     pub lag: usize,
     under_way: BTreeMap<TabletId, UnderWay>,
@@ -132,7 +132,7 @@ pub struct World {
     next_file: u64,
 }
 
-const TUNING: Tuning = Tuning { min_bulk_rows: 4, max_open_rows: 5 };
+pub const TUNING: Tuning = Tuning { min_bulk_rows: 4, max_open_rows: 5 };
 
 impl World {
     pub fn new(disk: Disk) -> Self {
@@ -166,7 +166,7 @@ impl World {
     }
 
     pub fn tablet(&self, id: i64) -> TabletId {
-        key_tablet(&self.key(id)).unwrap()
+        self.table().tablet_map().tablet_of(&self.key(id))
     }
 
     fn engine(&mut self) -> Arc<dyn Engine> {
@@ -187,11 +187,12 @@ impl World {
         let (_, installed) = table.installed();
         for (tablet, entries) in &self.log {
             assert!(table.durable(*tablet) >= installed.get(*tablet), "installed is never ahead of durable");
-            for (i, effects) in entries.iter().enumerate() {
+            for (i, entry) in entries.iter().enumerate() {
                 let seqno = SeqNo(i as u64 + 1);
-                if seqno > installed.get(*tablet) {
+                let born = table.born(*tablet).map_or(SeqNo::ZERO, |(_, at)| at);
+                if seqno > table.replayed_up_to(*tablet).max(born) {
                     // What comes back from a log has no columns.
-                    table.replay(seqno, &Effects::from_bytes(effects.as_bytes().clone()).unwrap()).unwrap();
+                    table.replay(*tablet, seqno, &Entry::from_bytes(entry.to_bytes()).unwrap()).unwrap();
                 }
             }
         }
@@ -223,9 +224,9 @@ impl World {
         let asks: Vec<&Ask> = asks.iter().filter(|ask| self.tablet(ask.id) == tablet).collect();
         let batch = match self.columns_of(&asks) {
             Some(batch) => batch,
-            None => self.batch_of(tablet, &asks),
+            None => self.batch_of(&asks),
         };
-        let outcome = self.propose(&batch);
+        let outcome = self.propose(tablet, &batch);
         if let Outcome::NeedsBase { key } = outcome {
             self.rewrite(&key);
         }
@@ -242,13 +243,13 @@ impl World {
         let id: ArrayRef = Arc::new(asks.iter().map(|ask| Some(ask.id)).collect::<Int64Array>());
         let s: ArrayRef = Arc::new(asks.iter().map(|ask| ask.s.clone()).collect::<StringArray>());
         let rows = RecordBatch::try_new(self.schema.arrow(), vec![v, id, s]).unwrap();
-        let batch = batches_from_columns(&self.schema, &rows, op).unwrap().pop().unwrap();
+        let batch = batch_from_columns(&self.schema, &rows, op).unwrap();
         assert!(batch.columns().is_some());
         Some(batch)
     }
 
-    fn batch_of(&self, tablet: TabletId, asks: &[&Ask]) -> MutationBatch {
-        let mut builder = BatchBuilder::new(&self.schema, tablet);
+    fn batch_of(&self, asks: &[&Ask]) -> MutationBatch {
+        let mut builder = BatchBuilder::new(&self.schema);
         for ask in asks {
             let key = self.key(ask.id);
             let now = self.truth.get(&ask.id).map(|row| SeqNo(row.seqno));
@@ -269,17 +270,16 @@ impl World {
     }
 
     /// Log, apply, and compare the outcome with the model's.
-    pub fn propose(&mut self, batch: &MutationBatch) -> Outcome {
-        let tablet = batch.tablet();
+    pub fn propose(&mut self, tablet: TabletId, batch: &MutationBatch) -> Outcome {
         let seqno = SeqNo(self.log.entry(tablet).or_default().len() as u64 + 1);
-        let known = self.table().look_up(batch, self.table().applied(tablet)).unwrap();
+        let known = self.table().look_up(tablet, batch, self.table().applied(tablet)).unwrap();
         // Others are applied between reading and deciding.
         self.apply_to(self.lag / 2);
         let under_way = self.under_way.entry(tablet).or_insert_with(|| UnderWay::keeping(1));
         let (outcome, effects) = self.table.as_ref().unwrap().resolve(seqno, known, under_way).unwrap();
-        if let Some(effects) = effects {
-            under_way.push(seqno, effects.clone());
-            self.log.entry(tablet).or_default().push(effects);
+        if let Some(entry) = effects.map(Entry::Effects) {
+            under_way.push(seqno, entry.clone());
+            self.log.entry(tablet).or_default().push(entry);
         }
         self.apply_to(self.lag);
         if let Outcome::NeedsBase { key } = &outcome {
@@ -320,8 +320,8 @@ impl World {
     pub fn apply_to(&mut self, lag: usize) {
         for (tablet, under_way) in &mut self.under_way {
             let last = self.log[tablet].len().saturating_sub(lag) as u64;
-            while let Some((seqno, effects)) = under_way.first().filter(|(seqno, _)| seqno.0 <= last) {
-                self.table.as_ref().unwrap().apply(seqno, effects).unwrap();
+            while let Some((seqno, entry)) = under_way.first().filter(|(seqno, _)| seqno.0 <= last) {
+                self.table.as_ref().unwrap().apply(*tablet, seqno, entry).unwrap();
                 under_way.applied_first();
             }
         }
@@ -338,10 +338,10 @@ impl World {
         let (version, _) = self.table().installed();
         let row = self.version(version).files[&address.file][address.row as usize].clone();
         assert_eq!(row.seqno, address.seqno.0);
-        let mut builder = BatchBuilder::new(&self.schema, self.tablet(row.id));
+        let mut builder = BatchBuilder::new(&self.schema);
         let all = values(row.id, Some(-1), row.s.as_deref());
         builder.put(key, &encode_cells(&self.schema, &all).unwrap(), Some(address.seqno));
-        let outcome = self.propose(&builder.finish());
+        let outcome = self.propose(self.tablet(row.id), &builder.finish());
         assert_eq!(outcome, Outcome::Applied { affected: 1 });
     }
 
@@ -359,17 +359,26 @@ impl World {
         if !self.pending.is_empty() {
             return;
         }
-        let Some(frozen) = self.table().freeze().unwrap() else {
+        if self.table().frozen().unwrap().is_none() {
+            self.freeze_all();
+        }
+        let Some(frozen) = self.table().frozen().unwrap() else {
             assert!(self.table().pending().rows == 0);
             return;
         };
         let truth = match &self.truth_at_freeze {
             Some((cursor, truth)) => {
-                assert_eq!(*cursor, frozen.cursor, "a failed delivery is tried again with the same cursor");
+                let is_same = cursor.iter().all(|(tablet, seqno)| frozen.cursor.get(tablet) == seqno);
+                assert!(
+                    is_same,
+                    "a failed delivery is tried again with the same cursor, and those that were split off"
+                );
                 truth.clone()
             }
             None => {
-                assert_eq!(frozen.cursor, self.table().applied_cursor());
+                let applied = self.table().applied_cursor();
+                // What has nothing to freeze stays where it is installed.
+                assert!(applied.covers(&frozen.cursor) && frozen.cursor.covers(&self.table().installed().1));
                 self.truth.clone()
             }
         };
@@ -379,6 +388,16 @@ impl World {
         assert_eq!(rows.len() as u64, frozen.n_rows);
         assert_same(&merge(self.last(), &frozen.dead, rows), &truth, "lake without dead rows, and frozen rows");
         self.frozen = Some((frozen, truth));
+    }
+
+    /// What a leader puts into the logs before a delivery.
+    pub fn freeze_all(&mut self) {
+        for (tablet, audit) in self.table().to_freeze() {
+            let entry = Entry::Freeze(audit);
+            let log = self.log.entry(tablet).or_default();
+            log.push(entry.clone());
+            self.table.as_ref().unwrap().apply(tablet, SeqNo(log.len() as u64), &entry).unwrap();
+        }
     }
 
     /// Commits what is frozen; it may be a while old.
@@ -428,17 +447,34 @@ impl World {
         let lake = self.version(commit.version);
         let placed = vec![placed(commit.added, &lake.files[&commit.added])];
         let stage = match &commit.cursor {
-            Some(cursor) if repair => Stage::repair(commit.version, cursor.clone(), placed, lake.dead.clone()),
+            Some(cursor) if repair => {
+                let gone = died(&self.schema, &self.lake, commit.version);
+                Stage::repair(commit.version, cursor.clone(), placed, gone)
+            }
             Some(cursor) => Stage::delivery(commit.version, cursor.clone(), placed),
             None => Stage::compaction(commit.version, placed),
         };
-        let staged = self.table().stage(stage).unwrap();
+        let staged = self.table().stage(&stage).unwrap();
         self.table().install(staged).unwrap();
-        assert_eq!(self.table().installed(), (commit.version, lake.cursor.clone()));
+        let (installed, cursor) = self.table().installed();
+        // A cursor from before a split does not name the new tablet.
+        assert!(installed == commit.version && cursor.covers(&lake.cursor));
         if commit.cursor.is_some() {
             self.truth_at_freeze = None;
             self.frozen = None;
         }
+    }
+
+    /// Parts the tablet that has a row there, if it can be.
+    pub fn split(&mut self, id: i64) {
+        self.apply_to(0);
+        let Ok((tablet, split)) = self.table().plan_split(&self.key(id)) else { return };
+        let log = self.log.entry(tablet).or_default();
+        log.push(Entry::Split(split.clone()));
+        let seqno = SeqNo(log.len() as u64);
+        self.table.as_ref().unwrap().apply(tablet, seqno, &Entry::Split(split.clone())).unwrap();
+        // The new log begins behind the split.
+        self.log.insert(split.new, vec![Entry::Freeze(None); seqno.0 as usize]);
     }
 
     pub fn evict(&mut self, budget: usize) {
@@ -497,12 +533,20 @@ impl World {
     }
 }
 
-fn merge(lake: &LakeVersion, without: &BTreeMap<FileId, RoaringBitmap>, with: Vec<Row>) -> Vec<Row> {
+/// The keys of the rows that a version has declared dead.
+pub fn died(schema: &TableSchema, lake: &[LakeVersion], version: Version) -> Vec<Vec<u8>> {
+    let at = lake.iter().position(|of| of.version == version).unwrap();
+    let (before, after) = (&lake[at - 1], &lake[at]);
+    let dead = before.live().filter(|(file, row, _)| after.dead.get(file).is_some_and(|dead| dead.contains(*row)));
+    dead.map(|(.., row)| encode_key(schema, &[Value::Int64(row.id)]).unwrap()).collect()
+}
+
+pub fn merge(lake: &LakeVersion, without: &BTreeMap<FileId, RoaringBitmap>, with: Vec<Row>) -> Vec<Row> {
     let kept = lake.live().filter(|(file, i, _)| without.get(file).is_none_or(|rows| !rows.contains(*i)));
     kept.map(|(_, _, row)| row.clone()).chain(with).collect()
 }
 
-fn assert_same(found: &[Row], truth: &Truth, what: &str) {
+pub fn assert_same(found: &[Row], truth: &Truth, what: &str) {
     let ids: BTreeSet<i64> = found.iter().map(|row| row.id).collect();
     assert_eq!(ids.len(), found.len(), "{what}: a key comes twice: {found:?}");
     let mut found = found.to_vec();
@@ -517,9 +561,11 @@ pub fn effects(batch: &MutationBatch) -> Effects {
 
 /// What a leader does with a batch, with a log that never fails and nothing under way.
 pub fn commit(table: &Table, seqno: SeqNo, batch: &MutationBatch) -> Result<Outcome, tarn_rows::Error> {
-    let known = table.look_up(batch, table.applied(batch.tablet()))?;
+    let first = batch.iter().next().map(|mutation| mutation.key.to_vec()).unwrap_or_default();
+    let tablet = table.tablet_map().tablet_of(&first);
+    let known = table.look_up(tablet, batch, table.applied(tablet))?;
     let (outcome, effects) = table.resolve(seqno, known, &UnderWay::default())?;
-    effects.map_or(Ok(()), |effects| table.apply(seqno, &effects))?;
+    effects.map_or(Ok(()), |effects| table.apply(tablet, seqno, &Entry::Effects(effects)))?;
     Ok(outcome)
 }
 
@@ -542,7 +588,7 @@ pub fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
     rows
 }
 
-fn placed(file: FileId, rows: &[Row]) -> Placed {
+pub fn placed(file: FileId, rows: &[Row]) -> Placed {
     let fields = vec![Field::new("id", ArrowType::Int64, false), Field::new("__seqno", ArrowType::Int64, false)];
     let id: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.id)).collect::<Int64Array>());
     let seqno: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.seqno as i64)).collect::<Int64Array>());

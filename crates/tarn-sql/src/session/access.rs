@@ -20,7 +20,7 @@ use tarn_query::keyed::KeyedPlan;
 use tarn_query::{Read, reads};
 use tarn_types::TableSchema;
 
-use super::literals::only_text;
+use super::literals::call_texts;
 use super::prepare::Kind;
 use super::{Answer, Prepared, Session};
 use crate::access_sql::tag;
@@ -216,7 +216,7 @@ impl Session {
                     None => Ok(()),
                 }
             }
-            Statement::Call(function) => match only_text(&function.args) {
+            Statement::Call(function) => match call_texts(&function.args).and_then(|texts| texts.into_iter().next()) {
                 Some(table) => self.allow_own(asking, &table),
                 None => Ok(()),
             },

@@ -18,7 +18,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use tarn_node::auth::{Principal, Privilege};
 use tarn_node::catalog::TableHandle;
 use tarn_node::write::{Waiter, all_written};
-use tarn_types::{MutationBatch, Op, TableSchema, batches_from_columns, conform};
+use tarn_types::{MutationBatch, Op, TableSchema, batch_from_columns, conform};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -67,9 +67,6 @@ struct Done {
     held: Option<Held>,
     error: Option<SqlError>,
 }
-
-/// Rows of one commit on their way to the log.
-type Encoded = Vec<MutationBatch>;
 
 impl CopyFrom {
     /// Hands over bytes; waits while the pipeline is full. An error ends the COPY.
@@ -161,7 +158,11 @@ pub(super) fn start(
 }
 
 /// The decoding task: ends when the input does, or when nobody commits any more.
-async fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encoded: mpsc::Sender<Result<Encoded>>) {
+async fn decode(
+    mut decoder: Decoder,
+    mut received: mpsc::Receiver<Input>,
+    encoded: mpsc::Sender<Result<MutationBatch>>,
+) {
     let (mut waiting, mut n_waiting) = (Vec::new(), 0);
     while let Some(input) = received.recv().await {
         let is_last = matches!(input, Input::End);
@@ -222,7 +223,7 @@ impl Waiter for Writer {
 async fn commit(
     sql: Arc<Sql>,
     handle: Arc<TableHandle>,
-    mut encoded: mpsc::Receiver<Result<Encoded>>,
+    mut encoded: mpsc::Receiver<Result<MutationBatch>>,
     hold: bool,
     writer: Writer,
 ) -> Done {
@@ -235,14 +236,14 @@ async fn commit(
     loop {
         let step = async {
             let Some(next) = encoded.recv().await else { return Ok(None) };
-            let batches = next?;
+            let batch = next?;
             if !hold {
-                let written = tables.write(&writer.who, &handle, Privilege::Insert, batches, &writer).await?;
+                let written = tables.write(&writer.who, &handle, Privilege::Insert, vec![batch], &writer).await?;
                 return Ok(Some(all_written(&handle, &written)?));
             }
-            let n_rows = batches.iter().map(|batch| batch.len() as u64).sum();
-            kept_bytes += batches.iter().map(MutationBatch::size_bytes).sum::<usize>();
-            kept.extend(batches);
+            let n_rows = batch.len() as u64;
+            kept_bytes += batch.size_bytes();
+            kept.push(batch);
             if kept_bytes > limit {
                 return Err(SqlError::new(
                     state::PROGRAM_LIMIT,
@@ -314,7 +315,7 @@ impl Decoder {
     }
 
     /// Decodes some data, and all that is left behind the last. Batches that came before an error are good.
-    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<Encoded>, Option<SqlError>) {
+    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<MutationBatch>, Option<SqlError>) {
         let mut out = Vec::new();
         let decode = || -> Result<()> {
             for bytes in data {
@@ -332,11 +333,11 @@ impl Decoder {
     }
 
     /// Everything that is long enough, as mutations.
-    fn encode(&mut self, is_last: bool, out: &mut Vec<Encoded>) -> Result<()> {
+    fn encode(&mut self, is_last: bool, out: &mut Vec<MutationBatch>) -> Result<()> {
         while let Some(rows) = self.take(is_last)? {
-            let batches = batches_from_columns(&self.table, &rows, Op::Put).map_err(|e| self.place(e.into()))?;
+            let batch = batch_from_columns(&self.table, &rows, Op::Put).map_err(|e| self.place(e.into()))?;
             self.n_rows += rows.num_rows() as u64;
-            out.push(batches);
+            out.push(batch);
             self.go_on()?;
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! commit a tablet, all or nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed meanwhile are read again and
 //! only they are written again, as Postgres' READ COMMITTED does, a bounded number of times.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::AsArray;
@@ -17,9 +17,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_node::threads::blocking;
 use tarn_node::write::{Written, conflict};
 use tarn_query::dml::{Dml, DmlKind};
-use tarn_types::{
-    BatchBuilder, MutationBatch, Op, SeqNo, TabletId, batches_from_columns, encode_cells_columnar, encode_keys,
-};
+use tarn_types::{BatchBuilder, MutationBatch, Op, SeqNo, batch_from_columns, encode_cells_columnar, encode_keys};
 
 use super::gather::Gathered;
 use super::transaction::no_room;
@@ -99,8 +97,8 @@ impl Session {
             return Ok(self.node.tables().write_rows(&who, handle, rows, op, &*self.interrupt).await?);
         }
         let n_rows = rows.num_rows() as u64;
-        let batches = batches_from_columns(handle.schema(), &rows, op)?;
-        let held = Held::new(Arc::clone(handle.schema()), Privilege::Insert, batches, true);
+        let batch = batch_from_columns(handle.schema(), &rows, op)?;
+        let held = Held::new(Arc::clone(handle.schema()), Privilege::Insert, vec![batch], true);
         self.hold(held)?;
         Ok(n_rows)
     }
@@ -161,7 +159,7 @@ impl Session {
         let mut changes = Changes {
             kind: dml.kind,
             max_rows,
-            open: BTreeMap::new(),
+            open: BatchBuilder::new(handle.schema()),
             done: Vec::new(),
             n_rows: 0,
             size_bytes: 0,
@@ -191,7 +189,7 @@ fn partial(error: SqlError, written: u64) -> SqlError {
 struct Changes {
     kind: DmlKind,
     max_rows: usize,
-    open: BTreeMap<TabletId, BatchBuilder>,
+    open: BatchBuilder,
     done: Vec<MutationBatch>,
     n_rows: u64,
     size_bytes: usize,
@@ -217,21 +215,19 @@ impl Changes {
             if only.is_some_and(|only| !only.contains(key)) {
                 continue;
             }
-            let tablet = keys.tablet(row);
-            let builder = self.open.entry(tablet).or_insert_with(|| BatchBuilder::new(schema, tablet));
             let guard = Some(SeqNo(seqnos.value(row) as u64));
             match &cells {
-                Some(cells) => builder.put(key, cells.get(row), guard),
-                None => builder.delete(key, guard),
+                Some(cells) => self.open.put(key, cells.get(row), guard),
+                None => self.open.delete(key, guard),
             }
             self.n_rows += 1;
-            if builder.len() >= self.max_rows {
-                let full = std::mem::replace(builder, BatchBuilder::new(schema, tablet)).finish();
+            if self.open.len() >= self.max_rows {
+                let full = std::mem::replace(&mut self.open, BatchBuilder::new(schema)).finish();
                 self.size_bytes += full.size_bytes();
                 self.done.push(full);
             }
         }
-        if self.size_bytes + self.open_bytes() > MAX_CHANGE_BYTES {
+        if self.size_bytes + self.open.size_bytes() > MAX_CHANGE_BYTES {
             return Err(SqlError::new(
                 state::PROGRAM_LIMIT,
                 format!("the statement changes more than {MAX_CHANGE_BYTES} bytes of rows"),
@@ -241,17 +237,13 @@ impl Changes {
         Ok(())
     }
 
-    fn open_bytes(&self) -> usize {
-        self.open.values().map(BatchBuilder::size_bytes).sum()
-    }
-
     /// Counts what was gathered; false if that is too much.
     fn is_held(&mut self) -> bool {
-        self.reservation.resize((self.size_bytes + self.open_bytes()) as u64)
+        self.reservation.resize((self.size_bytes + self.open.size_bytes()) as u64)
     }
 
     fn finish(mut self) -> Changed {
-        self.done.extend(self.open.into_values().filter(|builder| !builder.is_empty()).map(BatchBuilder::finish));
+        self.done.extend(Some(self.open).filter(|open| !open.is_empty()).map(BatchBuilder::finish));
         Changed { batches: self.done, n_rows: self.n_rows, reservation: self.reservation }
     }
 }

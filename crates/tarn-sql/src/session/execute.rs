@@ -245,7 +245,7 @@ impl Session {
                         .with_detail("it was dropped and made again during the transaction"));
                 }
                 let merged = tarn_node::write::merge(&handle, &batches);
-                self.write_all(&handle, privilege, merged).await.map(drop)
+                self.write_all(&handle, privilege, vec![merged]).await.map(drop)
             }
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! A write is one mutation of one tablet.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -11,7 +10,7 @@ use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::tables::Row;
 use tarn_query::keyed::{Bound, KeyedPlan};
-use tarn_types::{BatchBuilder, MutationBatch, TabletId, Value, encode_cells, encode_key, encode_patch, key_tablet};
+use tarn_types::{BatchBuilder, MutationBatch, Value, encode_cells, encode_key, encode_patch};
 
 use super::{Answer, Held, Session};
 use crate::encoding;
@@ -46,7 +45,7 @@ impl Session {
             (Bound::Nothing, KeyedPlan::Update { .. }) => Ok(Answer::counted("UPDATE", 0)),
             (Bound::Nothing, _) => Ok(Answer::counted("DELETE", 0)),
             (Bound::Insert { rows }, KeyedPlan::Insert { on_conflict_do_nothing, .. }) => {
-                let batches = insert(handle, &rows, *on_conflict_do_nothing)?;
+                let batches = vec![insert(handle, &rows, *on_conflict_do_nothing)?];
                 Ok(Answer::counted("INSERT", self.write_all(handle, Privilege::Insert, batches).await?))
             }
             (Bound::Update { key, set }, _) => {
@@ -74,7 +73,7 @@ impl Session {
                         "run it outside a transaction (autocommit)",
                     ));
                 }
-                let batches = insert(handle, &rows, false)?;
+                let batches = vec![insert(handle, &rows, false)?];
                 (batches, Answer::counted("INSERT", rows.len() as u64), Privilege::Insert, true)
             }
             Bound::Update { key, set } => {
@@ -113,28 +112,26 @@ fn changed(handle: &TableHandle, key: &[u8], found: Row, set: &[(usize, Value)])
 }
 
 fn single(handle: &TableHandle, key: &[u8], push: impl FnOnce(&mut BatchBuilder, &[u8])) -> Result<MutationBatch> {
-    let mut builder = BatchBuilder::new(handle.schema(), key_tablet(key)?);
+    let mut builder = BatchBuilder::new(handle.schema());
     push(&mut builder, key);
     Ok(builder.finish())
 }
 
-/// Whole rows, one batch a tablet.
-fn insert(handle: &TableHandle, rows: &[Vec<Value>], keep_existing: bool) -> Result<Vec<MutationBatch>> {
+/// Whole rows.
+fn insert(handle: &TableHandle, rows: &[Vec<Value>], keep_existing: bool) -> Result<MutationBatch> {
     let schema = handle.schema();
-    let mut builders: BTreeMap<TabletId, BatchBuilder> = BTreeMap::new();
+    let mut builder = BatchBuilder::new(schema);
     for row in rows {
         let key: Vec<Value> = schema.key.iter().map(|part| row[part.column_idx].clone()).collect();
         let key = encode_key(schema, &key)?;
         let cells = encode_cells(schema, row)?;
-        let tablet = key_tablet(&key)?;
-        let builder = builders.entry(tablet).or_insert_with(|| BatchBuilder::new(schema, tablet));
         if keep_existing {
             builder.insert(&key, &cells);
         } else {
             builder.put(&key, &cells, None);
         }
     }
-    Ok(builders.into_values().map(BatchBuilder::finish).collect())
+    Ok(builder.finish())
 }
 
 fn one_row(

@@ -41,7 +41,16 @@ fn check(row: usize, expr: &Expr, column: &tarn_types::Column) -> Option<SqlErro
 
 /// The text that is the only argument of a CALL.
 pub(super) fn only_text(arguments: &FunctionArguments) -> Option<String> {
+    let [text] = <[String; 1]>::try_from(call_texts(arguments)?).ok()?;
+    Some(text)
+}
+
+/// The arguments of a CALL, if they are literals and none is NULL.
+pub(super) fn call_texts(arguments: &FunctionArguments) -> Option<Vec<String>> {
     let FunctionArguments::List(list) = arguments else { return None };
-    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] = list.args.as_slice() else { return None };
-    literal(expr).flatten()
+    let text = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => literal(expr).flatten(),
+        _ => None,
+    };
+    list.args.iter().map(text).collect()
 }

@@ -12,10 +12,12 @@ use datafusion::sql::sqlparser::ast::{
     Value as Literal,
 };
 use tarn_node::jobs::{Report, Work};
+use tarn_node::split::SplitAt;
+use tarn_types::{Token, Value};
 
 use super::access::{may_drop, own};
 use super::execute::to_its_end;
-use super::literals::only_text;
+use super::literals::{call_texts, only_text};
 use super::transaction::Transaction;
 use super::{Answer, Held, Parameter, Session};
 use crate::ddl::{Ddl, table_schema};
@@ -35,6 +37,7 @@ impl Session {
                 Some(texts(&["column_name", "data_type", "is_nullable", "key", "default"]))
             }
             Statement::Fetch { name, .. } => Some(self.cursor_schema(&fold(name))?),
+            Statement::Call(function) if dotted(&function.name) == "tarn.split" => Some(split_schema()),
             Statement::Call(_) => Some(report_schema()),
             Statement::Execute { name: Some(name), .. } => {
                 let named = self.named.lock();
@@ -339,6 +342,7 @@ impl Session {
     /// `CALL tarn.deliver('t')`: background work by name, answering what it did.
     async fn call(&self, name: &ObjectName, arguments: &FunctionArguments) -> Result<Answer> {
         let work = match dotted(name).as_str() {
+            "tarn.split" => return self.split(arguments).await,
             "tarn.deliver" => Some(Work::Deliver),
             "tarn.compact" => Some(Work::Compact),
             "tarn.evict" => Some(Work::Evict),
@@ -347,7 +351,8 @@ impl Session {
             other => {
                 return Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("procedure {other} does not exist"))
                     .with_hint(
-                        "procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table), tarn.attach(table)",
+                        "procedures: tarn.deliver(table), tarn.compact(table), tarn.evict(table), tarn.flush(table), tarn.split(table, key), \
+                         tarn.attach(table)",
                     ));
             }
         };
@@ -365,6 +370,33 @@ impl Session {
             count(report.version),
         ];
         Ok(Answer::batch(RecordBatch::try_new(report_schema(), columns)?, "CALL"))
+    }
+
+    /// `CALL tarn.split('t', 1000)`: the values of a partition key, or a token of a table whose keys are hashed. Answers the new tablet.
+    async fn split(&self, arguments: &FunctionArguments) -> Result<Answer> {
+        let texts = call_texts(arguments).unwrap_or_default();
+        let Some((table, at)) = texts.split_first().filter(|(_, at)| !at.is_empty()) else {
+            return Err(SqlError::new(
+                state::SYNTAX_ERROR,
+                "CALL tarn.split takes the name of a table, and where the new tablet begins: the values of its partition key or, where \
+                 keys are hashed, a token",
+            ));
+        };
+        let handle = self.node.catalog().require(table)?;
+        let schema = handle.schema();
+        let at = match (schema.is_hashed(), at) {
+            (true, [token]) => SplitAt::Token(Token(token.parse().map_err(|_| {
+                SqlError::new(state::INVALID_TEXT, format!("\"{token}\" is no token: want a number of 64 bits"))
+            })?)),
+            _ => {
+                let parts = schema.key_columns().zip(at).map(|(column, text)| Value::parse(&column.data_type, text));
+                SplitAt::Key(parts.collect::<Result<Vec<_>, _>>()?)
+            }
+        };
+        let new = self.node.split(&handle, at).await?;
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(StringArray::from(vec![table.clone()])), Arc::new(Int64Array::from(vec![i64::from(new.0)]))];
+        Ok(Answer::batch(RecordBatch::try_new(split_schema(), columns)?, "CALL"))
     }
 
     /// One pass over an archive. The rows and files that came into the table.
@@ -414,8 +446,8 @@ impl Session {
             let text = crate::ddl::literal(expr)
                 .ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
             let value = match text {
-                None => tarn_types::Value::Null,
-                Some(text) => tarn_types::Value::parse_in(&data_type, &text, &self.zone())?,
+                None => Value::Null,
+                Some(text) => Value::parse_in(&data_type, &text, &self.zone())?,
             };
             parameters.push(Parameter::Value(value, data_type));
         }
@@ -481,6 +513,13 @@ fn setting_text(value: &Expr) -> String {
         (_, Expr::Identifier(ident)) => ident.value.clone(),
         (_, other) => other.to_string(),
     }
+}
+
+fn split_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("table_name", ArrowType::Utf8, false),
+        Field::new("tablet_id", ArrowType::Int64, false),
+    ]))
 }
 
 fn report_schema() -> SchemaRef {

@@ -9,6 +9,7 @@ use crate::test_data::{batch_of, documented, hex, key_of, orders, table_and_rows
 #[test]
 fn documented_example() {
     let mut schema = orders();
+    schema.options.partitioning = crate::Partitioning::Hash;
     schema.key[1].descending = true;
     let key = encode_key(&schema, &[Value::Int64(5), Value::Int32(-2)]).unwrap();
     assert!(documented(include_str!("../../../../docs/formats/key.md"), &hex(&key)), "{}", hex(&key));
@@ -79,9 +80,11 @@ proptest! {
         for row in &rows {
             let parts = key_of(&schema, row);
             let key = encode_key(&schema, &parts).unwrap();
-            let token = token_of(&schema, &parts).unwrap();
-            prop_assert_eq!(key_token(&key).unwrap(), token);
-            prop_assert_eq!(key_tablet(&key).unwrap(), schema.tablet_of(token));
+            prop_assert_eq!(key_table(&key).unwrap(), schema.id);
+            if schema.is_hashed() {
+                prop_assert!(key.starts_with(&token_prefix(schema.id, token_of(&schema, &parts).unwrap())));
+            }
+            prop_assert!(key.starts_with(&partition_start(&schema, &key).unwrap()));
             let back = decode_key(&schema, &key).unwrap();
             prop_assert!(back.iter().zip(&parts).all(|(a, b)| a.cmp_same_type(b).is_eq()));
             for n in schema.n_partition_key..=parts.len() {
@@ -96,14 +99,13 @@ proptest! {
         prop_assert_eq!(keys.len(), rows.len());
         for (i, row) in rows.iter().enumerate() {
             prop_assert_eq!(keys.get(i), &encode_key(&schema, &key_of(&schema, row)).unwrap()[..]);
-            prop_assert_eq!(keys.tablet(i), key_tablet(keys.get(i)).unwrap());
         }
         prop_assert!(keys.iter().eq((0..rows.len()).map(|i| keys.get(i))));
     }
 
     #[test]
     fn arbitrary_bytes_do_not_panic((schema, rows) in table_and_rows(2), bytes: Vec<u8>, at: usize, byte: u8) {
-        let _ = (decode_key(&schema, &bytes), key_tablet(&bytes), key_token(&bytes));
+        let _ = (decode_key(&schema, &bytes), key_table(&bytes), partition_start(&schema, &bytes));
         for row in &rows {
             let mut key = encode_key(&schema, &key_of(&schema, row)).unwrap();
             prop_assert!(decode_key(&schema, &key[..key.len() - 1]).is_err());

@@ -10,17 +10,17 @@ fn example() -> MutationBatch {
     let schema = orders();
     let row = [Value::Int64(5), Value::Int32(-2), Value::Decimal(1999), Value::Text("hi".into()), Value::Null];
     let key = encode_key(&schema, &row[..2]).unwrap();
-    let mut batch = BatchBuilder::new(&schema, TabletId(1));
+    let mut batch = BatchBuilder::new(&schema);
     batch.patch(&key, &encode_patch(&schema, &[(3, row[3].clone())]).unwrap(), None);
     batch.delete(&key, Some(SeqNo(258)));
     batch.finish()
 }
 
-/// The worked example of `docs/formats/mutation.md`.
+/// The worked example of `docs/formats/entry.md`.
 #[test]
 fn documented_example() {
     let hex = hex(example().as_bytes());
-    assert!(documented(include_str!("../../../../docs/formats/mutation.md"), &hex), "{hex}");
+    assert!(documented(include_str!("../../../../docs/formats/entry.md"), &hex), "{hex}");
 }
 
 #[test]
@@ -31,11 +31,12 @@ fn what_no_builder_makes_is_refused() {
         bytes[at] = byte;
         MutationBatch::from_bytes(bytes.into()).unwrap_err().to_string()
     };
-    assert!(change(0, 2).contains("version 2"));
-    assert!(change(6, 9).contains("a key of tablet 1 in a batch of tablet 9"));
-    assert!(change(10, 3).contains("ends early"));
-    assert!(change(10, 1).contains("behind its end"));
-    assert!(change(14, 5).contains("operation 5"));
+    assert!(change(0, 0x10).contains("kind Freeze"));
+    assert!(change(1, 2).contains("version 2"));
+    assert!(change(22, 9).contains("none of table 9"));
+    assert!(change(26, 3).contains("ends early"));
+    assert!(change(26, 1).contains("behind its end"));
+    assert!(change(30, 5).contains("operation 5"));
 }
 
 #[test]
@@ -45,9 +46,9 @@ fn a_null_in_a_column_without_names_its_row() {
     let mut nullable = schema.clone();
     nullable.columns[2].nullable = true;
     let rows = batch_of(&nullable, &[row(Value::Decimal(1)), row(Value::Null)]);
-    let error = batches_from_columns(&schema, &rows, Op::Put).unwrap_err();
+    let error = batch_from_columns(&schema, &rows, Op::Put).unwrap_err();
     assert_eq!(error.to_string(), "column total is NOT NULL, row 1 has NULL");
-    assert!(batches_from_columns(&schema, &rows, Op::Delete).is_err());
+    assert!(batch_from_columns(&schema, &rows, Op::Delete).is_err());
 }
 
 #[test]
@@ -55,21 +56,24 @@ fn rows_of_one_tablet_keep_their_order_and_are_not_copied() {
     let schema = orders();
     let row = |id| vec![Value::Int64(9), Value::Int32(id), Value::Decimal(1), Value::Null, Value::Null];
     let rows = batch_of(&schema, &[row(2), row(1)]);
-    let batches = batches_from_columns(&schema, &rows, Op::Put).unwrap();
+    let batches = batch_from_columns(&schema, &rows, Op::Put).unwrap().cut(&TabletMap::initial(&schema)).unwrap();
     assert_eq!(batches.len(), 1);
     let customers = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().as_ptr();
-    assert_eq!(customers(batches[0].columns().unwrap()), customers(&rows));
+    assert_eq!(customers(batches[0].1.columns().unwrap()), customers(&rows));
 }
 
 proptest! {
     #[test]
     fn columns_become_the_batches_of_their_rows((schema, rows) in table_and_rows(20), insert: bool) {
         let op = if insert { Op::Insert } else { Op::Put };
-        let batches = batches_from_columns(&schema, &batch_of(&schema, &rows), op).unwrap();
-        prop_assert_eq!(batches.iter().map(MutationBatch::len).sum::<usize>(), rows.len());
-        prop_assert!(batches.windows(2).all(|pair| pair[0].tablet() < pair[1].tablet()));
+        let map = TabletMap::initial(&schema);
+        let whole = batch_from_columns(&schema, &batch_of(&schema, &rows), op).unwrap();
+        let batches = whole.cut(&map).unwrap();
+        prop_assert_eq!(batches.iter().map(|(_, batch)| batch.len()).sum::<usize>(), rows.len());
+        prop_assert!(batches.windows(2).all(|pair| pair[0].0 < pair[1].0));
         let mut left = rows.clone();
-        for batch in &batches {
+        for (tablet, batch) in &batches {
+            prop_assert!(batch.iter().all(|mutation| map.tablet_of(mutation.key) == *tablet));
             prop_assert_eq!(batch.table(), schema.id);
             let again = MutationBatch::from_bytes(batch.as_bytes().clone()).unwrap();
             prop_assert_eq!(&again, batch);
@@ -93,7 +97,7 @@ proptest! {
     #[test]
     fn built_batches_come_back(ops in prop::collection::vec((1u8..5, any::<Option<u64>>(), any::<i32>()), 0..20)) {
         let schema = orders();
-        let mut built = BatchBuilder::new(&schema, TabletId(1));
+        let mut built = BatchBuilder::new(&schema);
         let mut want = Vec::new();
         for (op, guard, id) in ops {
             let row = [Value::Int64(5), Value::Int32(id), Value::Decimal(1), Value::Null, Value::Null];
@@ -112,7 +116,7 @@ proptest! {
         let again = MutationBatch::from_bytes(batch.as_bytes().clone()).unwrap();
         let got: Vec<_> = again.iter().map(|mutation| (mutation.op as u8, mutation.key.to_vec())).collect();
         prop_assert_eq!(got, want);
-        prop_assert_eq!((again.len(), again.tablet()), (batch.len(), TabletId(1)));
+        prop_assert_eq!(again.len(), batch.len());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::harness::{Server, cell, rows};
 async fn table() -> (Server, tokio_postgres::Client) {
     let server = Server::start().await;
     let client = server.client().await;
-    client.batch_execute("CREATE TABLE orders (id bigint, line int DEFAULT 1, price numeric(10,2) NOT NULL, note text, PRIMARY KEY (id, line DESC)) WITH (tablets = 2)").await.unwrap();
+    client.batch_execute("CREATE TABLE orders (id bigint, line int DEFAULT 1, price numeric(10,2) NOT NULL, note text, PRIMARY KEY (id, line DESC)) WITH (partitioning = 'hash', tablets = 2)").await.unwrap();
     (server, client)
 }
 
@@ -28,7 +28,11 @@ async fn system_tables_tell_where_rows_are() {
     );
     assert_eq!(cell(&client, "SELECT count(*) FROM tarn.tablets WHERE applied_seqno = delivered_seqno").await, "2");
     let segments = "SELECT count(*), bool_and(live_bytes > 0 AND NOT sealed), max(live_items) FROM tarn.log_segments";
-    assert_eq!(rows(&client, segments).await, [["1", "t", "3"]], "three entries, nobody has purged any");
+    assert_eq!(
+        rows(&client, segments).await,
+        [["1", "t", "6"]],
+        "three entries and three freezes, nobody has purged any"
+    );
     let blockers = "SELECT DISTINCT table_name, first_seqno, oldest_segment FROM tarn.log_blockers";
     assert_eq!(rows(&client, blockers).await, [["orders", "1", "1"]]);
 }
@@ -38,7 +42,10 @@ async fn show_and_describe() {
     let (_server, client) = table().await;
     assert_eq!(rows(&client, "SHOW TABLES").await, [["orders"]]);
     let create = &rows(&client, "SHOW CREATE TABLE orders").await[0][1];
-    assert!(create.contains("PRIMARY KEY (id, line DESC)") && create.contains("tablets = 2"), "{create}");
+    assert!(
+        create.contains("PRIMARY KEY (id, line DESC)") && create.contains("partitioning = 'hash', tablets = 2"),
+        "{create}"
+    );
     let copy = create.replacen("orders", "copied", 1);
     client.batch_execute(&copy).await.unwrap();
     assert_eq!(rows(&client, "SHOW COLUMNS FROM orders").await[1][..4], ["line", "INTEGER", "NO", "2"]);

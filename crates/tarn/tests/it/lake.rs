@@ -7,7 +7,7 @@ async fn one_table_before_and_after_every_move() {
     let server = Server::start().await;
     let client = server.client().await;
     client
-        .batch_execute("CREATE TABLE t (a int, b int, v text, PRIMARY KEY (a, b)) WITH (tablets = 3); INSERT INTO t SELECT value % 50, value, 'old' FROM generate_series(1, 1000)")
+        .batch_execute("CREATE TABLE t (a int, b int, v text, PRIMARY KEY (a, b)) WITH (partitioning = 'hash', tablets = 3); INSERT INTO t SELECT value % 50, value, 'old' FROM generate_series(1, 1000)")
         .await
         .unwrap();
     let check = async |when: &str| {

@@ -26,6 +26,7 @@ mod remote;
 mod restart;
 mod rot;
 mod slt;
+mod split;
 mod sql_front;
 mod tls;
 mod together;

@@ -14,7 +14,10 @@ pub const ANSWERS: &str = "SELECT count(*), sum(v), min(w), max(k) FROM t";
 pub async fn stopped_with_rows() -> (tempfile::TempDir, Vec<Vec<String>>) {
     let server = Server::start().await;
     let client = server.client().await;
-    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int, w text) WITH (tablets = 2)").await.unwrap();
+    client
+        .batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int, w text) WITH (partitioning = 'hash', tablets = 2)")
+        .await
+        .unwrap();
     client.batch_execute("INSERT INTO t SELECT value, 1, 'w' || value FROM generate_series(1, 100)").await.unwrap();
     client.batch_execute("DELIVER TABLE t; UPDATE t SET v = 2 WHERE k <= 10; DELIVER TABLE t").await.unwrap();
     client.batch_execute("DELETE FROM t WHERE k > 90; INSERT INTO t VALUES (1000, 7, 'a')").await.unwrap();

@@ -154,10 +154,11 @@ impl Shape {
         let values = self.values.iter().enumerate().map(|(idx, pool)| format!("v{idx} {}", POOLS[*pool].0));
         let columns: Vec<String> = keys.chain(values).collect();
         format!(
-            "CREATE TABLE t ({}, PRIMARY KEY ({})) WITH (tablets = {})",
+            "CREATE TABLE t ({}, PRIMARY KEY ({})) WITH (tablets = {}{})",
             columns.join(", "),
             names.join(", "),
-            self.tablets
+            self.tablets,
+            if self.tablets > 1 { ", partitioning = 'hash'" } else { "" }
         )
     }
 

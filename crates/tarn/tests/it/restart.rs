@@ -9,7 +9,7 @@ use crate::harness::{Server, cell, failure, rows, settings, settings_with};
 async fn everything_is_back_after_a_stop() {
     let server = Server::start().await;
     let client = server.client().await;
-    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int) WITH (tablets = 2); CREATE TABLE gone (k int PRIMARY KEY); DROP TABLE gone").await.unwrap();
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int) WITH (partitioning = 'hash', tablets = 2); CREATE TABLE gone (k int PRIMARY KEY); DROP TABLE gone").await.unwrap();
     client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 100)").await.unwrap();
     client
         .batch_execute("DELIVER TABLE t; UPDATE t SET v = 2 WHERE k <= 10; DELETE FROM t WHERE k > 90")
@@ -67,7 +67,7 @@ async fn a_damaged_log_is_refused_or_opened_by_choice() {
     let damage = "SELECT table_name, damage FROM tarn.tables ORDER BY table_name";
     let lost =
         |tablet: u32, from: u32| format!("the log lost what was acknowledged of tablet {tablet}, from entry {from} on");
-    assert_eq!(rows(&client, damage).await, [["hurt".to_owned(), lost(1, 3)], ["whole".to_owned(), lost(2, 5)]]);
+    assert_eq!(rows(&client, damage).await, [["hurt".to_owned(), lost(1, 3)], ["whole".to_owned(), lost(4097, 5)]]);
     assert_eq!(rows(&client, "SELECT count(*), max(k) FROM hurt").await, [["2", "2"]]);
     assert_eq!(cell(&client, "SELECT count(*) FROM whole").await, "4");
     for statement in ["INSERT INTO whole VALUES (9)", "DELETE FROM hurt WHERE k = 1", "DELIVER TABLE hurt"] {
@@ -83,7 +83,7 @@ async fn a_damaged_log_is_refused_or_opened_by_choice() {
     // It is known from now on, and no reason to refuse any more.
     let opened = opened.restart().await;
     let client = opened.client().await;
-    assert_eq!(rows(&client, damage).await, [["hurt".to_owned(), "∅".to_owned()], ["whole".to_owned(), lost(2, 5)]]);
+    assert_eq!(rows(&client, damage).await, [["hurt".to_owned(), "∅".to_owned()], ["whole".to_owned(), lost(4097, 5)]]);
     assert_eq!(cell(&client, "SELECT k FROM hurt").await, "3");
     assert_eq!(cell(&client, "SELECT count(*) FROM whole").await, "4");
 }

@@ -32,7 +32,9 @@ async fn refused(settings: Settings) -> SqlError {
 /// Tables with rows in the lake and in the row engine, and one with rows in the log alone.
 async fn fill(client: &tokio_postgres::Client) {
     for table in TABLES {
-        let make = format!("CREATE TABLE {table} (k int PRIMARY KEY, v int, w text) WITH (tablets = 2)");
+        let make = format!(
+            "CREATE TABLE {table} (k int PRIMARY KEY, v int, w text) WITH (partitioning = 'hash', tablets = 2)"
+        );
         client.batch_execute(&make).await.unwrap();
         let insert = format!("INSERT INTO {table} SELECT value, 1, 'w' || value FROM generate_series(1, 100)");
         client.batch_execute(&insert).await.unwrap();
@@ -129,13 +131,13 @@ async fn an_older_copy_of_the_metastore_destroys_nothing() {
     let dir = stop(server).await;
     exchange(dir.path(), "meta", &old);
     let text = told(&refused(settings(dir.path())).await);
-    for part in ["tables \"z\"", "does not list them", "nothing was changed", "--abandon-tablets 11"] {
+    for part in ["tables \"z\"", "does not list them", "nothing was changed", "--abandon-tablets 20481"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     // A ledger that is lost, too: the log tells.
     std::fs::rename(dir.path().join("LEDGER"), dir.path().join("LEDGER.kept")).unwrap();
     let text = told(&refused(settings(dir.path())).await);
-    assert!(text.contains("1 tablets that are no table's (11)"), "{text}");
+    assert!(text.contains("1 tablets that are no table's (20481)"), "{text}");
     std::fs::rename(dir.path().join("LEDGER.kept"), dir.path().join("LEDGER")).unwrap();
     put_back(dir.path(), "meta");
     let server = restart(dir).await;
@@ -235,9 +237,9 @@ async fn what_no_table_has_can_be_given_up_by_name() {
     std::fs::rename(&old, dir.path().join("meta")).unwrap();
     let abandoning =
         |tablets: &str| settings_with(dir.path(), |settings| settings.node.abandon_tablets = tablets.to_owned());
-    let text = told(&refused(abandoning("1-10")).await);
-    assert!(text.contains("--abandon-tablets 11"), "{text}");
-    start(abandoning("11")).await.unwrap().stop().await.unwrap();
+    let text = told(&refused(abandoning("1-20480")).await);
+    assert!(text.contains("--abandon-tablets 20481"), "{text}");
+    start(abandoning("20481")).await.unwrap().stop().await.unwrap();
     let server = restart(dir).await;
     assert_eq!(answers(&server).await, before);
     let client = server.client().await;

@@ -1,0 +1,196 @@
+//! Which replicas does a table have here? What is asked of a table goes to that of each tablet, and their number grows when one is split.
+//!
+//! To those who deliver it is the table's hot side ([`HotTable`]): a freeze is an entry of each tablet's log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use tarn_raftlog::RaftLog;
+use tarn_rows::tarn_feed::{self, Frozen, HotTable, Pending, Stage, Staged};
+use tarn_rows::{Outcome, Table};
+use tarn_types::{Cursor, Entry, MutationBatch, SeqNo, TableSchema, TabletId, Version};
+
+use crate::error::{Error, Result};
+use crate::replica::{Replica, propose_all, propose_entries};
+
+/// How often a batch is cut anew because a tablet was split meanwhile.
+const MAX_CUTS: usize = 16;
+
+/// The replicas of one table.
+pub struct Replicas {
+    log: Arc<RaftLog>,
+    table: Arc<Table>,
+    open: RwLock<BTreeMap<TabletId, Arc<Replica>>>,
+    /// One split at a time: each takes the next id.
+    splitting: Mutex<()>,
+}
+
+/// What became of the log of one tablet at start.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The tablet.
+    pub tablet: TabletId,
+    /// From which entry on the log lost what was acknowledged, if it did ([`Replica::damaged_from`]).
+    pub damaged_from: Option<SeqNo>,
+    /// Why it could not be replayed to its end.
+    pub failed: Option<Error>,
+}
+
+/// What became of a batch, or of the part of it that is in one tablet.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// The place of the batch among those that were proposed.
+    pub of: usize,
+    /// What was decided as one.
+    pub part: MutationBatch,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+impl Replicas {
+    /// Without a replica yet: [`Replicas::replay`] opens them.
+    #[must_use]
+    pub fn new(log: Arc<RaftLog>, table: Arc<Table>) -> Self {
+        Self { log, table, open: RwLock::default(), splitting: Mutex::default() }
+    }
+
+    /// Opens all tablets, those that come to be on the way too, and replays their logs: a tablet that was split off after the one that had
+    /// its keys. Then [`Table::finish_replay`].
+    ///
+    /// # Errors
+    /// As [`Replica::open`]. What a replay met is in the answer, by tablet.
+    pub fn replay(&self) -> Result<Vec<Replayed>> {
+        let mut done: Vec<Replayed> = Vec::new();
+        loop {
+            let map = self.table.tablet_map();
+            let is_open = |tablet: TabletId| self.open.read().contains_key(&tablet);
+            let is_next = |tablet: &TabletId| {
+                !is_open(*tablet) && self.table.born(*tablet).is_none_or(|(parent, _)| is_open(parent))
+            };
+            let Some(tablet) = map.ids().find(is_next) else { return Ok(done) };
+            let replica = Replica::open(Arc::clone(&self.log), Arc::clone(&self.table), tablet)?;
+            let failed = replica.replay().err();
+            done.push(Replayed { tablet, damaged_from: replica.damaged_from(), failed });
+            self.open.write().insert(tablet, Arc::new(replica));
+        }
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// The log that holds their entries.
+    #[must_use]
+    pub fn log(&self) -> &Arc<RaftLog> {
+        &self.log
+    }
+
+    /// Those that are open, by tablet.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Replica>> {
+        self.open.read().values().cloned().collect()
+    }
+
+    /// That of a tablet; of one that was just split off it is opened.
+    fn replica(&self, tablet: TabletId) -> Result<Arc<Replica>> {
+        if let Some(replica) = self.open.read().get(&tablet) {
+            return Ok(Arc::clone(replica));
+        }
+        let mut open = self.open.write();
+        if let Some(replica) = open.get(&tablet) {
+            return Ok(Arc::clone(replica));
+        }
+        let replica = Arc::new(Replica::open(Arc::clone(&self.log), Arc::clone(&self.table), tablet)?);
+        open.insert(tablet, Arc::clone(&replica));
+        Ok(replica)
+    }
+
+    /// Commits batches with one flush. A batch whose keys are in several tablets is cut, and each part is decided by itself; all that is applied
+    /// is durable, or nothing is.
+    ///
+    /// # Errors
+    /// As [`propose_all`].
+    pub fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
+        for _ in 0..MAX_CUTS {
+            let tablets = self.table.tablet_map();
+            let mut parts: Vec<(usize, Arc<Replica>, MutationBatch)> = Vec::with_capacity(batches.len());
+            for (of, batch) in batches.iter().enumerate() {
+                for (tablet, part) in batch.clone().cut(&tablets).map_err(Error::Cut)? {
+                    parts.push((of, self.replica(tablet)?, part));
+                }
+            }
+            let proposals: Vec<(&Replica, MutationBatch)> =
+                parts.iter().map(|(_, replica, part)| (&**replica, part.clone())).collect();
+            match propose_all(&proposals) {
+                Err(error) if error.is_elsewhere() => self.wait_for_splits(&proposals)?,
+                decided => {
+                    let parts = parts.into_iter().zip(decided?);
+                    return Ok(parts.map(|((of, _, part), (_, outcome))| Decided { of, part, outcome }).collect());
+                }
+            }
+        }
+        Err(Error::Moving { table: self.table.table_schema().name.clone() })
+    }
+
+    /// A split that is in the log is applied by whoever waits for anything behind it.
+    fn wait_for_splits(&self, proposals: &[(&Replica, MutationBatch)]) -> Result<()> {
+        proposals.iter().try_for_each(|(replica, _)| replica.settle())
+    }
+
+    /// Parts the tablet that has the key `at` there: what it has from there on is a new tablet's, which is answered. Writers of that tablet
+    /// wait for one look at its recent rows; nobody else waits.
+    ///
+    /// # Errors
+    /// As [`Table::plan_split`], and those of a commit.
+    pub fn split(&self, at: &[u8]) -> Result<TabletId> {
+        let _one = self.splitting.lock();
+        let tablet = self.table.tablet_map().tablet_of(at);
+        let (parted, split) = self.table.plan_split(at).map_err(Error::not_decided(tablet))?;
+        let new = split.new;
+        let replica = self.replica(parted)?;
+        propose_entries(vec![(&*replica, Entry::Split(split))])?;
+        self.replica(new)?;
+        Ok(new)
+    }
+
+    fn freeze_all(&self) -> Result<()> {
+        let wanted = self.table.to_freeze();
+        let replicas = wanted.iter().map(|(tablet, _)| self.replica(*tablet)).collect::<Result<Vec<_>>>()?;
+        let entries = replicas.iter().zip(wanted).map(|(replica, (_, audit))| (&**replica, Entry::Freeze(audit)));
+        propose_entries(entries.collect()).map(drop)
+    }
+}
+
+impl HotTable for Replicas {
+    fn schema(&self) -> Arc<TableSchema> {
+        Arc::clone(self.table.table_schema())
+    }
+
+    fn pending(&self) -> Pending {
+        self.table.pending()
+    }
+
+    fn installed(&self) -> (Version, Cursor) {
+        self.table.installed()
+    }
+
+    fn freeze(&self) -> tarn_feed::Result<Option<Frozen>> {
+        // What an earlier attempt froze goes first, as it was.
+        if let Some(frozen) = self.table.frozen()? {
+            return Ok(Some(frozen));
+        }
+        self.freeze_all().map_err(|error| tarn_feed::Error::source(error.kind(), error))?;
+        Ok(self.table.frozen()?)
+    }
+
+    fn stage(&self, stage: Stage) -> tarn_feed::Result<Staged> {
+        Ok(self.table.stage(&stage)?)
+    }
+
+    fn install(&self, staged: Staged) -> tarn_feed::Result<()> {
+        Ok(self.table.install(staged)?)
+    }
+}

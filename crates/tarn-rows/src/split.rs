@@ -1,0 +1,281 @@
+//! How does one tablet become two? Its range ends at a key, and a new tablet has the rest: no key is rewritten.
+//!
+//! A split is an entry of the parted tablet's log, so every replica does it at the same place. It writes what the two tablets are, with the
+//! applied position, in one batch. The recent rows so far are frozen as by a freeze, and both tablets have the frozen generations: the same
+//! rows and index, each with the bitmaps of its own live rows. So nobody waits for rows to be copied: the cost is one look at each recent key.
+//!
+//! The new tablet's own log begins behind the entry. What it has from before, and is not delivered, is in the parted one's log: until a delivery
+//! beyond the split is installed, that log is kept ([`Table::replayed_up_to`]), a restart takes it from there, and the new tablet is not split
+//! again.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tarn_types::{SeqNo, Split, TabletId, partition_start};
+
+use crate::audit::Auditor;
+use crate::engine::{Space, WriteBatch};
+use crate::error::{Error, Result};
+use crate::hide::Reign;
+use crate::layout::{self, Born, TabletRecord};
+use crate::recent::{Generation, RowsView, contains};
+use crate::table::{Table, Tablets};
+use crate::tablet::{Shared, Tablet};
+use crate::writer::{FrozenGeneration, Replay, Writer};
+
+impl Table {
+    /// What to propose, so that the table is split at `at`: the tablet whose log it belongs to, and the entry.
+    ///
+    /// Errors: [`Error::Unborn`] for a tablet whose own birth is not delivered; `Usage` when `at` is where a tablet begins, no key of the
+    /// table, inside of a partition, or when all ids of the table are taken.
+    pub fn plan_split(&self, at: &[u8]) -> Result<(TabletId, Split)> {
+        let (schema, tablets) = (&self.base.schema, self.tablets());
+        let ids = schema.tablet_ids();
+        let new = TabletId(tablets.map.ids().max().map_or(ids.start.0, |last| last.0 + 1));
+        if new >= ids.end {
+            let reason = format!("table {} has {} tablets, the most there can be", schema.name, tablets.map.len());
+            return Err(tarn_types::Error::usage(reason).into());
+        }
+        tablets.map.split(at, new)?;
+        let parted = tablets.map.tablet_of(at);
+        let tablet = self.tablet(parted)?;
+        let is_born = tablet.born.is_none_or(|born| tablet.shared.read().installed >= born.at);
+        if !is_born {
+            return Err(Error::Unborn { table: schema.name.clone(), tablet: parted });
+        }
+        Ok((parted, Split { at: at.to_vec(), new }))
+    }
+
+    /// A key in the middle of the rows of a tablet that the row engine has, at the beginning of a partition; `None`: there is no such key.
+    /// Cost: reads the keys of the tablet, once.
+    pub fn middle_of(&self, tablet: TabletId) -> Result<Option<Vec<u8>>> {
+        let range = self.tablet(tablet)?.shared.read().range.clone();
+        let snapshot = self.base.engine.snapshot();
+        let count = |upto: Option<u64>| -> Result<(u64, Option<Vec<u8>>)> {
+            let mut rows = snapshot.scan(Space::Rows, Range::clone(&range));
+            let mut n = 0;
+            while let Some((key, _)) = rows.next()? {
+                if upto.is_some_and(|upto| n >= upto) {
+                    return Ok((n, Some(key.to_vec())));
+                }
+                n += 1;
+            }
+            Ok((n, None))
+        };
+        let (n, _) = count(None)?;
+        let Some(middle) = count(Some(n / 2))?.1 else { return Ok(None) };
+        let at = partition_start(&self.base.schema, &middle)?;
+        Ok(Some(at).filter(|at| *at > range.start))
+    }
+
+    /// Applies a split. The parted tablet's writer is locked.
+    pub(crate) fn split(&self, parted: &Arc<Tablet>, writer: &mut Writer, seqno: SeqNo, split: &Split) -> Result<()> {
+        let (low, high) = self.parts_of(parted, split)?;
+        // Prepared before anything is locked or written: nobody but a writer changes what is alive.
+        let (low_rows, high_rows) = (self.rows_within(parted, writer, &low)?, self.rows_within(parted, writer, &high)?);
+        writer.auditor.pass(seqno);
+        let new = NewTablet { id: split.new, born: Born { parent: parted.id, at: seqno } };
+        self.write_split(parted, writer, &new, (&low, &high))?;
+        parted.rotate(writer, seqno);
+        // Whoever reads holds `tablets`: nobody sees one without the other.
+        let mut tablets = self.tablets.write();
+        let mut shared = parted.shared.write();
+        let child = new.of_writer(parted, writer, &shared, high, high_rows);
+        shared.set_frozen(writer.frozen.len(), low_rows);
+        shared.narrow(low);
+        drop(shared);
+        *tablets = Arc::new(tablets.with(split, child)?);
+        Ok(())
+    }
+
+    /// What all generations show of a range.
+    fn rows_within(&self, parted: &Tablet, writer: &Writer, range: &Keys) -> Result<Rows> {
+        let (recent, at_freeze) = {
+            let shared = parted.shared.read();
+            (shared.recent.clone(), shared.at_freeze.clone())
+        };
+        let within = |views: &[RowsView]| -> Result<Vec<RowsView>> {
+            let generations = writer.older().into_iter().chain([&writer.active]);
+            generations.zip(views).map(|(of, view)| of.within(view, &self.base.schema, range)).collect()
+        };
+        let at_freeze = match at_freeze {
+            Some((upto, views)) => Some((upto, within(&views)?)),
+            None => None,
+        };
+        Ok(Rows { recent: within(&recent)?, at_freeze })
+    }
+
+    /// A split that the engine lost, or has already, comes again from the log. The parted tablet's writer is locked.
+    pub(crate) fn replay_split(
+        &self,
+        parted: &Arc<Tablet>,
+        writer: &mut Writer,
+        seqno: SeqNo,
+        split: &Split,
+    ) -> Result<()> {
+        if self.tablets().get(split.new).is_some() {
+            return Ok(());
+        }
+        let (low, high) = self.parts_of(parted, split)?;
+        writer.auditor.pass(seqno);
+        let new = NewTablet { id: split.new, born: Born { parent: parted.id, at: seqno } };
+        self.write_split(parted, writer, &new, (&low, &high))?;
+        let mut tablets = self.tablets.write();
+        let mut shared = parted.shared.write();
+        let child = new.of_replay(parted, writer, &shared, high);
+        shared.before_write = None;
+        shared.applied = seqno;
+        shared.narrow(low);
+        drop(shared);
+        *tablets = Arc::new(tablets.with(split, child)?);
+        Ok(())
+    }
+
+    /// What the parted tablet keeps, and what the new one gets.
+    fn parts_of(&self, parted: &Tablet, split: &Split) -> Result<(Keys, Keys)> {
+        self.tablets().map.split(&split.at, split.new)?;
+        let range = Arc::clone(&parted.shared.read().range);
+        if !contains(&range, &split.at) {
+            return Err(Error::Elsewhere { table: self.base.schema.name.clone(), tablet: parted.id });
+        }
+        Ok((range.start.clone()..split.at.clone(), split.at.clone()..range.end.clone()))
+    }
+
+    /// What the two are, with the position of the split, in one batch.
+    fn write_split(
+        &self,
+        parted: &Tablet,
+        writer: &Writer,
+        new: &NewTablet,
+        (low, high): (&Keys, &Keys),
+    ) -> Result<()> {
+        let (table, at) = (self.base.schema.id, new.born.at);
+        let mut writes = WriteBatch::default();
+        for (id, range, born) in [(parted.id, low, parted.born), (new.id, high, Some(new.born))] {
+            let record = TabletRecord { range: range.clone(), born };
+            writes.put(Space::Meta, &layout::tablet_key(table, id), &layout::encode_tablet(&record));
+        }
+        let applied = layout::encode_applied(&Auditor::new(at).now);
+        writes.put(Space::Meta, &layout::applied_key(new.id), &applied);
+        {
+            let shared = parted.shared.read();
+            let marker = layout::encode_marker(shared.reign.version, shared.installed);
+            writes.put(Space::Addresses, &layout::marker_key(table, new.id), &marker);
+            if shared.evicted {
+                writes.put(Space::Meta, &layout::evicted_key(new.id), &layout::EVICTED);
+            }
+        }
+        parted.write(writer, writes)
+    }
+}
+
+/// Engine keys, half-open.
+type Keys = Range<Vec<u8>>;
+
+/// The part of a tablet's recent rows that is in one range.
+struct Rows {
+    /// By generation, oldest first.
+    recent: Vec<RowsView>,
+    /// A delivery that is under way goes on with what it took.
+    at_freeze: Option<(SeqNo, Vec<RowsView>)>,
+}
+
+struct NewTablet {
+    id: TabletId,
+    born: Born,
+}
+
+impl NewTablet {
+    /// Of a tablet that serves and was frozen just now; `rows` are what it had of `range`.
+    fn of_writer(
+        self,
+        parted: &Tablet,
+        writer: &Writer,
+        shared: &Shared,
+        range: Range<Vec<u8>>,
+        rows: Rows,
+    ) -> Arc<Tablet> {
+        let active = writer.active.successor();
+        let frozen = writer.frozen.iter();
+        let frozen: VecDeque<FrozenGeneration> =
+            frozen.map(|of| FrozenGeneration { generation: Arc::clone(&of.generation), ..*of }).collect();
+        let mut child = self.shared(shared, range, &active);
+        child.frozen_since_ms = shared.frozen_since_ms;
+        child.set_frozen(frozen.len(), rows);
+        self.tablet(parted, child, Writer { frozen, ..self.writer(writer, active, None) })
+    }
+
+    /// Of a tablet that replays its log.
+    fn of_replay(self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Range<Vec<u8>>) -> Arc<Tablet> {
+        let active = writer.active.successor();
+        let mut replay = Replay::new(&active, self.born.at);
+        if let Some(parents) = &writer.replay {
+            replay.take_from(parents, &range);
+        }
+        replay.freezes.push(self.born.at);
+        let child = self.shared(shared, range, &active);
+        self.tablet(parted, child, self.writer(writer, active, Some(replay)))
+    }
+
+    fn shared(&self, parted: &Shared, range: Range<Vec<u8>>, active: &Generation) -> Shared {
+        let range = Arc::new(range);
+        Shared {
+            applied: self.born.at,
+            installed: parted.installed,
+            reign: Arc::new(Reign::new(parted.reign.version, Arc::clone(&range), parted.reign.has_addresses)),
+            range,
+            ended_reigns: Vec::new(),
+            recent: vec![RowsView::of(active)],
+            at_freeze: None,
+            before_write: None,
+            evicted: parted.evicted,
+            active_since_ms: None,
+            frozen_since_ms: None,
+        }
+    }
+
+    fn writer(&self, parted: &Writer, active: Generation, replay: Option<Replay>) -> Writer {
+        Writer {
+            active,
+            frozen_upto: self.born.at,
+            frozen: VecDeque::new(),
+            replay,
+            evictions: parted.evictions.begun_anew(),
+            auditor: Auditor::new(self.born.at),
+        }
+    }
+
+    fn tablet(&self, parted: &Tablet, shared: Shared, writer: Writer) -> Arc<Tablet> {
+        Arc::new(Tablet::of(self.id, Arc::clone(&parted.base), Some(self.born), writer, shared))
+    }
+}
+
+impl Shared {
+    /// The frozen generations, of which there are `n`, show `rows`.
+    fn set_frozen(&mut self, n: usize, rows: Rows) {
+        let Rows { mut recent, at_freeze } = rows;
+        recent.truncate(n);
+        recent.extend(self.recent.pop());
+        (self.recent, self.at_freeze) = (recent, at_freeze);
+    }
+
+    /// From now on there is only what is in `range`.
+    fn narrow(&mut self, range: Range<Vec<u8>>) {
+        self.range = Arc::new(range);
+        // A list that is filled may have keys of the other tablet: another begins, and snapshots keep theirs.
+        let reign = Reign::new(self.reign.version, Arc::clone(&self.range), self.reign.has_addresses);
+        let ended = std::mem::replace(&mut self.reign, Arc::new(reign));
+        self.ended_reigns.push(Arc::downgrade(&ended));
+    }
+}
+
+impl Tablets {
+    fn with(&self, split: &Split, child: Arc<Tablet>) -> Result<Self> {
+        let map = self.map.split(&split.at, split.new)?;
+        let mut all = self.all.clone();
+        let place = map.ids().position(|id| id == split.new).unwrap_or(all.len());
+        all.insert(place, child);
+        Ok(Self { map: Arc::new(map), all })
+    }
+}

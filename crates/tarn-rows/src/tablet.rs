@@ -1,0 +1,301 @@
+//! One tablet on this node: from its log's entries to what readers see of it.
+//!
+//! ```text
+//! apply ──> engine (rows + applied seqno, one batch) ──> recent rows ──> visible
+//! ```
+//!
+//! Two locks, taken in this order. `writer` is held for a whole apply, an eviction step and an install: writes of a tablet are serial, those
+//! of several go on beside each other. `shared` is what readers see; it is held for writing only to publish what was prepared, so a snapshot
+//! waits for nobody's disk and for no bulk batch. While the engine is being written, readers get an engine snapshot from just before
+//! (`Shared::before_write`), so that rows, recent rows and position are of one moment.
+//!
+//! Entries of the log are effects, decided before they got there (`resolve.rs`): applying one reads nothing, so a replay, or a replica that
+//! evicts at other times, ends in the same state.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use hashbrown::DefaultHashBuilder;
+use parking_lot::{Mutex, RwLock};
+use tarn_types::{Audit, Clock, Effect, Effects, Entry, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
+
+use crate::audit::Auditor;
+use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
+use crate::error::{Error, Result};
+use crate::evictions::Evictions;
+use crate::hide::Reign;
+use crate::layout::{self, Born};
+use crate::recent::{Changes, Generation, RowsView, contains};
+use crate::writer::{FrozenGeneration, Replay, Writer};
+
+/// Sizes of the pieces that recent rows are kept in. The defaults are right; tests take small ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// A columnar batch of at least this many rows becomes a piece as it is.
+    pub min_bulk_rows: usize,
+    /// Single rows are collected in pieces of this many.
+    pub max_open_rows: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { min_bulk_rows: 1024, max_open_rows: 4096 }
+    }
+}
+
+/// What the tablets of a table have in common.
+pub(crate) struct Base {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tuning: Tuning,
+    /// Is the log replayed, and the table not dropped?
+    pub(crate) serving: AtomicBool,
+}
+
+/// See the module.
+pub(crate) struct Tablet {
+    pub(crate) id: TabletId,
+    pub(crate) base: Arc<Base>,
+    pub(crate) born: Option<Born>,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) shared: RwLock<Shared>,
+    /// What the last completed flush covers.
+    durable: AtomicU64,
+}
+
+/// What readers see.
+pub(crate) struct Shared {
+    /// The tablet's keys.
+    pub(crate) range: Arc<Range<Vec<u8>>>,
+    pub(crate) applied: SeqNo,
+    pub(crate) installed: SeqNo,
+    pub(crate) reign: Arc<Reign>,
+    /// Ended ones that snapshots may still stand in.
+    pub(crate) ended_reigns: Vec<Weak<Reign>>,
+    /// Of the frozen generations, oldest first, then of the active one.
+    pub(crate) recent: Vec<RowsView>,
+    /// As the frozen ones were at the newest freeze, and that freeze: what a delivery takes. None: nothing is frozen, or a restart has lost
+    /// which rows were superseded since.
+    pub(crate) at_freeze: Option<(SeqNo, Vec<RowsView>)>,
+    /// There while the engine is being written.
+    pub(crate) before_write: Option<Arc<dyn EngineSnapshot>>,
+    pub(crate) evicted: bool,
+    /// When the active generation got its first change.
+    pub(crate) active_since_ms: Option<i64>,
+    pub(crate) frozen_since_ms: Option<i64>,
+}
+
+/// What the engine says of a tablet that is opened.
+pub(crate) struct Opened {
+    pub(crate) id: TabletId,
+    pub(crate) range: Range<Vec<u8>>,
+    pub(crate) born: Option<Born>,
+    pub(crate) version: Version,
+    pub(crate) installed: SeqNo,
+    pub(crate) applied: Audit,
+    pub(crate) before: Option<Audit>,
+    pub(crate) evicted: bool,
+    pub(crate) has_addresses: bool,
+}
+
+impl Tablet {
+    /// A tablet that has to replay its log.
+    pub(crate) fn open(base: Arc<Base>, of: Opened) -> Self {
+        let active = Generation::new(DefaultHashBuilder::default(), base.tuning.max_open_rows);
+        let range = Arc::new(of.range);
+        let shared = Shared {
+            applied: of.applied.upto,
+            installed: of.installed,
+            reign: Arc::new(Reign::new(of.version, Arc::clone(&range), of.has_addresses)),
+            range,
+            ended_reigns: Vec::new(),
+            recent: vec![RowsView::of(&active)],
+            at_freeze: None,
+            before_write: None,
+            evicted: of.evicted,
+            active_since_ms: None,
+            frozen_since_ms: None,
+        };
+        let writer = Writer {
+            replay: Some(Replay::new(&active, of.born.map_or(of.installed, |born| born.at.max(of.installed)))),
+            active,
+            frozen_upto: of.applied.after,
+            frozen: VecDeque::new(),
+            evictions: Evictions::new(of.installed),
+            auditor: Auditor { now: of.applied, before: of.before },
+        };
+        Self::of(of.id, base, of.born, writer, shared)
+    }
+
+    pub(crate) fn of(id: TabletId, base: Arc<Base>, born: Option<Born>, writer: Writer, shared: Shared) -> Self {
+        let durable = AtomicU64::new(shared.applied.0);
+        Self { id, base, born, writer: Mutex::new(writer), shared: RwLock::new(shared), durable }
+    }
+
+    pub(crate) fn applied(&self) -> SeqNo {
+        self.shared.read().applied
+    }
+
+    pub(crate) fn durable(&self) -> SeqNo {
+        SeqNo(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The engine was flushed after `upto` was applied.
+    pub(crate) fn flushed(&self, upto: SeqNo) {
+        self.durable.fetch_max(upto.0, Ordering::AcqRel);
+    }
+
+    /// Applies effects or a freeze; see [`crate::Table::apply`].
+    pub(crate) fn apply(&self, writer: &mut Writer, seqno: SeqNo, entry: &Entry) -> Result<()> {
+        match entry {
+            Entry::Effects(effects) => {
+                writer.auditor.add(seqno, effects.as_bytes());
+                self.write_entry(writer, seqno, effects)?;
+                self.publish_entry(writer, seqno, effects);
+            }
+            Entry::Freeze(audit) => {
+                self.write_freeze(writer, seqno, audit.as_ref())?;
+                self.rotate(writer, seqno);
+            }
+            Entry::Split(_) => unreachable!("a split is the table's to apply"),
+        }
+        Ok(())
+    }
+
+    /// Is the entry the next one to come? The writer's lock is held.
+    pub(crate) fn check_order(&self, writer: &Writer, seqno: SeqNo) -> Result<()> {
+        if writer.replay.is_some() {
+            return Err(Error::Replaying { table: self.base.schema.name.clone() });
+        }
+        let applied = self.applied();
+        if seqno <= applied {
+            return Err(Error::OutOfOrder { tablet: self.id, applied, seqno });
+        }
+        Ok(())
+    }
+
+    /// Writes effects to the engine, the applied seqno in the same batch. The writer's lock is held; readers go on seeing the moment before until
+    /// somebody publishes.
+    pub(crate) fn write_entry(&self, writer: &Writer, seqno: SeqNo, effects: &Effects) -> Result<()> {
+        let mut writes = WriteBatch::with_capacity(effects.len() + 1, effects.size_bytes() + effects.len() * 32 + 64);
+        if !self.base.schema.options.append_only {
+            for effect in effects.iter() {
+                let (kind, cells) = effect.cells.map_or((RowKind::Tombstone, &[][..]), |cells| (RowKind::Live, cells));
+                writes.put_with(Space::Rows, effect.key, |out| encode_stored(out, kind, seqno, cells, None));
+            }
+        }
+        self.write(writer, writes)
+    }
+
+    /// Checks what the leader made of earlier entries, and remembers the freeze.
+    pub(crate) fn write_freeze(&self, writer: &mut Writer, seqno: SeqNo, audit: Option<&Audit>) -> Result<()> {
+        if let Some(theirs) = audit.filter(|theirs| !writer.auditor.agrees(theirs)) {
+            return Err(Error::Diverged { tablet: self.id, after: theirs.after, upto: theirs.upto });
+        }
+        writer.auditor.freeze(seqno);
+        let mut writes = WriteBatch::default();
+        if let Some(before) = &writer.auditor.before {
+            writes.put(Space::Meta, &layout::audit_key(self.id), &layout::encode_applied(before));
+        }
+        self.write(writer, writes)
+    }
+
+    /// With the position that the auditor stands at.
+    pub(crate) fn write(&self, writer: &Writer, mut writes: WriteBatch) -> Result<()> {
+        writes.put(Space::Meta, &layout::applied_key(self.id), &layout::encode_applied(&writer.auditor.now));
+        self.hold_readers();
+        if let Err(error) = self.base.engine.write(&writes) {
+            self.shared.write().before_write = None;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// From here until the next publication readers see the engine as it is now.
+    pub(crate) fn hold_readers(&self) {
+        let snapshot = self.base.engine.snapshot();
+        self.shared.write().before_write = Some(snapshot);
+    }
+
+    /// Puts a written entry into the recent rows and shows it to readers.
+    fn publish_entry(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) {
+        let mut changes = Changes::default();
+        let Writer { active, frozen, .. } = &mut *writer;
+        let older: Vec<&Generation> = frozen.iter().map(|frozen| &*frozen.generation).collect();
+        self.record(active, &older, seqno, effects, &mut changes);
+        let size_bytes = active.size_bytes();
+        let now_ms = self.base.clock.now_ms();
+        let mut shared = self.shared.write();
+        shared.before_write = None;
+        shared.applied = seqno;
+        if let Some((newest, older)) = shared.recent.split_last_mut() {
+            newest.publish(active, &changes, size_bytes);
+            for (place, spot) in &changes.dead_frozen {
+                older[*place].clear(&[*spot]);
+            }
+        }
+        if !active.is_empty() {
+            shared.active_since_ms.get_or_insert(now_ms);
+        }
+    }
+
+    fn record(
+        &self,
+        active: &mut Generation,
+        older: &[&Generation],
+        seqno: SeqNo,
+        effects: &Effects,
+        changes: &mut Changes,
+    ) {
+        let keyed = !self.base.schema.options.append_only;
+        if let Some(columns) = effects.columns().filter(|_| effects.len() >= self.base.tuning.min_bulk_rows) {
+            let base = active.push_bulk(columns, seqno, changes);
+            if keyed {
+                active.reserve(effects.len());
+                let latest = effects.iter().enumerate().map(|(row, effect)| (effect.key, Some(base.offset(row))));
+                active.record(latest, older, changes);
+            }
+            return;
+        }
+        let mut latest = Vec::with_capacity(effects.len());
+        for Effect { key, cells } in effects.iter() {
+            latest.push((key, cells.map(|cells| active.push_row(key, cells, seqno, changes))));
+        }
+        if keyed {
+            active.record(latest.into_iter(), older, changes);
+        }
+    }
+
+    /// The active generation is frozen at `upto`, which is applied; another one begins.
+    pub(crate) fn rotate(&self, writer: &mut Writer, upto: SeqNo) {
+        let after = std::mem::replace(&mut writer.frozen_upto, upto);
+        let is_new = !writer.active.is_empty();
+        let mut shared = self.shared.write();
+        shared.before_write = None;
+        shared.applied = upto;
+        if is_new {
+            let next = writer.active.successor();
+            shared.recent.push(RowsView::of(&next));
+            let frozen = std::mem::replace(&mut writer.active, next).freeze();
+            writer.frozen.push_back(FrozenGeneration { generation: Arc::new(frozen), after, upto });
+            let since_ms = shared.active_since_ms.take();
+            shared.frozen_since_ms = shared.frozen_since_ms.or(since_ms);
+        }
+        // What was rebuilt after a restart becomes whole here: what is superseded from now on is known.
+        let frozen = shared.recent[..shared.recent.len() - 1].to_vec();
+        shared.at_freeze = (!frozen.is_empty()).then_some((upto, frozen));
+    }
+
+    /// The memory that recent rows take, their index included.
+    pub(crate) fn recent_bytes(&self) -> u64 {
+        self.shared.read().recent.iter().map(|view| view.size_bytes).sum()
+    }
+
+    /// Is a key the tablet's?
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        contains(&self.shared.read().range, key)
+    }
+}
