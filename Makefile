@@ -1,13 +1,22 @@
 # The front door. `make` alone lists what there is.
 #
 # One target folder for everything, outside the clone, and always the --workspace selection: features unify the same way
-# each time, so that RocksDB and DataFusion are compiled once per profile.
+# each time, so that DataFusion is compiled once per profile.
 
-CARGO_TARGET_DIR ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tarn/target
-TARN_VENV ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tarn/venv
+CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tarn
+CARGO_TARGET_DIR ?= $(CACHE)/target
+TARN_VENV ?= $(CACHE)/venv
 export CARGO_TARGET_DIR TARN_VENV
 
+# C and C++, RocksDB's above all, are compiled once for all profiles and target folders. By PATH and not by CXX, a change of which makes cargo
+# build RocksDB again; where ccache is missing, nothing else happens.
+CCACHE_DIR ?= $(CACHE)/ccache
+CCACHE_MAXSIZE ?= 2G
+PATH := /usr/lib/ccache:$(PATH)
+export CCACHE_DIR CCACHE_MAXSIZE PATH
+
 SF ?= 1
+FUZZ_SECONDS ?= 5
 HOSTILE_MINUTES := $(if $(SOAK_MINUTES),$(SOAK_MINUTES),60)
 SOAK_MINUTES ?= 30
 RAFTLOG_ARGS ?=
@@ -19,7 +28,7 @@ TPCH_CHECK_SF ?= 0.1
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -76,10 +85,22 @@ test-hostile: setup-tests ## hostile statements, bytes, files and clients, power
 	@$(HOSTILE)/powercut.py --tarn $(TARN) --seconds 15 --seed $(HOSTILE_SEED) $(POWERCUT_ARGS)
 	@$(HOSTILE)/differential.py --tarn $(TARN) --seconds 60 --rounds 6 --seed $(HOSTILE_SEED) $(FUZZ_ARGS)
 
-lint: setup-tests ## formatting, clippy without warnings, rooms and files
+lint: setup-tests ## formatting, clippy without warnings, rooms and files, documentation, dependencies
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --no-deps -- -D warnings
+	@$(MAKE) --no-print-directory clippy doc deny
 	cargo test --workspace --quiet --bin xtask
+
+clippy: setup
+	cargo clippy --workspace --all-targets --no-deps -- -D warnings
+
+doc: setup ## what the crates' documentation says: no link of it is broken
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+deny: setup-tests ## licences and sources of all dependencies, and which crate may have which (deny.toml)
+	PATH="$(TARN_VENV)/bin:$$PATH" cargo deny --locked check -D warnings bans licenses sources
+
+test-fuzz: setup ## each fuzz target for FUZZ_SECONDS=5
+	scripts/fuzz $(FUZZ_SECONDS)
 
 fmt: ## format everything
 	cargo fmt --all
