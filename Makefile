@@ -28,7 +28,7 @@ TPCH_CHECK_SF ?= 0.1
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -177,6 +177,11 @@ test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one qu
 	cargo fmt --manifest-path bench/cache/Cargo.toml --check
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo run --release $(CACHE_CI) -- --quick
+
+# What one sees of a hot loop; what a user sees of it, the benches above tell. The name of a bench after -- runs it alone: MICRO_ARGS="-- prune".
+MICRO_ARGS ?=
+bench-micro: setup ## criterion: key and row codec, pruning and blooms, recent rows
+	cargo bench -p tarn-types -p tarn-metastore -p tarn-rows --bench codec --bench prune --bench recent $(MICRO_ARGS)
 
 # What the promises cost; BASE=PATH is another build of tarn, which is measured in turns with this one.
 bench-promises: build setup-tests ## keyed statements, restart and stop with 3,000 tables, cancelling (JSON on stdout); BASE=PATH compares
