@@ -8,11 +8,11 @@ CARGO_TARGET_DIR ?= $(CACHE)/target
 TARN_VENV ?= $(CACHE)/venv
 export CARGO_TARGET_DIR TARN_VENV
 
-# C and C++, RocksDB's above all, are compiled once for all profiles and target folders. By PATH and not by CXX, a change of which makes cargo
-# build RocksDB again; where ccache is missing, nothing else happens.
+# C and C++, RocksDB's above all, are compiled once for all profiles and target folders (ccache), and RocksDB in groups of files
+# (scripts/compilers/c++). By PATH and not by CXX, a change of which makes cargo build RocksDB again.
 CCACHE_DIR ?= $(CACHE)/ccache
 CCACHE_MAXSIZE ?= 2G
-PATH := /usr/lib/ccache:$(PATH)
+PATH := $(CURDIR)/scripts/compilers:/usr/lib/ccache:$(PATH)
 export CCACHE_DIR CCACHE_MAXSIZE PATH
 
 SF ?= 1
@@ -46,7 +46,9 @@ setup-tests: ## install what the tests need and is missing
 build: setup ## release build of every binary
 	cargo build --release --workspace --bins
 
-demo: build ## the main job on TPC-H lineitem, scale factor SF=1, start to end
+# One program of the workspace, with the features of all: nothing of it is compiled again by the others.
+demo: setup ## the main job on TPC-H lineitem, scale factor SF=1, start to end
+	cargo build --release --workspace --bin tarn
 	@$(RELEASE)/tarn demo --sf $(SF)
 
 test: test-rust test-clients ## everything: cargo test, then psql, psycopg, JDBC and DuckDB against the real server
@@ -132,13 +134,15 @@ bench-raftlog-build: setup-bench
 	@if scripts/setup --has-go; then cd bench/badger && CGO_ENABLED=0 go build -trimpath -o $(RELEASE)/tarn-bench-badger .; \
 	else rm -f $(RELEASE)/tarn-bench-badger; fi
 
-# RocksDB's C++ and Badger are left out: CI asks whether the bench runs, not how fast. A target folder of its own, for its features.
+# CI asks whether the benches run, not how fast: RocksDB's C++ and Badger are left out. One target folder for the three, apart from the
+# product's: they share most of their dependencies with each other.
+BENCH_CI := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/bench
 RAFTLOG_CI := --manifest-path bench/raftlog/Cargo.toml --no-default-features
 test-raftlog-bench: setup ## bench/raftlog in short form, without RocksDB and Badger: formatting, clippy, tests, one quick run
 	cargo fmt --manifest-path bench/raftlog/Cargo.toml --check
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo clippy --release $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo test --release $(RAFTLOG_CI)
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo run --release $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
+	$(BENCH_CI) cargo clippy --release $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo test --release $(RAFTLOG_CI)
+	$(BENCH_CI) cargo run --release $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
 
 # For the store that is far away: DuckDB speaks S3 with an extension that PyPI has for the version before.
 TARN_PYTHON_HTTPFS ?= $(TARN_VENV)-httpfs/bin/python
@@ -156,13 +160,12 @@ bench-metastore-build: setup
 bench-archive: build setup-tests $(TARN_PYTHON_HTTPFS) ## a rare word in 2,000 attached Parquet files, beside DuckDB and DataFusion (JSON on stdout)
 	@$(RELEASE)/tarn-bench archive --json --python $(TARN_VENV)/bin/python --python-httpfs $(TARN_PYTHON_HTTPFS) $(ARCHIVE_ARGS)
 
-# CI asks whether the bench runs, not how fast.
 METASTORE_CI := --manifest-path bench/metastore/Cargo.toml
 test-metastore-bench: setup ## bench/metastore in short form, embedded alone: formatting, clippy, one quick run
 	cargo fmt --manifest-path bench/metastore/Cargo.toml --check
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo run --release $(METASTORE_CI) --no-default-features -- --quick --backend embedded
+	$(BENCH_CI) cargo clippy --release $(METASTORE_CI) --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo clippy --release $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo run --release $(METASTORE_CI) --no-default-features -- --quick --backend embedded
 
 bench-cache: build bench-cache-build ## the page cache alone: hits beside plain reads, cold reads by page size (JSON on stdout); 3 GB of disk
 	@$(RELEASE)/tarn-bench cache --json $(CACHE_ARGS)
@@ -171,12 +174,11 @@ bench-cache: build bench-cache-build ## the page cache alone: hits beside plain 
 bench-cache-build: setup
 	@cargo build --release --manifest-path bench/cache/Cargo.toml
 
-# CI asks whether the bench runs, not how fast.
 CACHE_CI := --manifest-path bench/cache/Cargo.toml
 test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one quick run
 	cargo fmt --manifest-path bench/cache/Cargo.toml --check
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo run --release $(CACHE_CI) -- --quick
+	$(BENCH_CI) cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo run --release $(CACHE_CI) -- --quick
 
 # What one sees of a hot loop; what a user sees of it, the benches above tell. The name of a bench after -- runs it alone: MICRO_ARGS="-- prune".
 MICRO_ARGS ?=
