@@ -9,7 +9,7 @@ CREATE TABLE example_trips (
 
 -- An INSERT replaces the row of its key.
 INSERT INTO example_trips
-SELECT CASE WHEN n % 3 = 0 THEN 'Bern' ELSE 'Chur' END, timestamptz '2026-11-01 00:00Z' + n * interval '1 minute', 'rider ' || (n % 50), n % 40 + 0.5
+SELECT CASE WHEN n % 3 = 0 THEN 'Bern' ELSE 'Chur' END, to_timestamp(1793491200 + n * 60), 'rider ' || (n % 50), n % 40 + 0.5
 FROM generate_series(1, 10000) AS s(n);
 
 -- By key: the row engine answers.
