@@ -7,12 +7,15 @@ use std::sync::Arc;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tarn_rows::{MemoryEngine, Table};
 use tarn_types::{
-    BatchBuilder, Column, ColumnId, DataType, Effects, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema,
-    Value, encode_cells, encode_key, key_tablet,
+    BatchBuilder, Column, ColumnId, DataType, Effects, Entry, KeyPart, ManualClock, SeqNo, TableId, TableOptions,
+    TableSchema, TabletId, Value, encode_cells, encode_key,
 };
 
 /// Rows that are there before, and keys that are changed.
 const ROWS: i64 = 20_000;
+
+/// All of them are in one.
+const TABLET: TabletId = TabletId(1);
 
 fn schema() -> Arc<TableSchema> {
     let column = |id, name: &str, data_type| Column {
@@ -32,28 +35,27 @@ fn schema() -> Arc<TableSchema> {
         ],
         key: vec![KeyPart { column_idx: 0, descending: false }],
         n_partition_key: 1,
-        first_tablet: tarn_types::TabletId(1),
+        first_tablet: TABLET,
         options: TableOptions::default(),
     })
 }
 
 /// One batch of plain rows.
-fn batch(schema: &TableSchema, ids: impl IntoIterator<Item = i64>) -> Effects {
+fn batch(schema: &TableSchema, ids: impl IntoIterator<Item = i64>) -> Entry {
     let row = |id: i64| [Value::Int64(id), Value::Int64(id * 3), Value::Text(format!("what was said of {id}"))];
-    let tablet = key_tablet(&encode_key(schema, &[Value::Int64(0)]).expect("a key")).expect("a tablet");
-    let mut builder = BatchBuilder::new(schema, tablet);
+    let mut builder = BatchBuilder::new(schema);
     for id in ids {
         let key = encode_key(schema, &[Value::Int64(id)]).expect("a key");
         builder.put(&key, &encode_cells(schema, &row(id)).expect("cells"), None);
     }
-    Effects::of_rows(&builder.finish()).expect("plain rows")
+    Entry::Effects(Effects::of_rows(&builder.finish()).expect("plain rows"))
 }
 
 fn filled(schema: &Arc<TableSchema>) -> Table {
     let table = Table::open(Arc::new(MemoryEngine::new()), Arc::clone(schema), Arc::new(ManualClock::new(0)));
     let table = table.expect("an empty table");
     table.finish_replay().expect("nothing to replay");
-    table.apply(SeqNo(1), &batch(schema, 0..ROWS)).expect("its first rows");
+    table.apply(TABLET, SeqNo(1), &batch(schema, 0..ROWS)).expect("its first rows");
     table
 }
 
@@ -72,7 +74,7 @@ fn publish(criterion: &mut Criterion) {
                     (table, snapshot)
                 };
                 let apply = |(table, snapshot): (Table, _)| {
-                    table.apply(SeqNo(2), black_box(&changes)).expect("changes");
+                    table.apply(TABLET, SeqNo(2), black_box(&changes)).expect("changes");
                     (table, snapshot)
                 };
                 b.iter_batched(before, apply, BatchSize::LargeInput);
