@@ -1,6 +1,6 @@
 //! What may be done with the rows of this node's tables, and by whom? The one door to them.
 //!
-//! Every call says who asks ([`Principal`]), and [`authorize`] is asked here before anything is looked at. What needs the lake does so
+//! Every call says who asks ([`Principal`]), and [`authorize()`] is asked here before anything is looked at. What needs the lake does so
 //! behind this door: a row that was evicted is read from its file, and a change of cells of such a row is written whole.
 
 use std::sync::Arc;

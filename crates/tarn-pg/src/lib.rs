@@ -1,6 +1,6 @@
 //! How does a Postgres client talk to Tarn?
 //!
-//! One task a connection: [`serve_connection`] reads messages and hands them to [`connection::Connection`], which turns
+//! One task a connection: [`serve_connection`] reads messages and hands them to `connection::Connection`, which turns
 //! them into statements of a [`tarn_sql::session::Session`] and answers into messages. While a statement runs, the socket is
 //! read ahead, so that a client that vanishes does not leave its statement running. Reading order: `frames` (what is a message), `params`
 //! (values in), `send` (answers out), `startup`, `login`, `connection`, `errors`. How values are written is `tarn-sql`'s, which COPY and
