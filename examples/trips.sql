@@ -27,6 +27,6 @@ EXPLAIN SELECT count(*) FROM example_trips WHERE matches(rider, 'rider 7');
 SELECT count(*) FROM example_trips WHERE matches(rider, 'rider 7');
 
 -- The Parquet behind the table, readable by any engine.
-SELECT path, rows, size_bytes FROM tarn.files WHERE table_name = 'example_trips';
+SELECT path, n_rows, size_bytes FROM tarn.files WHERE table_name = 'example_trips';
 
 DROP TABLE example_trips;
