@@ -11,7 +11,8 @@ use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
 
 use crate::hot::HotCatalog;
-use crate::table::{Lake, TarnTable};
+use crate::lake::Lake;
+use crate::table::TarnTable;
 
 /// What a table's name ends with to have `__seqno` among its columns.
 pub(crate) const WITH_SEQNO: &str = "$seqno";
@@ -47,7 +48,7 @@ impl SchemaProvider for PublicSchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let (name, with_seqno) = name.strip_suffix(WITH_SEQNO).map_or((name, false), |name| (name, true));
-        let table = self.hot.table(name).map(|source| TarnTable::new(Arc::clone(&self.lake), source, with_seqno));
+        let table = self.hot.table(name).map(|source| TarnTable::new(&self.lake, source, with_seqno));
         Ok(table.map(|table| Arc::new(table) as _))
     }
 

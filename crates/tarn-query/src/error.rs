@@ -116,6 +116,12 @@ pub enum Error {
         /// Which bytes.
         damage: Damage,
     },
+    /// A scan is opened where its table shows another position than it was planned for.
+    #[error("table {table} has changed since its scan was planned; run the statement again")]
+    Moved {
+        /// Table name.
+        table: String,
+    },
     /// Metadata and data contradict each other.
     #[error("{what}")]
     Corrupt {
@@ -214,7 +220,7 @@ impl Error {
             Error::NoSuchTable { .. } => Kind::NotFound,
             Error::Hot { kind, .. } => *kind,
             Error::Metastore { source, .. } | Error::Blocks { source, .. } => source.kind(),
-            Error::Changed { .. } | Error::Gone { .. } => Kind::Conflict,
+            Error::Changed { .. } | Error::Gone { .. } | Error::Moved { .. } => Kind::Conflict,
             Error::Read { kind, .. } => *kind,
             Error::Types { source, .. } => source.kind(),
             Error::File { source: ParquetError::External(_), .. } => Kind::Unavailable,
