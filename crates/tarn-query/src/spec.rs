@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tarn_types::{Cursor, TableId, TableSchema, Version};
+use tarn_types::{Cursor, TableSchema, Version};
 
 use crate::files::{Counts, Hidden, Vectors};
 use crate::hot::KeyRange;
@@ -97,12 +97,6 @@ pub(crate) struct LakeRead {
 }
 
 impl ScanSpec {
-    /// The table.
-    #[must_use]
-    pub fn table(&self) -> TableId {
-        self.table.id
-    }
-
     /// Positions of the table's own columns that are given, and whether `__seqno` is behind them.
     pub(crate) fn hot_projection(&self) -> (Vec<usize>, bool) {
         let n_columns = self.table.columns.len();
