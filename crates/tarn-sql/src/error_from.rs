@@ -63,6 +63,11 @@ impl From<Error> for SqlError {
     }
 }
 
+/// What the node said while a query read `table` of it: it comes out of the query as it went in.
+pub(crate) fn in_query(table: &str, error: Error) -> tarn_query::Error {
+    tarn_query::Error::hot(table, Kind::Unavailable, error)
+}
+
 impl From<tarn_query::Error> for SqlError {
     fn from(error: tarn_query::Error) -> SqlError {
         match error {

@@ -10,10 +10,10 @@ use roaring::RoaringBitmap;
 use tarn_node::auth::Principal;
 use tarn_node::node::Node;
 use tarn_node::snapshot::{self, Lookup, Opened, TableSnapshot};
-use tarn_query::{
-    Error, FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, KeyRange, Result, RowBatches,
-};
-use tarn_types::{Cursor, FileId, Kind, TableSchema, Version};
+use tarn_query::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, KeyRange, Result, RowBatches};
+use tarn_types::{Cursor, FileId, TableSchema, Version};
+
+use crate::error_from::in_query;
 
 /// All tables of a node.
 pub struct Tables(pub Arc<Node>);
@@ -56,7 +56,7 @@ impl HotReader for Reader {
         let who = self.who.lock().clone();
         let taken = self.node.tables().snapshot(&who, &opened).map_err(|error| {
             let names: Vec<&str> = opened.iter().map(|table| table.schema().name.as_str()).collect();
-            failed(&names.join(", "), error)
+            in_query(&names.join(", "), error)
         })?;
         let views = opened.into_iter().zip(taken);
         Ok(views.map(|(table, snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _).collect())
@@ -69,14 +69,9 @@ struct View {
     snapshot: TableSnapshot,
 }
 
-/// Comes out of a query as it went in (`error_from.rs`).
-fn failed(table: &str, error: tarn_node::error::Error) -> Error {
-    Error::hot(table, Kind::Unavailable, error)
-}
-
 impl View {
     fn of<T>(&self, answer: tarn_node::error::Result<T>) -> Result<T> {
-        answer.map_err(|error| failed(&self.table.name, error))
+        answer.map_err(|error| in_query(&self.table.name, error))
     }
 }
 
@@ -117,7 +112,7 @@ impl HotView for View {
         let range = snapshot::KeyRange::Range(range.start.clone()..range.end.clone());
         let table = self.table.name.clone();
         let batches = self.snapshot.scan(&range, projection, with_seqno, batch_rows);
-        Box::new(batches.map(move |batch| batch.map_err(|error| failed(&table, error))))
+        Box::new(batches.map(move |batch| batch.map_err(|error| in_query(&table, error))))
     }
 
     fn rows_complete(&self) -> bool {

@@ -24,9 +24,10 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{Field, Schema};
 use tarn_node::node::Node;
 use tarn_query::{Error, SystemTables};
-use tarn_types::{Kind, Value};
+use tarn_types::Value;
 
 use crate::definition::{create_statement, key_text};
+use crate::error_from::in_query;
 
 pub(crate) const NAMES: [&str; 12] = [
     "attach_errors",
@@ -292,9 +293,9 @@ impl SystemTables for System {
     }
 }
 
-/// Comes out of a query as it went in (`error_from.rs`).
+/// What the node said when a system table was made.
 pub(crate) fn failed(error: tarn_node::error::Error) -> Error {
-    Error::hot("tarn", Kind::Unavailable, error)
+    in_query("tarn", error)
 }
 
 pub(crate) enum Cell {

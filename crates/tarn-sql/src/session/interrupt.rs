@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tarn_node::write::Waiter;
+use tarn_node::write::{Submitted, Waiter};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -108,12 +108,11 @@ impl Interrupt {
     where
         SqlError: From<E>,
     {
-        if !self.submits() {
+        let Some(submitted) = Submitted::by(self) else {
             return Err(self.current.lock().stopping.clone().unwrap_or_else(SqlError::canceled));
-        }
-        let mut submitted = Submitted { interrupt: self, rows: 0 };
+        };
         let done = write.await?;
-        submitted.rows = rows(&done);
+        submitted.decided(rows(&done));
         Ok(done)
     }
 
@@ -183,18 +182,6 @@ impl Waiter for Interrupt {
         let mut current = self.current.lock();
         current.is_submitted = false;
         current.committed += rows;
-    }
-}
-
-/// Ends a submission, however it ends.
-struct Submitted<'a> {
-    interrupt: &'a Interrupt,
-    rows: u64,
-}
-
-impl Drop for Submitted<'_> {
-    fn drop(&mut self) {
-        self.interrupt.decided(self.rows);
     }
 }
 

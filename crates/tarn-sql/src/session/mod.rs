@@ -81,7 +81,7 @@ pub enum Status {
 impl Session {
     pub fn new(sql: Arc<Sql>) -> Session {
         let principal = Arc::new(Mutex::default());
-        let query = sql.query().session(Arc::new(Reader { node: Arc::clone(sql.node()), who: Arc::clone(&principal) }));
+        let query = query_session(&sql, &principal);
         Session {
             node: Arc::clone(sql.node()),
             sql,
@@ -217,8 +217,7 @@ impl Session {
 
     /// As it was when this session began.
     pub(super) fn fresh_query(&self) -> tarn_query::Session {
-        let (node, who) = (Arc::clone(&self.node), Arc::clone(&self.principal));
-        self.sql.query().session(Arc::new(Reader { node, who }))
+        query_session(&self.sql, &self.principal)
     }
 
     /// What a setting of the query engine is in a new session.
@@ -263,6 +262,11 @@ impl Session {
         let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
         answer.inspect_err(|_| self.failed())
     }
+}
+
+/// A session of the query engine that reads for whoever `who` is by then.
+fn query_session(sql: &Sql, who: &Arc<Mutex<Principal>>) -> tarn_query::Session {
+    sql.query().session(Arc::new(Reader { node: Arc::clone(sql.node()), who: Arc::clone(who) }))
 }
 
 impl Drop for Session {
