@@ -216,7 +216,8 @@ struct Suspect {
 
 impl Suspect {
     async fn explain(&self, error: DataFusionError) -> DataFusionError {
-        let Some((kind, what)) = of_file(&error) else { return error };
+        let error = Error::from(error);
+        let Some((kind, what)) = of_file(&error) else { return error.into() };
         let Whose { readers, table } = &self.whose;
         match readers.lost(&self.file).await {
             Some(lost) => lost.into(),
@@ -229,8 +230,13 @@ impl Suspect {
 }
 
 /// What the bytes of a file are to blame for.
-fn of_file(error: &DataFusionError) -> Option<(Kind, String)> {
-    match error.find_root() {
+fn of_file(error: &Error) -> Option<(Kind, String)> {
+    let source = match error {
+        Error::Sql { source } => source,
+        Error::Reader { source: tarn_cache::Error::Footer { source, .. } } => return of_parquet(source),
+        _ => return None,
+    };
+    match source.find_root() {
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
             // What a decoder met, as text.
             ArrowError::ParquetError(what) => Some((Kind::Corrupt, what.clone())),
@@ -246,7 +252,11 @@ fn of_parquet(error: &ParquetError) -> Option<(Kind, String)> {
     let ParquetError::External(inner) = error else { return Some((Kind::Corrupt, error.to_string())) };
     if let Some(tarn_cache::Error::Footer { source, .. }) = inner.downcast_ref() {
         of_parquet(source)
-    } else if inner.is::<Error>() || inner.is::<ArrowError>() || inner.is::<DataFusionError>() {
+    } else if inner.is::<tarn_cache::Error>()
+        || inner.is::<Error>()
+        || inner.is::<ArrowError>()
+        || inner.is::<DataFusionError>()
+    {
         None
     } else if inner.is::<object_store::Error>() || inner.is::<std::io::Error>() {
         Some((Kind::Unavailable, inner.to_string()))

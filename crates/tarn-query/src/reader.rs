@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use object_store::ObjectMeta;
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
-use parquet::errors::{ParquetError, Result};
+use parquet::errors::Result;
 use parquet::file::metadata::ParquetMetaData;
 use tarn_cache::{FileReader, FileReaders, FooterCache, FooterKey, LAKE_STORE, PageUsage, ReadStore};
 use tarn_metastore::Checksums;
@@ -122,12 +122,12 @@ struct Reader {
 impl AsyncFileReader for Reader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
         self.of_parquet.bytes_scanned.add((range.end - range.start) as usize);
-        async move { self.file.get_bytes(range).await.map_err(ours) }.boxed()
+        self.file.get_bytes(range)
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
         self.of_parquet.bytes_scanned.add(ranges.iter().map(|r| (r.end - r.start) as usize).sum());
-        async move { self.file.get_byte_ranges(ranges).await.map_err(ours) }.boxed()
+        self.file.get_byte_ranges(ranges)
     }
 
     fn get_metadata<'a>(
@@ -141,7 +141,7 @@ impl AsyncFileReader for Reader {
                 return Ok(metadata);
             }
             self.footers.add(1);
-            self.file.get_metadata(options).await.map_err(ours)
+            self.file.get_metadata(options).await
         }
         .boxed()
     }
@@ -152,14 +152,4 @@ impl Drop for Reader {
         self.of_parquet.scan_efficiency_ratio.add_part(self.of_parquet.bytes_scanned.value());
         self.of_parquet.scan_efficiency_ratio.set_total(self.file.key().size_bytes as usize);
     }
-}
-
-/// What the reader of the file said, as an error of a query; `culprit` says more of what is wrong with a footer.
-fn ours(error: ParquetError) -> ParquetError {
-    let ParquetError::External(inner) = error else { return error };
-    ParquetError::External(match inner.downcast::<tarn_cache::Error>() {
-        Ok(footer) if matches!(*footer, tarn_cache::Error::Footer { .. }) => footer,
-        Ok(known) => Box::new(Error::from(*known)),
-        Err(inner) => inner,
-    })
 }

@@ -89,7 +89,8 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::AccessPath { path, table, why, remedy } => {
             SqlError::unsupported(format!("access path {path} cannot answer for table {table}: {why}"), *remedy)
         }
-        Query::Changed { .. } | Query::Gone { .. } => {
+        // It is no longer the file that was attached.
+        Query::Reader { source } if source.kind() == Kind::Conflict => {
             SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string())
         }
         Query::Read { kind: Kind::Unavailable, .. } => SqlError::new(state::IO_ERROR, error.to_string()),
