@@ -169,7 +169,7 @@ impl Engine {
             runtime,
             lengths,
             public: Arc::new(PublicSchema { lake: Arc::clone(&lake), hot }),
-            system: Arc::new(SystemSchema { tables: system }),
+            system: Arc::new(SystemSchema::new(system)),
             catalog: options.catalog,
             threads: Threads { handle: options.threads },
             fragments,

@@ -105,7 +105,7 @@ pub mod dml;
 pub mod keyed;
 pub mod parser;
 
-pub use catalog::SystemTables;
+pub use catalog::{SystemSchema, SystemTables};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use hot::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, KeyRange, RowBatches};
