@@ -94,8 +94,11 @@ impl TableService {
         let Some(submitted) = Submitted::by(waiter) else {
             return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
         };
+        let span = tracing::debug_span!("commit", table = %table.schema().name, id = %table.schema().id);
+        let began_us = self.parts.clock.monotonic_us();
         let table = Arc::clone(table);
-        let decided = blocking(move || table.propose(&batches)).await?;
+        let decided = blocking(move || span.in_scope(|| table.propose(&batches))).await?;
+        self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
         let rows = applied(&decided);
         submitted.decided(rows);
         self.parts.metrics.rows_written.inc_by(rows);
@@ -194,7 +197,9 @@ impl TableHandle {
             return Err(Error::no_table(&self.schema().name));
         }
         self.check_whole()?;
-        Ok(self.replicas.propose(batches)?)
+        let decided = self.replicas.propose(batches)?;
+        tracing::debug!(parts = decided.len(), rows = applied(&decided), "committed");
+        Ok(decided)
     }
 }
 
