@@ -1,4 +1,5 @@
-//! What has the server done so far, and how long did it take? Counters, gauges and histograms in Prometheus' text format.
+//! What has the server done so far, and how long did it take? Counters, gauges and histograms in Prometheus' text
+//! format.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;

@@ -1,4 +1,5 @@
-//! What do tables and the row engine tell of themselves? How far the lake is behind, and what waits in the engine, read at each scrape.
+//! What do tables and the row engine tell of themselves? How far the lake is behind, and what waits in the engine, read
+//! at each scrape.
 
 use std::fmt;
 use std::sync::Arc;

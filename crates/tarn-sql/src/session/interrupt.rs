@@ -55,6 +55,16 @@ impl Interrupt {
         current.token.cancel();
     }
 
+    /// Rows that the statement has committed so far.
+    pub(crate) fn committed(&self) -> u64 {
+        self.current.lock().committed
+    }
+
+    /// Whether the statement was told to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.current.lock().token.is_cancelled()
+    }
+
     /// Returns when the statement must stop, and why; never, if it may run to its end.
     pub async fn triggered(&self) -> SqlError {
         let (token, deadline) = {

@@ -451,7 +451,7 @@ impl Session {
             };
             parameters.push(Parameter::Value(value, data_type));
         }
-        Box::pin(self.execute(&prepared, parameters)).await
+        Box::pin(self.execute_prepared(&prepared, parameters)).await
     }
 
     fn deallocate(&self, name: &Ident) -> Result<Answer> {
