@@ -104,8 +104,8 @@ pub(crate) struct TarnScan {
 impl TarnScan {
     /// `input` reads what the spec of `access` says.
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>, access: Access) -> Self {
-        let Access { table, path, why, version, .. } = &access;
-        tracing::debug!(table, path, why, version, "scan");
+        let ScanSpec { table, version, chosen, .. } = access.spec.as_ref();
+        tracing::debug!(table = table.name, path = chosen.path, why = chosen.why, version = version.0, "scan");
         TarnScan { input, access: Arc::new(access), metrics: ExecutionPlanMetricsSet::new() }
     }
 
