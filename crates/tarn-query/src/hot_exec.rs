@@ -88,11 +88,12 @@ impl RecentExec {
 
 /// NULLs of every type; bounds of integers, dates and times, whose kernels cost next to nothing.
 fn column_statistics<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> ColumnStatistics {
-    let mut nulls = 0;
+    let (mut nulls, mut bytes) = (0, 0);
     let (mut min, mut max): (Option<ScalarValue>, Option<ScalarValue>) = (None, None);
     let mut known = true;
     for array in arrays {
         nulls += array.null_count();
+        bytes += array.get_array_memory_size();
         if array.null_count() == array.len() {
             continue;
         }
@@ -109,6 +110,7 @@ fn column_statistics<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> ColumnSt
         null_count: Precision::Exact(nulls),
         min_value: exact(min),
         max_value: exact(max),
+        byte_size: Precision::Inexact(bytes),
         ..ColumnStatistics::new_unknown()
     }
 }

@@ -33,20 +33,28 @@ const TEXT_WEIGHT: usize = 4;
 pub(crate) struct Shape {
     /// `ORDER BY … LIMIT` of a table's rows as they are.
     has_top_k: bool,
+    /// Tables that are read, one that is read twice counted twice.
+    n_scans: usize,
 }
 
 impl Shape {
     pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
-        let mut has_top_k = false;
+        let mut shape = Shape { has_top_k: false, n_scans: 0 };
         plan.apply_with_subqueries(|node| {
-            has_top_k |= is_top_k(node);
-            Ok(if has_top_k { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            shape.has_top_k = shape.has_top_k || is_top_k(node);
+            shape.n_scans += usize::from(matches!(node, LogicalPlan::TableScan(_)));
+            Ok(TreeNodeRecursion::Continue)
         })?;
-        Ok(Shape { has_top_k })
+        Ok(shape)
     }
 
     pub(crate) fn has_top_k(&self) -> bool {
         self.has_top_k
+    }
+
+    /// Whether something may be joined.
+    pub(crate) fn reads_several(&self) -> bool {
+        self.n_scans > 1
     }
 }
 
@@ -226,6 +234,14 @@ mod tests {
     }
 
     #[test]
+    fn tables_that_may_be_joined_are_several_scans() {
+        let rows = || LogicalPlanBuilder::from(table_scan(Some("t"), &Schema::empty(), None).unwrap().build().unwrap());
+        let other = table_scan(Some("u"), &Schema::empty(), None).unwrap().build().unwrap();
+        assert!(!Shape::of(&rows().build().unwrap()).unwrap().reads_several());
+        assert!(Shape::of(&rows().cross_join(other).unwrap().build().unwrap()).unwrap().reads_several());
+    }
+
+    #[test]
     fn a_top_k_of_rows_reads_late() {
         let rows = || LogicalPlanBuilder::from(table_scan(Some("t"), &Schema::empty(), None).unwrap().build().unwrap());
         let order = || [lit(1).sort(true, false)];
@@ -237,7 +253,7 @@ mod tests {
         let any = rows().filter(lit(true)).unwrap().limit(0, Some(3)).unwrap();
         assert!(!Shape::of(&any.build().unwrap()).unwrap().has_top_k);
         let (table, statistics) = table();
-        let shape = Shape { has_top_k: true };
+        let shape = Shape { has_top_k: true, n_scans: 1 };
         assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], None, &table, &statistics));
     }
 }

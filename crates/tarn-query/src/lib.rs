@@ -72,10 +72,12 @@ mod foreign;
 mod reader;
 mod rebatch;
 
+mod column_bounds;
 mod files;
 mod hot_exec;
 mod scan;
 mod survivors;
+mod totals;
 
 mod forgets;
 mod fragments;

@@ -49,6 +49,7 @@ use crate::scan::{Access, TarnScan};
 use crate::settings::{AccessPath, AsOf, CacheSettings, Settings};
 use crate::snapshot::{Snapshots, lake_at};
 use crate::survivors::{Question, survivors};
+use crate::totals::{Patience, Totals, Wish};
 use crate::values::{SqlSchemas, to_scalar};
 use crate::{Error, Result};
 
@@ -61,6 +62,8 @@ pub(crate) struct Lake {
     pub readers: Arc<Readers>,
     /// Metadata of files as scans need it.
     pub projected: Arc<ProjectedCache>,
+    /// What is known of columns whose bounds are not in memory.
+    pub totals: Arc<Totals>,
     pub url: ObjectStoreUrl,
     pub schemas: SqlSchemas,
 }
@@ -375,7 +378,16 @@ impl Scan<'_> {
             true => Question { predicates: self.predicates.clone(), clauses: clauses(self.filters, table) },
             false => Question::default(),
         };
-        let survivors = survivors(metastore.as_ref(), table, lake, &question).await?;
+        let mut survivors = survivors(metastore.as_ref(), table, lake, &question).await?;
+        let columns = self.columns_read();
+        let (given, with_seqno) = self.hot_projection();
+        let wish = Wish { table, version: lake, files: &survivors.files, columns: &columns, patience: self.patience() };
+        let totals = match self.caches.metadata {
+            true => Arc::clone(&self.table.lake.totals),
+            false => Arc::default(),
+        };
+        let (known, bytes_read) = totals.known(metastore.as_ref(), &wish).await?;
+        survivors.counts.metastore_bytes += bytes_read;
         let readers = self.table.lake.readers.of_scan(&self.caches);
         let (readers, partitions) = match self.table.source.files() {
             FileStore::Lake => (readers, self.partitions),
@@ -389,8 +401,6 @@ impl Scan<'_> {
             true => Arc::clone(&self.table.lake.projected),
             false => Arc::new(ProjectedCache::new(0)),
         };
-        let columns = self.columns_read();
-        let (_, with_seqno) = self.hot_projection();
         let loader = (self.pruning && !survivors.files.is_empty()).then(|| {
             let skips = |id| lake.deletion_vectors.contains_key(&id) || hidden.contains_key(&id);
             // What is not read whole is read by pages.
@@ -405,7 +415,16 @@ impl Scan<'_> {
                 indexed.then_some(readers.page_index_bytes),
             ))
         });
-        let cut = Cut { table, schema, columns: &columns, partitions, bounded: self.pruning, loader: loader.as_ref() };
+        let cut = Cut {
+            table,
+            schema,
+            columns: &columns,
+            given: &given,
+            known: &known,
+            partitions,
+            bounded: self.pruning,
+            loader: loader.as_ref(),
+        };
         let files = lake_files(&cut, lake, &hidden, &survivors)?;
         let recent_rows = view.map_or(0, HotView::recent_rows);
         let sorted_by = match lake.files.iter().all(|file| file.sorted_by_key) {
@@ -469,6 +488,15 @@ impl Scan<'_> {
     /// Whether perhaps only the first rows of a file are read: a limit may come down to the files later, too.
     fn is_limited(&self) -> bool {
         self.limit.is_some() || self.shape.as_ref().is_some_and(|shape| shape.has_top_k())
+    }
+
+    /// How long planning may ask for what is known of the columns.
+    fn patience(&self) -> Patience {
+        match self.shape.as_ref() {
+            Some(shape) if shape.reads_several() => Patience::Joins,
+            _ if self.filters.is_empty() && !self.is_limited() => Patience::Everything,
+            _ => Patience::Some,
+        }
     }
 
     /// What is asked of each file: these columns, or of none the first one, which says where row groups are; and the change of a row.

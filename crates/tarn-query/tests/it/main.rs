@@ -14,6 +14,7 @@ mod keyed;
 mod nothing_hot;
 mod pruning;
 mod recording;
+mod statistics;
 mod stop;
 mod union;
 mod unknowns;
