@@ -60,7 +60,7 @@ def table(rng: random.Random, name: str) -> Table:
         rng.shuffle(columns)
     options = []
     if rng.random() < 0.4:
-        options.append(f"tablets = {rng.randint(2, 4)}")
+        options += ["partitioning = 'hash'", f"tablets = {rng.randint(2, 4)}"]
     texts = [column.name for column in columns if column.kind is TEXT]
     if texts and rng.random() < 0.3:
         options.append(f"tokens = '{rng.choice(texts)}'")

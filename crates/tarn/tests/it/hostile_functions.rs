@@ -175,13 +175,14 @@ async fn what_constants_and_concatenations_allocate_is_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_that_nobody_waits_for_stops() {
-    let server = Server::start().await;
-    let client = server.client().await;
-    let held = || server.running.sql.query().memory_used_bytes();
     for sql in [
         "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x < y",
         "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x + y < 0",
     ] {
+        // A server of its own: what is held is held by this statement. A cancel that comes before its statement is forgotten.
+        let server = Server::start().await;
+        let client = server.client().await;
+        let held = || server.running.sql.query().memory_used_bytes();
         let cancel = client.cancel_token();
         let running = Box::pin(client.simple_query(sql));
         let started = Box::pin(async {
