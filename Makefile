@@ -1,13 +1,22 @@
 # The front door. `make` alone lists what there is.
 #
 # One target folder for everything, outside the clone, and always the --workspace selection: features unify the same way
-# each time, so that RocksDB and DataFusion are compiled once per profile.
+# each time, so that DataFusion is compiled once per profile.
 
-CARGO_TARGET_DIR ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tarn/target
-TARN_VENV ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tarn/venv
+CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tarn
+CARGO_TARGET_DIR ?= $(CACHE)/target
+TARN_VENV ?= $(CACHE)/venv
 export CARGO_TARGET_DIR TARN_VENV
 
+# C and C++, RocksDB's above all, are compiled once for all profiles and target folders (ccache), and RocksDB in groups of files
+# (scripts/compilers/c++). By PATH and not by CXX, a change of which makes cargo build RocksDB again.
+CCACHE_DIR ?= $(CACHE)/ccache
+CCACHE_MAXSIZE ?= 2G
+PATH := $(CURDIR)/scripts/compilers:/usr/lib/ccache:$(PATH)
+export CCACHE_DIR CCACHE_MAXSIZE PATH
+
 SF ?= 1
+FUZZ_SECONDS ?= 5
 HOSTILE_MINUTES := $(if $(SOAK_MINUTES),$(SOAK_MINUTES),60)
 SOAK_MINUTES ?= 30
 RAFTLOG_ARGS ?=
@@ -19,7 +28,7 @@ TPCH_CHECK_SF ?= 0.1
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-raftlog-adapters lint fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -37,7 +46,9 @@ setup-tests: ## install what the tests need and is missing
 build: setup ## release build of every binary
 	cargo build --release --workspace --bins
 
-demo: build ## the main job on TPC-H lineitem, scale factor SF=1, start to end
+# One program of the workspace, with the features of all: nothing of it is compiled again by the others.
+demo: setup ## the main job on TPC-H lineitem, scale factor SF=1, start to end
+	cargo build --release --workspace --bin tarn
 	@$(RELEASE)/tarn demo --sf $(SF)
 
 test: test-rust test-clients ## everything: cargo test, then psql, psycopg, JDBC and DuckDB against the real server
@@ -76,10 +87,22 @@ test-hostile: setup-tests ## hostile statements, bytes, files and clients, power
 	@$(HOSTILE)/powercut.py --tarn $(TARN) --seconds 15 --seed $(HOSTILE_SEED) $(POWERCUT_ARGS)
 	@$(HOSTILE)/differential.py --tarn $(TARN) --seconds 60 --rounds 6 --seed $(HOSTILE_SEED) $(FUZZ_ARGS)
 
-lint: setup-tests ## formatting, clippy without warnings, rooms and files
+lint: setup-tests ## formatting, clippy without warnings, rooms and files, documentation, dependencies
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --no-deps -- -D warnings
+	@$(MAKE) --no-print-directory clippy doc deny
 	cargo test --workspace --quiet --bin xtask
+
+clippy: setup
+	cargo clippy --workspace --all-targets --no-deps -- -D warnings
+
+doc: setup ## what the crates' documentation says: no link of it is broken
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+deny: setup-tests ## licences and sources of all dependencies, and which crate may have which (deny.toml)
+	PATH="$(TARN_VENV)/bin:$$PATH" cargo deny --locked check -D warnings bans licenses sources
+
+test-fuzz: setup ## each fuzz target for FUZZ_SECONDS=5
+	scripts/fuzz $(FUZZ_SECONDS)
 
 fmt: ## format everything
 	cargo fmt --all
@@ -111,13 +134,15 @@ bench-raftlog-build: setup-bench
 	@if scripts/setup --has-go; then cd bench/badger && CGO_ENABLED=0 go build -trimpath -o $(RELEASE)/tarn-bench-badger .; \
 	else rm -f $(RELEASE)/tarn-bench-badger; fi
 
-# RocksDB's C++ and Badger are left out: CI asks whether the bench runs, not how fast. A target folder of its own, for its features.
+# CI asks whether the benches run, not how fast: RocksDB's C++ and Badger are left out. One target folder for the three, apart from the
+# product's: they share most of their dependencies with each other.
+BENCH_CI := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/bench
 RAFTLOG_CI := --manifest-path bench/raftlog/Cargo.toml --no-default-features
 test-raftlog-bench: setup ## bench/raftlog in short form, without RocksDB and Badger: formatting, clippy, tests, one quick run
 	cargo fmt --manifest-path bench/raftlog/Cargo.toml --check
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo clippy --release $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo test --release $(RAFTLOG_CI)
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/raftlog cargo run --release $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
+	$(BENCH_CI) cargo clippy --release $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo test --release $(RAFTLOG_CI)
+	$(BENCH_CI) cargo run --release $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
 
 # For the store that is far away: DuckDB speaks S3 with an extension that PyPI has for the version before.
 TARN_PYTHON_HTTPFS ?= $(TARN_VENV)-httpfs/bin/python
@@ -135,13 +160,12 @@ bench-metastore-build: setup
 bench-archive: build setup-tests $(TARN_PYTHON_HTTPFS) ## a rare word in 2,000 attached Parquet files, beside DuckDB and DataFusion (JSON on stdout)
 	@$(RELEASE)/tarn-bench archive --json --python $(TARN_VENV)/bin/python --python-httpfs $(TARN_PYTHON_HTTPFS) $(ARCHIVE_ARGS)
 
-# CI asks whether the bench runs, not how fast.
 METASTORE_CI := --manifest-path bench/metastore/Cargo.toml
 test-metastore-bench: setup ## bench/metastore in short form, embedded alone: formatting, clippy, one quick run
 	cargo fmt --manifest-path bench/metastore/Cargo.toml --check
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo clippy --release $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/metastore cargo run --release $(METASTORE_CI) --no-default-features -- --quick --backend embedded
+	$(BENCH_CI) cargo clippy --release $(METASTORE_CI) --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo clippy --release $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo run --release $(METASTORE_CI) --no-default-features -- --quick --backend embedded
 
 bench-cache: build bench-cache-build ## the page cache alone: hits beside plain reads, cold reads by page size (JSON on stdout); 3 GB of disk
 	@$(RELEASE)/tarn-bench cache --json $(CACHE_ARGS)
@@ -150,12 +174,16 @@ bench-cache: build bench-cache-build ## the page cache alone: hits beside plain 
 bench-cache-build: setup
 	@cargo build --release --manifest-path bench/cache/Cargo.toml
 
-# CI asks whether the bench runs, not how fast.
 CACHE_CI := --manifest-path bench/cache/Cargo.toml
 test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one quick run
 	cargo fmt --manifest-path bench/cache/Cargo.toml --check
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
-	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cache cargo run --release $(CACHE_CI) -- --quick
+	$(BENCH_CI) cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
+	$(BENCH_CI) cargo run --release $(CACHE_CI) -- --quick
+
+# What one sees of a hot loop; what a user sees of it, the benches above tell. The name of a bench after -- runs it alone: MICRO_ARGS="-- prune".
+MICRO_ARGS ?=
+bench-micro: setup ## criterion: key and row codec, pruning and blooms, recent rows
+	cargo bench --workspace --bench codec --bench prune --bench recent $(MICRO_ARGS)
 
 # What the promises cost; BASE=PATH is another build of tarn, which is measured in turns with this one.
 bench-promises: build setup-tests ## keyed statements, restart and stop with 3,000 tables, cancelling (JSON on stdout); BASE=PATH compares

@@ -5,7 +5,7 @@
 // As the parser's source names it.
 extern crate sqlparser;
 
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../../crates/tarn-query/src/parser/mod.rs"]
 mod parser;
 

@@ -1,6 +1,7 @@
-"""Runs the shipped server and real clients against it: psql, psycopg, JDBC, `tarn load`, and DuckDB's answers on the same data.
+"""Runs the shipped server and real clients against it: psql, psycopg (docs/sql.md with it), JDBC, `tarn load`, DuckDB's answers on the same
+data, and the examples.
 
-    run.py --tarn PATH [NAME…]      names: psql psycopg jdbc load compare archive
+    run.py --tarn PATH [NAME…]      names: psql psycopg docs jdbc load compare archive trips sensors orders
 
 Each test gets a server of its own on a free port, with a temporary folder; both are gone afterwards. Background work is off, so that
 a test decides when something is delivered. Exits with 1 if a test failed; its output and the server's last lines are printed.
@@ -14,7 +15,8 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLES = HERE.parents[1] / "examples"
 sys.path.insert(0, str(HERE.parent))
 
 from server import DidNotStart, Options, Server  # noqa: E402
@@ -29,10 +31,15 @@ def jdbc_command(env):
 TESTS = {
     "psql": lambda env: [sys.executable, str(HERE / "psql.py")],
     "psycopg": lambda env: [sys.executable, str(HERE / "psycopg_client.py")],
+    "docs": lambda env: [sys.executable, str(HERE / "docs.py")],
     "jdbc": jdbc_command,
     "load": lambda env: [sys.executable, str(HERE / "load.py")],
     "compare": lambda env: [sys.executable, str(HERE / "compare.py")],
     "archive": lambda env: [sys.executable, str(HERE / "archive.py")],
+    # As examples/README.md has them; the Rust one was built beside the server.
+    "trips": lambda env: ["psql", "-X", "-f", str(EXAMPLES / "trips.sql")],
+    "sensors": lambda env: [sys.executable, str(EXAMPLES / "sensors.py")],
+    "orders": lambda env: [str(pathlib.Path(env["TARN"]).parent / "examples" / "orders")],
 }
 
 
@@ -42,6 +49,7 @@ def run(name, tarn):
         try:
             with server:
                 addresses = {"TARN_PORT": str(server.port), "TARN_HTTP": server.http, "TARN_LAKE": str(server.data / "lake")}
+                addresses |= {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "tarn", "PGDATABASE": "tarn"}
                 env = dict(os.environ, TARN=str(tarn), TARN_TEST_DIR=folder, PGCONNECT_TIMEOUT="10", **addresses)
                 test = subprocess.run(TESTS[name](env), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
                 passed, output = test.returncode == 0, test.stdout

@@ -19,9 +19,6 @@ use tarn_metastore::{Checksums, Damage};
 
 use crate::{Ask, Error, FooterCache, FooterKey, ObjectState, PageUsage, ReadStore};
 
-/// Columns that an error of damage names.
-const NAMED_COLUMNS: usize = 8;
-
 /// What is kept of a footer that somebody else wrote.
 pub type Prepare = fn(ParquetMetaData) -> Result<ParquetMetaData>;
 
@@ -181,7 +178,7 @@ impl FileReader {
         let place = match damage.range.start >= tail_start && tail_start > 0 {
             true => "its footer".to_owned(),
             false => match self.footer().await {
-                Ok(footer) => place(&footer, &damage.range),
+                Ok(footer) => damage.place(columns(&footer)),
                 Err(_) => "which block it is cannot be told: its footer is damaged, too".to_owned(),
             },
         };
@@ -252,26 +249,14 @@ impl MetadataFetch for Footer<'_> {
     }
 }
 
-/// Which blocks and columns have bytes in `range`.
-fn place(footer: &ParquetMetaData, range: &Range<u64>) -> String {
-    let mut blocks = vec![];
-    for (block, group) in footer.row_groups().iter().enumerate() {
-        let touched = group.columns().iter().filter(|column| {
+/// What [`Damage::place`] wants to know of a file: the columns of its blocks.
+fn columns(footer: &ParquetMetaData) -> impl Iterator<Item = impl Iterator<Item = (String, Range<u64>)>> {
+    footer.row_groups().iter().map(|group| {
+        group.columns().iter().map(|column| {
             let (start, bytes) = column.byte_range();
-            start < range.end && range.start < start + bytes
-        });
-        let names: Vec<_> = touched.map(|column| column.column_path().string()).collect();
-        if names.is_empty() {
-            continue;
-        }
-        let more = match names.len().saturating_sub(NAMED_COLUMNS) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let named = names[..names.len().min(NAMED_COLUMNS)].join(", ");
-        blocks.push(format!("block {block}, columns {named}{more}"));
-    }
-    if blocks.is_empty() { "its footer".to_owned() } else { blocks.join("; ") }
+            (column.column_path().string(), start..start + bytes)
+        })
+    })
 }
 
 impl AsyncFileReader for FileReader {

@@ -126,6 +126,8 @@ impl Subscription {
     pub fn poll(&mut self, max_bytes: usize) -> Result<Vec<Change>> {
         let changes = self.log.read(&self.position, max_bytes)?;
         for change in &changes {
+            let seen = self.position.get(change.tablet);
+            assert!(change.seqno > seen, "seqno regression of tablet {}: {seen} → {}", change.tablet, change.seqno);
             self.position.advance(change.tablet, change.seqno);
         }
         Ok(changes)

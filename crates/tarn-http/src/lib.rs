@@ -250,6 +250,7 @@ async fn sql(
     State(door): State<Arc<Door>>,
     Extension(service): Extension<Arc<Sql>>,
     Extension(principal): Extension<Principal>,
+    Extension(ConnectInfo(peer)): Extension<ConnectInfo<Peer>>,
     request: Request,
 ) -> Response {
     if let Err((status, error)) = door.check_headers(request.headers()) {
@@ -277,7 +278,7 @@ async fn sql(
         // The client that goes away takes its statement along.
         tokio::select! {
             () = gone.closed() => {}
-            () = out.answer(service, principal, &body) => {}
+            () = out.answer(service, principal, peer, &body) => {}
         }
         drop(seat);
     });
@@ -408,8 +409,8 @@ struct Out {
 }
 
 impl Out {
-    async fn answer(&mut self, service: Arc<Sql>, principal: Principal, body: &[u8]) {
-        let last = match self.run(service, principal, body).await {
+    async fn answer(&mut self, service: Arc<Sql>, principal: Principal, peer: Peer, body: &[u8]) {
+        let last = match self.run(service, principal, peer, body).await {
             Err(End::Gone) => return,
             Err(End::Failed(error)) if !self.is_begun => Piece::Failed(error),
             Err(End::Failed(error)) => {
@@ -426,7 +427,7 @@ impl Out {
         let _ = self.send(last).await;
     }
 
-    async fn run(&mut self, service: Arc<Sql>, principal: Principal, body: &[u8]) -> Result<(), End> {
+    async fn run(&mut self, service: Arc<Sql>, principal: Principal, peer: Peer, body: &[u8]) -> Result<(), End> {
         let request: Asked = serde_json::from_slice(body).map_err(|error| {
             SqlError::new(state::INVALID_PARAMETER_VALUE, format!("request body: {error}"))
                 .with_hint("send {\"sql\": \"SELECT 1\"}")
@@ -436,13 +437,23 @@ impl Out {
         if let Some(name) = principal.name() {
             session.call_me(name);
         }
-        session.log_in(principal);
+        session.log_in(principal, peer.address);
+        let done = self.statements(&session, &request.sql).await;
+        session.end_statement(match &done {
+            Ok(()) => None,
+            Err(End::Failed(error)) => Some(error.state()),
+            Err(End::Gone) => Some(state::CONNECTION_DOES_NOT_EXIST),
+        });
+        done
+    }
+
+    async fn statements(&mut self, session: &Session, sql: &str) -> Result<(), End> {
         self.push("{\"results\":[");
         session.begin_statement();
-        for parsed in session.parse(&request.sql).await? {
-            session.begin_statement();
+        for parsed in session.parse(sql).await? {
+            session.limit_statement();
             match session.run_one(parsed).await? {
-                Answer::Rows(rows) => self.rows(rows, &session).await?,
+                Answer::Rows(rows) => self.rows(rows, session).await?,
                 Answer::Done(tag) => {
                     self.begin_result();
                     self.push(&json!({ "command": tag.text() }).to_string());

@@ -27,9 +27,6 @@ const FOOTER_BYTES: u64 = 64 << 10;
 /// How often bytes are read before they are taken for damaged.
 const TRIES: usize = 2;
 
-/// Columns that an error names.
-const NAMED_COLUMNS: usize = 8;
-
 /// Ranged reads of one object.
 #[derive(Clone)]
 pub(crate) struct Reader {
@@ -93,7 +90,7 @@ impl Reader {
         let place = match damage.range.start >= tail_start && tail_start > 0 {
             true => "its footer".to_owned(),
             false => match self.footer(ParquetMetaDataReader::new()).await {
-                Ok(footer) => place(&footer, &damage.range),
+                Ok(footer) => damage.place(columns(&footer)),
                 Err(_) => "which block it is cannot be told: its footer is damaged, too".to_owned(),
             },
         };
@@ -143,26 +140,14 @@ impl AsyncFileReader for Reader {
     }
 }
 
-/// Which blocks and columns have bytes in `range`.
-fn place(footer: &ParquetMetaData, range: &Range<u64>) -> String {
-    let mut blocks = vec![];
-    for (block, group) in footer.row_groups().iter().enumerate() {
-        let touched = group.columns().iter().filter(|column| {
+/// What [`Damage::place`] wants to know of a file: the columns of its blocks.
+fn columns(footer: &ParquetMetaData) -> impl Iterator<Item = impl Iterator<Item = (String, Range<u64>)>> {
+    footer.row_groups().iter().map(|group| {
+        group.columns().iter().map(|column| {
             let (start, bytes) = column.byte_range();
-            start < range.end && range.start < start + bytes
-        });
-        let names: Vec<_> = touched.map(|column| column.column_path().string()).collect();
-        if names.is_empty() {
-            continue;
-        }
-        let more = match names.len().saturating_sub(NAMED_COLUMNS) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let named = names[..names.len().min(NAMED_COLUMNS)].join(", ");
-        blocks.push(format!("block {block}, columns {named}{more}"));
-    }
-    if blocks.is_empty() { "its footer".to_owned() } else { blocks.join("; ") }
+            (column.column_path().string(), start..start + bytes)
+        })
+    })
 }
 
 fn external(error: impl std::error::Error + Send + Sync + 'static) -> ParquetError {

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tarn_feed::{HotTable, Stage};
 use tarn_metastore::{At, Commit, CommitKind, Expected, File, TableVersion};
 use tarn_types::{FileId, Version};
+use tracing::Instrument;
 
 use crate::error::parquet_error;
 use crate::flaws::Flaw;
@@ -72,6 +73,16 @@ impl Lake {
         hot: &Arc<dyn HotTable>,
         choose: fn(&TableVersion, &Options, &BTreeSet<FileId>) -> Vec<Arc<File>>,
     ) -> Result<Option<Compacted>> {
+        let schema = hot.schema();
+        let span = tracing::debug_span!("compaction", table = %schema.name, id = %schema.id);
+        self.compact_chosen(hot, choose).instrument(span).await
+    }
+
+    async fn compact_chosen(
+        &self,
+        hot: &Arc<dyn HotTable>,
+        choose: fn(&TableVersion, &Options, &BTreeSet<FileId>) -> Vec<Arc<File>>,
+    ) -> Result<Option<Compacted>> {
         self.repair(hot).await?;
         let table = hot.schema();
         let before = self.metastore.snapshot(table.id, At::Latest).await;
@@ -106,6 +117,7 @@ impl Lake {
         let row_bytes = (bytes_before * UNPACKED / rows_before.max(1)) as usize;
         let mut spec = Spec::new(table.clone(), &self.options, rows_before - dropped, row_bytes, hour);
         let _writing = self.allocate(&mut spec).await?;
+        tracing::debug!(version = %before.version, files = inputs.len(), rows = rows_before, dropped, "chosen");
         let id = commit_id(&table, spec.first_file);
         let (order, chunk_rows) = (KeyOrder::new(&table)?, spec.chunk_rows);
         let mut sources = Vec::with_capacity(inputs.len());

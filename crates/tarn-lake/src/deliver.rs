@@ -17,6 +17,7 @@ use roaring::RoaringBitmap;
 use tarn_feed::{Frozen, HotTable, Stage};
 use tarn_metastore::{At, Commit, CommitKind, Expected, TableVersion};
 use tarn_types::{Cursor, FileId, TableId, Version};
+use tracing::Instrument;
 
 use crate::lake::{commit_id, failpoint, hot_error, metastore_error};
 use crate::sort::Sorted;
@@ -45,6 +46,12 @@ impl Lake {
     /// # Errors
     /// Whatever the error, call it again later: it goes on from where this one got to.
     pub async fn deliver(&self, hot: &Arc<dyn HotTable>) -> Result<Option<Delivered>> {
+        let schema = hot.schema();
+        let span = tracing::debug_span!("delivery", table = %schema.name, id = %schema.id);
+        self.deliver_pending(hot).instrument(span).await
+    }
+
+    async fn deliver_pending(&self, hot: &Arc<dyn HotTable>) -> Result<Option<Delivered>> {
         let started_us = self.clock.monotonic_us();
         self.repair(hot).await?;
         let freezer = hot.clone();
@@ -57,6 +64,7 @@ impl Lake {
 
     async fn deliver_frozen(&self, hot: &Arc<dyn HotTable>, frozen: Frozen) -> Result<Delivered> {
         let Frozen { table, cursor, version: expected, rows, dead, deleted_keys, .. } = frozen;
+        tracing::debug!(version = %expected, %cursor, "frozen");
         let before = self.metastore.snapshot(table.id, At::Latest).await;
         let before = before.map_err(metastore_error("read the version", table.id))?;
         if before.version != expected {

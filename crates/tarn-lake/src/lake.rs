@@ -129,12 +129,18 @@ impl Lake {
 
     /// As [`commit`].
     pub(crate) async fn commit(&self, table: TableId, change: Commit) -> Result<Version> {
-        commit(&*self.metastore, table, change).await
+        let (kind, expected) = (change.kind, change.expected);
+        let version = commit(&*self.metastore, table, change).await?;
+        if let Expected::At(before) = expected {
+            assert!(version > before, "version regression of table {table}: {before} → {version}");
+        }
+        tracing::debug!(%version, kind = kind.name(), "committed");
+        Ok(version)
     }
 
     /// Installs a committed version's addresses. Blocking work leaves the executor.
     pub(crate) async fn install(&self, hot: &Arc<dyn HotTable>, stage: Stage) -> Result<()> {
-        let table = hot.schema().id;
+        let (table, version) = (hot.schema().id, stage.version);
         let stager = hot.clone();
         let staged = tokio::task::spawn_blocking(move || stager.stage(stage)).await?;
         let staged = staged.map_err(hot_error("stage the addresses of", table))?;
@@ -144,6 +150,7 @@ impl Lake {
         let installed = tokio::task::spawn_blocking(move || installer.install(staged)).await?;
         installed.map_err(hot_error("install the addresses of", table))?;
         failpoint!("lake::after_install");
+        tracing::debug!(%version, "installed");
         Ok(())
     }
 }

@@ -69,6 +69,7 @@ impl Lake {
         for file in commit.added.iter().filter(|_| addressed) {
             placed.extend(self.place(table, file).await?);
         }
+        tracing::debug!(table = %table.name, id = %table.id, version = %commit.version, "installs what was committed");
         repaired.commits += 1;
         repaired.placed += placed.iter().map(|placed: &Placed| placed.keys.num_rows() as u64).sum::<u64>();
         let stage = match (&commit.cursor, commit.kind) {

@@ -5,7 +5,9 @@
 //! comes first, and applies it. Versions, time travel, idempotence and what is lawful are then the same everywhere. Where the details
 //! of blocks lie is the backend's own business; how they look as bytes is here.
 //!
-//! Not for users of a metastore: it may change with any backend.
+//! Who carries files and blocks elsewhere (`tarn-query`: the specs of scans) writes them with the same bytes.
+//!
+//! Not for other users of a metastore: it may change with any backend.
 
 pub use crate::bloom::has_bits;
 pub use crate::check::{Checked, Standing, advance, check_commit};

@@ -25,6 +25,9 @@ pub const PIECE_BYTES: u64 = 64 << 10;
 /// Ranges whose pieces overlap are read as one, unless that becomes longer: so much memory stays as long as any of them is in use.
 const MAX_JOINED_BYTES: u64 = 1 << 20;
 
+/// Columns of a block that an error names.
+const NAMED_COLUMNS: usize = 8;
+
 /// The checksums of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksums {
@@ -54,6 +57,30 @@ impl Damage {
             next = error.source();
         }
         None
+    }
+
+    /// Where in a file it lies, as an error says it: the blocks and columns that it touches. `blocks` has the columns of each block in the order
+    /// of the file, each with its name and its bytes; what no column has is the footer's.
+    pub fn place<C>(&self, blocks: impl IntoIterator<Item = C>) -> String
+    where
+        C: IntoIterator<Item = (String, Range<u64>)>,
+    {
+        let mut touched = vec![];
+        for (block, columns) in blocks.into_iter().enumerate() {
+            let overlaps = |bytes: &Range<u64>| bytes.start < self.range.end && self.range.start < bytes.end;
+            let names: Vec<String> =
+                columns.into_iter().filter(|(_, bytes)| overlaps(bytes)).map(|(name, _)| name).collect();
+            if names.is_empty() {
+                continue;
+            }
+            let more = match names.len().saturating_sub(NAMED_COLUMNS) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let named = names[..names.len().min(NAMED_COLUMNS)].join(", ");
+            touched.push(format!("block {block}, columns {named}{more}"));
+        }
+        if touched.is_empty() { "its footer".to_owned() } else { touched.join("; ") }
     }
 }
 
@@ -374,6 +401,19 @@ mod tests {
         }
         assert_eq!(read(&file, &sums, &[100..100, 3..4]).unwrap(), [&b""[..], &[7]]);
         assert_eq!(read(&file[..99], &sums, std::slice::from_ref(&(0..1))), Err(Damage { range: 0..100 }));
+    }
+
+    #[test]
+    fn a_damage_names_the_blocks_and_columns_that_it_touches() {
+        let block =
+            |from: u64, n: u64| (0..n).map(move |idx| (format!("c{idx}"), from + 10 * idx..from + 10 * (idx + 1)));
+        let place = |range| Damage { range }.place([block(4, 3), block(40, 12)]);
+        assert_eq!(place(4..14), "block 0, columns c0");
+        assert_eq!(place(13..15), "block 0, columns c0, c1");
+        assert_eq!(place(24..41), "block 0, columns c2; block 1, columns c0");
+        assert_eq!(place(40..160), "block 1, columns c0, c1, c2, c3, c4, c5, c6, c7 and 4 more");
+        assert_eq!(place(0..4), "its footer");
+        assert_eq!(place(160..170), "its footer");
     }
 
     #[test]

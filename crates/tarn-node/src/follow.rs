@@ -26,7 +26,7 @@ impl TableService {
         after: &Cursor,
         max_bytes: usize,
     ) -> Result<Vec<Change>> {
-        self.may(who, table, Privilege::Select)?;
+        self.may(who, table.schema(), Privilege::Select)?;
         let reader = LogReader::new(Arc::clone(&self.parts.log), Arc::clone(&table.table));
         let (log, after) = (Changes::new(Arc::clone(&table.table), Arc::new(reader)), after.clone());
         blocking(move || log.read(&after, max_bytes).map_err(told)).await

@@ -2,7 +2,7 @@
 //! log.
 //!
 //! Every part tells its own faults; what it takes to be well again is tried by the node's upkeep, every second
-//! ([`Parts::heal`]). Reads go on meanwhile. A fault that only opening the data folder anew can end asks for that
+//! (`Parts::heal`). Reads go on meanwhile. A fault that only opening the data folder anew can end asks for that
 //! (`Health::reopen`) as soon as the disk works again; whoever runs the node does it (`server.rs`).
 
 use std::collections::BTreeMap;

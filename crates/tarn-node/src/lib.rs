@@ -7,7 +7,7 @@
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
 //! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `upkeep`, [`heal`], `scrub`, `sweep`;
-//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`write`] takes them in when there is `room`, [`snapshot`] shows them at one moment, `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `attachments` attaches archives.
+//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`snapshot`] shows them at one moment, `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `attachments` attaches archives.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -31,7 +31,7 @@ mod lake_store;
 mod ledger;
 mod log_metrics;
 pub mod metastores;
-mod metrics;
+pub mod metrics;
 pub mod node;
 mod parts;
 mod pass;
@@ -45,6 +45,7 @@ pub mod split;
 pub mod standing;
 pub mod stores;
 mod sweep;
+mod table_metrics;
 pub mod tables;
 pub mod threads;
 mod together;

@@ -1,17 +1,33 @@
-//! What has the server done so far? Counters and gauges in Prometheus' text format.
+//! What has the server done so far, and how long did it take? Counters, gauges and histograms in Prometheus' text
+//! format.
 
-use std::sync::Arc;
-
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use tarn_raftlog::RaftLog;
 
-use crate::cache_metrics::CacheMetrics;
-use crate::caches::Caches;
-use crate::log_metrics::LogMetrics;
+/// How long something took, each time: in buckets of powers of two. Cheap to clone: all count together.
+#[derive(Debug, Clone)]
+pub struct Seconds(Histogram);
+
+impl Seconds {
+    fn from(least: f64, n_buckets: u16) -> Seconds {
+        Seconds(Histogram::new(exponential_buckets(least, 2.0, n_buckets)))
+    }
+
+    /// Once more, so many microseconds.
+    pub fn observe_us(&self, took_us: u64) {
+        self.0.observe(took_us as f64 / 1e6);
+    }
+}
+
+/// 0.1 ms to 210 s.
+fn of_statement() -> Histogram {
+    Seconds::from(1e-4, 22).0
+}
 
 /// All metrics of a node. Cheap to update from anywhere.
 #[derive(Debug)]
@@ -20,11 +36,17 @@ pub struct Metrics {
     pub statements: Counter,
     pub keyed_statements: Counter,
     pub errors: Counter,
+    /// By the way in which they were answered.
+    statement_seconds: Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>,
     pub rows_written: Counter,
+    pub commit_seconds: Seconds,
     pub write_waits: Counter,
+    pub write_wait_seconds: Seconds,
     pub deliveries: Counter,
+    pub delivery_seconds: Seconds,
     pub delivered_rows: Counter,
     pub compactions: Counter,
+    pub compaction_seconds: Seconds,
     pub background_failures: Counter,
     pub evicted_rows: Counter,
     pub heals: Counter,
@@ -48,11 +70,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero; what `log` and `caches` count by themselves is read when it is asked for.
-    pub fn new(log: Arc<RaftLog>, caches: Arc<Caches>) -> Self {
+    /// All at zero; what the `others` count by themselves is read when it is asked for.
+    pub(crate) fn new(others: Vec<Box<dyn Collector>>) -> Self {
         let mut registry = Registry::with_prefix("tarn");
-        registry.register_collector(Box::new(LogMetrics(log)));
-        registry.register_collector(Box::new(CacheMetrics(caches)));
+        others.into_iter().for_each(|other| registry.register_collector(other));
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -90,6 +111,23 @@ impl Metrics {
         let engine_errors = gauge("engine_errors", "Errors the row engine met in the background since the start");
         let metastore_faulty = gauge("metastore_faulty", "1: the metastore takes no commits");
         let disk_low = gauge("disk_low", "1: the disk is nearly full, and writes are refused");
+        let mut seconds = |name: &str, help: &str, least: f64, n_buckets: u16| {
+            let seconds = Seconds::from(least, n_buckets);
+            registry.register(name, help, seconds.0.clone());
+            seconds
+        };
+        let commit_seconds =
+            seconds("commit_seconds", "Time of a write from its submission until it is durable and visible", 1e-4, 18);
+        let write_wait_seconds =
+            seconds("write_wait_seconds", "Time that a write waited for delivery to make room", 1e-3, 18);
+        let delivery_seconds = seconds("delivery_seconds", "Time of a delivery to the lake", 1e-2, 16);
+        let compaction_seconds = seconds("compaction_seconds", "Time of a compaction of lake files", 1e-2, 18);
+        let statement_seconds = Family::new_with_constructor(of_statement as fn() -> Histogram);
+        registry.register(
+            "statement_seconds",
+            "Time from a statement's message to the end of its answer, by the way in which it was answered",
+            statement_seconds.clone(),
+        );
         let delivery_failing = Family::default();
         registry.register(
             "delivery_failing",
@@ -101,11 +139,16 @@ impl Metrics {
             statements,
             keyed_statements,
             errors,
+            statement_seconds,
             rows_written,
+            commit_seconds,
             write_waits,
+            write_wait_seconds,
             deliveries,
+            delivery_seconds,
             delivered_rows,
             compactions,
+            compaction_seconds,
             background_failures,
             evicted_rows,
             heals,
@@ -126,6 +169,11 @@ impl Metrics {
             metastore_faulty,
             disk_low,
         }
+    }
+
+    /// Of statements that are answered in this way.
+    pub fn statement_seconds(&self, way: &'static str) -> Seconds {
+        Seconds(self.statement_seconds.get_or_create_owned(&[("way", way)]))
     }
 
     /// How the last delivery of a table went.

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Directory;
+use crate::cache_metrics::CacheMetrics;
 use crate::caches::{Caches, Near};
 use crate::catalog::Catalog;
 use crate::clock::monotonic_ns;
@@ -24,11 +25,13 @@ use crate::folder::io_error;
 use crate::health::Health;
 use crate::lake_store;
 use crate::ledger::Ledger;
+use crate::log_metrics::LogMetrics;
 use crate::metastores::{self, Place};
 use crate::metrics::Metrics;
 use crate::reserve::Reserve;
 use crate::settings::{LogRecovery, Settings};
 use crate::stores;
+use crate::table_metrics::TableMetrics;
 use crate::together::{self, Before, Found, quarantine_hint};
 
 /// What statements and workers share.
@@ -115,13 +118,20 @@ impl Parts {
         };
         let store = Arc::clone(&lake_near.store);
         let lake = Lake::new(store, Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
-        let metrics = Metrics::new(Arc::clone(&log), Arc::clone(&caches));
+        let (engine, catalog) = (Arc::new(engine), Arc::<Catalog>::default());
+        let of_tables =
+            TableMetrics { catalog: Arc::clone(&catalog), engine: Arc::clone(&engine), clock: Arc::clone(&clock) };
+        let metrics = Metrics::new(vec![
+            Box::new(LogMetrics(Arc::clone(&log))),
+            Box::new(CacheMetrics(Arc::clone(&caches))),
+            Box::new(of_tables),
+        ]);
         let lake_files = FileReaders::of_lake(lake_near.read.clone(), Arc::clone(&caches.footers));
         let parts = Parts {
             settings,
             clock,
             log,
-            engine: Arc::new(engine),
+            engine,
             metastore,
             lake,
             lake_place,
@@ -129,7 +139,7 @@ impl Parts {
             lake_files,
             caches,
             users,
-            catalog: Arc::default(),
+            catalog,
             ledger: Arc::new(ledger),
             drops: Drops::default(),
             metrics,

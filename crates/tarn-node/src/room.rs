@@ -24,6 +24,7 @@ impl Parts {
             return Ok(());
         }
         self.metrics.write_waits.inc();
+        let began_us = self.clock.monotonic_us();
         let wait = async {
             loop {
                 // Registered before looking, so that a delivery in between is not missed.
@@ -39,6 +40,9 @@ impl Parts {
         };
         let limit_ms = self.settings.write_wait_ms;
         let waited = tokio::time::timeout(Duration::from_millis(limit_ms), wait).await;
+        let waited_us = self.clock.monotonic_us().saturating_sub(began_us);
+        self.metrics.write_wait_seconds.observe_us(waited_us);
+        tracing::debug!(table = %handle.schema().name, waited_us, has_room = waited.is_ok(), "a write waited for room");
         waited.map_err(|_| self.no_room(handle, limit, limit_ms))
     }
 

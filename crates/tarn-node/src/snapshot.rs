@@ -54,7 +54,7 @@ impl TableService {
     pub fn snapshot(&self, who: &Principal, tables: &[Opened]) -> Result<Vec<TableSnapshot>> {
         let (mut written, mut taken) = (Vec::new(), Vec::with_capacity(tables.len()));
         for table in tables {
-            self.may_by(who, table.schema(), Privilege::Select)?;
+            self.may(who, table.schema(), Privilege::Select)?;
             match table {
                 Opened::Table(handle) => written.push(handle.table.as_ref()),
                 Opened::Archive(attachment, _) => drop(attachment.near()?),

@@ -1,4 +1,4 @@
-//! Where is a URL? Opens the object stores that a user may name: folders of the server, and buckets ([`cloud`]).
+//! Where is a URL? Opens the object stores that a user may name: folders of the server, and buckets (`cloud`).
 //!
 //! Invariant: an archive ([`Place::open`]) can be listed and read, and no more.
 

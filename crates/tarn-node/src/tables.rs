@@ -1,6 +1,6 @@
 //! What may be done with the rows of this node's tables, and by whom? The one door to them.
 //!
-//! Every call says who asks ([`Principal`]), and [`authorize`] is asked here before anything is looked at. What needs the lake does so
+//! Every call says who asks ([`Principal`]), and [`authorize()`] is asked here before anything is looked at. What needs the lake does so
 //! behind this door: a row that was evicted is read from its file, and a change of cells of such a row is written whole.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl TableService {
     /// Cost: one read of the row engine; a row that was evicted one page of one lake file more.
     /// Errors: `Denied`; `Conflict` for a row that moved whenever it was looked for.
     pub async fn get(&self, who: &Principal, table: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
-        self.may(who, table, Privilege::Select)?;
+        self.may(who, table.schema(), Privilege::Select)?;
         self.parts.row(table, key).await
     }
 
@@ -48,7 +48,7 @@ impl TableService {
     ///
     /// Errors: as [`TableService::get`].
     pub async fn multi_get(&self, who: &Principal, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
-        self.may(who, table, Privilege::Select)?;
+        self.may(who, table.schema(), Privilege::Select)?;
         let found = table.table.multi_get(keys)?;
         let mut rows = Vec::with_capacity(keys.len());
         for (key, found) in keys.iter().zip(found) {
@@ -58,12 +58,8 @@ impl TableService {
     }
 
     /// `Denied` unless `who` was granted it, or owns the table.
-    pub(crate) fn may(&self, who: &Principal, table: &TableHandle, privilege: Privilege) -> Result<()> {
-        self.may_by(who, table.schema(), privilege)
-    }
-
-    pub(crate) fn may_by(&self, who: &Principal, schema: &TableSchema, privilege: Privilege) -> Result<()> {
-        authorize(&self.parts.users.users(), who, &Action::Rows { table: schema.id, name: &schema.name, privilege })
+    pub(crate) fn may(&self, who: &Principal, table: &TableSchema, privilege: Privilege) -> Result<()> {
+        authorize(&self.parts.users.users(), who, &Action::Rows { table: table.id, name: &table.name, privilege })
     }
 }
 

@@ -159,6 +159,7 @@ impl Worker {
         let delivered = delivered?;
         Ok(delivered.map(|delivered| {
             self.parts.metrics.deliveries.inc();
+            self.parts.metrics.delivery_seconds.observe_us(delivered.ms * 1000);
             self.parts.metrics.delivered_rows.inc_by(delivered.rows);
             tracing::info!(table = %self.handle.schema().name, version = %delivered.version, rows = delivered.rows, files = delivered.files, "delivered");
             Report { rows: delivered.rows, files: delivered.files, version: delivered.version.0 }
@@ -223,8 +224,9 @@ impl Worker {
     }
 
     fn compacted(&self, compacted: &Compacted) {
+        let Compacted { version, rows, files_before, files_after, ms, .. } = compacted;
         self.parts.metrics.compactions.inc();
-        let Compacted { version, rows, files_before, files_after, .. } = compacted;
+        self.parts.metrics.compaction_seconds.observe_us(ms * 1000);
         tracing::info!(table = %self.handle.schema().name, %version, rows, files_before, files_after, "compacted");
     }
 
@@ -297,6 +299,10 @@ impl Worker {
             .collect();
         if upto == self.trimmed {
             return Ok(());
+        }
+        for (tablet, seqno) in upto.iter() {
+            let before = self.trimmed.get(tablet);
+            assert!(seqno >= before, "the log of tablet {tablet} is trimmed back: {before} → {seqno}");
         }
         let trimming = upto.clone();
         blocking(move || {

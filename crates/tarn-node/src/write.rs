@@ -49,7 +49,7 @@ impl TableService {
         batches: Vec<MutationBatch>,
         waiter: &dyn Waiter,
     ) -> Result<Vec<Written>> {
-        self.may(who, table, privilege)?;
+        self.may(who, table.schema(), privilege)?;
         self.parts.wait_for_room(table).await?;
         let mut written = vec![Written::Rows(0); batches.len()];
         for Decided { of, part, outcome } in self.commit(table, waiter, batches).await? {
@@ -75,7 +75,7 @@ impl TableService {
         op: Op,
         waiter: &dyn Waiter,
     ) -> Result<u64> {
-        self.may(who, table, Privilege::Insert)?;
+        self.may(who, table.schema(), Privilege::Insert)?;
         self.parts.wait_for_room(table).await?;
         let schema = Arc::clone(table.schema());
         let batch = blocking(move || Ok(batch_from_columns(&schema, &rows, op)?)).await?;
@@ -91,14 +91,17 @@ impl TableService {
         batches: Vec<MutationBatch>,
     ) -> Result<Vec<Decided>> {
         self.parts.check_writable()?;
-        if !waiter.submits() {
+        let Some(submitted) = Submitted::by(waiter) else {
             return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
-        }
-        let mut submitted = Submitted { waiter, rows: 0 };
+        };
+        let span = tracing::debug_span!("commit", table = %table.schema().name, id = %table.schema().id);
+        let began_us = self.parts.clock.monotonic_us();
         let table = Arc::clone(table);
-        let decided = blocking(move || table.propose(&batches)).await?;
-        submitted.rows = applied(&decided);
-        self.parts.metrics.rows_written.inc_by(submitted.rows);
+        let decided = blocking(move || span.in_scope(|| table.propose(&batches))).await?;
+        self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
+        let rows = applied(&decided);
+        submitted.decided(rows);
+        self.parts.metrics.rows_written.inc_by(rows);
         Ok(decided)
     }
 
@@ -128,10 +131,22 @@ impl TableService {
     }
 }
 
-/// Ends a submission, however it ends.
-struct Submitted<'a> {
+/// What somebody waits for and has submitted. Dropped before it is decided, it wrote nothing.
+pub struct Submitted<'a> {
     waiter: &'a dyn Waiter,
     rows: u64,
+}
+
+impl<'a> Submitted<'a> {
+    /// `None`: it is not wanted any more.
+    pub fn by(waiter: &'a dyn Waiter) -> Option<Submitted<'a>> {
+        waiter.submits().then_some(Submitted { waiter, rows: 0 })
+    }
+
+    /// So many rows were written.
+    pub fn decided(mut self, rows: u64) {
+        self.rows = rows;
+    }
 }
 
 impl Drop for Submitted<'_> {
@@ -182,7 +197,9 @@ impl TableHandle {
             return Err(Error::no_table(&self.schema().name));
         }
         self.check_whole()?;
-        Ok(self.replicas.propose(batches)?)
+        let decided = self.replicas.propose(batches)?;
+        tracing::debug!(parts = decided.len(), rows = applied(&decided), "committed");
+        Ok(decided)
     }
 }
 

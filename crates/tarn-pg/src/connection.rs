@@ -106,6 +106,16 @@ impl Connection {
         self.session.failed();
     }
 
+    /// A message is answered, with this SQLSTATE if it failed.
+    pub fn answered(&self, failed: Option<&str>) {
+        self.session.end_statement(failed);
+    }
+
+    /// Returns when somebody ends the connection.
+    pub async fn terminated(&self) -> SqlError {
+        self.session.backend().terminated().await
+    }
+
     /// What stops the running statement.
     pub fn interrupt(&self) -> &Interrupt {
         self.session.interrupt()
@@ -444,8 +454,9 @@ impl Connection {
             return Err(on_wire(too_many(self.shared.door.places.max_seated())));
         }
         self.shared.count_connections();
-        self.session.log_in(principal);
-        let (pid, key): (i32, SecretKey) = self.shared.keys.generate(client);
+        self.session.log_in(principal, client.socket_addr());
+        let (_, key): (i32, SecretKey) = self.shared.keys.generate(client);
+        let pid = self.session.backend().pid();
         client.set_pid_and_secret_key(pid, key.clone());
         self.shared.register(pid, key.clone(), Arc::clone(self.session.interrupt()));
         *self.pid.lock() = Some(pid);
@@ -713,7 +724,8 @@ impl ExtendedQueryHandler for Connection {
         client.set_state(PgWireConnectionState::QueryInProgress);
         let shared_state = portal.state();
         let mut portal_state = shared_state.lock().await;
-        if matches!(*portal_state, PortalExecutionState::Initial) {
+        let is_begun = matches!(*portal_state, PortalExecutionState::Initial);
+        if is_begun {
             let before = self.before(portal.statement.statement.parsed());
             if self.deallocate(client.portal_store(), portal.statement.statement.parsed()) {
                 *portal_state = PortalExecutionState::Finished;
@@ -752,6 +764,9 @@ impl ExtendedQueryHandler for Connection {
         }
         match portal_state.deref_mut() {
             PortalExecutionState::Suspended(response) => {
+                if !is_begun {
+                    self.session.go_on(&portal.statement.statement);
+                }
                 if send::rows(client, response, max_rows, self.session.interrupt()).await? {
                     *portal_state = PortalExecutionState::Finished;
                 }

@@ -1,6 +1,6 @@
 //! How does a Postgres client talk to Tarn?
 //!
-//! One task a connection: [`serve_connection`] reads messages and hands them to [`connection::Connection`], which turns
+//! One task a connection: [`serve_connection`] reads messages and hands them to `connection::Connection`, which turns
 //! them into statements of a [`tarn_sql::session::Session`] and answers into messages. While a statement runs, the socket is
 //! read ahead, so that a client that vanishes does not leave its statement running. Reading order: `frames` (what is a message), `params`
 //! (values in), `send` (answers out), `startup`, `login`, `connection`, `errors`. How values are written is `tarn-sql`'s, which COPY and
@@ -309,6 +309,7 @@ impl Talk {
                     () = stop.cancelled() => Err(SqlError::new(state::ADMIN_SHUTDOWN, "terminating connection: the server stops").fatal()),
                     () = &mut deadline, if starting => break,
                     () = connection.guest().shown_out(), if starting => break,
+                    ended = connection.terminated() => Err(ended),
                     () = sleep_or_forever(idle_limit) => Err(SqlError::new(
                         state::IDLE_TRANSACTION_TIMEOUT,
                         "terminating connection due to idle-in-transaction timeout",
@@ -366,11 +367,17 @@ impl Talk {
                     break;
                 }
             };
-            let Err((mut error, is_extended)) = done else { continue };
+            let Err((mut error, is_extended)) = done else {
+                if !matches!(socket.state(), PgWireConnectionState::CopyInProgress(_)) {
+                    connection.answered(None);
+                }
+                continue;
+            };
             connection.failed().await;
             errors::sharpen(&mut error);
             shared.sql.node().metrics().errors.inc();
             let mut info = ErrorInfo::from(error);
+            connection.answered(Some(&info.code));
             if starting {
                 // Nothing was begun that could go on.
                 info.severity = "FATAL".to_owned();

@@ -2,21 +2,27 @@
 //!
 //! A table `t` is also found as `t$seqno`, with the column `__seqno`; that name is in no listing. [`dml`](crate::dml) reads it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::catalog::{MemTable, SchemaProvider, Session, TableProvider};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use parking_lot::Mutex;
 
 use crate::hot::HotCatalog;
-use crate::table::{Lake, TarnTable};
+use crate::lake::Lake;
+use crate::table::TarnTable;
 
 /// What a table's name ends with to have `__seqno` among its columns.
 pub(crate) const WITH_SEQNO: &str = "$seqno";
 
-/// Tables about the system itself, each made when it is asked for.
+/// Tables about the system itself, each made when it is read. A table has the same columns each time.
 #[async_trait]
 pub trait SystemTables: Send + Sync {
     /// All names, without the schema `tarn`.
@@ -47,7 +53,7 @@ impl SchemaProvider for PublicSchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let (name, with_seqno) = name.strip_suffix(WITH_SEQNO).map_or((name, false), |name| (name, true));
-        let table = self.hot.table(name).map(|source| TarnTable::new(Arc::clone(&self.lake), source, with_seqno));
+        let table = self.hot.table(name).map(|source| TarnTable::new(&self.lake, source, with_seqno));
         Ok(table.map(|table| Arc::new(table) as _))
     }
 
@@ -56,9 +62,18 @@ impl SchemaProvider for PublicSchema {
     }
 }
 
-/// The schema `tarn`.
-pub(crate) struct SystemSchema {
-    pub tables: Arc<dyn SystemTables>,
+/// A schema of system tables: `tarn`, and what somebody else has of the kind.
+pub struct SystemSchema {
+    tables: Arc<dyn SystemTables>,
+    /// Of tables that were asked for before.
+    known: Mutex<HashMap<String, SchemaRef>>,
+}
+
+impl SystemSchema {
+    /// Of these tables.
+    pub fn new(tables: Arc<dyn SystemTables>) -> Self {
+        SystemSchema { tables, known: Mutex::default() }
+    }
 }
 
 impl fmt::Debug for SystemSchema {
@@ -77,11 +92,52 @@ impl SchemaProvider for SystemSchema {
         if !self.table_exist(name) {
             return Ok(None);
         }
-        let rows = self.tables.table(name).await?;
-        Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+        let known = self.known.lock().get(name).cloned();
+        let schema = match known {
+            Some(schema) => schema,
+            None => self.tables.table(name).await?.schema(),
+        };
+        self.known.lock().insert(name.to_owned(), Arc::clone(&schema));
+        Ok(Some(Arc::new(SystemTable { tables: Arc::clone(&self.tables), name: name.to_owned(), schema })))
     }
 
     fn table_exist(&self, name: &str) -> bool {
         self.tables.names().iter().any(|known| known == name)
+    }
+}
+
+/// One of its tables in a plan: made anew each time it is read, as a prepared statement is run again and again.
+struct SystemTable {
+    tables: Arc<dyn SystemTables>,
+    name: String,
+    schema: SchemaRef,
+}
+
+impl fmt::Debug for SystemTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SystemTable({})", self.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for SystemTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let rows = self.tables.table(&self.name).await?;
+        let now = MemTable::try_new(Arc::clone(&self.schema), vec![vec![rows]])?;
+        now.scan(state, projection, filters, limit).await
     }
 }

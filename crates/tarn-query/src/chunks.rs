@@ -292,10 +292,3 @@ impl fmt::Debug for ChunkLoader {
         )
     }
 }
-
-/// Carried by each piece of a file: whom to ask for its metadata.
-#[derive(Debug, Clone)]
-pub(crate) struct Detailed {
-    pub loader: Arc<ChunkLoader>,
-    pub file: FileId,
-}

@@ -3,6 +3,8 @@
 //! A reader of Parquet says what it met, not where. Errors of a file get its path and its table here; of a file of an archive it is
 //! looked up once whether it is still the one that was attached: what was written anew is not damaged, and what is gone is neither.
 //!
+//! A source is planned without readers, and gets them when its scan is opened.
+//!
 //! Invariant: errors of the statement itself (a division by zero in a filter) and of the metastore are no file's, and stay as they are.
 
 use std::fmt;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource, ParquetSource};
@@ -34,7 +37,9 @@ use crate::reader::Readers;
 /// A source whose errors say whose they are.
 pub(crate) struct NamedSource {
     inner: Arc<dyn FileSource>,
-    whose: Whose,
+    table: Arc<str>,
+    /// Of the scan that was opened.
+    readers: Option<Arc<Readers>>,
 }
 
 #[derive(Clone)]
@@ -44,8 +49,18 @@ struct Whose {
 }
 
 impl NamedSource {
-    pub(crate) fn new(inner: Arc<dyn FileSource>, readers: Arc<Readers>, table: &str) -> Self {
-        NamedSource { inner, whose: Whose { readers, table: table.into() } }
+    /// Of a scan that is planned.
+    pub(crate) fn new(inner: ParquetSource, table: &str) -> Self {
+        NamedSource { inner: Arc::new(inner), table: table.into(), readers: None }
+    }
+
+    /// The same, to read with.
+    pub(crate) fn opened(&self, readers: &Arc<Readers>) -> Result<NamedSource> {
+        let Some(source) = self.inner().downcast_ref::<ParquetSource>() else {
+            return internal_err!("a scan of {} reads no Parquet", self.table);
+        };
+        let inner = source.clone().with_parquet_file_reader_factory(Arc::clone(readers) as _);
+        Ok(NamedSource { inner: Arc::new(inner), table: Arc::clone(&self.table), readers: Some(Arc::clone(readers)) })
     }
 
     pub(crate) fn inner(&self) -> &dyn FileSource {
@@ -54,11 +69,22 @@ impl NamedSource {
 
     /// `source`, which is the one inside, with another predicate.
     pub(crate) fn with_predicate(&self, source: &ParquetSource, predicate: Arc<dyn PhysicalExpr>) -> NamedSource {
-        NamedSource { inner: Arc::new(source.with_predicate(predicate)), whose: self.whose.clone() }
+        self.with_inner(Arc::new(source.with_predicate(predicate)))
+    }
+
+    fn with_inner(&self, inner: Arc<dyn FileSource>) -> NamedSource {
+        NamedSource { inner, table: Arc::clone(&self.table), readers: self.readers.clone() }
     }
 
     fn over(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
-        Arc::new(NamedSource { inner, whose: self.whose.clone() })
+        Arc::new(self.with_inner(inner))
+    }
+
+    fn whose(&self) -> Result<Whose> {
+        match &self.readers {
+            Some(readers) => Ok(Whose { readers: Arc::clone(readers), table: Arc::clone(&self.table) }),
+            None => internal_err!("a scan of {} is read before it is opened", self.table),
+        }
     }
 }
 
@@ -69,6 +95,7 @@ impl FileSource for NamedSource {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
+        self.whose()?;
         self.inner.create_file_opener(store, config, partition)
     }
 
@@ -78,8 +105,9 @@ impl FileSource for NamedSource {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
+        let whose = self.whose()?;
         let inner = self.inner.create_morselizer(store, config, partition)?;
-        Ok(Box::new(NamedMorselizer { inner, whose: self.whose.clone() }))
+        Ok(Box::new(NamedMorselizer { inner, whose }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -188,7 +216,8 @@ struct Suspect {
 
 impl Suspect {
     async fn explain(&self, error: DataFusionError) -> DataFusionError {
-        let Some((kind, what)) = of_file(&error) else { return error };
+        let error = Error::from(error);
+        let Some((kind, what)) = of_file(&error) else { return error.into() };
         let Whose { readers, table } = &self.whose;
         match readers.lost(&self.file).await {
             Some(lost) => lost.into(),
@@ -201,8 +230,13 @@ impl Suspect {
 }
 
 /// What the bytes of a file are to blame for.
-fn of_file(error: &DataFusionError) -> Option<(Kind, String)> {
-    match error.find_root() {
+fn of_file(error: &Error) -> Option<(Kind, String)> {
+    let source = match error {
+        Error::Sql { source } => source,
+        Error::Reader { source: tarn_cache::Error::Footer { source, .. } } => return of_parquet(source),
+        _ => return None,
+    };
+    match source.find_root() {
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
             // What a decoder met, as text.
             ArrowError::ParquetError(what) => Some((Kind::Corrupt, what.clone())),
@@ -218,7 +252,11 @@ fn of_parquet(error: &ParquetError) -> Option<(Kind, String)> {
     let ParquetError::External(inner) = error else { return Some((Kind::Corrupt, error.to_string())) };
     if let Some(tarn_cache::Error::Footer { source, .. }) = inner.downcast_ref() {
         of_parquet(source)
-    } else if inner.is::<Error>() || inner.is::<ArrowError>() || inner.is::<DataFusionError>() {
+    } else if inner.is::<tarn_cache::Error>()
+        || inner.is::<Error>()
+        || inner.is::<ArrowError>()
+        || inner.is::<DataFusionError>()
+    {
         None
     } else if inner.is::<object_store::Error>() || inner.is::<std::io::Error>() {
         Some((Kind::Unavailable, inner.to_string()))

@@ -13,7 +13,6 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
-use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
@@ -49,25 +48,29 @@ use crate::fragments::{Fragments, UseFragments};
 use crate::functions;
 use crate::hot::{HotCatalog, HotReader};
 use crate::in_windows::InWindows;
+use crate::lake::{Lake, lake_url};
 use crate::late::Shape;
 use crate::lists::Lists;
 use crate::long_constants::LongConstants;
 use crate::nans::Nans;
+use crate::opening::Opener;
 use crate::owned::Owned;
 use crate::pause::JoinsPause;
 use crate::plan_size::{self, PlanMemory, PlanSize};
 use crate::quantified::Quantified;
 use crate::reader::Readers;
+use crate::reading;
 use crate::reads::tables;
 use crate::row_values::RowValues;
 use crate::rule_order::{before_each, insert_before, insert_behind};
 use crate::running::Running;
+use crate::scan;
 use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
+use crate::spec::ScanSpec;
 use crate::spellings::CanonicalSpellings;
 use crate::stop::Stop;
-use crate::table::{LAKE_URL, Lake};
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
 use crate::while_waited::WhileWaited;
@@ -145,7 +148,7 @@ impl Engine {
         hot: Arc<dyn HotCatalog>,
         system: Arc<dyn SystemTables>,
     ) -> Result<Engine> {
-        let url = ObjectStoreUrl::parse(LAKE_URL)?;
+        let url = lake_url()?;
         let spill = match &options.spill_dir {
             Some(dir) => DiskManagerMode::Directories(vec![dir.clone()]),
             None => DiskManagerMode::Disabled,
@@ -158,7 +161,7 @@ impl Engine {
         runtime.register_object_store(url.as_ref(), Arc::clone(store.store()));
         let readers = Arc::new(Readers::of_lake(store, footers, options.page_index_bytes));
         let projected = Arc::clone(&options.metadata);
-        let lake = Arc::new(Lake { metastore, readers, projected, url, schemas: SqlSchemas::default() });
+        let lake = Arc::new(Lake { metastore, readers, projected, schemas: SqlSchemas::default() });
         let fragments = options.fragments.clone().map(|cache| Arc::new(UseFragments(Arc::new(Fragments::new(cache)))));
         let lengths = Arc::new(Lengths::new(Arc::clone(&runtime.memory_pool), options.memory_bytes));
         Ok(Engine {
@@ -166,7 +169,7 @@ impl Engine {
             runtime,
             lengths,
             public: Arc::new(PublicSchema { lake: Arc::clone(&lake), hot }),
-            system: Arc::new(SystemSchema { tables: system }),
+            system: Arc::new(SystemSchema::new(system)),
             catalog: options.catalog,
             threads: Threads { handle: options.threads },
             fragments,
@@ -236,7 +239,7 @@ impl Engine {
             .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
         registered.expect("a memory catalog takes any schema");
         context.register_catalog(&self.catalog, Arc::new(catalog));
-        Session { context, reader, threads: self.threads.clone() }
+        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone() }
     }
 
     /// Bytes that running queries hold now.
@@ -279,6 +282,7 @@ fn config(options: &Options) -> SessionConfig {
 /// One connection: its settings, and statements one after another.
 pub struct Session {
     context: SessionContext,
+    public: Arc<PublicSchema>,
     reader: Arc<dyn HotReader>,
     threads: Threads,
 }
@@ -367,13 +371,14 @@ impl Session {
             return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
         }
         let (state, reader, stop) = (self.context.state(), Arc::clone(&self.reader), Stop::default());
+        let lake = Arc::clone(&self.public.lake);
         let waits = stop.when_dropped();
         let planned = async move {
             let plan = match parameters {
                 Some(parameters) => plan.with_param_values(parameters)?,
                 None => plan,
             };
-            let mut state = for_statement(state, reader.as_ref(), &plan, stop)?;
+            let mut state = for_statement(state, lake, reader.as_ref(), &plan, stop)?;
             Ok((batch_rows::physical(&mut state, &plan).await?, state.task_ctx()))
         };
         self.threads.stream(planned, waits).await
@@ -398,14 +403,36 @@ impl Session {
         Ok((physical, state))
     }
 
+    /// What the scans of a physical plan read.
+    pub fn specs(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<ScanSpec>> {
+        scan::specs(plan)
+    }
+
+    /// Reads what a spec says, at the position that it says: in this process or another one than it was planned in.
+    ///
+    /// Errors: `Moved` when the table's hot side shows another position by now; `Corrupt` for a spec that lost dead
+    /// rows.
+    pub async fn scan(&self, spec: ScanSpec) -> Result<SendableRecordBatchStream> {
+        let (mut state, stop) = (self.context.state(), Stop::default());
+        let waits = stop.when_dropped();
+        let source = self.public.hot.table(&spec.table.name).filter(|source| source.schema().id == spec.table.id);
+        let source = source.ok_or_else(|| Error::NoSuchTable { name: spec.table.name.clone() })?;
+        let tables = Snapshots::of(vec![source], self.reader.as_ref())?;
+        let opener = Arc::new(Opener::new(Arc::clone(&self.public.lake), tables));
+        state.config_mut().set_extension(Arc::clone(&opener));
+        let planned = async move { Ok((reading::plan(spec, None, None, &opener)?, state.task_ctx())) };
+        self.threads.stream(planned, waits).await
+    }
+
     /// The session's state with fresh snapshots: one statement's.
     pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
-        for_statement(self.context.state(), self.reader.as_ref(), plan, Stop::default())
+        for_statement(self.context.state(), Arc::clone(&self.public.lake), self.reader.as_ref(), plan, Stop::default())
     }
 }
 
 fn for_statement(
     mut state: SessionState,
+    lake: Arc<Lake>,
     reader: &dyn HotReader,
     plan: &LogicalPlan,
     stop: Stop,
@@ -416,7 +443,7 @@ fn for_statement(
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());
     state.execution_props_mut().config_options = Some(options);
-    state.config_mut().set_extension(Arc::new(Snapshots::of(tables(plan)?, reader)?));
+    state.config_mut().set_extension(Arc::new(Opener::new(lake, Snapshots::of(tables(plan)?, reader)?)));
     state.config_mut().set_extension(Arc::new(Shape::of(plan)?));
     Ok(state)
 }

@@ -5,13 +5,15 @@
 use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
 use tarn_metastore::At;
-use tarn_metastore::Damage;
 use tarn_types::Kind;
 
 use crate::parser::ParseError;
 
 /// Result of a query.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a library says was outside of it.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A question without an answer.
 #[derive(Debug, thiserror::Error)]
@@ -56,22 +58,6 @@ pub enum Error {
         /// What the metastore said.
         source: tarn_metastore::Error,
     },
-    /// A file of an archive is no longer the one that was attached.
-    #[error("{path} changed since it was attached; CALL tarn.attach('{table}')")]
-    Changed {
-        /// Table name.
-        table: String,
-        /// Object key in the archive.
-        path: String,
-    },
-    /// A file of an archive that was attached is no longer there.
-    #[error("{path} is gone; CALL tarn.attach('{table}')")]
-    Gone {
-        /// Table name.
-        table: String,
-        /// Object key in the archive.
-        path: String,
-    },
     /// A file is damaged, or could not be read.
     #[error("read {path} of table {table}: {what}")]
     Read {
@@ -100,21 +86,17 @@ pub enum Error {
         /// What the reader said.
         source: ParquetError,
     },
-    /// Reading a footer failed.
+    /// A file is not the one that was written or attached, or its footer could not be read.
     #[error(transparent)]
-    Footer {
-        /// What the cache said.
+    Reader {
+        /// What the reader of the file said.
         source: tarn_cache::Error,
     },
-    /// Bytes of a file are not those that were written. Other blocks of it can be read.
-    #[error("{path} is damaged: {damage} ({place})")]
-    Damaged {
-        /// Object key.
-        path: String,
-        /// Blocks and columns.
-        place: String,
-        /// Which bytes.
-        damage: Damage,
+    /// A scan is opened where its table shows another position than it was planned for.
+    #[error("table {table} has changed since its scan was planned; run the statement again")]
+    Moved {
+        /// Table name.
+        table: String,
     },
     /// Metadata and data contradict each other.
     #[error("{what}")]
@@ -186,20 +168,22 @@ impl Error {
 
     /// What a reader of the file at `path` met.
     pub(crate) fn of_file(path: &str, source: ParquetError) -> Self {
+        let path = path.to_owned();
         match source {
-            ParquetError::External(inner) => match inner.downcast::<Error>() {
-                Ok(ours) => *ours,
-                Err(inner) => Error::File { path: path.to_owned(), source: ParquetError::External(inner) },
+            ParquetError::External(inner) => match Error::known(inner) {
+                Ok(Error::Reader { source: tarn_cache::Error::Footer { source, .. } }) => Error::File { path, source },
+                Ok(known) => known,
+                Err(inner) => Error::File { path, source: ParquetError::External(inner) },
             },
-            source => Error::File { path: path.to_owned(), source },
+            source => Error::File { path, source },
         }
     }
 
-    /// What a Parquet reader met outside of Parquet.
-    fn of_footer(inner: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        match inner.downcast::<tarn_cache::Error>() {
-            Ok(source) => Error::Footer { source: *source },
-            Err(inner) => Error::Sql { source: DataFusionError::ParquetError(Box::new(ParquetError::External(inner))) },
+    /// What a Parquet reader met outside of Parquet, if it is an error of ours.
+    fn known(inner: Cause) -> Result<Self, Cause> {
+        match inner.downcast::<Error>() {
+            Ok(ours) => Ok(*ours),
+            Err(inner) => inner.downcast::<tarn_cache::Error>().map(|source| Error::Reader { source: *source }),
         }
     }
 
@@ -214,12 +198,12 @@ impl Error {
             Error::NoSuchTable { .. } => Kind::NotFound,
             Error::Hot { kind, .. } => *kind,
             Error::Metastore { source, .. } | Error::Blocks { source, .. } => source.kind(),
-            Error::Changed { .. } | Error::Gone { .. } => Kind::Conflict,
+            Error::Moved { .. } => Kind::Conflict,
             Error::Read { kind, .. } => *kind,
             Error::Types { source, .. } => source.kind(),
             Error::File { source: ParquetError::External(_), .. } => Kind::Unavailable,
-            Error::Footer { source } => source.kind(),
-            Error::File { .. } | Error::Damaged { .. } | Error::Corrupt { .. } => Kind::Corrupt,
+            Error::Reader { source } => source.kind(),
+            Error::File { .. } | Error::Corrupt { .. } => Kind::Corrupt,
             Error::AccessPath { .. }
             | Error::Unsupported { .. }
             | Error::TooLarge { .. }
@@ -243,13 +227,7 @@ fn sql_kind(root: &DataFusionError) -> Kind {
 
 impl From<tarn_cache::Error> for Error {
     fn from(source: tarn_cache::Error) -> Self {
-        match source {
-            tarn_cache::Error::Changed { table, path } => Error::Changed { table, path },
-            tarn_cache::Error::Gone { table, path } => Error::Gone { table, path },
-            tarn_cache::Error::Damaged { path, place, damage } => Error::Damaged { path, place, damage },
-            tarn_cache::Error::Length { .. } => Error::Corrupt { what: source.to_string() },
-            source => Error::Footer { source },
-        }
+        Error::Reader { source }
     }
 }
 
@@ -261,10 +239,9 @@ impl From<DataFusionError> for Error {
                 Err(inner) => Error::Sql { source: DataFusionError::External(inner) },
             },
             DataFusionError::ParquetError(inner) => match *inner {
-                ParquetError::External(inner) => match inner.downcast::<Error>() {
-                    Ok(ours) => *ours,
-                    Err(inner) => Error::of_footer(inner),
-                },
+                ParquetError::External(inner) => Error::known(inner).unwrap_or_else(|inner| Error::Sql {
+                    source: DataFusionError::ParquetError(Box::new(ParquetError::External(inner))),
+                }),
                 inner => Error::Sql { source: DataFusionError::ParquetError(Box::new(inner)) },
             },
             DataFusionError::Context(context, inner) => match Error::from(*inner) {

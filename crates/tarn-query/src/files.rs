@@ -27,11 +27,10 @@ use object_store::path::Path;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use roaring::RoaringBitmap;
 use tarn_metastore::prune::PrunedFile;
-use tarn_metastore::{Block, File, TableVersion};
+use tarn_metastore::{Block, File};
 use tarn_types::{DataType, FileId, TableSchema};
 
-use crate::chunks::{ChunkLoader, Detailed};
-use crate::reader::Sums;
+use crate::reader::{OfFile, Sums};
 use crate::survivors::{Pruning, Survivors};
 use crate::values::to_scalar;
 use crate::{Error, Result};
@@ -77,7 +76,10 @@ struct Kept<'a> {
 /// Hidden rows by file, as a view gives them.
 pub(crate) type Hidden = BTreeMap<FileId, RoaringBitmap>;
 
-/// What is asked of the survivors' files.
+/// Dead rows by file, as a version has them.
+pub(crate) type Vectors = HashMap<FileId, Arc<RoaringBitmap>>;
+
+/// What is asked of survivors.
 pub(crate) struct Cut<'a> {
     pub table: &'a TableSchema,
     /// The SQL schema that statistics are for: the table's columns, perhaps with `__seqno` last.
@@ -87,8 +89,6 @@ pub(crate) struct Cut<'a> {
     pub partitions: usize,
     /// Whether each piece says its bounds.
     pub bounded: bool,
-    /// Whom the pieces ask for the metadata of their files. `None`: footers are read.
-    pub loader: Option<&'a Arc<ChunkLoader>>,
 }
 
 impl Cut<'_> {
@@ -98,10 +98,10 @@ impl Cut<'_> {
     }
 }
 
-/// Cuts what is left of `version` into pieces. No IO.
+/// Cuts what pruning left into pieces. No IO.
 pub(crate) fn lake_files(
     cut: &Cut<'_>,
-    version: &TableVersion,
+    vectors: &Vectors,
     hidden: &Hidden,
     survivors: &Survivors,
 ) -> Result<LakeFiles> {
@@ -120,7 +120,7 @@ pub(crate) fn lake_files(
     let mut pieces = vec![];
     for kept in &survivors.files {
         let file = kept.file.as_ref();
-        let dead = dead_rows(&version.deletion_vectors, hidden, file.id);
+        let dead = dead_rows(vectors, hidden, file.id);
         let mut run: Vec<Kept<'_>> = vec![];
         let mut run_rows = 0;
         for row_group in &kept.row_groups {
@@ -137,29 +137,34 @@ pub(crate) fn lake_files(
             run.push(Kept { block, dead: n_dead });
             run_rows += block.n_rows;
             if run_rows >= piece_rows {
-                pieces.push(piece(cut.loader, cut.bounds(), file, &dead, &run)?);
+                pieces.push(piece(cut.bounds(), file, &dead, &run)?);
                 run.clear();
                 run_rows = 0;
             }
         }
         if !run.is_empty() {
-            pieces.push(piece(cut.loader, cut.bounds(), file, &dead, &run)?);
+            pieces.push(piece(cut.bounds(), file, &dead, &run)?);
         }
     }
     Ok(LakeFiles { groups: deal(pieces, cut.partitions), statistics: bounds.finish(), counts })
 }
 
-/// The one row of `file` at `row`, as a scan of a single piece. `None` when the file has no such row.
-pub(crate) fn single_row(file: &File, row: u32) -> Result<Option<FileGroup>> {
-    let Some(block) = file.blocks.iter().find(|block| rows_of(block).contains(&row)) else { return Ok(None) };
-    let before = u64::from(row) - block.first_row;
-    let after = block.n_rows - before - 1;
+/// Some rows of `file`, of which its footer tells where they are. `None`: it does not have all of them.
+pub(crate) fn rows_at(file: &File, wanted: &RoaringBitmap) -> Result<Option<PartitionedFile>> {
     let mut access = ParquetAccessPlan::new_none(file.blocks.len());
-    access.set(
-        block.row_group as usize,
-        RowGroupAccess::Selection(selection([(true, before), (false, 1), (true, after)])),
-    );
-    Ok(Some(FileGroup::new(vec![partitioned(file)?.with_extension(access)])))
+    let mut found = 0;
+    for block in &file.blocks {
+        let rows = rows_of(block);
+        let n_wanted = wanted.range_cardinality(rows.clone());
+        if n_wanted > 0 {
+            found += n_wanted;
+            access.set(block.row_group as usize, RowGroupAccess::Selection(these_rows(wanted, rows)));
+        }
+    }
+    if found < wanted.len() {
+        return Ok(None);
+    }
+    Ok(Some(partitioned(file)?.with_extension(access)))
 }
 
 fn rows_of(block: &Block) -> Range<u32> {
@@ -173,7 +178,7 @@ struct Dead<'a> {
     all: std::borrow::Cow<'a, RoaringBitmap>,
 }
 
-fn dead_rows<'a>(vectors: &'a HashMap<FileId, Arc<RoaringBitmap>>, hidden: &'a Hidden, file: FileId) -> Dead<'a> {
+fn dead_rows<'a>(vectors: &'a Vectors, hidden: &'a Hidden, file: FileId) -> Dead<'a> {
     use std::borrow::Cow;
     let vector = vectors.get(&file).map(Arc::as_ref);
     let all = match (vector, hidden.get(&file)) {
@@ -192,11 +197,10 @@ impl Dead<'_> {
 
 /// Some blocks of a file, without bounds. `None`: no row of theirs is left.
 pub(crate) fn blocks_of(
-    vectors: &HashMap<FileId, Arc<RoaringBitmap>>,
+    vectors: &Vectors,
     hidden: &Hidden,
     file: &File,
     row_groups: &[u32],
-    loader: Option<&Arc<ChunkLoader>>,
 ) -> Result<Option<PartitionedFile>> {
     let dead = dead_rows(vectors, hidden, file.id);
     let blocks = row_groups.iter().filter_map(|row_group| file.blocks.get(*row_group as usize));
@@ -205,16 +209,10 @@ pub(crate) fn blocks_of(
     if run.is_empty() {
         return Ok(None);
     }
-    piece(loader, None, file, &dead, &run).map(Some)
+    piece(None, file, &dead, &run).map(Some)
 }
 
-fn piece(
-    loader: Option<&Arc<ChunkLoader>>,
-    mut bounds: Option<Bounds<'_>>,
-    file: &File,
-    dead: &Dead<'_>,
-    run: &[Kept<'_>],
-) -> Result<PartitionedFile> {
+fn piece(mut bounds: Option<Bounds<'_>>, file: &File, dead: &Dead<'_>, run: &[Kept<'_>]) -> Result<PartitionedFile> {
     let mut access = ParquetAccessPlan::new_none(file.blocks.len());
     for Kept { block, dead: n_dead } in run {
         bounds.iter_mut().for_each(|bounds| bounds.add(block, *n_dead));
@@ -225,10 +223,7 @@ fn piece(
         };
         access.set(block.row_group as usize, how);
     }
-    let mut piece = partitioned(file)?.with_extension(access);
-    if let Some(loader) = loader {
-        piece = piece.with_extension(Detailed { loader: Arc::clone(loader), file: file.id });
-    }
+    let mut piece = partitioned(file)?.with_extension(access).with_extension(OfFile(file.id));
     if let Some(bounds) = bounds {
         piece = piece.with_statistics(Arc::new(bounds.finish()));
     }
@@ -246,6 +241,18 @@ fn partitioned(file: &File) -> Result<PartitionedFile> {
         version: None,
     };
     Ok(PartitionedFile::new_from_meta(meta).with_extension(Sums(file.checksums.clone())))
+}
+
+/// Everything in `rows` that is in `wanted`.
+fn these_rows(wanted: &RoaringBitmap, rows: Range<u32>) -> RowSelection {
+    let mut runs: Vec<(bool, u64)> = vec![];
+    let mut next = rows.start;
+    for row in wanted.range(rows.clone()) {
+        runs.extend([(true, u64::from(row - next)), (false, 1)]);
+        next = row + 1;
+    }
+    runs.push((true, u64::from(rows.end - next)));
+    selection(runs)
 }
 
 /// Everything in `rows` that is not in `dead`.
@@ -401,6 +408,15 @@ mod tests {
         let runs: Vec<(bool, usize)> = selectors.iter().map(|s| (s.skip, s.row_count)).collect();
         assert_eq!(runs, [(true, 3), (false, 2), (true, 1), (false, 3), (true, 1)]);
         assert_eq!(live_rows(&dead, 20..40).row_count(), 20);
+    }
+
+    #[test]
+    fn selections_of_some_rows_skip_all_others() {
+        let wanted: RoaringBitmap = [3, 10, 12, 13, 19, 40].into_iter().collect();
+        let selection = these_rows(&wanted, 10..20);
+        let runs: Vec<(bool, usize)> = selection.iter().map(|s| (s.skip, s.row_count)).collect();
+        assert_eq!(runs, [(false, 1), (true, 1), (false, 2), (true, 5), (false, 1)]);
+        assert_eq!(these_rows(&wanted, 20..30).row_count(), 0);
     }
 
     #[test]

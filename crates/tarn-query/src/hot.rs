@@ -11,11 +11,11 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tarn_cache::ReadStore;
-use tarn_types::{Address, Cursor, FileId, SeqNo, TableSchema, Version};
+use tarn_types::{Address, Cursor, FileId, SeqNo, TableSchema, Version, prefix_end};
 
 use crate::Result;
 
-/// Batches from the row engine, in key order within one prefix. Blocking: polled on a thread that may wait.
+/// Batches from the row engine, in key order. Blocking: polled on a thread that may wait.
 pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// The tables there are.
@@ -70,12 +70,31 @@ pub trait HotView: Send + Sync {
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>>;
     /// Rows of `version`'s files that recent changes supersede, by file.
     fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>>;
-    /// The row of an engine key. Not for append-only tables, whose keys are not unique.
-    fn get(&self, key: &[u8]) -> Result<HotLookup>;
-    /// Live rows of the row engine whose key starts with `prefix`, or all. Columns as in [`HotView::recent`].
-    fn scan(&self, prefix: Option<Vec<u8>>, projection: Option<&[usize]>, with_seqno: bool) -> RowBatches;
+    /// The rows of engine keys, in the order of `keys`. Not for append-only tables, whose keys are not unique. Waits
+    /// for the disk.
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<HotLookup>>;
+    /// Live rows of the row engine in a range of keys, in batches of `batch_rows` at most. Columns as in
+    /// [`HotView::recent`].
+    fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> RowBatches;
     /// Whether [`HotView::scan`] gives every row of the table: nothing was evicted, and the table is not append-only.
     fn rows_complete(&self) -> bool;
+}
+
+/// Engine keys from `start` on and before `end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The first key that may be in it.
+    pub start: Vec<u8>,
+    /// The first key behind it.
+    pub end: Vec<u8>,
+}
+
+impl KeyRange {
+    /// All keys that begin with `prefix`. `None`: no key is behind them, which has no end.
+    pub fn of_prefix(prefix: Vec<u8>) -> Option<KeyRange> {
+        let end = prefix_end(&prefix)?;
+        Some(KeyRange { start: prefix, end })
+    }
 }
 
 /// What the row engine knows of a key.

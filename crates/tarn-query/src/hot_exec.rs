@@ -1,9 +1,11 @@
-//! How do hot rows become a stream? Two leaves: [`RecentExec`] gives recent rows from memory, [`RowsExec`] scans the row engine.
+//! How do hot rows become a stream? Two leaves: [`RecentExec`] gives recent rows from memory, [`RowsExec`] scans the
+//! row engine. Both find the rows when they run, by what their spec says.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::SortOptions;
 use arrow::compute::kernels::aggregate;
 use arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::stats::Precision;
@@ -11,17 +13,20 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use datafusion::scalar::ScalarValue;
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, TryStreamExt, stream};
+use tarn_types::DataType;
 
-use crate::hot::HotView;
+use crate::hot::KeyRange;
+use crate::opening::Opener;
+use crate::spec::{RangeRead, ScanSpec};
 use crate::values::to_sql;
 
 /// Batches that a blocking engine scan may be ahead of its reader.
@@ -30,9 +35,12 @@ const SCAN_AHEAD_BATCHES: usize = 2;
 /// Recent rows are spread over partitions when there are more of them than this.
 const RECENT_ROWS_PER_PARTITION: usize = 250_000;
 
-fn properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
+/// Of what has no fixed width.
+const TEXT_BYTES: usize = 32;
+
+fn properties(schema: &SchemaRef, partitions: usize, order: Option<LexOrdering>) -> Arc<PlanProperties> {
     let properties = PlanProperties::new(
-        EquivalenceProperties::new(Arc::clone(schema)),
+        EquivalenceProperties::new_with_orderings(Arc::clone(schema), order),
         Partitioning::UnknownPartitioning(partitions),
         EmissionType::Incremental,
         Boundedness::Bounded,
@@ -40,50 +48,50 @@ fn properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
     Arc::new(properties.with_scheduling_type(SchedulingType::NonCooperative))
 }
 
-/// Rows in memory, of storage types, given out as SQL types in slices of the session's batch size.
+/// Recent rows of a scan, given out as SQL types in slices of the session's batch size. They are read when it runs.
 #[derive(Debug)]
 pub(crate) struct RecentExec {
-    /// One list per partition.
-    batches: Vec<Vec<RecordBatch>>,
-    n_rows: usize,
-    /// Of SQL types; the same columns as the batches.
+    spec: Arc<ScanSpec>,
+    /// Of SQL types: what the scan gives.
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
-    statistics: OnceLock<Arc<Statistics>>,
+    statistics: Arc<Statistics>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl RecentExec {
-    pub(crate) fn new(batches: Vec<RecordBatch>, schema: SchemaRef, max_partitions: usize) -> Self {
-        let n_rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
-        let n_partitions = n_rows.div_ceil(RECENT_ROWS_PER_PARTITION).clamp(1, max_partitions.max(1));
-        let mut dealt: Vec<Vec<RecordBatch>> = vec![vec![]; n_partitions];
-        for (idx, batch) in batches.into_iter().enumerate() {
-            dealt[idx % n_partitions].push(batch);
-        }
-        let properties = properties(&schema, n_partitions);
+    /// `columns` are the statistics of what the scan gives, if somebody asked for them.
+    pub(crate) fn new(spec: Arc<ScanSpec>, schema: SchemaRef, columns: Option<Vec<ColumnStatistics>>) -> Self {
+        let n_rows = spec.lake().map_or(0, |lake| lake.recent_rows as usize);
+        let n_partitions = n_rows.div_ceil(RECENT_ROWS_PER_PARTITION).clamp(1, spec.partitions.max(1));
+        let statistics = Statistics {
+            num_rows: Precision::Exact(n_rows),
+            total_byte_size: Precision::Inexact(n_rows * row_bytes(&schema)),
+            column_statistics: columns.unwrap_or_else(|| Statistics::unknown_column(&schema)),
+        };
+        let properties = properties(&schema, n_partitions, None);
         RecentExec {
-            batches: dealt,
-            n_rows,
+            spec,
             schema,
             properties,
-            statistics: OnceLock::new(),
+            statistics: Arc::new(statistics),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 
-    fn statistics(&self) -> Arc<Statistics> {
-        let compute = || {
-            let all: Vec<&RecordBatch> = self.batches.iter().flatten().collect();
-            let column = |idx: usize| column_statistics(all.iter().map(|batch| batch.column(idx)));
-            Arc::new(Statistics {
-                num_rows: Precision::Exact(self.n_rows),
-                total_byte_size: Precision::Inexact(all.iter().map(|b| b.get_array_memory_size()).sum()),
-                column_statistics: (0..self.schema.fields().len()).map(column).collect(),
-            })
-        };
-        Arc::clone(self.statistics.get_or_init(compute))
+    fn n_partitions(&self) -> usize {
+        self.properties.partitioning.partition_count()
     }
+}
+
+/// What a row takes in memory, about.
+fn row_bytes(schema: &SchemaRef) -> usize {
+    schema.fields().iter().map(|field| field.data_type().primitive_width().unwrap_or(TEXT_BYTES)).sum()
+}
+
+/// Statistics of the columns of recent rows.
+pub(crate) fn recent_statistics(batches: &[RecordBatch], n_columns: usize) -> Vec<ColumnStatistics> {
+    (0..n_columns).map(|column| column_statistics(batches.iter().map(|batch| batch.column(column)))).collect()
 }
 
 /// NULLs of every type; bounds of integers, dates and times, whose kernels cost next to nothing.
@@ -138,7 +146,8 @@ fn bounds(array: &ArrayRef) -> Option<(ScalarValue, ScalarValue)> {
 
 impl DisplayAs for RecentExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RecentExec: rows={}, partitions={}", self.n_rows, self.batches.len())
+        let n_rows = self.spec.lake().map_or(0, |lake| lake.recent_rows);
+        write!(f, "RecentExec: rows={n_rows}, partitions={}", self.n_partitions())
     }
 }
 
@@ -169,16 +178,26 @@ impl ExecutionPlan for RecentExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let batch_rows = context.session_config().batch_size();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let schema = Arc::clone(&self.schema);
-        let batches = self.batches[partition].clone().into_iter();
-        let batches = batches.flat_map(move |batch| slices(&batch, batch_rows).collect::<Vec<_>>());
-        let batches = batches.map(move |slice| {
+        let (schema, spec, n_partitions) = (Arc::clone(&self.schema), Arc::clone(&self.spec), self.n_partitions());
+        let read = async move {
+            if spec.lake().is_none_or(|lake| lake.recent_rows == 0) {
+                return Ok(vec![]);
+            }
+            let recent = Opener::of(&context)?.recent(&spec)?;
+            Ok::<_, DataFusionError>(recent.into_iter().skip(partition).step_by(n_partitions).collect::<Vec<_>>())
+        };
+        let rows = stream::once(read).map_ok(move |batches| {
+            let slices = batches.into_iter().flat_map(move |batch| slices(&batch, batch_rows).collect::<Vec<_>>());
+            stream::iter(slices.map(Ok::<_, DataFusionError>))
+        });
+        let spec = Arc::clone(&self.spec);
+        let batches = rows.try_flatten().map(move |slice| {
             let _timer = metrics.elapsed_compute().timer();
-            let batch = to_sql(&slice, &schema)?;
+            let batch = to_sql(&arranged(&spec, slice?)?, &schema)?;
             metrics.record_output(batch.num_rows());
             Ok(batch)
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream::iter(batches))))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -187,25 +206,39 @@ impl ExecutionPlan for RecentExec {
 
     fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
         match args.partition() {
-            Some(_) if self.batches.len() > 1 => Ok(Arc::new(Statistics::new_unknown(&self.schema))),
-            _ => Ok(self.statistics()),
+            Some(_) if self.n_partitions() > 1 => Ok(Arc::new(Statistics::new_unknown(&self.schema))),
+            _ => Ok(Arc::clone(&self.statistics)),
         }
     }
 }
 
+/// The columns of a hot batch, which has `__seqno` last, where the projection has them.
+pub(crate) fn arranged(spec: &ScanSpec, batch: RecordBatch) -> Result<RecordBatch> {
+    let n_columns = spec.table.columns.len();
+    let Some(at) = spec.projection.iter().position(|column| *column == n_columns) else { return Ok(batch) };
+    let last = batch.num_columns() - 1;
+    if at == last {
+        return Ok(batch);
+    }
+    let order: Vec<usize> = (0..at).chain([last]).chain(at..last).collect();
+    Ok(batch.project(&order)?)
+}
+
+/// The rows of a batch in batches of so many: a statement may need short ones (`batch_rows.rs`).
 /// The rows of a batch in batches of so many: a statement may need short ones (`batch_rows.rs`).
 fn slices(batch: &RecordBatch, batch_rows: usize) -> impl Iterator<Item = RecordBatch> {
     let starts = (0..batch.num_rows()).step_by(batch_rows);
     starts.map(move |start| batch.slice(start, batch_rows.min(batch.num_rows() - start)))
 }
 
-/// Live rows of the row engine: one partition per key prefix.
+/// Live rows of the row engine in some ranges of keys.
+#[derive(Debug)]
 pub(crate) struct RowsExec {
-    view: Arc<dyn HotView>,
-    /// `None`: everything.
-    prefixes: Vec<Option<Vec<u8>>>,
-    projection: Option<Vec<usize>>,
-    with_seqno: bool,
+    spec: Arc<ScanSpec>,
+    /// Some for each partition, in key order.
+    ranges: Vec<Vec<KeyRange>>,
+    batch_rows: usize,
+    /// Enough rows of each partition.
     limit: Option<usize>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -213,38 +246,46 @@ pub(crate) struct RowsExec {
 }
 
 impl RowsExec {
-    /// `schema` is of SQL types: the columns of `projection`, then `__seqno` if asked for.
-    pub(crate) fn new(
-        view: Arc<dyn HotView>,
-        prefixes: Vec<Option<Vec<u8>>>,
-        projection: Option<Vec<usize>>,
-        with_seqno: bool,
-        limit: Option<usize>,
-        schema: SchemaRef,
-    ) -> Self {
-        let properties = properties(&schema, prefixes.len());
+    /// `schema` is of SQL types: what the scan gives.
+    pub(crate) fn new(spec: Arc<ScanSpec>, read: &RangeRead, schema: SchemaRef) -> Self {
+        let n_partitions = read.ranges.len().clamp(1, spec.partitions.max(1));
+        let mut ranges: Vec<Vec<KeyRange>> = vec![vec![]; n_partitions];
+        for (at, range) in read.ranges.iter().enumerate() {
+            ranges[at % n_partitions].push(range.clone());
+        }
+        let order = (read.ranges.len() == 1).then(|| key_order(&spec, read.n_fixed, &schema)).flatten();
         RowsExec {
-            view,
-            prefixes,
-            projection,
-            with_seqno,
-            limit,
+            properties: properties(&schema, n_partitions, order),
+            limit: spec.limit,
+            batch_rows: read.batch_rows,
+            ranges,
+            spec,
             schema,
-            properties,
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 }
 
-impl fmt::Debug for RowsExec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RowsExec({} prefixes)", self.prefixes.len())
+/// In which order the rows of one range come: by the key behind its first `n_fixed` columns, as far as it is given.
+fn key_order(spec: &ScanSpec, n_fixed: usize, schema: &SchemaRef) -> Option<LexOrdering> {
+    let mut order = vec![];
+    for part in &spec.table.key[n_fixed..] {
+        let column = &spec.table.columns[part.column_idx];
+        // Zeros and NaN of floats have one key, and more than one place in the planner's order.
+        let is_float = matches!(column.data_type, DataType::Float32 | DataType::Float64);
+        let Some((at, _)) = schema.column_with_name(&column.name).filter(|_| !is_float) else { break };
+        let options = SortOptions { descending: part.descending, nulls_first: part.descending };
+        order.push(PhysicalSortExpr::new(Arc::new(Column::new(&column.name, at)), options));
     }
+    LexOrdering::new(order)
 }
 
 impl DisplayAs for RowsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RowsExec: scans={}", self.prefixes.len())?;
+        write!(f, "RowsExec: scans={}", self.ranges.iter().map(Vec::len).sum::<usize>())?;
+        if let Some(order) = self.properties.output_ordering() {
+            write!(f, ", output_ordering=[{order}]")?;
+        }
         self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
     }
 }
@@ -274,22 +315,24 @@ impl ExecutionPlan for RowsExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let view = Opener::of(&context)?.view(&self.spec)?;
         let batch_rows = context.session_config().batch_size();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), SCAN_AHEAD_BATCHES);
         let sender = builder.tx();
-        let (view, prefix, projection) =
-            (Arc::clone(&self.view), self.prefixes[partition].clone(), self.projection.clone());
-        let (with_seqno, limit, schema) = (self.with_seqno, self.limit, Arc::clone(&self.schema));
+        let (ranges, spec, schema) = (self.ranges[partition].clone(), Arc::clone(&self.spec), Arc::clone(&self.schema));
+        let (limit, read_rows) = (self.limit.unwrap_or(usize::MAX), self.batch_rows);
         builder.spawn_blocking(move || {
+            let (projection, with_seqno) = spec.hot_projection();
             let mut given = 0;
-            for batch in view.scan(prefix, projection.as_deref(), with_seqno) {
-                let batch = to_sql(&batch.map_err(DataFusionError::from)?, &schema)?;
+            let scans = ranges.iter().flat_map(|range| view.scan(range, Some(&projection), with_seqno, read_rows));
+            for batch in scans {
+                let batch = arranged(&spec, batch.map_err(DataFusionError::from)?)?;
+                let batch = to_sql(&batch.slice(0, batch.num_rows().min(limit - given)), &schema)?;
                 given += batch.num_rows();
                 // A closed channel means that nobody reads any more.
-                if !slices(&batch, batch_rows).all(|slice| sender.blocking_send(Ok(slice)).is_ok())
-                    || limit.is_some_and(|limit| given >= limit)
-                {
+                let is_read = slices(&batch, batch_rows).all(|slice| sender.blocking_send(Ok(slice)).is_ok());
+                if !is_read || given >= limit {
                     break;
                 }
             }
@@ -305,5 +348,22 @@ impl ExecutionPlan for RowsExec {
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.limit
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let batch_rows = self.batch_rows.min(limit.unwrap_or(usize::MAX)).max(1);
+        Some(Arc::new(RowsExec {
+            spec: Arc::clone(&self.spec),
+            ranges: self.ranges.clone(),
+            batch_rows,
+            limit,
+            schema: Arc::clone(&self.schema),
+            properties: Arc::clone(&self.properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }))
     }
 }

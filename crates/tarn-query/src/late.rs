@@ -33,16 +33,28 @@ const TEXT_WEIGHT: usize = 4;
 pub(crate) struct Shape {
     /// `ORDER BY … LIMIT` of a table's rows as they are.
     has_top_k: bool,
+    /// Joins, which are ordered by the bounds of columns, or an aggregate of all rows, which bounds may answer.
+    uses_bounds: bool,
 }
 
 impl Shape {
     pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
-        let mut has_top_k = false;
+        let mut shape = Shape { has_top_k: false, uses_bounds: false };
         plan.apply_with_subqueries(|node| {
-            has_top_k |= is_top_k(node);
-            Ok(if has_top_k { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            shape.has_top_k |= is_top_k(node);
+            shape.uses_bounds |= match node {
+                // A subquery becomes a join.
+                LogicalPlan::Join(_) | LogicalPlan::Subquery(_) => true,
+                LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+                _ => false,
+            };
+            Ok(TreeNodeRecursion::Continue)
         })?;
-        Ok(Shape { has_top_k })
+        Ok(shape)
+    }
+
+    pub(crate) fn uses_bounds(&self) -> bool {
+        self.uses_bounds
     }
 
     pub(crate) fn has_top_k(&self) -> bool {
@@ -69,12 +81,12 @@ fn is_top_k(node: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether a scan of `projection` (all columns if `None`) with these filters is quicker when it reads late. `statistics` are of what is
+/// Whether a scan of `projection` with these filters is quicker when it reads late. `statistics` are of what is
 /// left after pruning, over the table's columns.
 pub(crate) fn pays(
     shape: Option<&Shape>,
     filters: &[Expr],
-    projection: Option<&[usize]>,
+    projection: &[usize],
     table: &TableSchema,
     statistics: &Statistics,
 ) -> bool {
@@ -87,7 +99,7 @@ pub(crate) fn pays(
     for (idx, column) in table.columns.iter().enumerate() {
         if in_filters.contains(column.name.as_str()) {
             first += weight(&column.data_type);
-        } else if projection.is_none_or(|wanted| wanted.contains(&idx)) {
+        } else if projection.contains(&idx) {
             later += weight(&column.data_type);
         }
     }
@@ -198,7 +210,7 @@ mod tests {
 
     fn late(filter: Expr, projection: &[usize]) -> bool {
         let (table, statistics) = table();
-        pays(None, &[filter], Some(projection), &table, &statistics)
+        pays(None, &[filter], projection, &table, &statistics)
     }
 
     #[test]
@@ -237,7 +249,7 @@ mod tests {
         let any = rows().filter(lit(true)).unwrap().limit(0, Some(3)).unwrap();
         assert!(!Shape::of(&any.build().unwrap()).unwrap().has_top_k);
         let (table, statistics) = table();
-        let shape = Shape { has_top_k: true };
-        assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], None, &table, &statistics));
+        let shape = Shape { has_top_k: true, uses_bounds: false };
+        assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], &[0], &table, &statistics));
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! SQL ──> keyed?  ──yes──> (the caller answers from the row engine; no plan)
-//!   └──no──> Session ──> DataFusion ──> TarnTable::scan ──> TarnScan
-//!                                          │  point  row engine get, or one row of one file
-//!                                          │  range  row engine, one partition key
-//!                                          │  rows   row engine, everything (forced)
-//!                                          └─ lake   blocks that survive (survivors.rs), dead rows skipped  ∪  recent rows
+//!   └──no──> Session ──> DataFusion ──> TarnTable::scan ──paths──> ScanSpec ──when it runs──> Opener
+//!                                          │  point, keys  row engine, key by key; rows of files by their addresses
+//!                                          │  range        row engine, runs of keys
+//!                                          │  rows         row engine, everything (forced)
+//!                                          └─ lake         blocks that survive (survivors.rs), dead rows skipped  ∪  recent rows
 //! ```
 //!
 //! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
@@ -74,7 +74,16 @@ mod rebatch;
 
 mod files;
 mod hot_exec;
+mod key_ranges;
+mod keys_exec;
+mod lake;
+mod lake_source;
+mod opening;
+mod paths;
+mod reading;
 mod scan;
+mod spec;
+mod spec_bytes;
 mod survivors;
 
 mod forgets;
@@ -96,13 +105,14 @@ pub mod dml;
 pub mod keyed;
 pub mod parser;
 
-pub use catalog::SystemTables;
+pub use catalog::{SystemSchema, SystemTables};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
-pub use hot::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, RowBatches};
+pub use hot::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, KeyRange, RowBatches};
 pub use keyed::Keyed;
 pub use reads::{Read, reads};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
+pub use spec::ScanSpec;
 pub use values::sql_schema;
 pub use warm::{Warm, Warmed};
 

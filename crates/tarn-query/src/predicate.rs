@@ -1,9 +1,7 @@
 //! What do a scan's filters say about single columns?
 //!
-//! From the conjunction of filters: bounds that prune blocks in the metastore, and equalities that pick an access path. A filter
-//! that is not understood says nothing; the filter itself is always applied to the rows later.
-
-use std::collections::BTreeMap;
+//! From the conjunction of filters: bounds that prune blocks in the metastore, and values and bounds of keys for access
+//! paths. A filter that is not understood says nothing; the filter itself is always applied to the rows later.
 
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
@@ -18,21 +16,11 @@ pub(crate) fn predicates(filters: &[Expr], table: &TableSchema) -> Vec<Predicate
     filters.iter().flat_map(split_conjunction).flat_map(|filter| of_filter(filter, table)).collect()
 }
 
-/// Columns that every answer row has equal to one value, by column position. Of contradicting equalities the first.
-pub(crate) fn equalities(predicates: &[Predicate], table: &TableSchema) -> BTreeMap<usize, Value> {
-    let mut found = BTreeMap::new();
-    for predicate in predicates {
-        let single = matches!(predicate.op, Op::Eq) || (matches!(predicate.op, Op::In) && predicate.values.len() == 1);
-        let column = table.columns.iter().position(|column| column.id == predicate.column);
-        if let (true, Some(column), Some(value)) = (single, column, predicate.values.first()) {
-            found.entry(column).or_insert_with(|| value.clone());
-        }
-    }
-    found
-}
-
 fn of_filter(filter: &Expr, table: &TableSchema) -> Vec<Predicate> {
     match filter {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+            either(left, right, table).into_iter().collect()
+        }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             let found = comparison(left, *op, right, table);
             found.or_else(|| comparison(right, op.swap()?, left, table)).into_iter().collect()
@@ -50,6 +38,17 @@ fn of_filter(filter: &Expr, table: &TableSchema) -> Vec<Predicate> {
         Expr::Not(inner) => boolean(inner, false, table).into_iter().collect(),
         _ => vec![],
     }
+}
+
+/// Values of one column on both sides: the planner writes short lists so.
+fn either(left: &Expr, right: &Expr, table: &TableSchema) -> Option<Predicate> {
+    let values = |side| match of_filter(side, table).as_slice() {
+        [Predicate { column, op: Op::Eq | Op::In, values }] => Some((*column, values.clone())),
+        _ => None,
+    };
+    let ((column, mut values), (other, more)) = (values(left)?, values(right)?);
+    values.extend(more);
+    (column == other).then_some(Predicate { column, op: Op::In, values })
 }
 
 fn column<'a>(expr: &Expr, table: &'a TableSchema) -> Option<&'a tarn_types::Column> {

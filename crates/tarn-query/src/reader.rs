@@ -14,13 +14,14 @@ use futures::future::BoxFuture;
 use object_store::ObjectMeta;
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
-use parquet::errors::{ParquetError, Result};
+use parquet::errors::Result;
 use parquet::file::metadata::ParquetMetaData;
 use tarn_cache::{FileReader, FileReaders, FooterCache, FooterKey, LAKE_STORE, PageUsage, ReadStore};
 use tarn_metastore::Checksums;
+use tarn_types::FileId;
 
 use crate::Error;
-use crate::chunks::Detailed;
+use crate::chunks::ChunkLoader;
 use crate::foreign::usable;
 use crate::settings::CacheSettings;
 
@@ -35,18 +36,29 @@ pub(crate) struct Readers {
     id: u64,
     /// A file of which less is read is read without its page index.
     pub page_index_bytes: u64,
+    /// Of one scan: who knows where its columns lie. `None`: footers are read.
+    loader: Option<Arc<ChunkLoader>>,
 }
 
 impl Readers {
     /// Of the lake's own store.
     pub(crate) fn of_lake(store: ReadStore, footers: Arc<FooterCache>, page_index_bytes: u64) -> Self {
-        Readers { files: FileReaders::of_lake(store, footers), id: LAKE_STORE, page_index_bytes }
+        Readers { files: FileReaders::of_lake(store, footers), id: LAKE_STORE, page_index_bytes, loader: None }
     }
 
     /// Of the archive behind `table`, with the footers of these.
     pub(crate) fn of_archive(&self, store: ReadStore, id: u64, table: &str) -> Self {
         let files = self.files.of_archive(store, table, usable);
-        Readers { files, id, page_index_bytes: self.page_index_bytes }
+        Readers { files, id, page_index_bytes: self.page_index_bytes, loader: None }
+    }
+
+    /// The same, asking `loader` for the metadata of files that say which they are ([`OfFile`]).
+    pub(crate) fn with_loader(self, loader: Arc<ChunkLoader>) -> Self {
+        Readers { loader: Some(loader), ..self }
+    }
+
+    pub(crate) fn loader(&self) -> Option<&Arc<ChunkLoader>> {
+        self.loader.as_ref()
     }
 
     /// The same for one scan: by the caches that its session wants, with a count of its own.
@@ -78,15 +90,16 @@ impl ParquetFileReaderFactory for Readers {
         _metadata_size_hint: Option<usize>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> datafusion::error::Result<Box<dyn AsyncFileReader + Send>> {
-        let details = file.extensions.get::<Detailed>().cloned();
+        let of_file = file.extensions.get::<OfFile>().copied();
         let Some(Sums(checksums)) = file.extensions.get::<Sums>().cloned() else {
             return internal_err!("{} came without its checksums", file.object_meta.location);
         };
         let meta = file.object_meta;
-        let of_file = ParquetFileMetrics::new(partition, meta.location.as_ref(), metrics);
+        let of_parquet = ParquetFileMetrics::new(partition, meta.location.as_ref(), metrics);
         let footers = MetricBuilder::new(metrics).global_counter(FOOTERS);
         let key = FooterKey { store: self.id, path: meta.location, size_bytes: meta.size, etag: meta.e_tag };
-        Ok(Box::new(Reader { file: self.files.open(key, checksums), details, of_file, footers }))
+        let details = self.loader.clone().zip(of_file);
+        Ok(Box::new(Reader { file: self.files.open(key, checksums), details, of_parquet, footers }))
     }
 }
 
@@ -94,23 +107,27 @@ impl ParquetFileReaderFactory for Readers {
 #[derive(Debug, Clone)]
 pub(crate) struct Sums(pub Option<Arc<Checksums>>);
 
+/// Carried by each piece of a file whose metadata the metastore may have: which one it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OfFile(pub FileId);
+
 /// Reads one file for one scan.
 struct Reader {
     file: FileReader,
-    details: Option<Detailed>,
-    of_file: ParquetFileMetrics,
+    details: Option<(Arc<ChunkLoader>, OfFile)>,
+    of_parquet: ParquetFileMetrics,
     footers: Count,
 }
 
 impl AsyncFileReader for Reader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
-        self.of_file.bytes_scanned.add((range.end - range.start) as usize);
-        async move { self.file.get_bytes(range).await.map_err(ours) }.boxed()
+        self.of_parquet.bytes_scanned.add((range.end - range.start) as usize);
+        self.file.get_bytes(range)
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
-        self.of_file.bytes_scanned.add(ranges.iter().map(|r| (r.end - r.start) as usize).sum());
-        async move { self.file.get_byte_ranges(ranges).await.map_err(ours) }.boxed()
+        self.of_parquet.bytes_scanned.add(ranges.iter().map(|r| (r.end - r.start) as usize).sum());
+        self.file.get_byte_ranges(ranges)
     }
 
     fn get_metadata<'a>(
@@ -118,13 +135,13 @@ impl AsyncFileReader for Reader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
         async move {
-            if let Some(Detailed { loader, file }) = self.details.clone()
+            if let Some((loader, OfFile(file))) = self.details.clone()
                 && let Some(metadata) = loader.metadata(file, self).await?
             {
                 return Ok(metadata);
             }
             self.footers.add(1);
-            self.file.get_metadata(options).await.map_err(ours)
+            self.file.get_metadata(options).await
         }
         .boxed()
     }
@@ -132,17 +149,7 @@ impl AsyncFileReader for Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.of_file.scan_efficiency_ratio.add_part(self.of_file.bytes_scanned.value());
-        self.of_file.scan_efficiency_ratio.set_total(self.file.key().size_bytes as usize);
+        self.of_parquet.scan_efficiency_ratio.add_part(self.of_parquet.bytes_scanned.value());
+        self.of_parquet.scan_efficiency_ratio.set_total(self.file.key().size_bytes as usize);
     }
-}
-
-/// What the reader of the file said, as an error of a query; `culprit` says more of what is wrong with a footer.
-fn ours(error: ParquetError) -> ParquetError {
-    let ParquetError::External(inner) = error else { return error };
-    ParquetError::External(match inner.downcast::<tarn_cache::Error>() {
-        Ok(footer) if matches!(*footer, tarn_cache::Error::Footer { .. }) => footer,
-        Ok(known) => Box::new(Error::from(*known)),
-        Err(inner) => inner,
-    })
 }

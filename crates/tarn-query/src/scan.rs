@@ -1,7 +1,8 @@
 //! How was a table read, and why so? The node that says it in `EXPLAIN`, and is otherwise not there.
 //!
 //! [`TarnScan`] sits above what reads: Parquet scan, recent rows, their union, or an engine scan. Filters, thresholds, orders, limits,
-//! projections and statistics pass through it in both directions, so a plan is as good as without it.
+//! projections and statistics pass through it in both directions, so a plan is as good as without it. It has the scan's
+//! spec; what it says of pages and fetched bytes is known once it ran.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,63 +38,58 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use tarn_cache::PageStats;
 
-use crate::chunks::ChunkLoader;
 use crate::compact::compacted;
 use crate::files::Counts;
-use crate::fragments::LakeSide;
-use crate::reader::{FOOTERS, Readers};
+use crate::lake_source::LakeSource;
+use crate::opening::{OpenScan, Opener};
+use crate::reader::FOOTERS;
+use crate::spec::{Chosen, LakeRead, ScanSpec};
 use crate::survivors::Pruning;
 
-/// How a table was read.
-#[derive(Debug, Clone)]
+/// What is said of how a table is read.
+#[derive(Debug)]
 pub(crate) struct Access {
-    pub table: String,
-    /// `point`, `range`, `rows`, `lake`.
-    pub path: &'static str,
-    pub why: String,
-    pub version: u64,
-    pub counts: Counts,
-    pub recent_rows: u64,
-    /// Columns by which the rows of every file are sorted, and whether descending; key columns, which have no NULL.
-    pub sorted_by: Vec<(String, bool)>,
-    /// Are the filter's columns read first, the others only where a row is left?
-    pub late: bool,
-    /// Was a bloom asked?
-    pub asked_bloom: bool,
-    /// Who asks the metastore while the scan runs.
-    pub loader: Option<Arc<ChunkLoader>>,
-    /// Of the lake's files.
-    pub readers: Option<Arc<Readers>>,
-    /// What is read of the lake, for fragments.
-    pub lake: Option<Arc<LakeSide>>,
+    pub spec: Arc<ScanSpec>,
+    /// Why this process cannot read the table's files by pages.
+    pub pages_not_used: Option<&'static str>,
     /// Why no fragment is used, said when the plan is ready.
-    pub no_fragments: Arc<OnceLock<String>>,
+    pub no_fragments: OnceLock<String>,
+    /// What the scan read with, once it ran.
+    ran: OnceLock<Arc<OpenScan>>,
+}
+
+impl Access {
+    pub(crate) fn new(spec: Arc<ScanSpec>, pages_not_used: Option<&'static str>) -> Self {
+        Access { spec, pages_not_used, no_fragments: OnceLock::new(), ran: OnceLock::new() }
+    }
 }
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Access { table, path, why, version, counts, recent_rows, late, readers, .. } = self;
-        let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
-        write!(f, "table={table}, access_path={path}, why={why:?}, version={version}")?;
-        if *path == "lake" {
+        let ScanSpec { table, version, chosen, .. } = self.spec.as_ref();
+        let Chosen { path, why, cost_us, not_taken } = chosen;
+        write!(f, "table={}, access_path={path}, why={why:?}, version={version}", table.name)?;
+        if let Some(LakeRead { counts, recent_rows, late, .. }) = self.spec.lake() {
+            let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
             write!(f, ", files={}/{files_total}, blocks={}/{blocks_total}", counts.files_kept, counts.blocks_kept)?;
             write!(f, ", pruned_time={time}, pruned_statistics={statistics}, pruned_bloom={bloom}")?;
             write!(f, ", metastore_bytes={metastore_bytes}")?;
             write!(f, ", delivered_rows={}, recent_rows={recent_rows}", counts.delivered_rows)?;
             write!(f, ", dead_rows={}, hidden_rows={}", counts.dead_rows, counts.hidden_rows)?;
             write!(f, ", read={}", if *late { "filter columns first" } else { "all columns" })?;
-            if let Some(readers) = readers {
-                match (readers.pages_not_used(), readers.usage().not_used()) {
-                    (Some(why), _) => write!(f, ", pages=not_used: {why}")?,
-                    (None, Some(why)) => write!(f, ", pages=not_used: {why}")?,
-                    (None, None) => write!(f, ", pages=on")?,
-                }
+            match (self.pages_not_used, self.ran.get().and_then(|ran| ran.readers.usage().not_used())) {
+                (Some(why), _) => write!(f, ", pages=not_used: {why}")?,
+                (None, Some(why)) => write!(f, ", pages=not_used: {why}")?,
+                (None, None) => write!(f, ", pages=on")?,
             }
             if let Some(reason) = self.no_fragments.get() {
                 write!(f, ", fragments_not_used={reason:?}")?;
             }
         }
-        Ok(())
+        match not_taken.as_str() {
+            "" => Ok(()),
+            not_taken => write!(f, ", cost={cost_us}us, not_taken={not_taken:?}"),
+        }
     }
 }
 
@@ -106,7 +102,10 @@ pub(crate) struct TarnScan {
 }
 
 impl TarnScan {
+    /// `input` reads what the spec of `access` says.
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>, access: Access) -> Self {
+        let ScanSpec { table, version, chosen, .. } = access.spec.as_ref();
+        tracing::debug!(table = table.name, path = chosen.path, why = chosen.why, version = version.0, "scan");
         TarnScan { input, access: Arc::new(access), metrics: ExecutionPlanMetricsSet::new() }
     }
 
@@ -119,7 +118,9 @@ impl TarnScan {
     }
 
     fn record(&self) {
-        let Counts { pruning, files_kept, blocks_kept, dead_rows, hidden_rows, delivered_rows } = self.access.counts;
+        let (counts, recent_rows) =
+            self.access.spec.lake().map(|lake| (lake.counts, lake.recent_rows)).unwrap_or_default();
+        let Counts { pruning, files_kept, blocks_kept, dead_rows, hidden_rows, delivered_rows } = counts;
         let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes: _ } = pruning;
         let figures = [
             ("files_total", files_total),
@@ -132,7 +133,7 @@ impl TarnScan {
             ("dead_rows", dead_rows),
             ("hidden_rows", hidden_rows),
             ("delivered_rows", delivered_rows),
-            ("recent_rows", self.access.recent_rows),
+            ("recent_rows", recent_rows),
         ];
         for (name, value) in figures {
             MetricBuilder::new(&self.metrics).global_counter(name).add(value as usize);
@@ -145,9 +146,10 @@ impl DisplayAs for TarnScan {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => write!(f, "TarnScan: {}", self.access),
             DisplayFormatType::TreeRender => {
-                writeln!(f, "table={}", self.access.table)?;
-                writeln!(f, "access_path={}", self.access.path)?;
-                writeln!(f, "why={}", self.access.why)
+                let ScanSpec { table, chosen, .. } = self.access.spec.as_ref();
+                writeln!(f, "table={}", table.name)?;
+                writeln!(f, "access_path={}", chosen.path)?;
+                writeln!(f, "why={}", chosen.why)
             }
         }
     }
@@ -193,11 +195,13 @@ impl ExecutionPlan for TarnScan {
         if partition == 0 {
             self.record();
         }
-        let rows = self.input.execute(partition, context)?;
         // What is hot lies in no pages.
-        if self.access.path != "lake" {
-            return Ok(rows);
+        if self.access.spec.lake().is_none() {
+            return self.input.execute(partition, context);
         }
+        let open = Opener::of(&context)?.open(&self.access.spec)?;
+        self.access.ran.get_or_init(|| open);
+        let rows = self.input.execute(partition, context)?;
         let compact = rows.map(|batch| Ok(compacted(batch?)?));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), compact)))
     }
@@ -213,11 +217,13 @@ impl ExecutionPlan for TarnScan {
             count.add(value);
             metrics.push(Arc::new(Metric::new(MetricValue::Count { name: name.into(), count }, None)));
         };
-        let loaded = self.access.loader.as_ref().map_or(0, |loader| loader.bytes_read());
-        tell("metastore_bytes", (self.access.counts.pruning.metastore_bytes + loaded) as usize);
-        tell("cached_files", self.access.loader.as_ref().map_or(0, |loader| loader.cached_files()) as usize);
-        if let Some(readers) = self.access.readers.as_ref().filter(|readers| readers.pages_not_used().is_none()) {
-            let used = readers.usage().stats();
+        let (Some(lake), Some(ran)) = (self.access.spec.lake(), self.access.ran.get()) else { return Some(metrics) };
+        let loader = ran.readers.loader();
+        let loaded = loader.map_or(0, |loader| loader.bytes_read());
+        tell("metastore_bytes", (lake.counts.pruning.metastore_bytes + loaded) as usize);
+        tell("cached_files", loader.map_or(0, |loader| loader.cached_files()) as usize);
+        if ran.readers.pages_not_used().is_none() {
+            let used = ran.readers.usage().stats();
             let PageStats { ram_hits, disk_hits, misses, waited, requests, heads, remote_bytes, .. } = used;
             tell("pages_from_memory", ram_hits as usize);
             tell("pages_from_disk", disk_hits as usize);
@@ -229,7 +235,7 @@ impl ExecutionPlan for TarnScan {
         let mut files = FilesRead::default();
         files.add(&self.input);
         tell(FOOTERS, files.footers);
-        if self.access.asked_bloom {
+        if lake.asked_bloom {
             tell("false_positive_files", files.without_a_match());
         }
         Some(metrics)
@@ -320,6 +326,12 @@ impl ExecutionPlan for TarnScan {
     }
 }
 
+/// The specs of a plan's scans.
+pub(crate) fn specs(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<ScanSpec>> {
+    let of_scan = plan.downcast_ref::<TarnScan>().map(|scan| Arc::clone(&scan.access.spec));
+    of_scan.into_iter().chain(plan.children().into_iter().flat_map(specs)).collect()
+}
+
 /// What the files of a scan gave, by its metrics.
 #[derive(Default)]
 struct FilesRead {
@@ -369,9 +381,8 @@ impl TarnScan {
         let mut n_partitions = 0;
         let mut sorted: Vec<Arc<dyn ExecutionPlan>> = vec![];
         for input in inputs {
-            let files = input.downcast_ref::<DataSourceExec>();
-            sorted.push(match files.and_then(|files| files.data_source().downcast_ref::<FileScanConfig>()) {
-                Some(files) => Arc::new(self.files_in_key_order(files, order)?),
+            sorted.push(match LakeSource::of(input.as_ref()) {
+                Some(files) => Arc::new(self.files_in_key_order(files.config(), order)?),
                 None => Arc::new(
                     SortExec::new(LexOrdering::new(order.iter().cloned())?, Arc::clone(input))
                         .with_preserve_partitioning(true),
@@ -385,16 +396,17 @@ impl TarnScan {
     }
 
     fn files_in_key_order(&self, files: &FileScanConfig, order: &[PhysicalSortExpr]) -> Option<DataSourceExec> {
+        let sorted_by = self.access.spec.sorted_by();
         let pieces: Vec<PartitionedFile> = files.file_groups.iter().flat_map(|group| group.iter().cloned()).collect();
-        if order.len() > self.access.sorted_by.len() || pieces.len() > MAX_MERGED_PIECES {
+        if order.len() > sorted_by.len() || pieces.len() > MAX_MERGED_PIECES {
             return None;
         }
         let projection = files.file_source().projection()?;
         let mut stored = vec![];
-        for (wanted, (name, descending)) in order.iter().zip(&self.access.sorted_by) {
+        for (wanted, (name, descending)) in order.iter().zip(sorted_by) {
             let output = wanted.expr.downcast_ref::<Column>()?;
             let column = projection.as_ref().get(output.index())?.expr.downcast_ref::<Column>()?;
-            if column.name() != name || wanted.options.descending != *descending {
+            if column.name() != name || wanted.options.descending != descending {
                 return None;
             }
             stored.push(PhysicalSortExpr::new(Arc::new(column.clone()), wanted.options));
@@ -404,7 +416,7 @@ impl TarnScan {
             .with_output_ordering(vec![LexOrdering::new(stored)?])
             .with_preserve_order(true)
             .build();
-        let scan = DataSourceExec::new(Arc::new(config));
+        let scan = LakeSource::exec(config, &self.access.spec);
         let satisfied = scan.properties().equivalence_properties().ordering_satisfy(order.iter().cloned());
         satisfied.is_ok_and(|satisfied| satisfied).then_some(scan)
     }

@@ -1,6 +1,6 @@
 //! At which position does this statement read?
 //!
-//! One [`Snapshots`] per statement, carried by the session's configuration: all tables that its plan reads, at one moment.
+//! One [`Snapshots`] per statement: all tables that its plan reads, at one moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,13 @@ use crate::hot::{HotReader, HotSource, HotView};
 use crate::{Error, Result};
 
 /// The views of one statement.
-pub(crate) struct Snapshots(HashMap<TableId, Arc<dyn HotView>>);
+pub(crate) struct Snapshots(HashMap<TableId, Seen>);
+
+/// A table and what is seen of it.
+pub(crate) struct Seen {
+    pub source: Arc<dyn HotSource>,
+    pub view: Arc<dyn HotView>,
+}
 
 impl Snapshots {
     /// Of all tables that a plan reads, some of them several times.
@@ -23,13 +29,15 @@ impl Snapshots {
         if sources.is_empty() {
             return Ok(Snapshots(HashMap::new()));
         }
-        Ok(Snapshots(ids.into_iter().zip(reader.snapshot(&sources)?).collect()))
+        let views = reader.snapshot(&sources)?;
+        let seen = sources.into_iter().zip(views).map(|(source, view)| Seen { source, view });
+        Ok(Snapshots(ids.into_iter().zip(seen).collect()))
     }
 
-    /// The view of one of them.
-    pub(crate) fn view(&self, table: &TableSchema) -> Result<Arc<dyn HotView>> {
-        let view = self.0.get(&table.id).cloned();
-        view.ok_or_else(|| Error::Corrupt { what: format!("table {} is not among those of the plan", table.name) })
+    /// What is seen of one of them.
+    pub(crate) fn of_table(&self, table: &TableSchema) -> Result<&Seen> {
+        let seen = self.0.get(&table.id);
+        seen.ok_or_else(|| Error::Corrupt { what: format!("table {} is not among those of the plan", table.name) })
     }
 }
 

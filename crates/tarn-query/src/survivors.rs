@@ -26,7 +26,7 @@ pub(crate) struct Question {
 }
 
 /// What is left, and why the rest is not.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Survivors {
     /// In the version's order.
     pub files: Vec<PrunedFile>,

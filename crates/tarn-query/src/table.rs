@@ -1,76 +1,55 @@
-//! Which way to this table's rows? One [`TarnTable`] per table and statement: it takes the view, chooses the path and builds the scan.
+//! How is a scan of this table planned? One [`TarnTable`] per table and statement: it says which paths can serve the
+//! scan (`paths.rs` takes one), and makes the scan's spec.
 //!
-//! | path | when | reads |
-//! |---|---|---|
-//! | `point` | every key column has one value | the row engine; an evicted row from its file, by address |
-//! | `range` | every partition-key column has one value, and no row was evicted | the row engine, one key prefix |
-//! | `rows` | forced | the row engine, all of it |
-//! | `lake` | else, or forced | files at the view's version without dead and hidden rows, and recent rows |
+//! Planning reads metadata, never rows: the versions of the lake and what prunes their blocks, and where the rows are
+//! that recent changes supersede. Bounds of recent rows are looked at when the statement has a use for them: they may
+//! answer it.
 //!
 //! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::config::TableParquetOptions;
-use datafusion::common::{Constraints, Statistics};
+use datafusion::common::{ColumnStatistics, Constraints};
 use datafusion::datasource::TableType;
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
-use datafusion::datasource::source::DataSourceExec;
-use datafusion::error::DataFusionError;
-use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::union::UnionExec;
-use tarn_cache::ProjectedCache;
-use tarn_metastore::prune::Predicate;
-use tarn_metastore::{At, Metastore, TableVersion};
-use tarn_types::{
-    DataType, RowDecoder, SEQNO_COLUMN, SEQNO_ID, TableSchema, Value, Version, encode_key, encode_partition_prefix,
-};
+use tarn_metastore::prune::{Predicate, prune};
+use tarn_metastore::{At, TableVersion};
+use tarn_types::{Cursor, TableSchema, Version, table_prefix};
 
-use crate::chunks::{ChunkLoader, Columns};
 use crate::clauses::clauses;
-use crate::culprit::NamedSource;
-use crate::files::{Counts, Cut, Hidden, lake_files, single_row};
-use crate::fragments::LakeSide;
-use crate::hot::{FileStore, HotLookup, HotSource, HotView};
-use crate::hot_exec::{RecentExec, RowsExec};
+use crate::files::Counts;
+use crate::hot::{FileStore, HotSource, HotView, KeyRange};
+use crate::hot_exec::{arranged, recent_statistics};
+use crate::key_ranges::{KeySet, Ranges, key_set};
+use crate::lake::Lake;
 use crate::late::{self, Shape};
-use crate::predicate::{equalities, predicates};
-use crate::projected::Named;
-use crate::reader::Readers;
-use crate::scan::{Access, TarnScan};
-use crate::settings::{AccessPath, AsOf, CacheSettings, Settings};
-use crate::snapshot::{Snapshots, lake_at};
+use crate::opening::Opener;
+use crate::paths::{self, Facts, Path};
+use crate::predicate::predicates;
+use crate::reading;
+use crate::settings::{AsOf, Settings};
+use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
 use crate::survivors::{Question, survivors};
-use crate::values::{SqlSchemas, to_scalar};
+use crate::values::to_scalar;
 use crate::{Error, Result};
-
-/// The store under which the lake is registered with DataFusion.
-pub(crate) const LAKE_URL: &str = "tarn-lake://lake";
-
-/// What every table of an engine reads with.
-pub(crate) struct Lake {
-    pub metastore: Arc<dyn Metastore>,
-    pub readers: Arc<Readers>,
-    /// Metadata of files as scans need it.
-    pub projected: Arc<ProjectedCache>,
-    pub url: ObjectStoreUrl,
-    pub schemas: SqlSchemas,
-}
 
 /// So many files of an archive are read at once: its store may be far.
 const ARCHIVE_PARTITIONS: usize = 16;
 
+/// Rows of the row engine that are read at once.
+const SCAN_BATCH_ROWS: usize = 8_192;
+
+/// The same, when the first rows may be enough.
+const FIRST_BATCH_ROWS: usize = 256;
+
 /// One table as SQL sees it.
 pub(crate) struct TarnTable {
-    lake: Arc<Lake>,
     source: Arc<dyn HotSource>,
     table: Arc<TableSchema>,
     /// With `__seqno` last, if the table was asked for with it.
@@ -80,7 +59,7 @@ pub(crate) struct TarnTable {
 }
 
 impl TarnTable {
-    pub(crate) fn new(lake: Arc<Lake>, source: Arc<dyn HotSource>, with_seqno: bool) -> Self {
+    pub(crate) fn new(lake: &Lake, source: Arc<dyn HotSource>, with_seqno: bool) -> Self {
         let table = source.schema();
         let schema = lake.schemas.of(&table, with_seqno);
         let default = |column: &tarn_types::Column| {
@@ -88,7 +67,7 @@ impl TarnTable {
             Some((column.name.clone(), lit(scalar)))
         };
         let defaults = table.columns.iter().filter_map(default).collect();
-        TarnTable { lake, source, table, schema, constraints: Constraints::default(), defaults }
+        TarnTable { source, table, schema, constraints: Constraints::default(), defaults }
     }
 
     pub(crate) fn table_schema(&self) -> &Arc<TableSchema> {
@@ -97,17 +76,6 @@ impl TarnTable {
 
     pub(crate) fn source(&self) -> &Arc<dyn HotSource> {
         &self.source
-    }
-
-    fn view(&self, state: &dyn Session) -> Result<Arc<dyn HotView>> {
-        let snapshots = state.config().get_extension::<Snapshots>();
-        let outside =
-            || Error::Corrupt { what: format!("table {} is scanned outside of a statement", self.table.name) };
-        snapshots.ok_or_else(outside)?.view(&self.table)
-    }
-
-    async fn lake(&self, at: At) -> Result<Arc<TableVersion>> {
-        lake_at(self.lake.metastore.as_ref(), &self.table, at).await
     }
 }
 
@@ -150,31 +118,27 @@ impl TableProvider for TarnTable {
         limit: Option<usize>,
     ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
+        let all = || (0..self.schema.fields().len()).collect();
         let scan = Scan {
             table: self,
-            projection: projection.cloned(),
-            schema: match projection {
-                Some(projection) => Arc::new(self.schema.project(projection)?),
-                None => Arc::clone(&self.schema),
-            },
+            projection: projection.cloned().unwrap_or_else(all),
             predicates: predicates(filters, &self.table),
             filters,
             shape: state.config().get_extension(),
             limit,
             partitions: state.config().target_partitions().max(1),
-            pruning: settings.pruning,
-            caches: settings.caches,
+            opener: Opener::in_config(state.config())?,
+            settings,
         };
-        Ok(scan.plan(state, &settings).await?)
+        Ok(scan.plan().await?)
     }
 }
 
 /// One scan while it is planned.
 struct Scan<'a> {
     table: &'a TarnTable,
-    projection: Option<Vec<usize>>,
-    /// Projected, of SQL types.
-    schema: SchemaRef,
+    /// Positions in the full schema.
+    projection: Vec<usize>,
     filters: &'a [Expr],
     /// What they say about single columns.
     predicates: Vec<Predicate>,
@@ -182,283 +146,203 @@ struct Scan<'a> {
     shape: Option<Arc<Shape>>,
     limit: Option<usize>,
     partitions: usize,
-    /// Whether blocks may be left out.
-    pruning: bool,
-    caches: CacheSettings,
+    opener: Arc<Opener>,
+    settings: Settings,
 }
 
 impl Scan<'_> {
-    async fn plan(&self, state: &dyn Session, settings: &Settings) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = &self.table.table;
-        if let Some(as_of) = settings.as_of {
+    async fn plan(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(as_of) = self.settings.as_of {
             let (at, why) = match as_of {
                 AsOf::Version(version) => (At::Version(version), "forced by tarn.as_of_version"),
                 AsOf::Time(ms) => (At::Time(ms), "forced by tarn.as_of_time"),
             };
-            // Nothing is read there, but the files stay for as long as it lives.
-            self.table.view(state)?;
-            return self.lake(&*self.table.lake(at).await?, None, why.to_owned()).await;
+            let chosen = Chosen { path: "lake".to_owned(), why: why.to_owned(), ..Chosen::default() };
+            return self.lake(&*self.opener.version(&self.table.table, at).await?, None, chosen).await;
         }
-        let view = self.table.view(state)?;
-        let forced = settings.access_path;
-        if forced != AccessPath::Lake && !table.options.append_only {
-            let equal = equalities(&self.predicates, table);
-            if let Some(key) = self.full_key(&equal) {
-                return self.point(view.as_ref(), &key).await;
-            }
-            if view.rows_complete()
-                && let Some(prefix) = self.partition_prefix(&equal)
-            {
-                let why = "one partition key, no row evicted".to_owned();
-                return Ok(self.rows(&view, "range", why, vec![Some(prefix)]));
-            }
-        }
-        match forced {
-            AccessPath::Rows => {
-                self.rows_can_serve(view.as_ref())?;
-                Ok(self.rows(&view, "rows", "forced by tarn.access_path".to_owned(), vec![None]))
-            }
-            AccessPath::Lake | AccessPath::Auto => {
-                let lake = self.table.lake(At::Version(view.version())).await?;
-                let why = match forced {
-                    AccessPath::Lake => "forced by tarn.access_path".to_owned(),
-                    _ => self.why_lake(view.as_ref()),
-                };
-                self.lake(&lake, Some(view.as_ref()), why).await
-            }
-        }
-    }
-
-    fn why_lake(&self, view: &dyn HotView) -> String {
-        let table = &self.table.table;
-        let partition_key = || {
-            table
-                .key
-                .iter()
-                .take(table.n_partition_key)
-                .map(|p| table.columns[p.column_idx].name.as_str())
-                .collect::<Vec<_>>()
+        let view = self.opener.now(&self.table.table)?;
+        let set = self.key_set();
+        let (facts, lake) = self.facts(&set, view.as_ref()).await?;
+        let choice = paths::choose(&facts).map_err(|why| self.refusal(why))?;
+        let chosen = Chosen {
+            path: facts.name(choice.path).to_owned(),
+            why: choice.why,
+            cost_us: choice.cost_us,
+            not_taken: choice.not_taken,
         };
-        if table.options.append_only || table.key.is_empty() {
-            "the table has no rows by key".to_owned()
-        } else if self.partition_prefix(&equalities(&self.predicates, table)).is_some() && !view.rows_complete() {
-            "one partition key, but rows were evicted".to_owned()
-        } else {
-            format!("no equality on {}: columns cost less than rows", partition_key().join(", "))
-        }
-    }
-
-    fn rows_can_serve(&self, view: &dyn HotView) -> Result<()> {
-        let table = &self.table.table;
-        let refuse = |why, remedy| Err(Error::AccessPath { path: "rows", table: table.name.clone(), why, remedy });
-        if table.options.append_only {
-            return refuse("append-only tables are not kept by key", "SET tarn.access_path = 'auto'");
-        }
-        if !view.rows_complete() {
-            return refuse("some of its rows are only in the lake", "SET tarn.access_path = 'auto', or 'lake'");
-        }
-        Ok(())
-    }
-
-    /// The engine key, when every key column has one value.
-    fn full_key(&self, equal: &BTreeMap<usize, Value>) -> Option<Vec<u8>> {
-        let table = &self.table.table;
-        let values: Vec<Value> =
-            table.key.iter().map(|part| equal.get(&part.column_idx).cloned()).collect::<Option<_>>()?;
-        encode_key(table, &values).ok().filter(|_| !values.is_empty())
-    }
-
-    /// The engine prefix, when every partition-key column has one value; clustering columns narrow it as far as they go.
-    fn partition_prefix(&self, equal: &BTreeMap<usize, Value>) -> Option<Vec<u8>> {
-        let table = &self.table.table;
-        let values: Vec<Value> = table.key.iter().map_while(|part| equal.get(&part.column_idx).cloned()).collect();
-        if table.n_partition_key == 0 || values.len() < table.n_partition_key {
-            return None;
-        }
-        encode_partition_prefix(table, &values).ok()
-    }
-
-    /// Positions of the table's own columns, without `__seqno`; and whether that was asked for.
-    fn hot_projection(&self) -> (Vec<usize>, bool) {
-        let n_columns = self.table.table.columns.len();
-        let all = (0..self.table.schema.fields().len()).collect();
-        let wanted: Vec<usize> = self.projection.clone().unwrap_or(all);
-        (wanted.iter().copied().filter(|idx| *idx < n_columns).collect(), wanted.contains(&n_columns))
-    }
-
-    /// Hot batches have `__seqno` last: put the columns where the projection has them.
-    fn arrange(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        let n_columns = self.table.table.columns.len();
-        let (Some(wanted), (_, true)) = (&self.projection, self.hot_projection()) else { return Ok(batch) };
-        let last = batch.num_columns() - 1;
-        let mut next = 0;
-        let order: Vec<usize> = wanted
-            .iter()
-            .map(|idx| {
-                if *idx == n_columns {
-                    last
-                } else {
-                    next += 1;
-                    next - 1
-                }
-            })
-            .collect();
-        batch.project(&order).map_err(|e| Error::from(DataFusionError::from(e)))
-    }
-
-    async fn point(&self, view: &dyn HotView, key: &[u8]) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = &self.table.table;
-        let (projection, with_seqno) = self.hot_projection();
-        let access = |why: &str| self.access("point", why.to_owned(), view.version());
-        match view.get(key)? {
-            HotLookup::InLake(address) => {
-                let lake = self.table.lake(At::Version(view.version())).await?;
-                let file = lake.file(address.file).ok_or_else(|| Error::Corrupt {
-                    what: format!(
-                        "address of a row of {} names file {}, which version {} does not have",
-                        table.name, address.file, lake.version
-                    ),
-                })?;
-                let group = single_row(file, address.row)?.ok_or_else(|| Error::Corrupt {
-                    what: format!(
-                        "address of a row of {} names row {} of {}, which has {}",
-                        table.name, address.row, file.path, file.n_rows
-                    ),
-                })?;
-                let scan =
-                    self.parquet(Arc::new(self.table.lake.readers.of_scan(&self.caches)), vec![group], None, false)?;
-                Ok(Arc::new(TarnScan::new(scan, access("full key, evicted row read from the lake by its address"))))
+        let how = match choice.path {
+            Path::Lake => {
+                let lake = match lake {
+                    Some(lake) => lake,
+                    None => self.version_of(view.as_ref()).await?,
+                };
+                return self.lake(&lake, Some(view.as_ref()), chosen).await;
             }
-            found => {
-                let mut decoder = RowDecoder::new(table, Some(&projection), with_seqno);
-                if let HotLookup::Row { cells, seqno } = found {
-                    decoder.push(key, &cells, seqno).map_err(Error::types(&table.name))?;
-                }
-                let batch = self.arrange(decoder.finish().map_err(Error::types(&table.name))?)?;
-                let scan = RecentExec::new(vec![batch], Arc::clone(&self.schema), 1);
-                Ok(Arc::new(TarnScan::new(Arc::new(scan), access("full key"))))
-            }
+            Path::Keys => How::Keys(set.keys.unwrap_or_default()),
+            Path::Ranges => How::Ranges(self.range_read(set.ranges)),
+            Path::Rows => How::Ranges(self.range_read(Some(self.everything()))),
+        };
+        let spec = self.spec(view.version(), Some(view.position().clone()), chosen, how);
+        reading::plan(spec, None, None, &self.opener)
+    }
+
+    fn key_set(&self) -> KeySet {
+        match self.has_rows_by_key() {
+            true => key_set(&self.predicates, &self.table.table),
+            false => KeySet::default(),
         }
     }
 
-    fn rows(
-        &self,
-        view: &Arc<dyn HotView>,
-        path: &'static str,
-        why: String,
-        prefixes: Vec<Option<Vec<u8>>>,
-    ) -> Arc<dyn ExecutionPlan> {
-        let (projection, with_seqno) = self.hot_projection();
-        // `__seqno` is the last column of the schema, and DataFusion keeps projections in order: no rearranging here.
-        let scan = RowsExec::new(
-            Arc::clone(view),
-            prefixes,
-            Some(projection),
-            with_seqno,
-            self.limit,
-            Arc::clone(&self.schema),
-        );
-        Arc::new(TarnScan::new(Arc::new(scan), self.access(path, why, view.version())))
+    fn has_rows_by_key(&self) -> bool {
+        let table = &self.table.table;
+        !table.options.append_only && !table.key.is_empty()
+    }
+
+    async fn version_of(&self, view: &dyn HotView) -> Result<Arc<TableVersion>> {
+        self.opener.version(&self.table.table, At::Version(view.version())).await
+    }
+
+    /// What the paths cost depends on; and the lake's version, if it was asked for.
+    async fn facts(&self, set: &KeySet, view: &dyn HotView) -> Result<(Facts, Option<Arc<TableVersion>>)> {
+        let table = &self.table.table;
+        let names = table.key.iter().take(table.n_partition_key);
+        let names: Vec<&str> = names.map(|part| table.columns[part.column_idx].name.as_str()).collect();
+        let mut facts = Facts {
+            forced: self.settings.access_path,
+            has_rows_by_key: self.has_rows_by_key(),
+            is_append_only: table.options.append_only,
+            n_keys: set.keys.as_ref().map(Vec::len),
+            n_ranges: set.ranges.as_ref().map(|ranges| ranges.ranges.len()),
+            is_evicted: !view.rows_complete(),
+            evicted_blocks: 0,
+            recent_rows: view.recent_rows(),
+            lake_rows: None,
+            partition_key: names.join(", "),
+        };
+        let may_be_evicted = facts.is_evicted && set.ranges.is_some();
+        if !may_be_evicted && facts.is_cheap_by_key() {
+            return Ok((facts, None));
+        }
+        let lake = self.version_of(view).await?;
+        if may_be_evicted {
+            // An evicted row is in the lake: where no block can hold its key, there is none.
+            facts.evicted_blocks = prune(&lake, &self.of_key()).counts.blocks_kept;
+        }
+        facts.lake_rows = Some(lake.live_rows());
+        Ok((facts, Some(lake)))
+    }
+
+    /// What the filters say of the key's columns, if blocks may be left out by it.
+    fn of_key(&self) -> Vec<Predicate> {
+        if !self.settings.pruning {
+            return vec![];
+        }
+        let table = &self.table.table;
+        let is_of_key = |of: &&Predicate| table.key.iter().any(|part| table.columns[part.column_idx].id == of.column);
+        self.predicates.iter().filter(is_of_key).cloned().collect()
+    }
+
+    fn refusal(&self, why: &'static str) -> Error {
+        let remedy = match self.table.table.options.append_only {
+            true => "SET tarn.access_path = 'auto'",
+            false => "SET tarn.access_path = 'auto', or 'lake'",
+        };
+        Error::AccessPath { path: "rows", table: self.table.table.name.clone(), why, remedy }
+    }
+
+    fn everything(&self) -> Ranges {
+        let table = &self.table.table;
+        let whole = KeyRange::of_prefix(table_prefix(table.id).to_vec());
+        Ranges { ranges: whole.into_iter().collect(), n_fixed: table.key.len() }
+    }
+
+    fn range_read(&self, ranges: Option<Ranges>) -> RangeRead {
+        let Ranges { ranges, n_fixed } = ranges.unwrap_or_else(|| self.everything());
+        let first = if self.is_limited() { FIRST_BATCH_ROWS } else { SCAN_BATCH_ROWS };
+        RangeRead { ranges, n_fixed, batch_rows: self.limit.map_or(first, |limit| limit.clamp(1, SCAN_BATCH_ROWS)) }
+    }
+
+    fn spec(&self, version: Version, position: Option<Cursor>, chosen: Chosen, how: How) -> ScanSpec {
+        ScanSpec {
+            table: Arc::clone(&self.table.table),
+            version,
+            position,
+            with_seqno: self.table.schema.fields().len() > self.table.table.columns.len(),
+            projection: self.projection.clone(),
+            limit: self.limit,
+            partitions: self.partitions,
+            pruning: self.settings.pruning,
+            caches: self.settings.caches,
+            chosen,
+            how,
+        }
     }
 
     /// The exact union; without a view the lake alone.
     async fn lake(
         &self,
-        lake: &TableVersion,
+        version: &TableVersion,
         view: Option<&dyn HotView>,
-        why: String,
+        chosen: Chosen,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let TarnTable { table, schema, .. } = self.table;
-        let metastore = &self.table.lake.metastore;
-        let hidden = view.map_or_else(|| Ok(Arc::new(Hidden::new())), HotView::hidden)?;
-        let question = match self.pruning {
+        let table = &self.table.table;
+        let question = match self.settings.pruning {
             true => Question { predicates: self.predicates.clone(), clauses: clauses(self.filters, table) },
             false => Question::default(),
         };
-        let survivors = survivors(metastore.as_ref(), table, lake, &question).await?;
-        let readers = self.table.lake.readers.of_scan(&self.caches);
-        let (readers, partitions) = match self.table.source.files() {
-            FileStore::Lake => (readers, self.partitions),
-            FileStore::Archive { store, id } => (
-                readers.of_archive(store, id, &table.name),
-                self.partitions.max(survivors.files.len().min(ARCHIVE_PARTITIONS)),
-            ),
+        let metastore = self.opener.lake().metastore.as_ref();
+        let survivors = survivors(metastore, table, version, &question).await?;
+        let hidden = view.map_or_else(|| Ok(Arc::default()), HotView::hidden)?;
+        let partitions = match self.table.source.files() {
+            FileStore::Lake => self.partitions,
+            FileStore::Archive { .. } => self.partitions.max(survivors.files.len().min(ARCHIVE_PARTITIONS)),
         };
-        let readers = Arc::new(readers);
-        let projected = match self.caches.metadata {
-            true => Arc::clone(&self.table.lake.projected),
-            false => Arc::new(ProjectedCache::new(0)),
-        };
-        let columns = self.columns_read();
-        let (_, with_seqno) = self.hot_projection();
-        let loader = (self.pruning && !survivors.files.is_empty()).then(|| {
-            let skips = |id| lake.deletion_vectors.contains_key(&id) || hidden.contains_key(&id);
-            // What is not read whole is read by pages.
-            let indexed =
-                !self.filters.is_empty() || self.is_limited() || survivors.files.iter().any(|kept| skips(kept.file.id));
-            Arc::new(ChunkLoader::new(
-                Arc::clone(metastore),
-                projected,
-                Arc::clone(table),
-                self.named(&columns, with_seqno),
-                &survivors.files,
-                indexed.then_some(readers.page_index_bytes),
-            ))
-        });
-        let cut = Cut { table, schema, columns: &columns, partitions, bounded: self.pruning, loader: loader.as_ref() };
-        let files = lake_files(&cut, lake, &hidden, &survivors)?;
-        let recent_rows = view.map_or(0, HotView::recent_rows);
-        let sorted_by = match lake.files.iter().all(|file| file.sorted_by_key) {
-            true => self.key_order(),
-            false => vec![],
-        };
+        // What is not read whole is read by pages.
+        let skips = |id| version.deletion_vectors.contains_key(&id) || hidden.contains_key(&id);
+        let by_pages =
+            !self.filters.is_empty() || self.is_limited() || survivors.files.iter().any(|kept| skips(kept.file.id));
         let asked_bloom = !question.clauses.is_empty();
-        // What was asked of blooms is rare: in most blocks that are left there are few such rows, in some none.
-        let late = asked_bloom
-            || late::pays(self.shape.as_deref(), self.filters, self.projection.as_deref(), table, &files.statistics);
-        let lake_side = LakeSide {
-            table: Arc::clone(table),
-            vectors: Arc::clone(&lake.deletion_vectors),
-            hidden: Arc::clone(&hidden),
-            columns: columns.clone(),
-            loader: loader.clone(),
-            files: survivors.files,
-        };
-        let access = Access {
-            lake: Some(Arc::new(lake_side)),
-            counts: files.counts,
-            recent_rows,
-            sorted_by,
-            late,
+        let mut lake = LakeRead {
+            survivors,
+            vectors: Arc::clone(&version.deletion_vectors),
+            hidden,
+            counts: Counts::default(),
+            recent_rows: view.map_or(0, HotView::recent_rows),
+            columns: self.columns_read(),
+            in_filter: self.filter_columns().into_iter().collect(),
+            by_pages,
+            late: false,
             asked_bloom,
-            loader,
-            readers: Some(Arc::clone(&readers)),
-            ..self.access("lake", why, lake.version)
+            sorted_by_key: version.files.iter().all(|file| file.sorted_by_key),
         };
+        let position = view.map(|view| view.position().clone());
+        let spec = |lake| ScanSpec { partitions, ..self.spec(version.version, position, chosen, How::Lake(lake)) };
+        let pieces = reading::pieces(table, &self.table.schema, &lake, partitions, self.settings.pruning)?;
+        lake.counts = pieces.counts;
+        // What was asked of blooms is rare: in most blocks that are left there are few such rows, in some none.
+        lake.late =
+            asked_bloom || late::pays(self.shape.as_deref(), self.filters, &self.projection, table, &pieces.statistics);
+        let spec = spec(lake);
+        let recent = view.map(|view| self.recent_statistics(&spec, view)).transpose()?.flatten();
+        reading::plan(spec, Some(pieces), recent, &self.opener)
+    }
 
-        let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];
-        if !files.groups.is_empty() {
-            inputs.push(self.parquet(readers, files.groups, Some(files.statistics), late)?);
+    /// Bounds of recent rows, which lie in memory, when the statement may be answered by them, or joins by them.
+    fn recent_statistics(&self, spec: &ScanSpec, view: &dyn HotView) -> Result<Option<Vec<ColumnStatistics>>> {
+        if view.recent_rows() == 0 || !self.shape.as_ref().is_none_or(|shape| shape.uses_bounds()) {
+            return Ok(None);
         }
-        if let Some(view) = view.filter(|view| view.recent_rows() > 0) {
-            let (projection, with_seqno) = self.hot_projection();
-            let recent = view.recent(Some(&projection), with_seqno)?;
-            let recent = recent.into_iter().map(|batch| self.arrange(batch)).collect::<Result<Vec<_>>>()?;
-            inputs.push(Arc::new(RecentExec::new(recent, Arc::clone(&self.schema), self.partitions)));
-        }
-        if inputs.is_empty() {
-            inputs.push(Arc::new(RecentExec::new(vec![], Arc::clone(&self.schema), 1)));
-        }
-        Ok(Arc::new(TarnScan::new(UnionExec::try_new(inputs)?, access)))
+        let (projection, with_seqno) = spec.hot_projection();
+        let batches = view.recent(Some(&projection), with_seqno)?;
+        let batches = batches.into_iter().map(|batch| arranged(spec, batch)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(recent_statistics(&batches, spec.projection.len())))
     }
 
     /// Positions of the table's columns that the scan gives or filters by, ascending.
     fn columns_read(&self) -> Vec<usize> {
-        let (mut columns, _) = self.hot_projection();
-        columns.extend(self.filter_columns());
-        columns.sort_unstable();
-        columns.dedup();
-        columns
+        let n_columns = self.table.table.columns.len();
+        let given = self.projection.iter().copied().filter(|at| *at < n_columns);
+        given.chain(self.filter_columns()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn filter_columns(&self) -> BTreeSet<usize> {
@@ -469,68 +353,5 @@ impl Scan<'_> {
     /// Whether perhaps only the first rows of a file are read: a limit may come down to the files later, too.
     fn is_limited(&self) -> bool {
         self.limit.is_some() || self.shape.as_ref().is_some_and(|shape| shape.has_top_k())
-    }
-
-    /// What is asked of each file: these columns, or of none the first one, which says where row groups are; and the change of a row.
-    fn named(&self, columns: &[usize], with_seqno: bool) -> Columns {
-        let in_filter = self.filter_columns();
-        let columns = if columns.is_empty() && !with_seqno { &[0] } else { columns };
-        let named = columns.iter().map(|idx| {
-            let column = &self.table.table.columns[*idx];
-            Named { id: column.id, name: column.name.as_str().into(), data_type: column.data_type }
-        });
-        let change = with_seqno.then(|| Named { id: SEQNO_ID, name: SEQNO_COLUMN.into(), data_type: DataType::Int64 });
-        let mut in_filter: Vec<bool> = columns.iter().map(|idx| in_filter.contains(idx)).collect();
-        in_filter.extend(change.iter().map(|_| false));
-        Columns { named: named.chain(change).collect(), in_filter }
-    }
-
-    fn key_order(&self) -> Vec<(String, bool)> {
-        let table = &self.table.table;
-        table.key.iter().map(|part| (table.columns[part.column_idx].name.clone(), part.descending)).collect()
-    }
-
-    fn parquet(
-        &self,
-        readers: Arc<Readers>,
-        groups: Vec<FileGroup>,
-        statistics: Option<Statistics>,
-        late: bool,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut options = TableParquetOptions::default();
-        options.global.pruning = self.pruning;
-        let source = ParquetSource::new(Arc::clone(&self.table.schema))
-            .with_table_parquet_options(options)
-            .with_parquet_file_reader_factory(Arc::clone(&readers) as _)
-            .with_pushdown_filters(late)
-            .with_bloom_filter_on_read(self.pruning)
-            .with_enable_page_index(self.pruning);
-        let source = NamedSource::new(Arc::new(source), readers, &self.table.table.name);
-        let mut config = FileScanConfigBuilder::new(self.table.lake.url.clone(), Arc::new(source))
-            .with_file_groups(groups)
-            .with_projection_indices(self.projection.clone())?
-            .with_limit(self.limit);
-        if let Some(statistics) = statistics {
-            config = config.with_statistics(statistics);
-        }
-        Ok(DataSourceExec::from_data_source(config.build()))
-    }
-
-    fn access(&self, path: &'static str, why: String, version: Version) -> Access {
-        Access {
-            table: self.table.table.name.clone(),
-            path,
-            why,
-            version: version.0,
-            counts: Counts::default(),
-            recent_rows: 0,
-            sorted_by: vec![],
-            late: false,
-            asked_bloom: false,
-            loader: None,
-            readers: None,
-            lake: None,
-            no_fragments: Arc::new(OnceLock::new()),
-        }
     }
 }

@@ -16,6 +16,7 @@ use futures::{Stream, StreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
+use tracing::Instrument;
 
 use crate::Result;
 use crate::stop::StopWhenDropped;
@@ -39,10 +40,11 @@ impl Threads {
         plan: impl Future<Output = Result<Planned>> + Send + 'static,
         waits: StopWhenDropped,
     ) -> Result<SendableRecordBatchStream> {
-        let (plan, context) = self.run(plan).await?;
+        let span = tracing::debug_span!("query");
+        let (plan, context) = self.run(plan.instrument(span.clone())).await?;
         let schema = plan.schema();
         let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-        let task = self.spawn(execute(plan, context, sender));
+        let task = self.spawn(execute(plan, context, sender).instrument(span));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, received(receiver, task, waits))))
     }
 

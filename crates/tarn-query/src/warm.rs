@@ -4,15 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
 use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
-use datafusion::datasource::physical_plan::{FileScanConfig, ParquetFileReaderFactory};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::engine::Session;
+use crate::lake_source::LakeSource;
+use crate::opening::Opener;
 use crate::reader::Readers;
 use crate::scan::TarnScan;
 use crate::settings::{AccessPath, Settings};
@@ -57,7 +58,7 @@ impl Session {
         }
         let physical = state.create_physical_plan(plan).await?;
         let mut pieces = vec![];
-        gather(&physical, None, &mut pieces);
+        gather(&physical, Opener::in_config(state.config())?.as_ref(), None, &mut pieces)?;
         let not_used = pieces.iter().find_map(|(readers, _)| readers.pages_not_used());
         let n_pieces = pieces.len() as u64;
         let read = pieces.into_iter().map(|(readers, file)| read(readers, file));
@@ -67,17 +68,17 @@ impl Session {
 
 fn gather(
     plan: &Arc<dyn ExecutionPlan>,
+    opener: &Opener,
     readers: Option<&Arc<Readers>>,
     pieces: &mut Vec<(Arc<Readers>, PartitionedFile)>,
-) {
-    let readers = plan.downcast_ref::<TarnScan>().and_then(|scan| scan.access().readers.as_ref()).or(readers);
-    let scan =
-        plan.downcast_ref::<DataSourceExec>().and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
-    if let (Some(scan), Some(readers)) = (scan, readers) {
-        let files = scan.file_groups.iter().flat_map(|group| group.iter());
+) -> Result<()> {
+    let of_scan = plan.downcast_ref::<TarnScan>().map(|scan| opener.open(&scan.access().spec)).transpose()?;
+    let readers = of_scan.as_ref().map(|open| &open.readers).or(readers);
+    if let (Some(files), Some(readers)) = (LakeSource::of(plan.as_ref()), readers) {
+        let files = files.config().file_groups.iter().flat_map(|group| group.iter());
         pieces.extend(files.map(|file| (Arc::clone(readers), file.clone())));
     }
-    plan.children().into_iter().for_each(|child| gather(child, readers, pieces));
+    plan.children().into_iter().try_for_each(|child| gather(child, opener, readers, pieces))
 }
 
 async fn read(readers: Arc<Readers>, file: PartitionedFile) -> Result<Warmed> {

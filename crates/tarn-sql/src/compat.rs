@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArguments, ObjectName, Query, Statement, TableFactor, Value,
-    Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Statement,
+    TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -25,6 +25,7 @@ use datafusion_pg_catalog::sql::rules::{
 
 use crate::names::fold;
 use crate::privileges::name_objects;
+use crate::system_activity::PG_TABLES;
 
 /// Queries of clients that are replaced as a whole are shorter, and nested less deeply: the parser of those is not
 /// ours.
@@ -61,6 +62,7 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     statements.iter_mut().for_each(|statement| {
         name_objects(statement);
         without_memberships(statement);
+        qualify(statement);
     });
     static WHOLE: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
     let uses: Vec<CatalogUse> = statements.iter().map(CatalogUse::of).collect();
@@ -93,6 +95,23 @@ fn without_memberships(statement: &mut Statement) {
         }
     }
     let _ = VisitMut::visit(statement, &mut Gathered);
+}
+
+/// The crate's rules do this for the relations that it knows.
+fn qualify(statement: &mut Statement) {
+    struct Ours;
+    impl VisitorMut for Ours {
+        type Break = ();
+        fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Table { name, args: None, .. } = factor
+                && matches!(parts(name).as_slice(), [only] if PG_TABLES.contains(&only.as_str()))
+            {
+                name.0.insert(0, ObjectNamePart::Identifier(Ident::new("pg_catalog")));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(statement, &mut Ours);
 }
 
 fn reads(query: &Query, relation: &str) -> bool {
@@ -209,7 +228,8 @@ pub fn is_catalog_name(name: &ObjectName) -> bool {
 }
 
 fn is_catalog_relation(parts: &[String]) -> bool {
-    is_catalog(parts) || matches!(parts, [name] if PG_CATALOG_TABLES.contains(&name.as_str()))
+    let is_known = |name: &str| PG_CATALOG_TABLES.contains(&name) || PG_TABLES.contains(&name);
+    is_catalog(parts) || matches!(parts, [name] if is_known(name))
 }
 
 fn is_catalog_function(parts: &[String]) -> bool {
@@ -268,6 +288,8 @@ mod tests {
     fn what_is_the_catalogs_is_found() {
         for sql in [
             "SELECT * FROM pg_class",
+            "SELECT * FROM pg_stat_activity",
+            "SELECT pg_cancel_backend(1)",
             "SELECT * FROM information_schema.tables",
             "SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM Pg_Catalog.pg_type)",
             "SELECT version()",

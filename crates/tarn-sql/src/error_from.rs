@@ -63,6 +63,11 @@ impl From<Error> for SqlError {
     }
 }
 
+/// What the node said while a query read `table` of it: it comes out of the query as it went in.
+pub(crate) fn in_query(table: &str, error: Error) -> tarn_query::Error {
+    tarn_query::Error::hot(table, Kind::Unavailable, error)
+}
+
 impl From<tarn_query::Error> for SqlError {
     fn from(error: tarn_query::Error) -> SqlError {
         match error {
@@ -84,7 +89,8 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::AccessPath { path, table, why, remedy } => {
             SqlError::unsupported(format!("access path {path} cannot answer for table {table}: {why}"), *remedy)
         }
-        Query::Changed { .. } | Query::Gone { .. } => {
+        // It is no longer the file that was attached.
+        Query::Reader { source } if source.kind() == Kind::Conflict => {
             SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string())
         }
         Query::Read { kind: Kind::Unavailable, .. } => SqlError::new(state::IO_ERROR, error.to_string()),

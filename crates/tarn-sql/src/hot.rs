@@ -9,12 +9,11 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use tarn_node::auth::Principal;
 use tarn_node::node::Node;
-use tarn_node::snapshot::{KeyRange, Lookup, Opened, TableSnapshot};
-use tarn_query::{Error, FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, Result, RowBatches};
-use tarn_types::{Cursor, FileId, Kind, TableSchema, Version};
+use tarn_node::snapshot::{self, Lookup, Opened, TableSnapshot};
+use tarn_query::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, KeyRange, Result, RowBatches};
+use tarn_types::{Cursor, FileId, TableSchema, Version};
 
-/// Rows of one batch of a row-engine scan.
-const SCAN_BATCH_ROWS: usize = 8192;
+use crate::error_from::in_query;
 
 /// All tables of a node.
 pub struct Tables(pub Arc<Node>);
@@ -57,7 +56,7 @@ impl HotReader for Reader {
         let who = self.who.lock().clone();
         let taken = self.node.tables().snapshot(&who, &opened).map_err(|error| {
             let names: Vec<&str> = opened.iter().map(|table| table.schema().name.as_str()).collect();
-            failed(&names.join(", "), error)
+            in_query(&names.join(", "), error)
         })?;
         let views = opened.into_iter().zip(taken);
         Ok(views.map(|(table, snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _).collect())
@@ -70,14 +69,9 @@ struct View {
     snapshot: TableSnapshot,
 }
 
-/// Comes out of a query as it went in (`error_from.rs`).
-fn failed(table: &str, error: tarn_node::error::Error) -> Error {
-    Error::hot(table, Kind::Unavailable, error)
-}
-
 impl View {
     fn of<T>(&self, answer: tarn_node::error::Result<T>) -> Result<T> {
-        answer.map_err(|error| failed(&self.table.name, error))
+        answer.map_err(|error| in_query(&self.table.name, error))
     }
 }
 
@@ -102,19 +96,23 @@ impl HotView for View {
         self.of(self.snapshot.hidden())
     }
 
-    fn get(&self, key: &[u8]) -> Result<HotLookup> {
-        self.of(self.snapshot.get(key)).map(|found| match found {
-            Lookup::Row { cells, seqno } => HotLookup::Row { cells, seqno },
-            Lookup::Absent => HotLookup::Absent,
-            Lookup::InLake(address) => HotLookup::InLake(address),
-        })
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<HotLookup>> {
+        let found = keys.iter().map(|key| self.of(self.snapshot.get(key)));
+        let found = found.map(|found| {
+            Ok(match found? {
+                Lookup::Row { cells, seqno } => HotLookup::Row { cells, seqno },
+                Lookup::Absent => HotLookup::Absent,
+                Lookup::InLake(address) => HotLookup::InLake(address),
+            })
+        });
+        found.collect()
     }
 
-    fn scan(&self, prefix: Option<Vec<u8>>, projection: Option<&[usize]>, with_seqno: bool) -> RowBatches {
-        let range = prefix.map_or(KeyRange::All, KeyRange::Prefix);
+    fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> RowBatches {
+        let range = snapshot::KeyRange::Range(range.start.clone()..range.end.clone());
         let table = self.table.name.clone();
-        let batches = self.snapshot.scan(&range, projection, with_seqno, SCAN_BATCH_ROWS);
-        Box::new(batches.map(move |batch| batch.map_err(|error| failed(&table, error))))
+        let batches = self.snapshot.scan(&range, projection, with_seqno, batch_rows);
+        Box::new(batches.map(move |batch| batch.map_err(|error| in_query(&table, error))))
     }
 
     fn rows_complete(&self) -> bool {

@@ -4,13 +4,14 @@
 //! query engine, which computes.
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`: what Postgres clients ask.
-//! - `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them.
+//! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`, `signals`: what Postgres clients ask.
+//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them.
 //! - [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod access_sql;
+pub mod activity;
 mod attach_sql;
 pub mod budget;
 mod cache_sql;
@@ -33,8 +34,10 @@ pub mod service;
 pub mod session;
 pub mod settings;
 mod shown;
+mod signals;
 pub mod statement;
 mod system;
+mod system_activity;
 mod system_attach;
 mod system_caches;
 mod text;

@@ -10,21 +10,32 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, AsArray, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 use tarn_node::auth::Directory;
+use tarn_query::SystemSchema;
 use tarn_query::parser::statements;
 
 use crate::error::{Result, SqlError};
 use crate::names::{DATABASE, SERVER_VERSION, column_of};
+use crate::system_activity::PgTables;
 
-/// Registers schema `pg_catalog` and its functions with a session of `user`. Costs milliseconds.
-pub fn register(context: &SessionContext, user: &str, users: &Arc<Directory>) -> Result<()> {
+const SCHEMA: &str = "pg_catalog";
+
+/// Registers schema `pg_catalog` and its functions with a session of `user`, and what is ours of it. Costs milliseconds.
+pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directory>, ours: PgTables) -> Result<()> {
     datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, Roles(Arc::clone(users)))
         .map_err(|error| SqlError::from(*error))?;
+    if let Some(catalog) = context.catalog(DATABASE)
+        && let Some(theirs) = catalog.schema(SCHEMA)
+    {
+        let ours = SystemSchema::new(Arc::new(ours));
+        catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours }))?;
+    }
     let user = user.to_owned();
     // current_user is written as session_user, too.
     context.register_udf(create_udf(
@@ -68,7 +79,32 @@ pub fn register(context: &SessionContext, user: &str, users: &Arc<Directory>) ->
 /// Takes `pg_catalog` from a session that ends: it holds the session's catalog, which holds it, and neither would ever be freed.
 pub fn forget(context: &SessionContext) {
     if let Some(catalog) = context.catalog(DATABASE) {
-        let _ = catalog.deregister_schema("pg_catalog", true);
+        let _ = catalog.deregister_schema(SCHEMA, true);
+    }
+}
+
+/// Schema `pg_catalog`.
+#[derive(Debug)]
+struct WithOurs {
+    theirs: Arc<dyn SchemaProvider>,
+    ours: SystemSchema,
+}
+
+#[async_trait]
+impl SchemaProvider for WithOurs {
+    fn table_names(&self) -> Vec<String> {
+        self.theirs.table_names().into_iter().chain(self.ours.table_names()).collect()
+    }
+
+    async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
+        match self.ours.table(name).await? {
+            Some(ours) => Ok(Some(ours)),
+            None => self.theirs.table(name).await,
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.ours.table_exist(name) || self.theirs.table_exist(name)
     }
 }
 

@@ -266,7 +266,7 @@ impl HasPrivilege {
                 Action::Session => true,
                 Action::Rows { table, privilege, .. } => users.is_granted(table, PUBLIC, privilege),
                 Action::Create => users.may_create(PUBLIC),
-                Action::Own { .. } | Action::Password { .. } | Action::Server { .. } => false,
+                Action::Own { .. } | Action::Password { .. } | Action::Signal { .. } | Action::Server { .. } => false,
             },
         };
         let unknown = || {

@@ -10,6 +10,7 @@ use tarn_node::node::Node;
 use tarn_node::threads::Threads;
 use tarn_query::parser::STACK_BYTES;
 
+use crate::activity::Activity;
 use crate::budget::Budget;
 use crate::error::{Result, SqlError, state};
 use crate::hot;
@@ -25,6 +26,7 @@ pub struct Sql {
     node: Arc<Node>,
     settings: Settings,
     query: tarn_query::Engine,
+    activity: Arc<Activity>,
     /// What transactions hold back until COMMIT.
     held: Arc<Budget>,
     /// Queries have threads of their own: a join must not hold up connections.
@@ -51,13 +53,14 @@ impl Sql {
             fragments: Some(caches.fragments.clone()),
             ..tarn_query::Options::default()
         };
-        let system = System::new(Arc::clone(&node));
+        let activity = Activity::new(&node, settings.slow_statement_ms);
+        let system = System::new(Arc::clone(&node), Arc::clone(&activity));
         let tables = Arc::new(hot::Tables(Arc::clone(&node)));
         let (metastore, footers) = (Arc::clone(node.metastore()), Arc::clone(&caches.footers));
         let query =
             tarn_query::Engine::new(options, metastore, node.lake_reads().clone(), footers, tables, Arc::new(system))?;
         let held = Budget::new(settings.transactions_bytes);
-        Ok(Arc::new(Sql { node, settings, query, held, _threads: threads }))
+        Ok(Arc::new(Sql { node, settings, query, activity, held, _threads: threads }))
     }
 
     /// What it is over.
@@ -71,6 +74,11 @@ impl Sql {
 
     pub fn query(&self) -> &tarn_query::Engine {
         &self.query
+    }
+
+    /// Which clients are there, and what they run.
+    pub fn activity(&self) -> &Arc<Activity> {
+        &self.activity
     }
 
     /// What all transactions together may hold back.

@@ -9,6 +9,7 @@ tarn_types::settings! {
     pub struct Settings {
         prepared_statements_limit: usize = "10000", count, "prepared statements of one connection; more are refused (53400)";
         statement_timeout_ms: u64 = "0", duration_ms, "a statement that runs longer is cancelled (57014); 0 = never; `SET statement_timeout` overrides it";
+        slow_statement_ms: u64 = "0", duration_ms, "a statement that takes longer is logged (target `tarn::slow`) with its time and text, without parameters; 0 = none is";
         statement_bytes: u64 = "16MiB", bytes, "a longer text of SQL is refused (54000); rows belong into COPY";
         idle_in_transaction_timeout_ms: u64 = "0", duration_ms, "a transaction idle for longer loses its connection (25P03); 0 = never";
         transaction_bytes: u64 = "64MiB", bytes, "how much one BEGIN … COMMIT may hold back before it is refused (54000)";

@@ -55,6 +55,19 @@ impl Parsed {
     }
 }
 
+impl Parsed {
+    /// Whether its text is for nobody else.
+    pub(crate) fn has_password(&self) -> bool {
+        let Parsed::Access(access) = self else { return false };
+        match access.as_ref() {
+            Access::CreateUser { attributes, .. } | Access::AlterUser { attributes, .. } => {
+                attributes.password.is_some()
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The command tag of background work that was asked for, e.g. `DELIVER TABLE`.
 pub fn work_tag(work: Work) -> &'static str {
     match work {

@@ -13,6 +13,7 @@
 //! | `tarn.attachments` | archive: where it is, how far its running or last pass is (`system_attach.rs`) |
 //! | `tarn.attach_errors` | file of an archive that is not, or not whole, in the table, and why |
 //! | `tarn.caches` | layer of caches and place: what it holds and how it does (`system_caches.rs`) |
+//! | `tarn.queries` | statement that runs: whose it is, since when, and what it gave so far (`system_activity.rs`) |
 //! | `tarn.metastore` | the metastore: what it keeps, and how much that takes |
 
 use std::sync::Arc;
@@ -24,11 +25,13 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{Field, Schema};
 use tarn_node::node::Node;
 use tarn_query::{Error, SystemTables};
-use tarn_types::{Kind, Value};
+use tarn_types::Value;
 
+use crate::activity::Activity;
 use crate::definition::{create_statement, key_text};
+use crate::error_from::in_query;
 
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 13] = [
     "attach_errors",
     "attachments",
     "blocks",
@@ -39,6 +42,7 @@ pub(crate) const NAMES: [&str; 12] = [
     "log_blockers",
     "log_segments",
     "metastore",
+    "queries",
     "tables",
     "tablets",
 ];
@@ -46,11 +50,12 @@ pub(crate) const NAMES: [&str; 12] = [
 /// Fills the schema `tarn`.
 pub struct System {
     pub(crate) node: Arc<Node>,
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl System {
-    pub fn new(node: Arc<Node>) -> System {
-        System { node }
+    pub fn new(node: Arc<Node>, activity: Arc<Activity>) -> System {
+        System { node, activity }
     }
 
     async fn tables(&self) -> Result<RecordBatch, Error> {
@@ -286,15 +291,16 @@ impl SystemTables for System {
             "deliveries" => self.deliveries().await,
             "attachments" => self.attachments().await,
             "attach_errors" => self.attach_errors().await,
+            "queries" => self.queries(),
             "metastore" => self.metastore_stats().await,
             other => Err(Error::NoSuchTable { name: format!("tarn.{other}") }),
         }
     }
 }
 
-/// Comes out of a query as it went in (`error_from.rs`).
+/// What the node said when a system table was made.
 pub(crate) fn failed(error: tarn_node::error::Error) -> Error {
-    Error::hot("tarn", Kind::Unavailable, error)
+    in_query("tarn", error)
 }
 
 pub(crate) enum Cell {
@@ -347,14 +353,14 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
     let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
     match name {
         "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
-        | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" | "layer" | "place" => {
-            Arc::new(
-                cells
-                    .iter()
-                    .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
-                    .collect::<StringArray>(),
-            )
-        }
+        | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" | "layer" | "place"
+        | "user_name" | "application_name" | "client" | "way" | "query" | "datname" | "usename" | "client_addr"
+        | "client_hostname" | "wait_event_type" | "wait_event" | "backend_type" => Arc::new(
+            cells
+                .iter()
+                .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
+                .collect::<StringArray>(),
+        ),
         "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on"
         | "checksums" => Arc::new(
             cells
@@ -362,12 +368,14 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
                 .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
                 .collect::<BooleanArray>(),
         ),
-        "hour" | "committed_at" | "started_at" | "ended_at" => {
+        "hour" | "committed_at" | "started_at" | "ended_at" | "backend_start" | "xact_start" | "query_start"
+        | "state_change" => {
             let micros =
                 cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });
             Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
         }
-        "table_id" | "tablets" | "tablet_id" | "row_group" | "position" => Arc::new(
+        "table_id" | "tablets" | "tablet_id" | "row_group" | "position" | "pid" | "leader_pid" | "datid"
+        | "usesysid" | "client_port" => Arc::new(
             cells.iter().map(|cell| as_int(cell).and_then(|value| i32::try_from(value).ok())).collect::<Int32Array>(),
         ),
         _ => Arc::new(cells.iter().map(as_int).collect::<Int64Array>()),

@@ -60,7 +60,7 @@ impl Entry {
     /// Reads an entry and checks it whole.
     ///
     /// # Errors
-    /// [`Error::Corrupt`].
+    /// [`crate::Error::Corrupt`].
     pub fn from_bytes(bytes: Bytes) -> Result<Self> {
         let mut reader = Reader::new("log entry", &bytes);
         let kind = read_envelope(&mut reader)?;

@@ -1,6 +1,6 @@
 //! What is in one cell? A [`Value`], as the edges see it: parameters, literals, defaults, statistics, tests.
 //!
-//! Bulk paths never make values: they go from Arrow columns to bytes and back ([`crate::keys`], [`crate::cells`]).
+//! Bulk paths never make values: they go from Arrow columns to bytes and back ([`crate::key`], [`crate::row`]).
 //! A value does not know its type: `Timestamp` serves both kinds, `Decimal` is unscaled at its column's scale. The
 //! order of values of one type is the order of their keys: floats have −0 = 0 and NaN above infinity, as in Postgres;
 //! texts compare by bytes; NULL is last.

@@ -4,7 +4,7 @@
 //! never take those that the engine needs. Stopping: no new connections, idle ones are told, running statements get
 //! `shutdown_ms` to finish, then the node closes (which flushes the row engine and closes the log).
 //!
-//! A data folder that is opened anew is closed as at a stop, behind [`Doors`] that stay: encryption, places and time
+//! A data folder that is opened anew is closed as at a stop, behind `Doors` that stay: encryption, places and time
 //! limits hold meanwhile for those who are told to come back.
 
 use std::fs::File;

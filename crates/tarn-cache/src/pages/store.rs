@@ -59,7 +59,7 @@ pub struct Ask {
     /// Where to count what this read got.
     pub usage: Option<PageUsage>,
     /// Of the object: what the store gives is held against them before anybody sees it or it is kept. A read that does not match is an error
-    /// with a [`Damage`] in it, and nothing of it is kept.
+    /// with a [`tarn_metastore::Damage`] in it, and nothing of it is kept.
     pub checksums: Option<Arc<Checksums>>,
 }
 

@@ -43,6 +43,8 @@ pub enum Action<'a> {
     Create,
     /// Changing the password of a user, and nothing else.
     Password { of: &'a str },
+    /// Stopping a session, or what it runs.
+    Signal { of: &'a Principal },
     /// What concerns the server: its files, buckets, caches and users. `what` completes "must be superuser to".
     Server { what: &'a str },
 }
@@ -82,6 +84,9 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
             .with_hint(format!("a superuser may GRANT CREATE ON SCHEMA public TO {user}"))),
         Action::Password { of } if of == user => Ok(()),
         Action::Password { .. } => Err(denied("must be superuser to change another role's password")),
+        Action::Signal { of } if of == who => Ok(()),
+        Action::Signal { .. } => Err(denied("permission denied to stop what another role runs")
+            .with_hint("superusers may, and whoever is logged in as that role")),
         Action::Server { what } => Err(denied(format!("must be superuser to {what}"))),
     }
 }

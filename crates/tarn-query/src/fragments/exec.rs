@@ -61,7 +61,7 @@ pub(crate) struct Fragment {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub cache: FragmentCache,
-    pub lake: Arc<LakeSide>,
+    pub lake: LakeSide,
     pub template: Template,
     pub layout: Layout,
     pub fragments: Vec<Fragment>,
@@ -263,7 +263,7 @@ impl Taker {
         let unit = &self.shared.fragments[at].unit;
         // Without a live row, there is nothing to read, and nothing to keep.
         let Some(piece) = lake.piece(unit)? else { return Ok(stream::empty().boxed()) };
-        let batches = template.over(piece)?.execute(0, Arc::clone(&self.context))?;
+        let batches = template.over(piece, lake.spec())?.execute(0, Arc::clone(&self.context))?;
         let batches = batches.map(|batch| Ok::<_, DataFusionError>(compacted(batch?)?));
         let max_bytes = (lake.bytes(unit) / READ_PER_KEPT).clamp(MIN_VALUE_BYTES, MAX_VALUE_BYTES);
         let keeper = Keeper {

@@ -37,7 +37,7 @@ impl<'a> Keys<'a> {
         Keys {
             leaf,
             lake,
-            scope: lake.table.id.0.to_string().into(),
+            scope: lake.table().id.0.to_string().into(),
             in_order,
             residues: HashMap::new(),
             digests: HashMap::new(),
@@ -73,7 +73,7 @@ impl<'a> Keys<'a> {
         let Unit { file, row_groups, is_whole } = unit;
         encoder.number(file.id.0).put(file.path.as_bytes()).number(file.size_bytes);
         encoder.flag(file.etag.is_some()).put(file.etag.as_deref().unwrap_or("").as_bytes());
-        match self.lake.vectors.get(&file.id).filter(|dead| !dead.is_empty()) {
+        match self.lake.dead(file.id).filter(|dead| !dead.is_empty()) {
             None => encoder.number(0).put(&[]),
             Some(dead) => {
                 let digest = self.digests.entry(file.id).or_insert_with(|| digest(dead));

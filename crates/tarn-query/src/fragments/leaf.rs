@@ -22,7 +22,6 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
 };
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_expr::utils::collect_columns;
@@ -40,7 +39,9 @@ use super::aggregate::{self, Output};
 use super::canonical::{self, Canonical, Encoder, FORMAT, Reason, Term, table_column, unknown};
 use super::prove::Claim;
 use crate::culprit::NamedSource;
+use crate::lake_source::LakeSource;
 use crate::scan::{Access, TarnScan};
+use crate::spec::ScanSpec;
 
 /// A node on the way down, and which of its children is the next one.
 #[derive(Debug, Clone)]
@@ -84,7 +85,7 @@ impl Chain {
     }
 
     fn config(&self) -> Option<&FileScanConfig> {
-        self.files.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref()
+        LakeSource::of(self.files.as_ref()).map(LakeSource::config)
     }
 
     /// The same plan with other pieces of files, in as many groups.
@@ -95,7 +96,7 @@ impl Chain {
         pieces.into_iter().enumerate().for_each(|(at, piece)| groups[at % n_groups].push(piece));
         let groups = groups.into_iter().map(FileGroup::new).collect();
         let config = FileScanConfigBuilder::from(config.clone()).with_file_groups(groups).build();
-        let files: Arc<dyn ExecutionPlan> = DataSourceExec::from_data_source(config);
+        let files: Arc<dyn ExecutionPlan> = Arc::new(LakeSource::exec(config, &self.access.spec));
         self.steps.iter().rev().try_fold(files, |plan, step| step.with(plan))
     }
 }
@@ -103,9 +104,7 @@ impl Chain {
 type Bottom = (Arc<dyn ExecutionPlan>, Arc<Access>);
 
 fn descend(plan: &Arc<dyn ExecutionPlan>, access: Option<&Arc<Access>>, steps: &mut Vec<Step>) -> Option<Bottom> {
-    if let Some(files) = plan.downcast_ref::<DataSourceExec>() {
-        let config = files.data_source().downcast_ref::<FileScanConfig>()?;
-        config.file_source.downcast_ref::<NamedSource>()?;
+    if LakeSource::of(plan.as_ref()).is_some() {
         return Some((Arc::clone(plan), Arc::clone(access?)));
     }
     let of_scan = plan.downcast_ref::<TarnScan>().map(TarnScan::access);
@@ -179,11 +178,11 @@ impl Template {
         Arc::clone(self.nodes.last().unwrap_or(chain.root()).properties())
     }
 
-    /// The leaf over one piece of a file: one partition.
-    pub(crate) fn over(&self, piece: PartitionedFile) -> Result<Arc<dyn ExecutionPlan>> {
+    /// The leaf over one piece of a file of the scan: one partition.
+    pub(crate) fn over(&self, piece: PartitionedFile, spec: &Arc<ScanSpec>) -> Result<Arc<dyn ExecutionPlan>> {
         let config = FileScanConfigBuilder::from(self.config.clone());
         let config = config.with_file_groups(vec![FileGroup::new(vec![piece])]).build();
-        let files: Arc<dyn ExecutionPlan> = DataSourceExec::from_data_source(config);
+        let files: Arc<dyn ExecutionPlan> = Arc::new(LakeSource::exec(config, spec));
         self.nodes.iter().try_fold(files, |plan, node| replace_children_if_necessary(Arc::clone(node), vec![plan]))
     }
 }

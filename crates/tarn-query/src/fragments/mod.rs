@@ -20,4 +20,3 @@ mod units;
 
 pub(crate) use rule::UseFragments;
 pub(crate) use seen::Fragments;
-pub(crate) use units::LakeSide;

@@ -85,7 +85,7 @@ impl Above {
 impl Fragments {
     fn rewrite(&self, plan: Arc<dyn ExecutionPlan>, above: &Above) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(chain) = Chain::of(&plan) {
-            let Some(lake) = chain.access.lake.clone() else { return Ok(plan) };
+            let Some(lake) = LakeSide::of(&chain.access.spec) else { return Ok(plan) };
             return match self.leaf(&plan, &chain, &lake, above)? {
                 Ok(used) => Ok(used),
                 Err(reason) => {
@@ -105,7 +105,7 @@ impl Fragments {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         chain: &Chain,
-        lake: &Arc<LakeSide>,
+        lake: &LakeSide,
         above: &Above,
     ) -> Result<Result<Arc<dyn ExecutionPlan>, Reason>> {
         // What of the chain stands above the leaf stands above it, too.
@@ -116,7 +116,7 @@ impl Fragments {
         if let Some(reason) = reason {
             return Ok(Err(reason));
         }
-        let leaf = match Leaf::of(chain, &lake.table) {
+        let leaf = match Leaf::of(chain, lake.table()) {
             Ok(leaf) => leaf,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -140,8 +140,7 @@ impl Fragments {
         let Leaf { chain: leaf_chain, schema, order, template, .. } = leaf;
         let properties = template.properties(&leaf_chain);
         let layout = Layout::new(schema, order);
-        let shared =
-            Shared { cache: self.cache.clone(), lake: Arc::clone(lake), template, layout, fragments, left_out };
+        let shared = Shared { cache: self.cache.clone(), lake: lake.clone(), template, layout, fragments, left_out };
         let mut used: Arc<dyn ExecutionPlan> = Arc::new(FragmentExec::new(Arc::new(shared), rest, properties));
         if let Some(single) = single.as_ref().and_then(|single| single.downcast_ref::<AggregateExec>()) {
             used = last(single, used)?;

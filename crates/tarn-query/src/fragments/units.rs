@@ -3,7 +3,6 @@
 //! A file is cut at the same rows whatever is asked: after every [`UNIT_ROWS`] at the next end of a block. So a large file is read by many at
 //! once, and its parts are found again.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::datasource::listing::PartitionedFile;
@@ -13,24 +12,15 @@ use tarn_metastore::{Block, File};
 use tarn_types::{FileId, TableSchema};
 
 use crate::Result;
-use crate::chunks::ChunkLoader;
-use crate::files::{Hidden, blocks_of};
+use crate::files::blocks_of;
+use crate::spec::{LakeRead, ScanSpec};
 
 /// A part of a file ends with the block in which it gets this many rows.
 const UNIT_ROWS: u64 = 1 << 19;
 
 /// The files of one scan.
-#[derive(Debug)]
-pub(crate) struct LakeSide {
-    pub table: Arc<TableSchema>,
-    pub vectors: Arc<HashMap<FileId, Arc<RoaringBitmap>>>,
-    pub hidden: Arc<Hidden>,
-    /// What pruning left.
-    pub files: Vec<PrunedFile>,
-    pub loader: Option<Arc<ChunkLoader>>,
-    /// Positions of the table's columns that are read.
-    pub columns: Vec<usize>,
-}
+#[derive(Debug, Clone)]
+pub(crate) struct LakeSide(Arc<ScanSpec>);
 
 /// Neighbouring blocks of a file.
 #[derive(Debug, Clone)]
@@ -43,30 +33,53 @@ pub(crate) struct Unit {
 }
 
 impl LakeSide {
+    /// `None`: the scan reads no files.
+    pub(crate) fn of(spec: &Arc<ScanSpec>) -> Option<LakeSide> {
+        spec.lake().map(|_| LakeSide(Arc::clone(spec)))
+    }
+
+    pub(crate) fn spec(&self) -> &Arc<ScanSpec> {
+        &self.0
+    }
+
+    pub(crate) fn table(&self) -> &TableSchema {
+        &self.0.table
+    }
+
+    fn read(&self) -> &LakeRead {
+        self.0.lake().expect("it is made of scans that read files alone")
+    }
+
+    /// Dead rows of a file, but for those that recent rows supersede.
+    pub(crate) fn dead(&self, file: FileId) -> Option<&Arc<RoaringBitmap>> {
+        self.read().vectors.get(&file)
+    }
+
     /// All that is read, cut.
     pub(crate) fn units(&self) -> Vec<Unit> {
-        self.files.iter().flat_map(units_of).collect()
+        self.read().survivors.files.iter().flat_map(units_of).collect()
     }
 
     /// Whether recent rows supersede rows of it: then it is what it is for this statement alone.
     pub(crate) fn is_touched(&self, unit: &Unit) -> bool {
-        self.hidden.get(&unit.file.id).is_some_and(|hidden| !hidden.is_empty())
+        self.read().hidden.get(&unit.file.id).is_some_and(|hidden| !hidden.is_empty())
     }
 
     /// What a scan reads of it; `None`: it has no live row.
     pub(crate) fn piece(&self, unit: &Unit) -> Result<Option<PartitionedFile>> {
-        blocks_of(&self.vectors, &self.hidden, &unit.file, &unit.row_groups, self.loader.as_ref())
+        let LakeRead { vectors, hidden, .. } = self.read();
+        blocks_of(vectors, hidden, &unit.file, &unit.row_groups)
     }
 
     /// Compressed bytes of the columns that are read of it.
     pub(crate) fn bytes(&self, unit: &Unit) -> u64 {
-        let n_columns = self.table.columns.len().max(1) as u64;
+        let n_columns = self.table().columns.len().max(1) as u64;
         let of_block = |block: &Block| -> u64 {
             let of_column = |position: &usize| {
-                let known = self.table.columns.get(*position).and_then(|column| block.column(column.id));
+                let known = self.table().columns.get(*position).and_then(|column| block.column(column.id));
                 known.map_or(block.bytes / n_columns, |stats| stats.bytes)
             };
-            self.columns.iter().map(of_column).sum()
+            self.read().columns.iter().map(of_column).sum()
         };
         unit.blocks().map(of_block).sum()
     }

@@ -250,6 +250,10 @@ impl Visitor for Check {
         self.null_asks.begin();
         told(self.look().and_then(|()| match expr {
             Expr::Function(function) => check_function(function),
+            // The planner reads the pattern as a regular expression that may match anywhere.
+            Expr::SimilarTo { negated: _, expr: _, pattern: _, escape_char: _ } => {
+                none("a condition", &[(true, "SIMILAR TO", "LIKE, or ~ with a regular expression")])
+            }
             _ => Ok(()),
         }))
     }

@@ -195,6 +195,7 @@ fn clauses_that_are_not_understood_are_refused() {
         "SELECT a FROM t TABLESAMPLE BERNOULLI (10) WHERE k = 1",
         "SELECT a FROM t WHERE k = 1 AND b = 2 FETCH FIRST 1 ROWS WITH TIES",
         "SELECT * FROM (SELECT * FROM t FOR UPDATE) x",
+        "SELECT a FROM t WHERE a SIMILAR TO 'a%'",
         "SELECT * FROM t TABLESAMPLE BERNOULLI (10)",
         "SELECT a FROM p EXCEPT ALL SELECT a FROM q",
         "SELECT a FROM p UNION SELECT a FROM r INTERSECT ALL SELECT a FROM q",

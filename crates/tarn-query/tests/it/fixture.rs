@@ -21,7 +21,7 @@ use tarn_metastore::{
     Block, BlockDetails, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
 };
 use tarn_query::{
-    Engine, HotCatalog, HotLookup, HotSource, HotView, Options, Result, RowBatches, Session, SystemTables,
+    Engine, HotCatalog, HotLookup, HotSource, HotView, KeyRange, Options, Result, RowBatches, Session, SystemTables,
 };
 use tarn_types::{
     Address, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, Partitioning, RowDecoder, SeqNo,
@@ -45,6 +45,7 @@ pub struct Table {
     metastore: Arc<RecordingMetastore>,
     store: Arc<RecordingStore>,
     keep: Keep,
+    log: Arc<Mutex<Vec<Asked>>>,
 }
 
 #[derive(Clone, Default)]
@@ -125,7 +126,7 @@ impl Table {
         keep: Keep,
     ) -> Table {
         let schema = metastore.create_table(schema).await.unwrap();
-        Table { schema, state: Arc::default(), metastore, store, keep }
+        Table { schema, state: Arc::default(), metastore, store, keep, log: Arc::default() }
     }
 
     fn key(&self, row: &Row) -> Vec<u8> {
@@ -158,6 +159,11 @@ impl Table {
 
     pub fn version(&self) -> u64 {
         self.state.lock().version
+    }
+
+    /// What was asked of the hot side since the last call.
+    pub fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.log.lock())
     }
 
     /// Delivered rows leave the engine.
@@ -355,13 +361,29 @@ impl HotSource for Table {
 
 impl Now for Table {
     fn now(&self) -> Arc<dyn HotView> {
-        Arc::new(View { schema: Arc::clone(&self.schema), state: self.state.lock().clone() })
+        Arc::new(View {
+            schema: Arc::clone(&self.schema),
+            state: self.state.lock().clone(),
+            log: Arc::clone(&self.log),
+        })
     }
 }
 
 struct View {
     schema: Arc<TableSchema>,
     state: State,
+    log: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// What was asked of the hot side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// So many keys.
+    Keys(usize),
+    /// A range with so many rows.
+    Rows(usize),
+    /// Recent rows.
+    Recent,
 }
 
 impl View {
@@ -376,6 +398,18 @@ impl View {
             decoder.push(key, &encode_cells(&self.schema, row).unwrap(), *seqno).unwrap();
         }
         decoder.finish().unwrap()
+    }
+
+    fn get(&self, key: &[u8]) -> HotLookup {
+        let State { truth, engine, recent, addresses, .. } = &self.state;
+        let row = engine.get(key).or_else(|| truth.get(key).filter(|_| recent.contains(key)));
+        match (row, addresses.get(key)) {
+            (Some((row, seqno)), _) => {
+                HotLookup::Row { cells: Bytes::from(encode_cells(&self.schema, row).unwrap()), seqno: *seqno }
+            }
+            (None, Some(address)) if !recent.contains(key) => HotLookup::InLake(*address),
+            _ => HotLookup::Absent,
+        }
     }
 
     fn live_recent(&self) -> Vec<(&Vec<u8>, &(Row, SeqNo))> {
@@ -397,6 +431,7 @@ impl HotView for View {
     }
 
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
+        self.log.lock().push(Asked::Recent);
         // Several small batches, as the real thing has them.
         Ok(self.live_recent().chunks(3).map(|rows| self.decode(rows.to_vec(), projection, with_seqno)).collect())
     }
@@ -409,23 +444,17 @@ impl HotView for View {
         Ok(Arc::new(hidden))
     }
 
-    fn get(&self, key: &[u8]) -> Result<HotLookup> {
-        let State { truth, engine, recent, addresses, .. } = &self.state;
-        let row = engine.get(key).or_else(|| truth.get(key).filter(|_| recent.contains(key)));
-        Ok(match (row, addresses.get(key)) {
-            (Some((row, seqno)), _) => {
-                HotLookup::Row { cells: Bytes::from(encode_cells(&self.schema, row).unwrap()), seqno: *seqno }
-            }
-            (None, Some(address)) if !recent.contains(key) => HotLookup::InLake(*address),
-            _ => HotLookup::Absent,
-        })
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<HotLookup>> {
+        self.log.lock().push(Asked::Keys(keys.len()));
+        Ok(keys.iter().map(|key| self.get(key)).collect())
     }
 
-    fn scan(&self, prefix: Option<Vec<u8>>, projection: Option<&[usize]>, with_seqno: bool) -> RowBatches {
-        let prefix = prefix.unwrap_or_default();
-        let rows: Vec<_> = self.state.engine.iter().filter(|(key, _)| key.starts_with(&prefix)).collect();
+    fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> RowBatches {
+        let in_range = |key: &Vec<u8>| range.start <= *key && *key < range.end;
+        let rows: Vec<_> = self.state.engine.iter().filter(|(key, _)| in_range(key)).collect();
+        self.log.lock().push(Asked::Rows(rows.len()));
         let batches: Vec<Result<RecordBatch>> =
-            rows.chunks(5).map(|rows| Ok(self.decode(rows.to_vec(), projection, with_seqno))).collect();
+            rows.chunks(batch_rows.min(5)).map(|rows| Ok(self.decode(rows.to_vec(), projection, with_seqno))).collect();
         Box::new(batches.into_iter())
     }
 

@@ -98,7 +98,7 @@ async fn a_statement_comes_before_what_may_be_kept_of_it() {
     }
 }
 
-fn questions() -> impl Strategy<Value = String> {
+pub fn questions() -> impl Strategy<Value = String> {
     let outputs = prop_oneof![
         Just("*"),
         Just("id"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use roaring::RoaringBitmap;
-use tarn_query::{HotLookup, HotReader, HotSource, HotView, Result, RowBatches, SystemTables};
+use tarn_query::{HotLookup, HotReader, HotSource, HotView, KeyRange, Result, RowBatches, SystemTables};
 use tarn_types::{Cursor, FileId, Version};
 
 /// No rows but those of the files.
@@ -43,11 +43,11 @@ impl HotView for NothingHot {
         Ok(Arc::default())
     }
 
-    fn get(&self, _: &[u8]) -> Result<HotLookup> {
-        Ok(HotLookup::Absent)
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<HotLookup>> {
+        Ok(vec![HotLookup::Absent; keys.len()])
     }
 
-    fn scan(&self, _: Option<Vec<u8>>, _: Option<&[usize]>, _: bool) -> RowBatches {
+    fn scan(&self, _: &KeyRange, _: Option<&[usize]>, _: bool, _: usize) -> RowBatches {
         Box::new(std::iter::empty())
     }
 

@@ -77,6 +77,25 @@ async fn check(fixture: &Fixture, path: &str) {
     let range = wanted(&|row| int(row, 0) == Some(2));
     assert_eq!(fixture.sorted("SELECT * FROM t WHERE a = 2").await, range, "{}", context("one partition key"));
 
+    for (sql, a, b) in [
+        ("a IN (0, 2, 3) AND b IN (1, 2)", vec![0, 2, 3], 1..3),
+        ("a IN (5, 1, 1, 4)", vec![1, 4, 5], 0..5),
+        ("a = 2 AND b > 1 AND b <= 3", vec![2], 2..4),
+        ("(a = 3 OR a = 4) AND b < 2", vec![3, 4], 0..2),
+        ("a = 1 AND b BETWEEN 4 AND 2", vec![1], 0..0),
+    ] {
+        let some =
+            wanted(&|row| int(row, 0).is_some_and(|n| a.contains(&n)) && int(row, 1).is_some_and(|n| b.contains(&n)));
+        assert_eq!(fixture.sorted(&format!("SELECT * FROM t WHERE {sql}")).await, some, "{}", context(sql));
+    }
+    for (direction, sign) in [("ASC", 1), ("DESC", -1)] {
+        let mut of_one: Vec<i64> = truth.iter().filter(|r| int(r, 0) == Some(2)).filter_map(|r| int(r, 1)).collect();
+        of_one.sort_by_key(|b| b * sign);
+        let first: Vec<String> = of_one.iter().take(2).map(|b| b.to_string()).collect();
+        let sql = format!("SELECT b FROM t WHERE a = 2 ORDER BY b {direction} LIMIT 2");
+        assert_eq!(fixture.rows(&sql).await, first, "{}", context(&sql));
+    }
+
     let mut order: Vec<(i128, i64, i64)> =
         truth.iter().map(|row| (decimal(row), int(row, 0).unwrap_or(0), int(row, 1).unwrap_or(0))).collect();
     order.sort();

@@ -4,6 +4,7 @@
 //! name. A kind of statement that is not listed here does not compile, a statement of the parser's that is not listed
 //! is for superusers.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -65,12 +66,13 @@ impl Asking {
 }
 
 impl Session {
-    /// From now on statements are this user's.
-    pub fn log_in(&self, principal: Principal) {
+    /// From now on statements are this user's, who is at `peer`.
+    pub fn log_in(&self, principal: Principal, peer: SocketAddr) {
         let users = self.node.users().users();
         let is_superuser = is_superuser(&users, &principal);
         self.vars.lock().tell("is_superuser", if is_superuser { "on" } else { "off" });
         *self.principal.lock() = principal;
+        self.backend.is_let_in(peer);
     }
 
     /// What `current_user` is. It gives no rights.

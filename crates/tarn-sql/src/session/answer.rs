@@ -1,6 +1,8 @@
 //! What does a statement answer?
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -47,6 +49,16 @@ pub struct Tag {
     pub rows: Option<u64>,
 }
 
+impl Rows {
+    fn counted_by(self, rows: Arc<AtomicU64>) -> Rows {
+        let count = move |batch: &Result<RecordBatch>| {
+            let n_rows = batch.as_ref().map_or(0, RecordBatch::num_rows);
+            rows.fetch_add(n_rows as u64, Ordering::Relaxed);
+        };
+        Rows { batches: self.batches.inspect(count).boxed(), ..self }
+    }
+}
+
 impl Tag {
     pub fn new(command: impl Into<String>) -> Tag {
         Tag { command: command.into(), rows: None }
@@ -73,6 +85,15 @@ impl Answer {
 
     pub fn counted(command: impl Into<String>, rows: u64) -> Answer {
         Answer::Done(Tag::rows(command, rows))
+    }
+
+    /// The same; each row that is read of it is counted in `rows`.
+    pub(super) fn counted_by(self, rows: Arc<AtomicU64>) -> Answer {
+        match self {
+            Answer::Rows(of) => Answer::Rows(of.counted_by(rows)),
+            Answer::CopyTo(CopyTo { rows: of, format }) => Answer::CopyTo(CopyTo { rows: of.counted_by(rows), format }),
+            answer => answer,
+        }
     }
 
     /// A small result that is already there.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::sql::sqlparser::ast::Statement;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::jobs::{Report, Work};
@@ -9,6 +10,7 @@ use tarn_node::worker::ask;
 use tarn_node::write::{Written, all_written};
 use tarn_query::AccessPath;
 use tarn_types::{MutationBatch, TableSchema};
+use tracing::Instrument;
 
 use super::prepare::{Kind, bind};
 use super::{Answer, Parameter, Prepared, Session};
@@ -44,6 +46,16 @@ impl Session {
     /// Errors: `0A000` when tables changed so much that it would answer other columns than it was prepared with: whoever
     /// prepared it was told those, and reads its rows by them.
     pub async fn execute(&self, prepared: &Arc<Prepared>, parameters: Vec<Parameter>) -> Result<Answer> {
+        self.backend.shows(&prepared.text);
+        self.execute_prepared(prepared, parameters).instrument(self.backend.span()).await
+    }
+
+    /// As [`Session::execute`], as a part of the statement that others see.
+    pub(super) async fn execute_prepared(
+        &self,
+        prepared: &Arc<Prepared>,
+        parameters: Vec<Parameter>,
+    ) -> Result<Answer> {
         self.node.metrics().statements.inc();
         if self.is_current(prepared) {
             return self.run_prepared(prepared, parameters).await;
@@ -66,6 +78,10 @@ impl Session {
 
     /// As [`Session::execute`], for a statement of which nobody was told anything.
     pub(super) async fn execute_once(&self, parsed: Parsed) -> Result<Answer> {
+        self.prepare_and_execute(parsed).instrument(self.backend.span()).await
+    }
+
+    async fn prepare_and_execute(&self, parsed: Parsed) -> Result<Answer> {
         let prepared = self.prepare(parsed, &[]).await?;
         self.node.metrics().statements.inc();
         if self.is_current(&prepared) {
@@ -90,6 +106,7 @@ impl Session {
     }
 
     async fn run_prepared(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        self.backend.goes(prepared.way());
         let answer = match self.allow(prepared) {
             Ok(()) => self.run_allowed(prepared, parameters).await,
             Err(denied) => Err(denied),
@@ -128,7 +145,7 @@ impl Session {
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let plan = self.permitted(plan.as_ref().clone())?;
                 let stream = self.query.stream(plan, parameters).await?;
-                Ok(Answer::stream(stream, command))
+                Ok(Answer::stream(stream, command).counted_by(self.backend.rows()))
             }
             Kind::Dml { dml, command } => {
                 self.transaction.lock().check_usable()?;
@@ -137,7 +154,11 @@ impl Session {
                 let done = self.dml(dml, command, &handle, parameters).await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
-            Kind::Utility(statement) => self.utility(statement).await,
+            // Counts what it gives out itself.
+            Kind::Utility(statement) if matches!(**statement, Statement::Execute { .. }) => {
+                self.utility(statement).await
+            }
+            Kind::Utility(statement) => Ok(self.utility(statement).await?.counted_by(self.backend.rows())),
             Kind::Admin { work, table } => {
                 self.transaction.lock().check_usable()?;
                 self.admin(*work, table).await?;
@@ -187,7 +208,7 @@ impl Session {
         let plan = self.plan(statement, &prepared.declared).await?;
         let parameters = bind(&super::prepare::parameter_fields(&plan)?, parameters)?;
         let stream = self.query.stream(plan, parameters).await?;
-        Ok(Answer::stream(stream, "SELECT"))
+        Ok(Answer::stream(stream, "SELECT").counted_by(self.backend.rows()))
     }
 
     fn is_forced(&self) -> bool {

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tarn_node::write::Waiter;
+use tarn_node::write::{Submitted, Waiter};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -53,6 +53,16 @@ impl Interrupt {
         let mut current = self.current.lock();
         current.reason.get_or_insert(reason);
         current.token.cancel();
+    }
+
+    /// Rows that the statement has committed so far.
+    pub(crate) fn committed(&self) -> u64 {
+        self.current.lock().committed
+    }
+
+    /// Whether the statement was told to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.current.lock().token.is_cancelled()
     }
 
     /// Returns when the statement must stop, and why; never, if it may run to its end.
@@ -108,12 +118,11 @@ impl Interrupt {
     where
         SqlError: From<E>,
     {
-        if !self.submits() {
+        let Some(submitted) = Submitted::by(self) else {
             return Err(self.current.lock().stopping.clone().unwrap_or_else(SqlError::canceled));
-        }
-        let mut submitted = Submitted { interrupt: self, rows: 0 };
+        };
         let done = write.await?;
-        submitted.rows = rows(&done);
+        submitted.decided(rows(&done));
         Ok(done)
     }
 
@@ -183,18 +192,6 @@ impl Waiter for Interrupt {
         let mut current = self.current.lock();
         current.is_submitted = false;
         current.committed += rows;
-    }
-}
-
-/// Ends a submission, however it ends.
-struct Submitted<'a> {
-    interrupt: &'a Interrupt,
-    rows: u64,
-}
-
-impl Drop for Submitted<'_> {
-    fn drop(&mut self) {
-        self.interrupt.decided(self.rows);
     }
 }
 

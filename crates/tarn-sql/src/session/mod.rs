@@ -23,7 +23,7 @@ mod literals;
 mod prepare;
 mod transaction;
 mod utility;
-mod vars;
+pub(crate) mod vars;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -44,7 +44,10 @@ pub use transaction::{Held, Transaction};
 pub use utility::is_all;
 pub use vars::{REPORTED, Vars};
 
+pub use crate::activity::Status;
+
 use self::cursor::Cursor;
+use crate::activity::{self, Backend};
 use crate::error::{Result, SqlError, state};
 use crate::hot::Reader;
 use crate::service::Sql;
@@ -58,8 +61,10 @@ pub struct Session {
     node: Arc<Node>,
     query: tarn_query::Session,
     interrupt: Arc<Interrupt>,
+    /// What others see of it.
+    backend: Arc<Backend>,
     /// Each lock is held for moments, never across a wait.
-    vars: Mutex<Vars>,
+    vars: Arc<Mutex<Vars>>,
     /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
     given: Mutex<BTreeMap<String, String>>,
     principal: Arc<Mutex<Principal>>,
@@ -70,24 +75,19 @@ pub struct Session {
     has_pg_catalog: Mutex<bool>,
 }
 
-/// What ReadyForQuery tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    Idle,
-    InTransaction,
-    Failed,
-}
-
 impl Session {
     pub fn new(sql: Arc<Sql>) -> Session {
         let principal = Arc::new(Mutex::default());
-        let query = sql.query().session(Arc::new(Reader { node: Arc::clone(sql.node()), who: Arc::clone(&principal) }));
+        let query = query_session(&sql, &principal);
+        let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
+        let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
         Session {
             node: Arc::clone(sql.node()),
             sql,
             query,
-            interrupt: Arc::default(),
-            vars: Mutex::default(),
+            interrupt,
+            backend,
+            vars,
             given: Mutex::default(),
             principal,
             transaction: Mutex::default(),
@@ -105,8 +105,30 @@ impl Session {
         &self.interrupt
     }
 
+    /// What others see of it.
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+
+    /// The message that [`Session::begin_statement`] began is answered, with this SQLSTATE if it failed.
+    pub fn end_statement(&self, failed: Option<&str>) {
+        self.backend.ends(self.status(), failed);
+    }
+
+    /// More rows of a statement are asked for, which gave some before.
+    pub fn go_on(&self, prepared: &Prepared) {
+        self.backend.begins();
+        self.backend.shows(&prepared.text);
+    }
+
     /// Begins one message's worth of statements: forgets old cancels, starts the time limit.
     pub fn begin_statement(&self) {
+        self.backend.begins();
+        self.limit_statement();
+    }
+
+    /// The next statement of the message: forgets old cancels, starts the time limit anew.
+    pub fn limit_statement(&self) {
         let limit = self.vars.lock().timeout_ms("statement_timeout", self.sql.settings().statement_timeout_ms);
         self.interrupt.arm(limit.map(Duration::from_millis));
     }
@@ -207,18 +229,21 @@ impl Session {
             return Err(SqlError::new(state::PROGRAM_LIMIT, message)
                 .with_hint("load rows with COPY, or raise the setting statement_bytes"));
         }
-        if sql.len() <= SMALL_BYTES {
-            return parse(sql);
-        }
-        let text = sql.to_owned();
-        let parsing = self.query.compute(async move { Ok(parse(&text)) });
-        Box::pin(self.interrupt.run(async { parsing.await? })).await
+        let parsed = match sql.len() <= SMALL_BYTES {
+            true => parse(sql)?,
+            false => {
+                let text = sql.to_owned();
+                let parsing = self.query.compute(async move { Ok(parse(&text)) });
+                Box::pin(self.interrupt.run(async { parsing.await? })).await?
+            }
+        };
+        self.backend.shows(&activity::shown(sql, parsed.iter().any(Parsed::has_password)));
+        Ok(parsed)
     }
 
     /// As it was when this session began.
     pub(super) fn fresh_query(&self) -> tarn_query::Session {
-        let (node, who) = (Arc::clone(&self.node), Arc::clone(&self.principal));
-        self.sql.query().session(Arc::new(Reader { node, who }))
+        query_session(&self.sql, &self.principal)
     }
 
     /// What a setting of the query engine is in a new session.
@@ -265,10 +290,16 @@ impl Session {
     }
 }
 
+/// A session of the query engine that reads for whoever `who` is by then.
+fn query_session(sql: &Sql, who: &Arc<Mutex<Principal>>) -> tarn_query::Session {
+    sql.query().session(Arc::new(Reader { node: Arc::clone(sql.node()), who: Arc::clone(who) }))
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         // What a transaction held is gone with it: nothing was written.
         self.interrupt.cancel(SqlError::canceled());
+        self.sql.activity().leave(&self.backend);
         if *self.has_pg_catalog.lock() {
             crate::pg_catalog::forget(self.query.context());
         }

@@ -24,11 +24,14 @@ use tarn_types::{DataType, TableSchema, Value, Zone, arrow_field, data_type_of};
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
+use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::compat::CatalogUse;
 use crate::error::{Result, SqlError, state};
 use crate::shown::{shown, shown_name};
+use crate::signals::Signals;
 use crate::statement::Parsed;
+use crate::system_activity::PgTables;
 
 /// Rows of an INSERT that are read where the statement arrived.
 const MAX_ROWS_HERE: usize = 1_000;
@@ -41,6 +44,8 @@ pub struct Prepared {
     /// The columns it answers; `None` when it answers no rows.
     pub columns: Option<SchemaRef>,
     pub(super) kind: Kind,
+    /// The text that it came in, as it may be shown.
+    pub(super) text: Arc<str>,
     pub(super) parsed: Parsed,
     pub(super) declared: Vec<Option<DataType>>,
     /// The catalog it was planned in.
@@ -72,6 +77,23 @@ pub enum Parameter {
 }
 
 impl Prepared {
+    /// How it is answered.
+    pub(super) fn way(&self) -> Way {
+        match &self.kind {
+            Kind::Keyed { .. } => Way::Keyed,
+            Kind::Query { .. } => Way::Query,
+            Kind::Dml { .. } => Way::Write,
+            Kind::Utility(statement) if matches!(**statement, Statement::Copy { .. }) => Way::Copy,
+            Kind::Utility(_)
+            | Kind::Admin { .. }
+            | Kind::Attach(_)
+            | Kind::Detach { .. }
+            | Kind::CacheTable(_)
+            | Kind::DropCache(_)
+            | Kind::Access(_) => Way::Other,
+        }
+    }
+
     /// What it was made of.
     pub fn parsed(&self) -> &Parsed {
         &self.parsed
@@ -158,7 +180,8 @@ impl Session {
             Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
-        Ok(Arc::new(Prepared { parameters, columns, kind, parsed, declared: declared.to_vec(), generation, zone }))
+        let (text, declared) = (self.backend.text(), declared.to_vec());
+        Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, zone }))
     }
 
     async fn prepare_sql(
@@ -264,8 +287,16 @@ impl Session {
             return Ok(());
         }
         let context = self.query.context();
-        crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users())?;
+        let signals = Signals {
+            node: Arc::clone(&self.node),
+            activity: Arc::clone(self.sql.activity()),
+            who: Arc::clone(&self.principal),
+        };
+        let Signals { node, activity, who } = signals.clone();
+        let ours = PgTables { node, activity, who };
+        crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
+        signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())
     }

@@ -228,7 +228,7 @@ impl Session {
         match set {
             Set::SingleAssignment { variable, values, .. } => {
                 let name = dotted(variable);
-                let values: Vec<String> = values.iter().map(setting_text).collect();
+                let values = values.iter().map(setting_text).collect::<Result<Vec<_>>>()?;
                 let value = values.join(", ");
                 self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
             }
@@ -239,7 +239,7 @@ impl Session {
                 };
                 match value {
                     Expr::Identifier(ident) if is_own(ident) => self.set_var("timezone", None)?,
-                    value => self.set_var("timezone", Some(&setting_text(value)))?,
+                    value => self.set_var("timezone", Some(&setting_text(value)?))?,
                 }
             }
             Set::SetNames { charset_name, .. } => self.set_var("client_encoding", Some(&charset_name.value))?,
@@ -451,7 +451,7 @@ impl Session {
             };
             parameters.push(Parameter::Value(value, data_type));
         }
-        Box::pin(self.execute(&prepared, parameters)).await
+        Box::pin(self.execute_prepared(&prepared, parameters)).await
     }
 
     fn deallocate(&self, name: &Ident) -> Result<Answer> {
@@ -502,17 +502,18 @@ fn dotted(name: &ObjectName) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// A value of SET as text.
-fn setting_text(value: &Expr) -> String {
-    match (crate::ddl::literal(value), value) {
-        (Some(Some(text)), _) => text,
-        (_, Expr::Value(value)) => match &value.value {
-            Literal::DoubleQuotedString(text) => text.clone(),
-            other => other.to_string(),
+/// A value of SET as text: what is written as a literal or as a name.
+fn setting_text(value: &Expr) -> Result<String> {
+    let named = match value {
+        Expr::Identifier(ident) => Some(ident.value.clone()),
+        Expr::Value(value) => match &value.value {
+            Literal::DoubleQuotedString(text) => Some(text.clone()),
+            _ => None,
         },
-        (_, Expr::Identifier(ident)) => ident.value.clone(),
-        (_, other) => other.to_string(),
-    }
+        _ => None,
+    };
+    let text = crate::ddl::literal(value).flatten().or(named);
+    text.ok_or_else(|| SqlError::unsupported("SET to a value that is computed", "write a literal or a name"))
 }
 
 fn split_schema() -> SchemaRef {

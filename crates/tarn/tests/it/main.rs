@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod activity;
 mod attach;
 mod attach_faults;
 mod auth;
 mod catalog;
+#[path = "../child/mod.rs"]
+mod child;
 mod connections;
 mod copy;
 mod drops;
@@ -16,6 +19,7 @@ mod harness;
 mod hostile_functions;
 mod http;
 mod lake;
+mod logged;
 mod metastore;
 mod model;
 mod one_moment;
