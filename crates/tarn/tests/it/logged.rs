@@ -32,8 +32,8 @@ async fn slow_statements_are_logged_without_their_parameters() {
     let client = server.connect().await.unwrap();
     client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, v text)").await.unwrap();
     let insert = "INSERT INTO t SELECT value + $1::bigint, 'hidden\nline' FROM generate_series(1, 20000)";
-    assert_eq!(client.execute(insert, &[&1_234_567_i64]).await.unwrap(), 20_000);
-    client.batch_execute("SELECT v FROM t WHERE v = 'no such' AND k / (k - k) = 1").await.unwrap_err();
+    let insert = client.prepare_typed(insert, &[tokio_postgres::types::Type::INT8]).await.unwrap();
+    assert_eq!(client.execute(&insert, &[&1_234_567_i64]).await.unwrap(), 20_000);
     drop(client);
     server.stop().unwrap();
     let lines = lines(folder.path());
