@@ -186,8 +186,7 @@ impl Replica {
     }
 
     fn replay_from(&self) -> SeqNo {
-        let born = self.table.born(self.tablet).map_or(SeqNo::ZERO, |(_, at)| at);
-        self.table.replayed_up_to(self.tablet).min(self.table.applied(self.tablet)).max(born).next()
+        self.table.replayed_up_to(self.tablet).min(self.table.applied(self.tablet)).next()
     }
 
     /// Submits and waits: the batch is durable and in effect on return. Answers its place (`None`: it changes nothing) and what became of it.

@@ -285,6 +285,10 @@ impl Engine for Refusing {
         self.engine.delete_range(space, range)
     }
 
+    fn range_bytes(&self, space: Space, range: Range<&[u8]>) -> tarn_rows::Result<u64> {
+        self.engine.range_bytes(space, range)
+    }
+
     fn checkpoint(&self, dir: &Path) -> tarn_rows::Result<()> {
         self.engine.checkpoint(dir)
     }

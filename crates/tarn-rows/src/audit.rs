@@ -4,7 +4,7 @@
 //! a replica that made something else of them has other rows, and must not go on. The digest so far is written with every entry, so
 //! that rows which are not those of their log are found out by the next replay, too.
 
-use tarn_types::{Audit, SeqNo};
+use tarn_types::{Audit, Entry, SeqNo};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// What one tablet's replica made of its log.
@@ -22,21 +22,18 @@ impl Auditor {
         Self { now: Audit { after: at, upto: at, digest: 0 }, before: None }
     }
 
-    /// The entry `seqno` is applied. The sum does not depend on order: parts of it can be made apart.
-    pub(crate) fn add(&mut self, seqno: SeqNo, entry: &[u8]) {
-        self.now.upto = seqno;
-        self.now.digest = self.now.digest.wrapping_add(xxh3_128_with_seed(entry, seqno.0));
-    }
-
-    /// An entry without rows is applied.
-    pub(crate) fn pass(&mut self, seqno: SeqNo) {
-        self.now.upto = seqno;
-    }
-
-    /// The entry `seqno` is a freeze.
-    pub(crate) fn freeze(&mut self, seqno: SeqNo) {
-        self.before = Some(Audit { upto: seqno, ..self.now });
-        self.now = Audit { after: seqno, upto: seqno, digest: 0 };
+    /// What it will be when the entry `seqno` is applied: to be written with it, and taken when that is done.
+    pub(crate) fn with(&self, seqno: SeqNo, entry: &Entry) -> Self {
+        let upto = Audit { upto: seqno, ..self.now };
+        match entry {
+            // The sum does not depend on order: parts of it can be made apart.
+            Entry::Effects(effects) => {
+                let digest = upto.digest.wrapping_add(xxh3_128_with_seed(effects.as_bytes(), seqno.0));
+                Self { now: Audit { digest, ..upto }, before: self.before }
+            }
+            Entry::Freeze(_) => Self { before: Some(upto), ..Self::new(seqno) },
+            Entry::Split(_) => Self { now: upto, before: self.before },
+        }
     }
 
     /// Is this what was made of the same entries here? True if nobody here knows.
@@ -48,19 +45,37 @@ impl Auditor {
 
 #[cfg(test)]
 mod tests {
+    use tarn_types::{
+        Column, ColumnId, DataType, EffectsBuilder, TableId, TableOptions, TableSchema, TabletId, table_prefix,
+    };
+
     use super::*;
+
+    fn entry(text: &str) -> Entry {
+        let id =
+            Column { id: ColumnId(1), name: "id".into(), data_type: DataType::Text, nullable: false, default: None };
+        let schema = TableSchema {
+            id: TableId(1),
+            name: "t".into(),
+            columns: vec![id],
+            key: Vec::new(),
+            n_partition_key: 0,
+            first_tablet: TabletId(1),
+            options: TableOptions::default(),
+        };
+        let mut effects = EffectsBuilder::new(&schema);
+        effects.push(&[&table_prefix(schema.id)[..], text.as_bytes()].concat(), None);
+        Entry::Effects(effects.finish(None))
+    }
 
     #[test]
     fn an_entry_that_differs_is_found_at_the_second_freeze_after_it() {
-        let run = |entry: &[u8]| {
-            let mut auditor = Auditor::new(SeqNo::ZERO);
-            auditor.add(SeqNo(1), b"one");
-            auditor.add(SeqNo(2), entry);
-            auditor.freeze(SeqNo(3));
-            auditor.add(SeqNo(4), b"four");
-            auditor
+        let run = |second: &str| {
+            let entries = [entry("one"), entry(second), Entry::Freeze(None), entry("four")];
+            let numbered = (1..).map(SeqNo).zip(&entries);
+            numbered.fold(Auditor::new(SeqNo::ZERO), |auditor, (seqno, entry)| auditor.with(seqno, entry))
         };
-        let (leader, same, other) = (run(b"two"), run(b"two"), run(b"owt"));
+        let (leader, same, other) = (run("two"), run("two"), run("owt"));
         let audit = leader.before.unwrap();
         assert_eq!((audit.after, audit.upto), (SeqNo::ZERO, SeqNo(3)));
         assert!(same.agrees(&audit) && !other.agrees(&audit));
@@ -69,12 +84,10 @@ mod tests {
 
     #[test]
     fn the_same_bytes_at_another_place_are_another_digest() {
-        let run = |first: &[u8], second: &[u8]| {
-            let mut auditor = Auditor::new(SeqNo::ZERO);
-            auditor.add(SeqNo(1), first);
-            auditor.add(SeqNo(2), second);
-            auditor.now.digest
+        let run = |first: &str, second: &str| {
+            let auditor = Auditor::new(SeqNo::ZERO).with(SeqNo(1), &entry(first));
+            auditor.with(SeqNo(2), &entry(second)).now.digest
         };
-        assert_ne!(run(b"a", b"b"), run(b"b", b"a"));
+        assert_ne!(run("a", "b"), run("b", "a"));
     }
 }

@@ -33,16 +33,16 @@ impl Changes {
 
 impl ChangeLog for Changes {
     fn head(&self) -> Cursor {
-        self.table.applied_cursor().iter().map(|(tablet, _)| (tablet, self.source.head(tablet))).collect()
+        self.table.tablet_map().ids().map(|tablet| (tablet, self.source.head(tablet))).collect()
     }
 
     /// Every tablet gets an equal share of `max_bytes`, so that a busy one does not starve the others. A tablet that was split off waits
     /// until its parent's entries before the split are read: so the changes of a key come in order.
     fn read(&self, after: &Cursor, max_bytes: usize) -> tarn_feed::Result<Vec<Change>> {
-        let tablets = self.table.applied_cursor();
-        let share = (max_bytes / tablets.iter().count().max(1)).max(1);
+        let tablets = self.table.tablet_map();
+        let share = (max_bytes / tablets.len()).max(1);
         let mut changes = Vec::new();
-        for (tablet, _) in tablets.iter() {
+        for tablet in tablets.ids() {
             let at = match self.table.born(tablet) {
                 Some((parent, born)) if after.get(tablet) < born && self.has_before(parent, after, born)? => continue,
                 Some((_, born)) => after.get(tablet).max(born),

@@ -20,6 +20,34 @@ pub fn run(make: &mut dyn FnMut() -> Arc<dyn Engine>) {
     a_staged_file_is_invisible_and_can_be_dropped(&*make());
     a_range_is_deleted_and_can_be_written_again(&*make());
     flush_changes_nothing_to_see(&*make());
+    the_size_of_a_range_is_about_that_of_its_parts(&*make());
+}
+
+fn the_size_of_a_range_is_about_that_of_its_parts(engine: &dyn Engine) {
+    const N_KEYS: usize = 20_000;
+    let size = |from: usize, to: usize| {
+        let (from, to) = (format!("{from:06}"), format!("{to:06}"));
+        engine.range_bytes(Space::Rows, from.as_bytes()..to.as_bytes()).expect("a size")
+    };
+    // Of bytes that no compression makes smaller.
+    let mut noise = 1_u64;
+    for first in (0..N_KEYS).step_by(1000) {
+        let mut batch = WriteBatch::default();
+        for n in first..first + 1000 {
+            let value = (0..16).flat_map(|_| {
+                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (noise >> 32).to_le_bytes()
+            });
+            batch.put(Space::Rows, format!("{n:06}").as_bytes(), &value.collect::<Vec<u8>>());
+        }
+        engine.write(&batch).expect("write");
+    }
+    engine.flush().expect("flush");
+    let (whole, half, tenth) = (size(0, N_KEYS), size(0, N_KEYS / 2), size(0, N_KEYS / 10));
+    assert!(whole > 0, "what is flushed has a size");
+    let is_about = |size: u64, want: u64| size.abs_diff(want) <= whole / 20;
+    assert!(is_about(half, whole / 2) && is_about(tenth, whole / 10), "{tenth}, {half} of {whole}");
+    assert_eq!(size(N_KEYS, 2 * N_KEYS), 0, "there is nothing");
 }
 
 fn put(engine: &dyn Engine, space: Space, pairs: &[(&str, &str)]) {

@@ -12,7 +12,7 @@
 //! After 4 the frozen generations up to the cursor are gone; a key of them that was changed again is in a later one, and its new address hides.
 //! Whoever did not deliver does 3 and 4 alone, from what is committed, as soon as it has applied the cursor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -73,13 +73,12 @@ impl Table {
     /// The tablets to freeze before a delivery, and what the entry says: those whose changes are in no generation that could be delivered.
     #[must_use]
     pub fn to_freeze(&self) -> Vec<(TabletId, Option<Audit>)> {
-        let wants = |tablet: &&Arc<Tablet>| {
+        let wanted = |tablet: &Arc<Tablet>| {
             let writer = tablet.writer.lock();
-            !writer.active.is_empty() || (!writer.frozen.is_empty() && tablet.shared.read().at_freeze.is_none())
+            let is_left = || !writer.frozen.is_empty() && tablet.shared.read().at_freeze.is_none();
+            (!writer.active.is_empty() || is_left()).then_some((tablet.id, writer.auditor.before))
         };
-        let tablets = self.tablets();
-        let wanted = tablets.all.iter().filter(wants);
-        wanted.map(|tablet| (tablet.id, tablet.writer.lock().auditor.before)).collect()
+        self.tablets().all.iter().filter_map(wanted).collect()
     }
 
     /// What is frozen and not installed, with the rows of the lake that it supersedes. None: nothing is. The same again until it is
@@ -132,8 +131,10 @@ impl Table {
         }
         let placed = if schema.options.append_only { Vec::new() } else { encode_placed(schema, &stage.placed)? };
         let tablets = self.tablets();
+        // One that nothing is delivered of may be split off here later.
         if let Some(cursor) = &stage.cursor
-            && let Some((unknown, _)) = cursor.iter().find(|(tablet, _)| tablets.get(*tablet).is_none())
+            && let Some((unknown, _)) =
+                cursor.iter().find(|(id, upto)| *upto > SeqNo::ZERO && tablets.get(*id).is_none())
         {
             let (table, cursor) = (schema.name.clone(), cursor.clone());
             return Err(Error::WrongCursor {
@@ -247,7 +248,8 @@ impl Table {
         }
         self.base.engine.ingest(vec![file])?;
         for ((writer, shared), (_, upto)) in writers.iter_mut().zip(&mut shared).zip(&installed) {
-            shared.switch(staged.version, has_placed);
+            let has_addresses = shared.reign.has_addresses || has_placed;
+            shared.begin_reign(staged.version, has_addresses);
             if *upto > shared.installed {
                 let deleted = shared.forget(writer, *upto);
                 writer.evictions.delivered(*upto, now_ms, deleted);
@@ -265,13 +267,12 @@ impl Tablets {
     /// Where each tablet is when a delivery up to `cursor` is installed. One that the cursor does not name was split off after it: what its
     /// parent had is delivered of it, too.
     fn after(&self, before: &Cursor, cursor: Option<&Cursor>) -> Vec<(TabletId, SeqNo)> {
-        let named: BTreeSet<TabletId> = cursor.iter().flat_map(|cursor| cursor.iter()).map(|(id, _)| id).collect();
+        let delivered = |tablet: &Tablet, cursor: &Cursor| {
+            let of_parent = || tablet.born.map(|born| cursor.get(born.parent).min(born.at));
+            cursor.named(tablet.id).or_else(of_parent).unwrap_or_default()
+        };
         let after = self.all.iter().map(|tablet| {
-            let delivered = match (cursor, tablet.born) {
-                (None, _) => SeqNo::ZERO,
-                (Some(cursor), Some(born)) if !named.contains(&tablet.id) => cursor.get(born.parent).min(born.at),
-                (Some(cursor), _) => cursor.get(tablet.id),
-            };
+            let delivered = cursor.map_or(SeqNo::ZERO, |cursor| delivered(tablet, cursor));
             (tablet.id, delivered.max(before.get(tablet.id)))
         });
         after.collect()
@@ -296,15 +297,6 @@ fn check_freeze(writer: &Writer, shared: &Shared, upto: SeqNo) -> Result<(), Str
 }
 
 impl Shared {
-    /// Another version is installed.
-    fn switch(&mut self, version: Version, has_placed: bool) {
-        let has_addresses = self.reign.has_addresses || has_placed;
-        let reign = Arc::new(Reign::new(version, Arc::clone(&self.range), has_addresses));
-        let ended = std::mem::replace(&mut self.reign, reign);
-        self.ended_reigns.retain(|reign| reign.strong_count() > 0);
-        self.ended_reigns.push(Arc::downgrade(&ended));
-    }
-
     /// What is delivered up to `upto` is recent no more. Answers the keys that were deleted.
     fn forget(&mut self, writer: &mut Writer, upto: SeqNo) -> Vec<Vec<u8>> {
         self.installed = upto;

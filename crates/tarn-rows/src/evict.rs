@@ -178,7 +178,7 @@ impl Tablet {
         if candidates.is_empty() {
             return Ok(());
         }
-        let writer = self.writer.lock();
+        let _writer = self.writer.lock();
         // What was split off since it was found is not this lock's to guard.
         let candidates: Vec<&Candidate> = candidates.iter().filter(|candidate| self.has(&candidate.key)).collect();
         let keys: Vec<&[u8]> = candidates.iter().map(|candidate| candidate.key.as_slice()).collect();
@@ -211,8 +211,6 @@ impl Tablet {
         shared.before_write = None;
         written?;
         shared.evicted |= n_rows > 0;
-        drop(shared);
-        drop(writer);
         report.rows += n_rows;
         report.tombstones += n_tombstones;
         Ok(())

@@ -155,18 +155,6 @@ pub(crate) fn table_range(table: TableId) -> Range<Vec<u8>> {
     table_prefix(table).to_vec()..table_prefix(TableId(table.0.saturating_add(1))).to_vec()
 }
 
-/// The end of all keys that begin with `prefix`, or `end` if that comes first.
-pub(crate) fn prefix_end(prefix: &[u8], end: &[u8]) -> Vec<u8> {
-    let mut next = prefix.to_vec();
-    while let Some(last) = next.pop() {
-        if last < u8::MAX {
-            next.push(last + 1);
-            return next.min(end.to_vec());
-        }
-    }
-    end.to_vec()
-}
-
 fn tagged(tag: u8, id: u32) -> [u8; 5] {
     let mut key = [tag; 5];
     key[1..].copy_from_slice(&id.to_be_bytes());
@@ -257,15 +245,6 @@ mod tests {
             prop_assert!(decode_marker(b"k", &marker[..cut % marker.len()]).is_err());
             prop_assert!(decode_applied(b"k", &applied[..cut % applied.len()]).is_err());
             prop_assert!(decode_tablet(b"k", &tablet[..cut % tablet.len()]).is_err());
-        }
-
-        #[test]
-        fn a_prefix_ends_after_all_that_begin_with_it(prefix: Vec<u8>, tail: Vec<u8>) {
-            let end = prefix_end(&prefix, &[255; 40]);
-            let mut key = prefix.clone();
-            key.extend(tail);
-            prop_assume!(key.as_slice() < &[255; 40][..]);
-            prop_assert!(key < end);
         }
     }
 }

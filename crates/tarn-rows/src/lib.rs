@@ -54,6 +54,7 @@ mod evict;
 mod evictions;
 mod hide;
 mod layout;
+mod middle;
 mod recent;
 mod replay;
 mod resolve;

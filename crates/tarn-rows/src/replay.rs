@@ -32,7 +32,8 @@ impl Table {
         }
         self.leave_to_children(&tablet, seqno, entry);
         if let Entry::Split(split) = entry {
-            self.replay_split(&tablet, &mut writer, seqno, split)?;
+            let audited = writer.auditor.with(seqno, entry);
+            self.replay_split(&tablet, &mut writer, audited, split)?;
         }
         tablet.replay(&mut writer, seqno, entry)
     }
@@ -79,11 +80,7 @@ impl Tablet {
         let known = writer.auditor.clone();
         let Some(replay) = &mut writer.replay else { return Ok(()) };
         replay.mark(seqno, entry, self.base.schema.options.append_only, &range);
-        match entry {
-            Entry::Effects(effects) => replay.audited.add(seqno, effects.as_bytes()),
-            Entry::Freeze(_) => replay.audited.freeze(seqno),
-            Entry::Split(_) => replay.audited.pass(seqno),
-        }
+        replay.audited = replay.audited.with(seqno, entry);
         // What the engine says it was made of, since the last freeze and between the two before.
         for ours in [Some(replay.audited.now), replay.audited.before].into_iter().flatten() {
             let same_entries = |theirs: &Audit| (ours.after, ours.upto) == (theirs.after, theirs.upto);
@@ -97,23 +94,17 @@ impl Tablet {
 
     /// An entry that the engine lost.
     fn write_again(&self, writer: &mut Writer, seqno: SeqNo, entry: &Entry) -> Result<()> {
-        let auditor = writer.auditor.clone();
-        let written = match entry {
-            Entry::Effects(effects) => {
-                writer.auditor.add(seqno, effects.as_bytes());
-                self.write_entry(writer, seqno, effects)
+        let audited = writer.auditor.with(seqno, entry);
+        match entry {
+            Entry::Effects(effects) => self.write_effects(&audited, seqno, effects)?,
+            Entry::Freeze(audit) => {
+                self.check_audit(&writer.auditor, audit.as_ref())?;
+                self.write_freeze(&audited)?;
             }
-            Entry::Freeze(audit) => self.write_freeze(writer, seqno, audit.as_ref()),
             // Written by `replay_split`.
-            Entry::Split(_) => {
-                writer.auditor.pass(seqno);
-                Ok(())
-            }
-        };
-        if let Err(error) = written {
-            writer.auditor = auditor;
-            return Err(error);
+            Entry::Split(_) => {}
         }
+        writer.auditor = audited;
         let mut shared = self.shared.write();
         shared.before_write = None;
         shared.applied = seqno;
@@ -123,16 +114,16 @@ impl Tablet {
     fn finish_replay(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         let Some(replay) = writer.replay.take() else { return Ok(()) };
-        let built = self.build_recent(&writer.active, &replay);
-        let (generations, views) = match built {
+        let installed = self.shared.read().installed;
+        // A delivery may have been installed since they came.
+        let freezes: Vec<SeqNo> = replay.freezes.iter().copied().filter(|freeze| *freeze > installed).collect();
+        let (generations, views) = match self.build_recent(&writer.active, &replay, installed, &freezes) {
             Ok(built) => built,
             Err(error) => {
                 writer.replay = Some(replay);
                 return Err(error);
             }
         };
-        let installed = self.shared.read().installed;
-        let freezes: Vec<SeqNo> = replay.freezes.iter().copied().filter(|freeze| *freeze > installed).collect();
         let now_ms = self.base.clock.now_ms();
         let mut shared = self.shared.write();
         for (n, generation) in generations.into_iter().enumerate() {
@@ -153,17 +144,18 @@ impl Tablet {
     }
 
     /// A generation up to each freeze that is not installed, and the active one.
-    fn build_recent(&self, empty: &Generation, replay: &Replay) -> Result<(Vec<Generation>, Vec<RowsView>)> {
-        let (installed, range) = {
-            let shared = self.shared.read();
-            (shared.installed, Arc::clone(&shared.range))
-        };
-        let freezes: Vec<SeqNo> = replay.freezes.iter().copied().filter(|freeze| *freeze > installed).collect();
+    fn build_recent(
+        &self,
+        empty: &Generation,
+        replay: &Replay,
+        installed: SeqNo,
+        freezes: &[SeqNo],
+    ) -> Result<(Vec<Generation>, Vec<RowsView>)> {
+        let range = Arc::clone(&self.shared.read().range);
         let generation_of = |seqno: SeqNo| freezes.partition_point(|freeze| *freeze < seqno);
         let mut built: Vec<(Generation, Changes)> =
             (0..=freezes.len()).map(|_| (empty.successor(), Changes::default())).collect();
         for (seqno, effects) in &replay.appended {
-            // A delivery may have been installed since the entry came.
             if *seqno > installed {
                 let (generation, changes) = &mut built[generation_of(*seqno)];
                 for Effect { key, cells } in effects.iter().filter(|effect| contains(&range, effect.key)) {

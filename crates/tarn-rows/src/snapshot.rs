@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use self_cell::self_cell;
-use tarn_types::{Address, Cursor, RowDecoder, RowKind, SeqNo, StoredRow, TableSchema, TabletId, TabletMap, Version};
+use tarn_types::{Address, Cursor, RowDecoder, RowKind, SeqNo, StoredRow, TableSchema, TabletId, Version, prefix_end};
 
 use crate::engine::{EngineSnapshot, RowIter, Space};
 use crate::error::{Error, Result};
@@ -45,7 +45,6 @@ pub enum KeyRange {
 /// One moment of a table. Cheap to make; holds back memory and the engine's old values while it lives.
 pub struct HotSnapshot {
     schema: Arc<TableSchema>,
-    map: Arc<TabletMap>,
     /// In the order of their keys. Invariant: all stand at one version.
     tablets: Vec<TabletView>,
     position: Cursor,
@@ -67,24 +66,18 @@ pub(crate) struct TabletView {
 }
 
 impl HotSnapshot {
-    pub(crate) fn new(schema: Arc<TableSchema>, map: Arc<TabletMap>, tablets: Vec<TabletView>) -> Self {
+    pub(crate) fn new(schema: Arc<TableSchema>, tablets: Vec<TabletView>) -> Self {
         debug_assert!(tablets.windows(2).all(|pair| pair[0].reign.version == pair[1].reign.version));
         debug_assert!(tablets.iter().all(|tablet| tablet.installed.1 <= tablet.position.1));
         let position = tablets.iter().map(|tablet| tablet.position).collect();
         let installed = tablets.iter().map(|tablet| tablet.installed).collect();
-        Self { schema, map, tablets, position, installed, hidden: OnceLock::new() }
+        Self { schema, tablets, position, installed, hidden: OnceLock::new() }
     }
 
     /// The table.
     #[must_use]
     pub fn schema(&self) -> &Arc<TableSchema> {
         &self.schema
-    }
-
-    /// The tablets that the table has at this moment.
-    #[must_use]
-    pub fn tablet_map(&self) -> &Arc<TabletMap> {
-        &self.map
     }
 
     /// Every change up to here is in the answer, and no other.
@@ -167,7 +160,10 @@ impl HotSnapshot {
         let all = layout::table_range(self.schema.id);
         let range = match range {
             KeyRange::All => all,
-            KeyRange::Prefix(prefix) => prefix.clone().max(all.start)..layout::prefix_end(prefix, &all.end),
+            KeyRange::Prefix(prefix) => {
+                let end = prefix_end(prefix).map_or_else(|| all.end.clone(), |end| end.min(all.end.clone()));
+                prefix.clone().max(all.start)..end
+            }
             KeyRange::Range(range) => range.start.clone().max(all.start)..range.end.clone().min(all.end),
         };
         Ok(RowScan {

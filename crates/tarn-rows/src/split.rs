@@ -8,27 +8,25 @@
 //! beyond the split is installed, that log is kept ([`Table::replayed_up_to`]), a restart takes it from there, and the new tablet is not split
 //! again.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tarn_types::{SeqNo, Split, TabletId, partition_start};
+use tarn_types::{SeqNo, Split, TabletId};
 
 use crate::audit::Auditor;
 use crate::engine::{Space, WriteBatch};
 use crate::error::{Error, Result};
-use crate::hide::Reign;
 use crate::layout::{self, Born, TabletRecord};
-use crate::recent::{Generation, RowsView, contains};
+use crate::recent::{RowsView, contains};
 use crate::table::{Table, Tablets};
-use crate::tablet::{Shared, Tablet};
-use crate::writer::{FrozenGeneration, Replay, Writer};
+use crate::tablet::{Opened, Shared, Tablet};
+use crate::writer::{FrozenGeneration, Writer};
 
 impl Table {
     /// What to propose, so that the table is split at `at`: the tablet whose log it belongs to, and the entry.
     ///
-    /// Errors: [`Error::Unborn`] for a tablet whose own birth is not delivered; `Usage` when `at` is where a tablet begins, no key of the
-    /// table, inside of a partition, or when all ids of the table are taken.
+    /// Errors: [`Error::Unborn`] for a tablet whose own birth is not delivered; `Usage` when `at` is where a tablet begins or no key of the
+    /// table, or when all ids of the table are taken.
     pub fn plan_split(&self, at: &[u8]) -> Result<(TabletId, Split)> {
         let (schema, tablets) = (&self.base.schema, self.tablets());
         let ids = schema.tablet_ids();
@@ -47,41 +45,25 @@ impl Table {
         Ok((parted, Split { at: at.to_vec(), new }))
     }
 
-    /// A key in the middle of the rows of a tablet that the row engine has, at the beginning of a partition; `None`: there is no such key.
-    /// Cost: reads the keys of the tablet, once.
-    pub fn middle_of(&self, tablet: TabletId) -> Result<Option<Vec<u8>>> {
-        let range = self.tablet(tablet)?.shared.read().range.clone();
-        let snapshot = self.base.engine.snapshot();
-        let count = |upto: Option<u64>| -> Result<(u64, Option<Vec<u8>>)> {
-            let mut rows = snapshot.scan(Space::Rows, Range::clone(&range));
-            let mut n = 0;
-            while let Some((key, _)) = rows.next()? {
-                if upto.is_some_and(|upto| n >= upto) {
-                    return Ok((n, Some(key.to_vec())));
-                }
-                n += 1;
-            }
-            Ok((n, None))
-        };
-        let (n, _) = count(None)?;
-        let Some(middle) = count(Some(n / 2))?.1 else { return Ok(None) };
-        let at = partition_start(&self.base.schema, &middle)?;
-        Ok(Some(at).filter(|at| *at > range.start))
-    }
-
     /// Applies a split. The parted tablet's writer is locked.
-    pub(crate) fn split(&self, parted: &Arc<Tablet>, writer: &mut Writer, seqno: SeqNo, split: &Split) -> Result<()> {
+    pub(crate) fn split(
+        &self,
+        parted: &Arc<Tablet>,
+        writer: &mut Writer,
+        audited: &Auditor,
+        split: &Split,
+    ) -> Result<()> {
+        let seqno = audited.now.upto;
         let (low, high) = self.parts_of(parted, split)?;
         // Prepared before anything is locked or written: nobody but a writer changes what is alive.
         let (low_rows, high_rows) = (self.rows_within(parted, writer, &low)?, self.rows_within(parted, writer, &high)?);
-        writer.auditor.pass(seqno);
         let new = NewTablet { id: split.new, born: Born { parent: parted.id, at: seqno } };
-        self.write_split(parted, writer, &new, (&low, &high))?;
+        self.write_split(parted, audited, &new, (&low, &high))?;
         parted.rotate(writer, seqno);
         // Whoever reads holds `tablets`: nobody sees one without the other.
         let mut tablets = self.tablets.write();
         let mut shared = parted.shared.write();
-        let child = new.of_writer(parted, writer, &shared, high, high_rows);
+        let child = new.serving(parted, writer, &shared, high, high_rows);
         shared.set_frozen(writer.frozen.len(), low_rows);
         shared.narrow(low);
         drop(shared);
@@ -111,19 +93,20 @@ impl Table {
         &self,
         parted: &Arc<Tablet>,
         writer: &mut Writer,
-        seqno: SeqNo,
+        audited: Auditor,
         split: &Split,
     ) -> Result<()> {
         if self.tablets().get(split.new).is_some() {
             return Ok(());
         }
         let (low, high) = self.parts_of(parted, split)?;
-        writer.auditor.pass(seqno);
+        let seqno = audited.now.upto;
         let new = NewTablet { id: split.new, born: Born { parent: parted.id, at: seqno } };
-        self.write_split(parted, writer, &new, (&low, &high))?;
+        self.write_split(parted, &audited, &new, (&low, &high))?;
+        writer.auditor = audited;
         let mut tablets = self.tablets.write();
         let mut shared = parted.shared.write();
-        let child = new.of_replay(parted, writer, &shared, high);
+        let child = new.replaying(parted, writer, &shared, high);
         shared.before_write = None;
         shared.applied = seqno;
         shared.narrow(low);
@@ -146,7 +129,7 @@ impl Table {
     fn write_split(
         &self,
         parted: &Tablet,
-        writer: &Writer,
+        audited: &Auditor,
         new: &NewTablet,
         (low, high): (&Keys, &Keys),
     ) -> Result<()> {
@@ -166,7 +149,7 @@ impl Table {
                 writes.put(Space::Meta, &layout::evicted_key(new.id), &layout::EVICTED);
             }
         }
-        parted.write(writer, writes)
+        parted.write(audited, writes)
     }
 }
 
@@ -188,66 +171,44 @@ struct NewTablet {
 
 impl NewTablet {
     /// Of a tablet that serves and was frozen just now; `rows` are what it had of `range`.
-    fn of_writer(
-        self,
-        parted: &Tablet,
-        writer: &Writer,
-        shared: &Shared,
-        range: Range<Vec<u8>>,
-        rows: Rows,
-    ) -> Arc<Tablet> {
-        let active = writer.active.successor();
+    fn serving(self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Keys, rows: Rows) -> Arc<Tablet> {
+        let mut child = self.open(parted, writer, shared, range);
+        let own = child.writer.get_mut();
+        own.replay = None;
         let frozen = writer.frozen.iter();
-        let frozen: VecDeque<FrozenGeneration> =
-            frozen.map(|of| FrozenGeneration { generation: Arc::clone(&of.generation), ..*of }).collect();
-        let mut child = self.shared(shared, range, &active);
-        child.frozen_since_ms = shared.frozen_since_ms;
-        child.set_frozen(frozen.len(), rows);
-        self.tablet(parted, child, Writer { frozen, ..self.writer(writer, active, None) })
+        own.frozen = frozen.map(|of| FrozenGeneration { generation: Arc::clone(&of.generation), ..*of }).collect();
+        let shown = child.shared.get_mut();
+        shown.set_frozen(writer.frozen.len(), rows);
+        shown.frozen_since_ms = shared.frozen_since_ms;
+        Arc::new(child)
     }
 
     /// Of a tablet that replays its log.
-    fn of_replay(self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Range<Vec<u8>>) -> Arc<Tablet> {
-        let active = writer.active.successor();
-        let mut replay = Replay::new(&active, self.born.at);
-        if let Some(parents) = &writer.replay {
-            replay.take_from(parents, &range);
+    fn replaying(self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Arc<Tablet> {
+        let mut child = self.open(parted, writer, shared, range.clone());
+        if let (Some(own), Some(parents)) = (&mut child.writer.get_mut().replay, &writer.replay) {
+            own.take_from(parents, &range);
+            own.freezes.push(self.born.at);
         }
-        replay.freezes.push(self.born.at);
-        let child = self.shared(shared, range, &active);
-        self.tablet(parted, child, self.writer(writer, active, Some(replay)))
+        Arc::new(child)
     }
 
-    fn shared(&self, parted: &Shared, range: Range<Vec<u8>>, active: &Generation) -> Shared {
-        let range = Arc::new(range);
-        Shared {
-            applied: self.born.at,
-            installed: parted.installed,
-            reign: Arc::new(Reign::new(parted.reign.version, Arc::clone(&range), parted.reign.has_addresses)),
+    /// As a restart would find it.
+    fn open(&self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Tablet {
+        let opened = Opened {
+            id: self.id,
             range,
-            ended_reigns: Vec::new(),
-            recent: vec![RowsView::of(active)],
-            at_freeze: None,
-            before_write: None,
-            evicted: parted.evicted,
-            active_since_ms: None,
-            frozen_since_ms: None,
-        }
-    }
-
-    fn writer(&self, parted: &Writer, active: Generation, replay: Option<Replay>) -> Writer {
-        Writer {
-            active,
-            frozen_upto: self.born.at,
-            frozen: VecDeque::new(),
-            replay,
-            evictions: parted.evictions.begun_anew(),
-            auditor: Auditor::new(self.born.at),
-        }
-    }
-
-    fn tablet(&self, parted: &Tablet, shared: Shared, writer: Writer) -> Arc<Tablet> {
-        Arc::new(Tablet::of(self.id, Arc::clone(&parted.base), Some(self.born), writer, shared))
+            born: Some(self.born),
+            version: shared.reign.version,
+            installed: shared.installed,
+            applied: Auditor::new(self.born.at).now,
+            before: None,
+            evicted: shared.evicted,
+            has_addresses: shared.reign.has_addresses,
+        };
+        let mut child = Tablet::open(Arc::clone(&parted.base), opened);
+        child.writer.get_mut().evictions = writer.evictions.begun_anew();
+        child
     }
 }
 
@@ -263,10 +224,8 @@ impl Shared {
     /// From now on there is only what is in `range`.
     fn narrow(&mut self, range: Range<Vec<u8>>) {
         self.range = Arc::new(range);
-        // A list that is filled may have keys of the other tablet: another begins, and snapshots keep theirs.
-        let reign = Reign::new(self.reign.version, Arc::clone(&self.range), self.reign.has_addresses);
-        let ended = std::mem::replace(&mut self.reign, Arc::new(reign));
-        self.ended_reigns.push(Arc::downgrade(&ended));
+        // A list that is filled may have keys of the other tablet.
+        self.begin_reign(self.reign.version, self.reign.has_addresses);
     }
 }
 

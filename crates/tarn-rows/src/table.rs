@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tarn_types::{Audit, Clock, Cursor, Entry, SeqNo, TableId, TableSchema, TabletId, TabletMap, Version};
 
@@ -57,9 +58,11 @@ impl Table {
         clock: Arc<dyn Clock>,
         tuning: Tuning,
     ) -> Result<Self> {
+        whose::begin(&*engine, &schema)?;
         let opened = whose::open_tablets(&*engine, &schema)?;
         let map = TabletMap::of_ranges(schema.id, opened.iter().map(|of| (of.id, of.range.clone())))?;
-        let base = Arc::new(Base { engine, schema, clock, tuning, serving: AtomicBool::new(false) });
+        let hasher = DefaultHashBuilder::default();
+        let base = Arc::new(Base { engine, schema, clock, tuning, hasher, serving: AtomicBool::new(false) });
         let mut by_id: BTreeMap<TabletId, Arc<Tablet>> =
             opened.into_iter().map(|of| (of.id, Arc::new(Tablet::open(Arc::clone(&base), of)))).collect();
         let all = map.ids().filter_map(|id| by_id.remove(&id)).collect();
@@ -116,7 +119,8 @@ impl Table {
         self.tablets.read().get(tablet).map_or(SeqNo::ZERO, |tablet| tablet.durable())
     }
 
-    /// Up to which entry a tablet's log is in no replay: it is installed, and so is what tablets that were split off had before.
+    /// Up to which entry a tablet's log is in no replay: it is installed, and so is what tablets that were split off had before. The log of a
+    /// tablet that was itself split off begins with that.
     #[must_use]
     pub fn replayed_up_to(&self, tablet: TabletId) -> SeqNo {
         let tablets = self.tablets.read();
@@ -126,8 +130,8 @@ impl Table {
             let installed = child.shared.read().installed;
             (installed < born.at).then_some(installed)
         });
-        let needed = own.shared.read().installed;
-        children.fold(needed, SeqNo::min)
+        let needed = children.fold(own.shared.read().installed, SeqNo::min);
+        needed.max(own.born.map_or(SeqNo::ZERO, |born| born.at))
     }
 
     /// What was made of the entries between the last two freezes: what the next one tells the other replicas.
@@ -144,15 +148,21 @@ impl Table {
         let tablet = self.tablet(tablet)?;
         let mut writer = tablet.writer.lock();
         tablet.check_order(&writer, seqno)?;
-        let auditor = writer.auditor.clone();
-        let applied = match entry {
-            Entry::Split(split) => self.split(&tablet, &mut writer, seqno, split),
-            Entry::Effects(_) | Entry::Freeze(_) => tablet.apply(&mut writer, seqno, entry),
-        };
-        if applied.is_err() {
-            writer.auditor = auditor;
+        let audited = writer.auditor.with(seqno, entry);
+        match entry {
+            Entry::Effects(effects) => {
+                tablet.write_effects(&audited, seqno, effects)?;
+                tablet.publish(&mut writer, seqno, effects);
+            }
+            Entry::Freeze(audit) => {
+                tablet.check_audit(&writer.auditor, audit.as_ref())?;
+                tablet.write_freeze(&audited)?;
+                tablet.rotate(&mut writer, seqno);
+            }
+            Entry::Split(split) => self.split(&tablet, &mut writer, &audited, split)?,
         }
-        applied
+        writer.auditor = audited;
+        Ok(())
     }
 
     pub(crate) fn check_serving(&self) -> Result<()> {
@@ -199,7 +209,7 @@ impl Table {
                 evicted: shared.evicted,
             }
         });
-        Ok(Arc::new(HotSnapshot::new(Arc::clone(&self.base.schema), Arc::clone(&tablets.map), views.collect())))
+        Ok(Arc::new(HotSnapshot::new(Arc::clone(&self.base.schema), views.collect())))
     }
 
     /// The oldest lake version that is installed or that a snapshot stands at: what must not be forgotten.

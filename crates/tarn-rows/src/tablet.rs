@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
-use tarn_types::{Audit, Clock, Effect, Effects, Entry, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
+use tarn_types::{Audit, Clock, Effect, Effects, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
 
 use crate::audit::Auditor;
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
@@ -51,6 +51,8 @@ pub(crate) struct Base {
     pub(crate) schema: Arc<TableSchema>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tuning: Tuning,
+    /// Of the keys of recent rows: generations share it, so that a key is hashed once.
+    pub(crate) hasher: DefaultHashBuilder,
     /// Is the log replayed, and the table not dropped?
     pub(crate) serving: AtomicBool,
 }
@@ -104,7 +106,7 @@ pub(crate) struct Opened {
 impl Tablet {
     /// A tablet that has to replay its log.
     pub(crate) fn open(base: Arc<Base>, of: Opened) -> Self {
-        let active = Generation::new(DefaultHashBuilder::default(), base.tuning.max_open_rows);
+        let active = Generation::new(base.hasher.clone(), base.tuning.max_open_rows);
         let range = Arc::new(of.range);
         let shared = Shared {
             applied: of.applied.upto,
@@ -127,12 +129,8 @@ impl Tablet {
             evictions: Evictions::new(of.installed),
             auditor: Auditor { now: of.applied, before: of.before },
         };
-        Self::of(of.id, base, of.born, writer, shared)
-    }
-
-    pub(crate) fn of(id: TabletId, base: Arc<Base>, born: Option<Born>, writer: Writer, shared: Shared) -> Self {
         let durable = AtomicU64::new(shared.applied.0);
-        Self { id, base, born, writer: Mutex::new(writer), shared: RwLock::new(shared), durable }
+        Self { id: of.id, base, born: of.born, writer: Mutex::new(writer), shared: RwLock::new(shared), durable }
     }
 
     pub(crate) fn applied(&self) -> SeqNo {
@@ -148,23 +146,6 @@ impl Tablet {
         self.durable.fetch_max(upto.0, Ordering::AcqRel);
     }
 
-    /// Applies effects or a freeze; see [`crate::Table::apply`].
-    pub(crate) fn apply(&self, writer: &mut Writer, seqno: SeqNo, entry: &Entry) -> Result<()> {
-        match entry {
-            Entry::Effects(effects) => {
-                writer.auditor.add(seqno, effects.as_bytes());
-                self.write_entry(writer, seqno, effects)?;
-                self.publish_entry(writer, seqno, effects);
-            }
-            Entry::Freeze(audit) => {
-                self.write_freeze(writer, seqno, audit.as_ref())?;
-                self.rotate(writer, seqno);
-            }
-            Entry::Split(_) => unreachable!("a split is the table's to apply"),
-        }
-        Ok(())
-    }
-
     /// Is the entry the next one to come? The writer's lock is held.
     pub(crate) fn check_order(&self, writer: &Writer, seqno: SeqNo) -> Result<()> {
         if writer.replay.is_some() {
@@ -177,9 +158,9 @@ impl Tablet {
         Ok(())
     }
 
-    /// Writes effects to the engine, the applied seqno in the same batch. The writer's lock is held; readers go on seeing the moment before until
-    /// somebody publishes.
-    pub(crate) fn write_entry(&self, writer: &Writer, seqno: SeqNo, effects: &Effects) -> Result<()> {
+    /// Writes effects to the engine, the applied position in the same batch. The writer's lock is held; readers go on seeing the moment before
+    /// until somebody publishes.
+    pub(crate) fn write_effects(&self, audited: &Auditor, seqno: SeqNo, effects: &Effects) -> Result<()> {
         let mut writes = WriteBatch::with_capacity(effects.len() + 1, effects.size_bytes() + effects.len() * 32 + 64);
         if !self.base.schema.options.append_only {
             for effect in effects.iter() {
@@ -187,25 +168,29 @@ impl Tablet {
                 writes.put_with(Space::Rows, effect.key, |out| encode_stored(out, kind, seqno, cells, None));
             }
         }
-        self.write(writer, writes)
+        self.write(audited, writes)
     }
 
-    /// Checks what the leader made of earlier entries, and remembers the freeze.
-    pub(crate) fn write_freeze(&self, writer: &mut Writer, seqno: SeqNo, audit: Option<&Audit>) -> Result<()> {
-        if let Some(theirs) = audit.filter(|theirs| !writer.auditor.agrees(theirs)) {
-            return Err(Error::Diverged { tablet: self.id, after: theirs.after, upto: theirs.upto });
+    /// Has the leader made the same of earlier entries?
+    pub(crate) fn check_audit(&self, ours: &Auditor, theirs: Option<&Audit>) -> Result<()> {
+        match theirs.filter(|theirs| !ours.agrees(theirs)) {
+            Some(theirs) => Err(Error::Diverged { tablet: self.id, after: theirs.after, upto: theirs.upto }),
+            None => Ok(()),
         }
-        writer.auditor.freeze(seqno);
+    }
+
+    /// Remembers a freeze in the engine.
+    pub(crate) fn write_freeze(&self, audited: &Auditor) -> Result<()> {
         let mut writes = WriteBatch::default();
-        if let Some(before) = &writer.auditor.before {
+        if let Some(before) = &audited.before {
             writes.put(Space::Meta, &layout::audit_key(self.id), &layout::encode_applied(before));
         }
-        self.write(writer, writes)
+        self.write(audited, writes)
     }
 
-    /// With the position that the auditor stands at.
-    pub(crate) fn write(&self, writer: &Writer, mut writes: WriteBatch) -> Result<()> {
-        writes.put(Space::Meta, &layout::applied_key(self.id), &layout::encode_applied(&writer.auditor.now));
+    /// Writes to the engine, with the position that `audited` stands at.
+    pub(crate) fn write(&self, audited: &Auditor, mut writes: WriteBatch) -> Result<()> {
+        writes.put(Space::Meta, &layout::applied_key(self.id), &layout::encode_applied(&audited.now));
         self.hold_readers();
         if let Err(error) = self.base.engine.write(&writes) {
             self.shared.write().before_write = None;
@@ -221,7 +206,7 @@ impl Tablet {
     }
 
     /// Puts a written entry into the recent rows and shows it to readers.
-    fn publish_entry(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) {
+    pub(crate) fn publish(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) {
         let mut changes = Changes::default();
         let Writer { active, frozen, .. } = &mut *writer;
         let older: Vec<&Generation> = frozen.iter().map(|frozen| &*frozen.generation).collect();
@@ -297,5 +282,15 @@ impl Tablet {
     /// Is a key the tablet's?
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         contains(&self.shared.read().range, key)
+    }
+}
+
+impl Shared {
+    /// Another lake version is installed, or another range is the tablet's: what rows hide is found anew. Snapshots keep what they took.
+    pub(crate) fn begin_reign(&mut self, version: Version, has_addresses: bool) {
+        let reign = Arc::new(Reign::new(version, Arc::clone(&self.range), has_addresses));
+        let ended = std::mem::replace(&mut self.reign, reign);
+        self.ended_reigns.retain(|reign| reign.strong_count() > 0);
+        self.ended_reigns.push(Arc::downgrade(&ended));
     }
 }

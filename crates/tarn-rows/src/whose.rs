@@ -48,13 +48,7 @@ pub(crate) fn open_tablets(engine: &dyn Engine, schema: &TableSchema) -> Result<
         }
     }
     if records.is_empty() {
-        let map = TabletMap::initial(schema);
-        records = map.ids().filter_map(|id| Some((id, first_record(&map, id)?))).collect();
-        let mut writes = WriteBatch::default();
-        for (tablet, record) in &records {
-            writes.put(Space::Meta, &layout::tablet_key(schema.id, *tablet), &layout::encode_tablet(record));
-        }
-        engine.write(&writes)?;
+        records = first_records(schema);
     }
     let opened = records.into_iter().map(|(tablet, record)| open_tablet(&*snapshot, schema.id, tablet, record));
     let opened = opened.collect::<Result<Vec<_>>>()?;
@@ -65,9 +59,25 @@ pub(crate) fn open_tablets(engine: &dyn Engine, schema: &TableSchema) -> Result<
     Ok(opened)
 }
 
-fn first_record(map: &TabletMap, tablet: TabletId) -> Option<TabletRecord> {
-    let range = map.range(tablet)?;
-    Some(TabletRecord { range: range.start.to_vec()..range.end.to_vec(), born: None })
+/// Writes the tablets that a table begins with, if the engine knows none of it yet.
+pub(crate) fn begin(engine: &dyn Engine, schema: &TableSchema) -> Result<()> {
+    if engine.snapshot().scan(Space::Meta, layout::tablet_keys(Some(schema.id))).next()?.is_some() {
+        return Ok(());
+    }
+    let mut writes = WriteBatch::default();
+    for (tablet, record) in first_records(schema) {
+        writes.put(Space::Meta, &layout::tablet_key(schema.id, tablet), &layout::encode_tablet(&record));
+    }
+    engine.write(&writes)
+}
+
+fn first_records(schema: &TableSchema) -> Vec<(TabletId, TabletRecord)> {
+    let map = TabletMap::initial(schema);
+    let record = |id| {
+        let range = map.range(id)?;
+        Some((id, TabletRecord { range: range.start.to_vec()..range.end.to_vec(), born: None }))
+    };
+    map.ids().filter_map(record).collect()
 }
 
 fn open_tablet(snapshot: &dyn EngineSnapshot, table: TableId, id: TabletId, record: TabletRecord) -> Result<Opened> {

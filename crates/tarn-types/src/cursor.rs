@@ -22,7 +22,13 @@ impl Cursor {
     /// The last position seen in the tablet; [`SeqNo::ZERO`] when none was.
     #[must_use]
     pub fn get(&self, tablet: TabletId) -> SeqNo {
-        self.0.get(&tablet).copied().unwrap_or(SeqNo::ZERO)
+        self.named(tablet).unwrap_or(SeqNo::ZERO)
+    }
+
+    /// The last position seen in the tablet, if it is named: one that came to be later is not.
+    #[must_use]
+    pub fn named(&self, tablet: TabletId) -> Option<SeqNo> {
+        self.0.get(&tablet).copied()
     }
 
     /// Puts the tablet at `seqno`, forwards or backwards.

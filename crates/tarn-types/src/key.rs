@@ -101,20 +101,15 @@ pub fn token_prefix(table: TableId, token: Token) -> [u8; HASHED_PREFIX_BYTES] {
     out
 }
 
-/// The table of an engine key.
-///
-/// # Errors
-/// [`Error::Corrupt`] when the key is too short to have one.
-pub fn key_table(key: &[u8]) -> Result<TableId> {
-    Ok(TableId(u32::from_be_bytes(Reader::new("key", key).array()?)))
-}
-
-/// The beginning of the partition that a key lies in: what all its keys, and no others of a range table, begin with.
+/// What all keys of the partition that a key lies in begin with: of a range table they and no others, of a hashed one all of its token.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-pub fn partition_start(schema: &TableSchema, key: &[u8]) -> Result<Vec<u8>> {
+pub fn partition_prefix(schema: &TableSchema, key: &[u8]) -> Result<Vec<u8>> {
     let parts = decode_key(schema, key)?;
+    if schema.is_hashed() {
+        return Ok(key[..HASHED_PREFIX_BYTES].to_vec());
+    }
     encode_partition_prefix(schema, &parts[..schema.n_partition_key])
 }
 

@@ -86,7 +86,7 @@ pub use error::{Error, Kind, Result};
 pub use foreign::{ForeignNames, LeftOut};
 pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, Version};
 pub use key::{
-    Keys, TABLE_PREFIX_BYTES, decode_key, encode_key, encode_keys, encode_partition_prefix, key_table, partition_start,
+    Keys, TABLE_PREFIX_BYTES, decode_key, encode_key, encode_keys, encode_partition_prefix, partition_prefix,
     prefix_end, table_prefix, token_of, token_prefix,
 };
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns};

@@ -295,24 +295,21 @@ impl MutationBatch {
     /// # Errors
     /// [`Error::Arrow`] when columns cannot be taken apart.
     pub fn cut(self, tablets: &TabletMap) -> Result<Vec<(TabletId, Self)>> {
-        if tablets.len() == 1 {
-            return Ok(tablets.ids().map(|only| (only, self.clone())).collect());
+        let Some(first) = self.iter().next() else { return Ok(Vec::new()) };
+        let first = tablets.tablet_of(first.key);
+        if tablets.len() == 1 || self.iter().all(|mutation| tablets.tablet_of(mutation.key) == first) {
+            return Ok(vec![(first, self)]);
         }
-        let mut of_tablet: BTreeMap<TabletId, Vec<u32>> = BTreeMap::new();
-        for (at, mutation) in self.iter().enumerate() {
-            of_tablet.entry(tablets.tablet_of(mutation.key)).or_default().push(at as u32);
+        let mut parts: BTreeMap<TabletId, (BatchBuilder, Vec<u32>)> = BTreeMap::new();
+        for (place, mutation) in (0..).zip(self.iter()) {
+            let part = parts.entry(tablets.tablet_of(mutation.key));
+            let (builder, places) = part.or_insert_with(|| (BatchBuilder::with_capacity(self.table, 256), Vec::new()));
+            builder.push(&mutation);
+            places.push(place);
         }
-        if of_tablet.len() <= 1 {
-            return Ok(of_tablet.into_keys().map(|only| (only, self.clone())).collect());
-        }
-        let mut builders: BTreeMap<TabletId, BatchBuilder> = BTreeMap::new();
-        for mutation in self.iter() {
-            let builder = builders.entry(tablets.tablet_of(mutation.key));
-            builder.or_insert_with(|| BatchBuilder::with_capacity(self.table, 256)).push(&mutation);
-        }
-        let cut = builders.into_iter().map(|(tablet, builder)| {
-            let places = || UInt32Array::from(of_tablet[&tablet].clone());
-            let taken = self.columns.as_ref().map(|columns| take_record_batch(columns, &places()));
+        let cut = parts.into_iter().map(|(tablet, (builder, places))| {
+            let places = UInt32Array::from(places);
+            let taken = self.columns.as_ref().map(|columns| take_record_batch(columns, &places));
             let columns = taken.transpose().map_err(Error::arrow("cut rows by tablet"))?;
             Ok((tablet, builder.finish_with(columns.map(Arc::new))))
         });

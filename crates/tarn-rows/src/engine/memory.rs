@@ -167,6 +167,14 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
+    fn range_bytes(&self, space: Space, range: Range<&[u8]>) -> Result<u64> {
+        let inner = self.inner.lock();
+        let within = (Bound::Included(range.start), Bound::Excluded(range.end));
+        let keys = inner.spaces[space as usize].range::<[u8], _>(within);
+        let sizes = keys.filter_map(|(key, values)| Some((key.len() + visible(values, inner.flushed)?.len()) as u64));
+        Ok(sizes.sum())
+    }
+
     fn checkpoint(&self, _dir: &Path) -> Result<()> {
         Err(Error::Unsupported { engine: "memory", operation: "write a checkpoint" })
     }

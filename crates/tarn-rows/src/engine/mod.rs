@@ -78,6 +78,9 @@ pub trait Engine: Send + Sync {
     /// Deletes a half-open range of keys; durable after the next flush.
     fn delete_range(&self, space: Space, range: Range<&[u8]>) -> Result<()>;
 
+    /// About how many bytes of files a half-open range of keys takes. What was not flushed does not count; what was overwritten may.
+    fn range_bytes(&self, space: Space, range: Range<&[u8]>) -> Result<u64>;
+
     /// A copy of the store at this moment (flushed), made of links where it can, in a folder that must not exist.
     fn checkpoint(&self, dir: &Path) -> Result<()>;
 

@@ -416,6 +416,12 @@ impl Engine for RocksEngine {
         deleted.map_err(engine_error("delete a range"))
     }
 
+    fn range_bytes(&self, space: Space, range: Range<&[u8]>) -> Result<u64> {
+        let ranges = [rust_rocksdb::Range::new(range.start, range.end)];
+        let sizes = self.db.get_approximate_sizes_cf(family(&self.db, space), &ranges);
+        Ok(sizes.map_err(engine_error("estimate the size of a range"))?.iter().sum())
+    }
+
     fn checkpoint(&self, dir: &Path) -> Result<()> {
         fs::create_dir(dir).map_err(io_error("create", dir))?;
         self.flush()?;

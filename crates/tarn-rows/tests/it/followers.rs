@@ -240,8 +240,7 @@ impl Group {
             if table.tablet_map().range(*tablet).is_none() {
                 continue;
             }
-            let born = table.born(*tablet).map_or(SeqNo::ZERO, |(_, at)| at);
-            let first = table.replayed_up_to(*tablet).max(born).0 as usize;
+            let first = table.replayed_up_to(*tablet).0 as usize;
             for (at, entry) in log.iter().enumerate().skip(first) {
                 table.replay(*tablet, SeqNo(at as u64 + 1), entry).unwrap();
             }

@@ -3,6 +3,7 @@
 
 mod engines;
 mod followers;
+mod middle;
 mod model;
 mod scenarios;
 mod world;
