@@ -43,6 +43,7 @@ pub struct Metrics {
     pub write_waits: Counter,
     pub write_wait_seconds: Seconds,
     pub deliveries: Counter,
+    pub tablet_splits: Counter,
     pub delivery_seconds: Seconds,
     pub delivered_rows: Counter,
     pub compactions: Counter,
@@ -85,6 +86,7 @@ impl Metrics {
         let rows_written = counter("rows_written", "Rows put, inserted, updated or deleted");
         let write_waits = counter("write_waits", "Writes that waited for delivery to make room");
         let deliveries = counter("deliveries", "Deliveries to the lake");
+        let tablet_splits = counter("tablet_splits", "Tablets that were split because they grew");
         let delivered_rows = counter("delivered_rows", "Rows delivered to the lake");
         let compactions = counter("compactions", "Compactions of lake files");
         let background_failures = counter("background_failures", "Background steps that failed and will be retried");
@@ -145,6 +147,7 @@ impl Metrics {
             write_waits,
             write_wait_seconds,
             deliveries,
+            tablet_splits,
             delivery_seconds,
             delivered_rows,
             compactions,

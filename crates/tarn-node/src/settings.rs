@@ -55,6 +55,7 @@ tarn_types::settings! {
         abandon_tablets: String = "", tablets, "tablets that log and rows have and no table: given up for good at this start, instead of refusing it; 3,5-8 as that error names them";
         background_interval_ms: u64 = "1s", positive_ms, "how often each table is looked at for delivery, compaction, eviction and log trimming";
         background: bool = "true", switch, "run that background work at all (tests and benches drive it by hand instead)";
+        tablet_split_bytes: u64 = "1GiB", bytes, "a tablet whose rows take more of the row engine's files is split after a delivery; 0 = never by itself";
         compaction: bool = "true", switch, "merge small lake files in the background";
         lake_target_file_bytes: u64 = "256MiB", bytes, "size at which a new lake file is begun";
         lake_row_group_rows: usize = "262144", positive, "rows of one block (Parquet row group)";

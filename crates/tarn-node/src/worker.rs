@@ -15,6 +15,7 @@ use crate::catalog::{Stuck, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::jobs::{Job, Report, Work};
 use crate::parts::Parts;
+use crate::split;
 use crate::threads::blocking;
 
 /// How long background work may go on when the node closes.
@@ -126,6 +127,9 @@ impl Worker {
             if delivered && self.parts.settings.compaction {
                 while !self.is_delivery_due() && self.compact().await? {}
             }
+            if delivered {
+                self.split_grown().await?;
+            }
             self.look_up_hidden().await?;
             self.evict_old().await?;
             self.trim().await?;
@@ -228,6 +232,16 @@ impl Worker {
         self.parts.metrics.compactions.inc();
         self.parts.metrics.compaction_seconds.observe_us(ms * 1000);
         tracing::info!(table = %self.handle.schema().name, %version, rows, files_before, files_after, "compacted");
+    }
+
+    /// Tablets that have become too large.
+    async fn split_grown(&self) -> Result<()> {
+        let max_bytes = self.parts.settings.tablet_split_bytes;
+        if max_bytes > 0 && self.parts.check_writable().is_ok() {
+            let n_new = split::split_grown(&self.handle, max_bytes).await?;
+            self.parts.metrics.tablet_splits.inc_by(n_new);
+        }
+        Ok(())
     }
 
     /// What recent rows hide, before a query has to ask.

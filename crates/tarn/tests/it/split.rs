@@ -94,3 +94,28 @@ async fn a_split_that_cannot_be_is_refused_with_its_remedy() {
     let (_, text) = failure(client.batch_execute("CREATE TABLE n (k int PRIMARY KEY) WITH (tablets = 4)").await);
     assert!(text.contains("partitioning = 'hash'"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_grows_gets_tablets() {
+    let server = Server::start_with(|settings| {
+        settings.node.background = true;
+        settings.node.background_interval_ms = 20;
+        settings.node.tablet_split_bytes = 100_000;
+    })
+    .await;
+    let client = server.client().await;
+    let create = "CREATE TABLE t (k int PRIMARY KEY, v text) WITH (delivery = '50ms')";
+    client.batch_execute(create).await.unwrap();
+    let n_tablets = async || cell(&client, "SELECT count(*) FROM tarn.tablets WHERE table_name = 't'").await;
+    let mut n = 0;
+    while n_tablets().await.parse::<u32>().unwrap() < 4 {
+        let insert = format!("INSERT INTO t SELECT value, md5(value::text) FROM generate_series({n}, {})", n + 999);
+        client.batch_execute(&insert).await.unwrap();
+        n += 1000;
+    }
+    let seen = rows(&client, "SELECT count(*), count(DISTINCT k), max(k) FROM t").await;
+    assert_eq!(seen, [[n.to_string(), n.to_string(), (n - 1).to_string()]]);
+    for k in [0, n / 4, n / 2, n - 1] {
+        assert_eq!(cell(&client, &format!("SELECT v = md5(k::text) FROM t WHERE k = {k}")).await, "t");
+    }
+}
