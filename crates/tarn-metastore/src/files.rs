@@ -32,7 +32,8 @@ const GROUP_PIECES: usize = 64;
 /// The same for groups.
 const SMALL_GROUP_PIECES: usize = GROUP_PIECES / 4;
 
-type Piece = Arc<Vec<Arc<File>>>;
+/// Files by id, at least one; never changed.
+pub type Piece = Arc<Vec<Arc<File>>>;
 
 type Group = Arc<Vec<Piece>>;
 
@@ -47,7 +48,8 @@ pub struct Files {
 pub type Iter<'a> =
     std::iter::FlatMap<Pieces<'a>, slice::Iter<'a, Arc<File>>, fn(&'a Piece) -> slice::Iter<'a, Arc<File>>>;
 
-type Pieces<'a> =
+/// All pieces, ascending.
+pub type Pieces<'a> =
     std::iter::FlatMap<slice::Iter<'a, Group>, slice::Iter<'a, Piece>, fn(&'a Group) -> slice::Iter<'a, Piece>>;
 
 fn files_of(piece: &Piece) -> slice::Iter<'_, Arc<File>> {
@@ -71,7 +73,8 @@ impl Files {
         self.pieces().flat_map(files_of)
     }
 
-    fn pieces(&self) -> Pieces<'_> {
+    /// The same files in the pieces in which versions share them, ascending: what is known of a piece holds wherever it is.
+    pub fn pieces(&self) -> Pieces<'_> {
         self.groups.iter().flat_map(pieces_of)
     }
 

@@ -67,7 +67,7 @@ pub use document::{Document, MAX_DOCUMENT_BYTES, document, is_document, put_docu
 pub use embedded::{Embedded, Recovery};
 pub use error::{Error, Result};
 pub use file::{Block, ColumnStats, File, Note};
-pub use files::Files;
+pub use files::{Files, Piece};
 pub use memory::Memory;
 pub use metastore::{Metastore, MetastoreExt};
 pub use model::{At, Commit, CommitInfo, CommitKind, Definition, Expected, Stats, TableVersion, Upkeep};

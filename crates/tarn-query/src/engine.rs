@@ -161,7 +161,8 @@ impl Engine {
         runtime.register_object_store(url.as_ref(), Arc::clone(store.store()));
         let readers = Arc::new(Readers::of_lake(store, footers, options.page_index_bytes));
         let projected = Arc::clone(&options.metadata);
-        let lake = Arc::new(Lake { metastore, readers, projected, schemas: SqlSchemas::default() });
+        let (totals, schemas) = (Arc::default(), SqlSchemas::default());
+        let lake = Arc::new(Lake { metastore, readers, projected, totals, schemas });
         let fragments = options.fragments.clone().map(|cache| Arc::new(UseFragments(Arc::new(Fragments::new(cache)))));
         let lengths = Arc::new(Lengths::new(Arc::clone(&runtime.memory_pool), options.memory_bytes));
         Ok(Engine {

@@ -8,8 +8,7 @@
 //! bounds of its own blocks, so that a top-k skips pieces as its threshold rises; of the columns that are read, and only in tables that
 //! are not wide: DataFusion wants room for every column in each piece.
 //!
-//! Invariants: a row is in exactly one piece, unless pruned or dead. A bound is called exact only if a live row has it: dead rows
-//! widen bounds, so a block with dead rows never makes a bound exact.
+//! Invariant: a row is in exactly one piece, unless pruned or dead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -21,18 +20,18 @@ use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
-use datafusion::scalar::ScalarValue;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use roaring::RoaringBitmap;
 use tarn_metastore::prune::PrunedFile;
 use tarn_metastore::{Block, File};
-use tarn_types::{DataType, FileId, TableSchema};
+use tarn_types::{FileId, TableSchema};
 
+use crate::column_bounds::{ColumnBounds, OfBlock};
 use crate::reader::{OfFile, Sums};
 use crate::survivors::{Pruning, Survivors};
-use crate::values::to_scalar;
+use crate::totals::Known;
 use crate::{Error, Result};
 
 /// A piece is split off only when it has this many rows: opening a file again costs as much as reading some thousand rows.
@@ -86,6 +85,10 @@ pub(crate) struct Cut<'a> {
     pub schema: &'a Schema,
     /// Positions of the table's columns whose bounds are of use, ascending.
     pub columns: &'a [usize],
+    /// Those of them that the scan gives.
+    pub given: &'a [usize],
+    /// Of columns whose bounds not all blocks have.
+    pub known: &'a Known,
     pub partitions: usize,
     /// Whether each piece says its bounds.
     pub bounded: bool,
@@ -146,7 +149,7 @@ pub(crate) fn lake_files(
             pieces.push(piece(cut.bounds(), file, &dead, &run)?);
         }
     }
-    Ok(LakeFiles { groups: deal(pieces, cut.partitions), statistics: bounds.finish(), counts })
+    Ok(LakeFiles { groups: deal(pieces, cut.partitions), statistics: bounds.finish(cut.known), counts })
 }
 
 /// Some rows of `file`, of which its footer tells where they are. `None`: it does not have all of them.
@@ -225,7 +228,7 @@ fn piece(mut bounds: Option<Bounds<'_>>, file: &File, dead: &Dead<'_>, run: &[Ke
     }
     let mut piece = partitioned(file)?.with_extension(access).with_extension(OfFile(file.id));
     if let Some(bounds) = bounds {
-        piece = piece.with_statistics(Arc::new(bounds.finish()));
+        piece = piece.with_statistics(Arc::new(bounds.finish(&Known::new())));
     }
     Ok(piece)
 }
@@ -294,105 +297,42 @@ fn deal(pieces: Vec<PartitionedFile>, partitions: usize) -> Vec<FileGroup> {
 /// Bounds of the columns that are read over blocks.
 struct Bounds<'a> {
     cut: &'a Cut<'a>,
-    rows: u64,
-    bytes: u64,
+    live: u64,
     columns: Vec<ColumnBounds>,
-}
-
-#[derive(Default, Clone)]
-struct ColumnBounds {
-    /// A block did not say: nothing is known.
-    unknown: bool,
-    nulls: u64,
-    any_dead: bool,
-    min: Option<Bound>,
-    max: Option<Bound>,
-}
-
-#[derive(Clone)]
-struct Bound {
-    value: ScalarValue,
-    /// A live row has this value.
-    attained: bool,
 }
 
 impl<'a> Bounds<'a> {
     fn new(cut: &'a Cut<'a>) -> Self {
-        Bounds { cut, rows: 0, bytes: 0, columns: vec![ColumnBounds::default(); cut.columns.len()] }
+        Bounds { cut, live: 0, columns: vec![ColumnBounds::new(); cut.columns.len()] }
     }
 
     fn add(&mut self, block: &Block, dead: u64) {
-        self.rows += block.n_rows - dead;
-        self.bytes += block.bytes;
+        self.live += block.n_rows - dead;
         for (idx, bounds) in self.cut.columns.iter().zip(&mut self.columns) {
             let column = &self.cut.table.columns[*idx];
-            bounds.any_dead |= dead > 0;
-            let Some(stats) = block.column(column.id) else {
-                bounds.unknown = true;
-                continue;
-            };
-            bounds.nulls += stats.null_count;
-            // A block of NULLs alone has no bounds to add.
-            if stats.null_count == block.n_rows {
-                continue;
-            }
-            let scalar = |value: &Option<_>| value.as_ref().and_then(|v| to_scalar(v, &column.data_type));
-            let (Some(min), Some(max)) = (scalar(&stats.min), scalar(&stats.max)) else {
-                bounds.unknown = true;
-                continue;
-            };
-            // Parquet leaves NaN out of a float's bounds.
-            let float = matches!(column.data_type, DataType::Float32 | DataType::Float64);
-            let attained = stats.exact && dead == 0 && !float;
-            keep(&mut bounds.min, Bound { value: min, attained }, std::cmp::Ordering::Less);
-            keep(&mut bounds.max, Bound { value: max, attained }, std::cmp::Ordering::Greater);
+            let stats = block.column(column.id);
+            let stored_bytes = stats.map_or(0, |stats| stats.bytes);
+            bounds.add(&column.data_type, &OfBlock { n_rows: block.n_rows, dead, stats, counted: true, stored_bytes });
         }
     }
 
-    fn finish(self) -> Statistics {
-        let mut columns = vec![ColumnStatistics::new_unknown(); self.cut.schema.fields().len()];
-        for (idx, bounds) in self.cut.columns.iter().zip(self.columns) {
-            columns[*idx] = bounds.finish();
+    /// Of a column of which the blocks do not tell, what is `known` of all blocks of their files, and perhaps of more.
+    fn finish(self, known: &Known) -> Statistics {
+        let Cut { schema, columns: read, given, .. } = self.cut;
+        let mut columns = vec![ColumnStatistics::new_unknown(); schema.fields().len()];
+        for (idx, bounds) in read.iter().zip(self.columns) {
+            let bounds = match known.get(idx) {
+                Some(all) => all.clone().of_some(self.live),
+                None => bounds,
+            };
+            columns[*idx] = bounds.finish(self.live, schema.field(*idx).data_type());
         }
+        // What is read for a filter alone is not in the rows that the scan gives.
+        let given_bytes = given.iter().map(|idx| columns[*idx].byte_size.get_value().copied().unwrap_or_default());
         Statistics {
-            num_rows: Precision::Exact(self.rows as usize),
-            total_byte_size: Precision::Inexact(self.bytes as usize),
+            num_rows: Precision::Exact(self.live as usize),
+            total_byte_size: Precision::Inexact(given_bytes.sum()),
             column_statistics: columns,
-        }
-    }
-}
-
-/// Keeps the bound that lies further out; of equal ones the one that a live row has.
-fn keep(so_far: &mut Option<Bound>, new: Bound, further: std::cmp::Ordering) {
-    let replace = match so_far {
-        None => true,
-        Some(old) => match new.value.partial_cmp(&old.value) {
-            Some(std::cmp::Ordering::Equal) => new.attained,
-            Some(order) => order == further,
-            None => false,
-        },
-    };
-    if replace {
-        *so_far = Some(new);
-    }
-}
-
-impl ColumnBounds {
-    fn finish(self) -> ColumnStatistics {
-        if self.unknown {
-            return ColumnStatistics::new_unknown();
-        }
-        let precise = |bound: Option<Bound>| match bound {
-            Some(Bound { value, attained: true }) => Precision::Exact(value),
-            Some(Bound { value, attained: false }) => Precision::Inexact(value),
-            None => Precision::Absent,
-        };
-        let nulls = self.nulls as usize;
-        ColumnStatistics {
-            null_count: if self.any_dead && nulls > 0 { Precision::Inexact(nulls) } else { Precision::Exact(nulls) },
-            min_value: precise(self.min),
-            max_value: precise(self.max),
-            ..ColumnStatistics::new_unknown()
         }
     }
 }
@@ -417,17 +357,5 @@ mod tests {
         let runs: Vec<(bool, usize)> = selection.iter().map(|s| (s.skip, s.row_count)).collect();
         assert_eq!(runs, [(false, 1), (true, 1), (false, 2), (true, 5), (false, 1)]);
         assert_eq!(these_rows(&wanted, 20..30).row_count(), 0);
-    }
-
-    #[test]
-    fn a_bound_is_exact_only_where_a_live_row_has_it() {
-        let int = |v, attained| Bound { value: ScalarValue::Int64(Some(v)), attained };
-        let mut min = None;
-        keep(&mut min, int(5, true), std::cmp::Ordering::Less);
-        keep(&mut min, int(3, false), std::cmp::Ordering::Less);
-        assert!(matches!(&min, Some(b) if !b.attained));
-        keep(&mut min, int(3, true), std::cmp::Ordering::Less);
-        keep(&mut min, int(4, false), std::cmp::Ordering::Less);
-        assert!(matches!(&min, Some(b) if b.attained && b.value == ScalarValue::Int64(Some(3))));
     }
 }

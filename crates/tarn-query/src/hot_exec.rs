@@ -24,6 +24,7 @@ use datafusion::scalar::ScalarValue;
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_types::DataType;
 
+use crate::column_bounds::usual_bytes;
 use crate::hot::KeyRange;
 use crate::opening::Opener;
 use crate::spec::{RangeRead, ScanSpec};
@@ -34,9 +35,6 @@ const SCAN_AHEAD_BATCHES: usize = 2;
 
 /// Recent rows are spread over partitions when there are more of them than this.
 const RECENT_ROWS_PER_PARTITION: usize = 250_000;
-
-/// Of what has no fixed width.
-const TEXT_BYTES: usize = 32;
 
 fn properties(schema: &SchemaRef, partitions: usize, order: Option<LexOrdering>) -> Arc<PlanProperties> {
     let properties = PlanProperties::new(
@@ -64,11 +62,15 @@ impl RecentExec {
     pub(crate) fn new(spec: Arc<ScanSpec>, schema: SchemaRef, columns: Option<Vec<ColumnStatistics>>) -> Self {
         let n_rows = spec.lake().map_or(0, |lake| lake.recent_rows as usize);
         let n_partitions = n_rows.div_ceil(RECENT_ROWS_PER_PARTITION).clamp(1, spec.partitions.max(1));
-        let statistics = Statistics {
-            num_rows: Precision::Exact(n_rows),
-            total_byte_size: Precision::Inexact(n_rows * row_bytes(&schema)),
-            column_statistics: columns.unwrap_or_else(|| Statistics::unknown_column(&schema)),
-        };
+        let mut column_statistics = columns.unwrap_or_else(|| Statistics::unknown_column(&schema));
+        let mut total_bytes = 0;
+        for (column, field) in column_statistics.iter_mut().zip(schema.fields()) {
+            let bytes = usual_bytes(n_rows as u64, field.data_type()) as usize;
+            column.byte_size = Precision::Inexact(bytes);
+            total_bytes += bytes;
+        }
+        let total_byte_size = Precision::Inexact(total_bytes);
+        let statistics = Statistics { num_rows: Precision::Exact(n_rows), total_byte_size, column_statistics };
         let properties = properties(&schema, n_partitions, None);
         RecentExec {
             spec,
@@ -82,11 +84,6 @@ impl RecentExec {
     fn n_partitions(&self) -> usize {
         self.properties.partitioning.partition_count()
     }
-}
-
-/// What a row takes in memory, about.
-fn row_bytes(schema: &SchemaRef) -> usize {
-    schema.fields().iter().map(|field| field.data_type().primitive_width().unwrap_or(TEXT_BYTES)).sum()
 }
 
 /// Statistics of the columns of recent rows.

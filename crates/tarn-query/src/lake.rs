@@ -8,6 +8,7 @@ use tarn_metastore::Metastore;
 
 use crate::Result;
 use crate::reader::Readers;
+use crate::totals::Totals;
 use crate::values::SqlSchemas;
 
 /// The store under which the lake is registered with DataFusion.
@@ -19,6 +20,8 @@ pub(crate) struct Lake {
     pub readers: Arc<Readers>,
     /// Metadata of files as scans need it.
     pub projected: Arc<ProjectedCache>,
+    /// What is known of columns whose bounds are not in memory.
+    pub totals: Arc<Totals>,
     pub schemas: SqlSchemas,
 }
 

@@ -33,28 +33,35 @@ const TEXT_WEIGHT: usize = 4;
 pub(crate) struct Shape {
     /// `ORDER BY … LIMIT` of a table's rows as they are.
     has_top_k: bool,
-    /// Joins, which are ordered by the bounds of columns, or an aggregate of all rows, which bounds may answer.
-    uses_bounds: bool,
+    /// Joins, which are ordered by the bounds of columns.
+    joins: bool,
+    /// An aggregate of all rows, which bounds may answer.
+    aggregates_all: bool,
 }
 
 impl Shape {
     pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
-        let mut shape = Shape { has_top_k: false, uses_bounds: false };
+        let mut shape = Shape { has_top_k: false, joins: false, aggregates_all: false };
         plan.apply_with_subqueries(|node| {
             shape.has_top_k |= is_top_k(node);
-            shape.uses_bounds |= match node {
+            match node {
                 // A subquery becomes a join.
-                LogicalPlan::Join(_) | LogicalPlan::Subquery(_) => true,
-                LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
-                _ => false,
-            };
+                LogicalPlan::Join(_) | LogicalPlan::Subquery(_) => shape.joins = true,
+                LogicalPlan::Aggregate(aggregate) => shape.aggregates_all |= aggregate.group_expr.is_empty(),
+                _ => {}
+            }
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(shape)
     }
 
+    pub(crate) fn joins(&self) -> bool {
+        self.joins
+    }
+
+    /// Whether the bounds of columns are of use to the statement.
     pub(crate) fn uses_bounds(&self) -> bool {
-        self.uses_bounds
+        self.joins || self.aggregates_all
     }
 
     pub(crate) fn has_top_k(&self) -> bool {
@@ -160,11 +167,13 @@ fn number(value: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use arrow::datatypes::Schema;
     use datafusion::common::ColumnStatistics;
     use datafusion::common::stats::Precision;
     use datafusion::functions_aggregate::expr_fn::count;
-    use datafusion::logical_expr::{LogicalPlanBuilder, col, lit, table_scan};
+    use datafusion::logical_expr::{LogicalPlanBuilder, col, exists, lit, table_scan};
     use datafusion::scalar::ScalarValue;
     use tarn_types::{Column, KeyPart, TableId, TableOptions, TabletId};
 
@@ -238,6 +247,23 @@ mod tests {
     }
 
     #[test]
+    fn bounds_are_of_use_to_joins_and_to_aggregates_of_all_rows() {
+        let rows =
+            |name| LogicalPlanBuilder::from(table_scan(Some(name), &Schema::empty(), None).unwrap().build().unwrap());
+        let uses = |plan: LogicalPlanBuilder| {
+            let shape = Shape::of(&plan.build().unwrap()).unwrap();
+            (shape.joins(), shape.uses_bounds())
+        };
+        let none: [Expr; 0] = [];
+        assert_eq!(uses(rows("t")), (false, false));
+        assert_eq!(uses(rows("t").cross_join(rows("u").build().unwrap()).unwrap()), (true, true));
+        assert_eq!(uses(rows("t").aggregate(none, [count(lit(1))]).unwrap()), (false, true));
+        assert_eq!(uses(rows("t").aggregate([lit(1)], [count(lit(1))]).unwrap()), (false, false));
+        let below = Arc::new(rows("u").build().unwrap());
+        assert_eq!(uses(rows("t").filter(exists(below)).unwrap()), (true, true), "a subquery becomes a join");
+    }
+
+    #[test]
     fn a_top_k_of_rows_reads_late() {
         let rows = || LogicalPlanBuilder::from(table_scan(Some("t"), &Schema::empty(), None).unwrap().build().unwrap());
         let order = || [lit(1).sort(true, false)];
@@ -249,7 +275,7 @@ mod tests {
         let any = rows().filter(lit(true)).unwrap().limit(0, Some(3)).unwrap();
         assert!(!Shape::of(&any.build().unwrap()).unwrap().has_top_k);
         let (table, statistics) = table();
-        let shape = Shape { has_top_k: true, uses_bounds: false };
+        let shape = Shape { has_top_k: true, joins: false, aggregates_all: false };
         assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], &[0], &table, &statistics));
     }
 }

@@ -72,6 +72,7 @@ mod foreign;
 mod reader;
 mod rebatch;
 
+mod column_bounds;
 mod files;
 mod hot_exec;
 mod key_ranges;
@@ -85,6 +86,7 @@ mod scan;
 mod spec;
 mod spec_bytes;
 mod survivors;
+mod totals;
 
 mod forgets;
 mod fragments;

@@ -16,7 +16,6 @@ use datafusion::common::ColumnStatistics;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
-use tarn_types::TableSchema;
 
 use crate::files::{Cut, LakeFiles, lake_files};
 use crate::hot_exec::{RecentExec, RowsExec};
@@ -25,22 +24,26 @@ use crate::lake_source::{LakeSource, files_config};
 use crate::opening::Opener;
 use crate::scan::{Access, TarnScan};
 use crate::spec::{How, LakeRead, ScanSpec};
+use crate::totals::Known;
 use crate::{Error, Result};
 
 /// The pieces of files that a scan of the lake reads, and their statistics. `full` is the SQL schema of all columns.
-pub(crate) fn pieces(
-    table: &TableSchema,
-    full: &Schema,
-    lake: &LakeRead,
-    partitions: usize,
-    bounded: bool,
-) -> Result<LakeFiles> {
-    let cut = Cut { table, schema: full, columns: &lake.columns, partitions, bounded };
+fn pieces(spec: &ScanSpec, lake: &LakeRead, full: &Schema) -> Result<LakeFiles> {
+    let cut = Cut {
+        table: &spec.table,
+        schema: full,
+        columns: &lake.columns,
+        given: &spec.hot_projection().0,
+        // The planner used what it knew.
+        known: &Known::new(),
+        partitions: spec.partitions,
+        bounded: spec.pruning,
+    };
     lake_files(&cut, &lake.vectors, &lake.hidden, &lake.survivors)
 }
 
-/// The plan of a scan. `made` are the pieces of a scan of the lake, if they were made before; `recent` the statistics
-/// of its recent rows, if somebody wanted them.
+/// The plan of a scan. `made` are the pieces of a scan of the lake, if they were made before: with all that the planner
+/// knows of them. `recent` are the statistics of its recent rows, if somebody wanted them.
 pub(crate) fn plan(
     spec: ScanSpec,
     made: Option<LakeFiles>,
@@ -54,8 +57,7 @@ pub(crate) fn plan(
         How::Keys(keys) => Arc::new(KeysExec::new(Arc::clone(&spec), keys, full, schema)),
         How::Ranges(read) => Arc::new(RowsExec::new(Arc::clone(&spec), read, schema)),
         How::Lake(lake) => {
-            let make = || pieces(&spec.table, &full, lake, spec.partitions, spec.pruning);
-            let files = made.map_or_else(make, Ok)?;
+            let files = made.map_or_else(|| pieces(&spec, lake, &full), Ok)?;
             check_counts(&spec, lake, &files)?;
             let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];
             if !files.groups.is_empty() {

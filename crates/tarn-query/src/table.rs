@@ -1,8 +1,8 @@
 //! How is a scan of this table planned? One [`TarnTable`] per table and statement: it says which paths can serve the
 //! scan (`paths.rs` takes one), and makes the scan's spec.
 //!
-//! Planning reads metadata, never rows: the versions of the lake and what prunes their blocks, and where the rows are
-//! that recent changes supersede. Bounds of recent rows are looked at when the statement has a use for them: they may
+//! Planning reads metadata, never rows: the versions of the lake, what prunes their blocks and what is known of their
+//! columns, and where the rows are that recent changes supersede. Bounds of recent rows are looked at when the statement has a use for them: they may
 //! answer it.
 //!
 //! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the path.
@@ -23,7 +23,7 @@ use tarn_metastore::{At, TableVersion};
 use tarn_types::{Cursor, TableSchema, Version, table_prefix};
 
 use crate::clauses::clauses;
-use crate::files::Counts;
+use crate::files::{Counts, Cut, lake_files};
 use crate::hot::{FileStore, HotSource, HotView, KeyRange};
 use crate::hot_exec::{arranged, recent_statistics};
 use crate::key_ranges::{KeySet, Ranges, key_set};
@@ -36,6 +36,7 @@ use crate::reading;
 use crate::settings::{AsOf, Settings};
 use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
 use crate::survivors::{Question, survivors};
+use crate::totals::{Patience, Wish};
 use crate::values::to_scalar;
 use crate::{Error, Result};
 
@@ -291,7 +292,15 @@ impl Scan<'_> {
             false => Question::default(),
         };
         let metastore = self.opener.lake().metastore.as_ref();
-        let survivors = survivors(metastore, table, version, &question).await?;
+        let mut survivors = survivors(metastore, table, version, &question).await?;
+        let columns = self.columns_read();
+        let wish = Wish { table, version, files: &survivors.files, columns: &columns, patience: self.patience() };
+        let totals = match self.settings.caches.metadata {
+            true => Arc::clone(&self.opener.lake().totals),
+            false => Arc::default(),
+        };
+        let (known, bytes_read) = totals.known(metastore, &wish).await?;
+        survivors.counts.metastore_bytes += bytes_read;
         let hidden = view.map_or_else(|| Ok(Arc::default()), HotView::hidden)?;
         let partitions = match self.table.source.files() {
             FileStore::Lake => self.partitions,
@@ -308,7 +317,7 @@ impl Scan<'_> {
             hidden,
             counts: Counts::default(),
             recent_rows: view.map_or(0, HotView::recent_rows),
-            columns: self.columns_read(),
+            columns,
             in_filter: self.filter_columns().into_iter().collect(),
             by_pages,
             late: false,
@@ -317,7 +326,17 @@ impl Scan<'_> {
         };
         let position = view.map(|view| view.position().clone());
         let spec = |lake| ScanSpec { partitions, ..self.spec(version.version, position, chosen, How::Lake(lake)) };
-        let pieces = reading::pieces(table, &self.table.schema, &lake, partitions, self.settings.pruning)?;
+        let given: Vec<usize> = self.columns_given().collect();
+        let cut = Cut {
+            table,
+            schema: &self.table.schema,
+            columns: &lake.columns,
+            given: &given,
+            known: &known,
+            partitions,
+            bounded: self.settings.pruning,
+        };
+        let pieces = lake_files(&cut, &lake.vectors, &lake.hidden, &lake.survivors)?;
         lake.counts = pieces.counts;
         // What was asked of blooms is rare: in most blocks that are left there are few such rows, in some none.
         lake.late =
@@ -338,16 +357,29 @@ impl Scan<'_> {
         Ok(Some(recent_statistics(&batches, spec.projection.len())))
     }
 
+    /// Positions of the table's columns that the scan gives, ascending.
+    fn columns_given(&self) -> impl Iterator<Item = usize> {
+        let n_columns = self.table.table.columns.len();
+        self.projection.iter().copied().filter(move |at| *at < n_columns)
+    }
+
     /// Positions of the table's columns that the scan gives or filters by, ascending.
     fn columns_read(&self) -> Vec<usize> {
-        let n_columns = self.table.table.columns.len();
-        let given = self.projection.iter().copied().filter(|at| *at < n_columns);
-        given.chain(self.filter_columns()).collect::<BTreeSet<_>>().into_iter().collect()
+        self.columns_given().chain(self.filter_columns()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn filter_columns(&self) -> BTreeSet<usize> {
         let columns = self.filters.iter().flat_map(Expr::column_refs);
         columns.filter_map(|column| self.table.table.column(&column.name).map(|(idx, _)| idx)).collect()
+    }
+
+    /// How long planning may ask for what is known of the columns.
+    fn patience(&self) -> Patience {
+        match self.shape.as_ref() {
+            Some(shape) if shape.joins() => Patience::Joins,
+            _ if self.filters.is_empty() && !self.is_limited() => Patience::Everything,
+            _ => Patience::Some,
+        }
     }
 
     /// Whether perhaps only the first rows of a file are read: a limit may come down to the files later, too.

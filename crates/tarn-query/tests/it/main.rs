@@ -16,6 +16,7 @@ mod paths;
 mod pruning;
 mod recording;
 mod specs;
+mod statistics;
 mod stop;
 mod union;
 mod unknowns;
