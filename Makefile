@@ -25,10 +25,11 @@ ARCHIVE_ARGS ?=
 TPCH_SF ?= $(if $(filter command line environment,$(origin SF)),$(SF),10)
 TPCH_ARGS ?=
 TPCH_CHECK_SF ?= 0.1
+TPCDS_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -124,6 +125,15 @@ $(TARN_PYTHON_CHDB): tests/clients/requirements-chdb.txt
 
 bench-tpch: build setup-tests $(TARN_PYTHON_CHDB) ## all TPC-H queries far away and near, by cache, beside DuckDB and ClickHouse; SF=10 unless set (JSON on stdout)
 	@$(RELEASE)/tarn-bench tpch --sf $(TPCH_SF) --json --python $(TARN_VENV)/bin/python --python-chdb $(TARN_PYTHON_CHDB) $(TPCH_ARGS)
+
+# The generator in a Python of its own: PyPI has it for the DuckDB before.
+TARN_PYTHON_TPCDS ?= $(TARN_VENV)-tpcds/bin/python
+$(TARN_PYTHON_TPCDS): tests/clients/requirements-tpcds.txt
+	@python3 -m venv $(TARN_VENV)-tpcds
+	@$@ -m pip install --quiet --disable-pip-version-check -r $<
+
+bench-tpcds: build setup-tests $(TARN_PYTHON_TPCDS) ## all 99 TPC-DS queries on attached Parquet within 512 MiB, beside DuckDB; SF=1 unless set (JSON on stdout); TPCDS_ARGS=--check judges alone
+	@$(RELEASE)/tarn-bench tpcds --sf $(SF) --json --python $(TARN_VENV)/bin/python --python-tpcds $(TARN_PYTHON_TPCDS) $(TPCDS_ARGS)
 
 bench-raftlog: build bench-raftlog-build ## the log store beside raft-engine, RocksDB and Badger (JSON on stdout); RAFTLOG_ARGS=--quick for CI
 	@$(RELEASE)/tarn-bench raftlog --json $(RAFTLOG_ARGS)

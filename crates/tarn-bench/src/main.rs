@@ -4,6 +4,7 @@
 //! asserted. A comparison runs both sides alternating, in the same invocation, on the same files.
 
 mod adhoc;
+mod answers;
 mod archive;
 mod buckets;
 mod data;
@@ -16,6 +17,7 @@ mod program;
 mod python;
 mod report;
 mod server;
+mod tpcds;
 mod tpch;
 
 use std::ffi::OsString;
@@ -43,6 +45,8 @@ enum Bench {
     Archive(archive::Options),
     /// All 22 TPC-H queries on a lake that is far away, with each cache and without, beside DuckDB and ClickHouse; and their answers
     Tpch(tpch::Options),
+    /// All 99 TPC-DS queries on attached Parquet files within little memory, beside DuckDB: which end, which are right, how long they take
+    Tpcds(tpcds::Options),
     /// The Raft log store beside raft-engine, RocksDB and Badger; `raftlog --help` shows the arguments
     #[command(disable_help_flag = true)]
     Raftlog {
@@ -102,6 +106,7 @@ fn main() -> anyhow::Result<()> {
             Bench::Archive(options) => (options.json, archive::run(&options).await?),
             Bench::Metastore(options) => return metastore::run(&options).await,
             Bench::Tpch(options) => (options.json, tpch::run(&options).await?),
+            Bench::Tpcds(options) => (options.json, tpcds::run(&options).await?),
             Bench::Raftlog { arguments } => return program::run("raftlog", &arguments),
             Bench::Cache { arguments } => return program::run("cache", &arguments),
             Bench::Data(data) => return data::write_parquet(data.sf, &data.out),

@@ -25,6 +25,18 @@ def fetch(sql):
     return connection.execute(sql).fetchall()
 ";
 
+/// DuckDB with its generator of TPC-DS.
+const TPCDS: &str = "
+import duckdb, duckdb_extension_tpcds, glob
+connection = duckdb.connect(config={'allow_unsigned_extensions': 'true'})
+connection.execute('SET enable_progress_bar = false')
+found = glob.glob(os.path.join(os.path.dirname(duckdb_extension_tpcds.__file__), 'extensions', '*', 'tpcds.duckdb_extension'))
+connection.execute('LOAD ' + repr(found[0]))
+version = duckdb.__version__
+def fetch(sql):
+    return connection.execute(sql).fetchall()
+";
+
 const CLICKHOUSE: &str = "
 import chdb
 from chdb import session
@@ -83,6 +95,12 @@ impl Engine {
         Self::start("duckdb", python, DUCKDB, remedy)
     }
 
+    /// With the functions `dsdgen` and `tpcds_queries`.
+    pub fn tpcds(python: &Path) -> Result<Engine> {
+        let remedy = "import duckdb_extension_tpcds (make bench-tpcds installs it; --python-tpcds names the Python)";
+        Self::start("the generator", python, TPCDS, remedy)
+    }
+
     pub fn clickhouse(python: &Path) -> Result<Engine> {
         let remedy = "import chdb (make bench-tpch installs it; --python-chdb names the Python)";
         Self::start("clickhouse", python, CLICKHOUSE, remedy)
@@ -107,7 +125,13 @@ impl Engine {
 
     /// The rows: null, floats as numbers, everything else as text.
     pub fn cells(&mut self, sql: &str) -> Result<Vec<Vec<serde_json::Value>>> {
-        Ok(self.ask(sql, true)?.cells)
+        Ok(self.timed_cells(sql)?.1)
+    }
+
+    /// Milliseconds until all rows are fetched, and the rows.
+    pub fn timed_cells(&mut self, sql: &str) -> Result<(f64, Vec<Vec<serde_json::Value>>)> {
+        let answer = self.ask(sql, true)?;
+        Ok((answer.ms, answer.cells))
     }
 
     fn ask(&mut self, sql: &str, cells: bool) -> Result<Answer> {

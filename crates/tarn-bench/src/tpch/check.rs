@@ -5,11 +5,11 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::answers::{same, same_as_reference};
 use super::options::{Options, Store};
 use super::place::{Caches, Lake, Place};
 use super::progress;
 use super::tables::TABLES;
+use crate::answers::{same, same_as_reference};
 use crate::far_store::FarStore;
 use crate::python::Engine;
 use crate::report::Report;

@@ -7,7 +7,7 @@
 //! | `tables` | What are the tables, and where do their rows come from? |
 //! | `queries` | What is asked? |
 //! | `place` | Where do the tables lie, and which server reads them? |
-//! | `answers`, `check` | Are the answers right? |
+//! | `check` | Are the answers right? |
 //! | `way` | In which ways is a query run? |
 //! | `measure` | How long does each query take, where and with which caches? |
 //! | `rivals` | How long do DuckDB and ClickHouse take? |
@@ -15,7 +15,6 @@
 //! | `progress` | How far is it? |
 //! | `run` | In which order is it done? |
 
-mod answers;
 mod check;
 mod measure;
 mod options;

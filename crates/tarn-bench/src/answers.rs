@@ -12,12 +12,23 @@ const TOLERANCE: f64 = 1e-9;
 
 /// Ours and theirs, of one query.
 pub fn same(ours: &[Vec<String>], theirs: &[Vec<Value>], ordered_by: &[usize]) -> Result<()> {
+    same_order(ours, theirs, ordered_by)?;
+    same_rows(ours, theirs)
+}
+
+/// As many rows, of the same columns, equal in those by which they are ordered.
+pub fn same_order(ours: &[Vec<String>], theirs: &[Vec<Value>], ordered_by: &[usize]) -> Result<()> {
     ensure!(ours.len() == theirs.len(), "{} rows, want {}", ours.len(), theirs.len());
     for (idx, (our_row, their_row)) in ours.iter().zip(theirs).enumerate() {
         ensure!(our_row.len() == their_row.len(), "row {idx} has {} cells, want {}", our_row.len(), their_row.len());
         let ordered = ordered_by.iter().all(|column| same_cell(&our_row[*column], &their_row[*column]));
         ensure!(ordered, "row {idx} in the query's order is {our_row:?}, want {their_row:?}");
     }
+    Ok(())
+}
+
+/// The same rows in any order. There are as many of both.
+fn same_rows(ours: &[Vec<String>], theirs: &[Vec<Value>]) -> Result<()> {
     // By what is exact on both sides, so that equal rows meet.
     let n_columns = theirs.first().map_or(0, Vec::len);
     let exact = |column: &usize| !theirs.iter().any(|row| row[*column].is_number());
