@@ -2,6 +2,9 @@
 //!
 //! Tarn is timed over the Postgres wire, DuckDB inside its process: Tarn's figures contain the protocol. Both fetch all rows. The sides
 //! alternate, after one run of each that does not count. Ratios are Tarn over DuckDB: below 1 Tarn wins.
+//!
+//! What leaves of plans gave before is not used: else the engine would be compared with its own memory of the answer. What keeping it brings
+//! is told apart, as `fragments_…`: above 1 it is faster by so much.
 
 use std::path::PathBuf;
 
@@ -54,6 +57,7 @@ pub async fn run(common: &Common) -> Result<Report> {
     report.parameter("rows", data.n_rows);
 
     let server = Server::start(common, &scratch.path().join("data")).await?;
+    use_fragments(&server, false).await?;
     server.execute(CREATE_TABLE).await?;
     report.figure("load_rows_per_s", "rows/s", vec![load(&server, &data).await?]);
     report.figure("server_peak_rss_mb", "MiB", vec![server.peak_rss_mb()?]);
@@ -155,18 +159,24 @@ async fn set_path(server: &Server, path: &str) -> Result<()> {
     server.execute(&format!("SET tarn.access_path = '{path}'")).await
 }
 
+async fn use_fragments(server: &Server, on: bool) -> Result<()> {
+    server.execute(&format!("SET tarn.cache.fragments = '{}'", if on { "on" } else { "off" })).await
+}
+
 /// The lake alone, then with recent rows over it, then those delivered too: what does the exact union cost?
 async fn union(server: &Server, data: &LineItem, runs: usize, report: &mut Report) -> Result<()> {
     set_path(server, "lake").await?;
     let queries = QUERIES.into_iter().filter(|(name, ..)| ["nonkey", "q1", "q6"].contains(name));
     let queries: Vec<(&str, &str)> = queries.map(|(name, sql, _)| (name, sql)).collect();
     let alone = times(server, &queries, runs).await?;
+    let alone_kept = times_with_fragments(server, &queries, runs).await?;
     let changed = server.copy("lineitem", &LineItem::schema(), data.changed(N_RECENT.min(data.n_rows / 2))?).await?;
     eprintln!("{changed} rows are recent now");
     let started = Instant::now();
     server.rows(queries[0].1).await?;
     report.figure("union_first_ms", "ms", vec![ms_since(started)]);
     let union = times(server, &queries, runs).await?;
+    let union_kept = times_with_fragments(server, &queries, runs).await?;
     server.execute("CALL tarn.deliver('lineitem')").await?;
     let delivered = times(server, &queries, runs).await?;
     let mut worst: Vec<f64> = Vec::new();
@@ -174,6 +184,10 @@ async fn union(server: &Server, data: &LineItem, runs: usize, report: &mut Repor
         let ratios = |base: &[f64]| -> Vec<f64> { union[idx].iter().map(|ms| ms / median(base)).collect() };
         let value = report.figure(&format!("union_over_lake_{name}"), "ratio", ratios(&alone[idx]));
         report.figure(&format!("union_over_delivered_{name}"), "ratio", ratios(&delivered[idx]));
+        for (what, without, with) in [("", &alone[idx], &alone_kept[idx]), ("union_", &union[idx], &union_kept[idx])] {
+            let speedups = with.iter().map(|ms| median(without) / ms).collect();
+            report.figure(&format!("fragments_{what}{name}_speedup"), "times", speedups);
+        }
         if worst.is_empty() || value > median(&worst) {
             worst = ratios(&alone[idx]);
         }
@@ -181,6 +195,14 @@ async fn union(server: &Server, data: &LineItem, runs: usize, report: &mut Repor
     // The figure is the worst of the three queries.
     report.figure("union_over_lake", "ratio", worst);
     set_path(server, "auto").await
+}
+
+/// The same where what a run gave is kept for the next.
+async fn times_with_fragments(server: &Server, queries: &[(&str, &str)], runs: usize) -> Result<Vec<Vec<f64>>> {
+    use_fragments(server, true).await?;
+    let times = times(server, queries, runs).await;
+    use_fragments(server, false).await?;
+    times
 }
 
 /// Milliseconds of each query, each run; the queries take turns.
