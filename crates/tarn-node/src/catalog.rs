@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tarn_feed::HotTable;
 use tarn_replica::Replicas;
-use tarn_rows::Table;
+use tarn_rows::{RecentBytes, Table};
 use tarn_types::TableSchema;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -115,6 +115,10 @@ impl TableHandle {
 #[derive(Default)]
 pub struct Catalog {
     tables: RwLock<BTreeMap<String, Entry>>,
+    /// Those whose delivery fails, by name.
+    stuck: RwLock<BTreeMap<String, Arc<TableHandle>>>,
+    /// What the recent rows of all take.
+    recent_rows: Arc<RecentBytes>,
     generation: AtomicU64,
 }
 
@@ -218,6 +222,7 @@ impl Catalog {
 
     pub(crate) fn remove(&self, name: &str) {
         self.tables.write().remove(name);
+        self.stuck.write().remove(name);
         self.changed();
     }
 
@@ -228,26 +233,39 @@ impl Catalog {
 
     /// Memory of undelivered rows of all tables.
     pub fn recent_bytes(&self) -> u64 {
-        let Recent { stuck_bytes, bytes } = self.recent();
-        stuck_bytes + bytes
+        self.recent_rows.get()
     }
 
-    /// The same, by whether their delivery fails.
+    /// The same, by whether their delivery fails. Cost: the tables of which that is so are asked, the others are not.
     pub fn recent(&self) -> Recent {
-        let mut recent = Recent::default();
-        for entry in self.tables.read().values() {
-            let Entry::Table(handle) = entry else { continue };
-            let is_stuck = handle.stuck.lock().is_some();
-            let sum = if is_stuck { &mut recent.stuck_bytes } else { &mut recent.bytes };
-            *sum += handle.table.recent_bytes();
+        let stuck_bytes = self.stuck.read().values().map(|handle| handle.table.recent_bytes()).sum();
+        Recent { stuck_bytes, bytes: self.recent_bytes().saturating_sub(stuck_bytes) }
+    }
+
+    /// Where tables that are opened count their recent rows.
+    pub(crate) fn recent_rows(&self) -> &Arc<RecentBytes> {
+        &self.recent_rows
+    }
+
+    /// A delivery of a table failed, or went well.
+    pub(crate) fn note_delivery(&self, handle: &Arc<TableHandle>, failed: Option<Stuck>) {
+        let tables = self.tables.read();
+        let name = &handle.schema().name;
+        // Not one that was dropped meanwhile, nor another of its name.
+        if matches!(tables.get(name), Some(Entry::Table(ours)) if Arc::ptr_eq(ours, handle)) {
+            let mut stuck = self.stuck.write();
+            match &failed {
+                Some(_) => stuck.insert(name.clone(), Arc::clone(handle)),
+                None => stuck.remove(name),
+            };
         }
-        recent
+        *handle.stuck.lock() = failed;
     }
 
     /// Tables whose delivery fails, by name, and why.
     pub fn stuck(&self) -> Vec<(String, Stuck)> {
-        let all = self.all().into_iter();
-        all.filter_map(|handle| Some((handle.schema().name.clone(), handle.stuck()?))).collect()
+        let all = self.stuck.read();
+        all.iter().filter_map(|(name, handle)| Some((name.clone(), handle.stuck()?))).collect()
     }
 }
 

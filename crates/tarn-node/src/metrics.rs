@@ -24,6 +24,9 @@ impl Seconds {
     }
 }
 
+/// A name and its value.
+type Label = [(&'static str, &'static str); 1];
+
 /// 0.1 ms to 210 s.
 fn of_statement() -> Histogram {
     Seconds::from(1e-4, 22).0
@@ -37,7 +40,7 @@ pub struct Metrics {
     pub keyed_statements: Counter,
     pub errors: Counter,
     /// By the way in which they were answered.
-    statement_seconds: Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>,
+    statement_seconds: Family<Label, Histogram, fn() -> Histogram>,
     pub rows_written: Counter,
     pub commit_seconds: Seconds,
     pub write_waits: Counter,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tarn_replica::{Replayed as Log, Replicas};
-use tarn_rows::Table;
+use tarn_rows::{Table, Tuning};
 use tarn_types::{Kind, TableSchema};
 
 use crate::error::{Error, Result};
@@ -24,7 +24,13 @@ impl Parts {
     /// chose to start all the same.
     pub(crate) fn replay(&self, schema: Arc<TableSchema>) -> Result<Result<Replayed, String>> {
         let engine: Arc<dyn tarn_rows::Engine> = self.engine.clone();
-        let table = Arc::new(Table::open(engine, Arc::clone(&schema), Arc::clone(&self.clock))?);
+        let table = Arc::new(Table::open_tuned(
+            engine,
+            Arc::clone(&schema),
+            Arc::clone(&self.clock),
+            Tuning::default(),
+            Arc::clone(self.catalog.recent_rows()),
+        )?);
         let replicas = Arc::new(Replicas::new(Arc::clone(&self.log), Arc::clone(&table)));
         let logs = match replicas.replay() {
             Ok(logs) => logs,

@@ -174,9 +174,9 @@ impl Worker {
     fn note_delivery(&self, failed: Option<&Error>) {
         let name = &self.handle.schema().name;
         let failed = failed.filter(|_| !self.handle.stop.is_cancelled());
-        let mut stuck = self.handle.stuck.lock();
-        let since_ms = stuck.as_ref().map_or_else(|| self.parts.clock.now_ms(), |stuck| stuck.since_ms);
-        *stuck = failed.map(|error| Stuck { since_ms, reason: error.to_string() });
+        let since_ms = self.handle.stuck().map_or_else(|| self.parts.clock.now_ms(), |stuck| stuck.since_ms);
+        let stuck = failed.map(|error| Stuck { since_ms, reason: error.to_string() });
+        self.parts.catalog.note_delivery(&self.handle, stuck);
         self.parts.metrics.set_delivery_failing(name, failed.is_some());
     }
 

@@ -303,6 +303,7 @@ impl Shared {
         let n = writer.frozen.iter().take_while(|frozen| frozen.upto <= upto).count();
         let deleted = writer.frozen.drain(..n).flat_map(|frozen| frozen.generation.deleted_keys(&self.range)).collect();
         self.recent.drain(..n);
+        self.measure();
         self.at_freeze =
             self.at_freeze.take().filter(|(at, _)| *at > upto).map(|(at, views)| (at, views[n..].to_vec()));
         if writer.frozen.is_empty() {

@@ -56,6 +56,7 @@ mod hide;
 mod layout;
 mod middle;
 mod recent;
+mod recent_bytes;
 mod replay;
 mod resolve;
 mod snapshot;
@@ -73,6 +74,7 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use evict::EvictReport;
+pub use recent_bytes::RecentBytes;
 pub use resolve::{Known, Outcome};
 pub use snapshot::{HotSnapshot, KeyRange, Lookup, RowScan};
 pub use table::{FlushMark, Table};

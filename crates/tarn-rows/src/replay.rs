@@ -30,7 +30,7 @@ impl Table {
         if writer.replay.is_none() {
             return Err(Error::Replayed { table: self.base.schema.name.clone() });
         }
-        self.leave_to_children(&tablet, seqno, entry);
+        self.leave_to_heirs(&tablet, seqno, entry);
         if let Entry::Split(split) = entry {
             let audited = writer.auditor.with(seqno, entry);
             self.replay_split(&tablet, &mut writer, audited, split)?;
@@ -39,14 +39,15 @@ impl Table {
     }
 
     /// What was another tablet's when it was written, and is not any more.
-    fn leave_to_children(&self, parent: &Tablet, seqno: SeqNo, entry: &Entry) {
-        for child in &self.tablets().all {
-            let is_before = child.born.is_some_and(|born| born.parent == parent.id && seqno <= born.at);
-            if !is_before || seqno <= child.shared.read().installed {
+    fn leave_to_heirs(&self, of: &Tablet, seqno: SeqNo, entry: &Entry) {
+        let tablets = self.tablets();
+        for heir in &tablets.all {
+            let is_inherited = tablets.inherited(heir, of.id).is_some_and(|upto| seqno <= upto);
+            if !is_inherited || seqno <= heir.shared.read().installed {
                 continue;
             }
-            let range = Arc::clone(&child.shared.read().range);
-            if let Some(replay) = &mut child.writer.lock().replay {
+            let range = Arc::clone(&heir.shared.read().range);
+            if let Some(replay) = &mut heir.writer.lock().replay {
                 replay.mark(seqno, entry, self.base.schema.options.append_only, &range);
             }
         }
@@ -138,6 +139,7 @@ impl Tablet {
         }
         writer.frozen_upto = freezes.last().copied().unwrap_or(writer.frozen_upto.max(installed));
         shared.recent = views;
+        shared.measure();
         shared.active_since_ms = (!writer.active.is_empty()).then_some(now_ms);
         shared.frozen_since_ms = (!writer.frozen.is_empty()).then_some(now_ms);
         Ok(())

@@ -219,6 +219,7 @@ impl Shared {
         recent.truncate(n);
         recent.extend(self.recent.pop());
         (self.recent, self.at_freeze) = (recent, at_freeze);
+        self.measure();
     }
 
     /// From now on there is only what is in `range`.

@@ -13,6 +13,7 @@ use tarn_types::{Audit, Clock, Cursor, Entry, SeqNo, TableId, TableSchema, Table
 
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
+use crate::recent_bytes::RecentBytes;
 use crate::snapshot::{HotSnapshot, Lookup, TabletView, keyed, lookup};
 use crate::tablet::{Base, Shared, Tablet, Tuning};
 use crate::whose;
@@ -38,6 +39,16 @@ impl Tablets {
         self.all.iter().find(|tablet| tablet.id == id)
     }
 
+    /// Up to which entry the log of `of` has what a tablet had before it was split off from that one, or from one that was; `None`: it was
+    /// not. A replica that is behind with installing may have to take it from there.
+    pub(crate) fn inherited(&self, tablet: &Tablet, of: TabletId) -> Option<SeqNo> {
+        let mut born = tablet.born?;
+        while born.parent != of {
+            born = self.get(born.parent)?.born?;
+        }
+        Some(born.at)
+    }
+
     /// What readers see of all of them, at one moment, while the locks are held.
     pub(crate) fn read(&self) -> Vec<RwLockReadGuard<'_, Shared>> {
         self.all.iter().map(|tablet| tablet.shared.read()).collect()
@@ -48,21 +59,23 @@ impl Table {
     /// Opens a table: reads what tablets it has, what is installed and what each has applied. Then [`Table::replay`] the entries after the
     /// installed cursor, install what a crash left undelivered, and [`Table::finish_replay`]: only then does it serve.
     pub fn open(engine: Arc<dyn Engine>, schema: Arc<TableSchema>, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::open_tuned(engine, schema, clock, Tuning::default())
+        Self::open_tuned(engine, schema, clock, Tuning::default(), Arc::default())
     }
 
-    /// [`Table::open`] with other sizes.
+    /// [`Table::open`] with other sizes, and one of several tables whose recent rows are counted together.
     pub fn open_tuned(
         engine: Arc<dyn Engine>,
         schema: Arc<TableSchema>,
         clock: Arc<dyn Clock>,
         tuning: Tuning,
+        recent_bytes: Arc<RecentBytes>,
     ) -> Result<Self> {
         whose::begin(&*engine, &schema)?;
         let opened = whose::open_tablets(&*engine, &schema)?;
         let map = TabletMap::of_ranges(schema.id, opened.iter().map(|of| (of.id, of.range.clone())))?;
         let hasher = DefaultHashBuilder::default();
-        let base = Arc::new(Base { engine, schema, clock, tuning, hasher, serving: AtomicBool::new(false) });
+        let serving = AtomicBool::new(false);
+        let base = Arc::new(Base { engine, schema, clock, tuning, hasher, recent_bytes, serving });
         let mut by_id: BTreeMap<TabletId, Arc<Tablet>> =
             opened.into_iter().map(|of| (of.id, Arc::new(Tablet::open(Arc::clone(&base), of)))).collect();
         let all = map.ids().filter_map(|id| by_id.remove(&id)).collect();
@@ -125,12 +138,12 @@ impl Table {
     pub fn replayed_up_to(&self, tablet: TabletId) -> SeqNo {
         let tablets = self.tablets.read();
         let Some(own) = tablets.get(tablet) else { return SeqNo::ZERO };
-        let children = tablets.all.iter().filter_map(|child| {
-            let born = child.born.filter(|born| born.parent == tablet)?;
-            let installed = child.shared.read().installed;
-            (installed < born.at).then_some(installed)
+        let heirs = tablets.all.iter().filter_map(|heir| {
+            let upto = tablets.inherited(heir, tablet)?;
+            let installed = heir.shared.read().installed;
+            (installed < upto).then_some(installed)
         });
-        let needed = children.fold(own.shared.read().installed, SeqNo::min);
+        let needed = heirs.fold(own.shared.read().installed, SeqNo::min);
         needed.max(own.born.map_or(SeqNo::ZERO, |born| born.at))
     }
 

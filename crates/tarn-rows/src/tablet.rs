@@ -28,6 +28,7 @@ use crate::evictions::Evictions;
 use crate::hide::Reign;
 use crate::layout::{self, Born};
 use crate::recent::{Changes, Generation, RowsView, contains};
+use crate::recent_bytes::{Portion, RecentBytes};
 use crate::writer::{FrozenGeneration, Replay, Writer};
 
 /// Sizes of the pieces that recent rows are kept in. The defaults are right; tests take small ones.
@@ -53,6 +54,8 @@ pub(crate) struct Base {
     pub(crate) tuning: Tuning,
     /// Of the keys of recent rows: generations share it, so that a key is hashed once.
     pub(crate) hasher: DefaultHashBuilder,
+    /// Of all tables of the node.
+    pub(crate) recent_bytes: Arc<RecentBytes>,
     /// Is the log replayed, and the table not dropped?
     pub(crate) serving: AtomicBool,
 }
@@ -79,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) ended_reigns: Vec<Weak<Reign>>,
     /// Of the frozen generations, oldest first, then of the active one.
     pub(crate) recent: Vec<RowsView>,
+    /// Invariant: what `recent` takes ([`Shared::measure`]).
+    pub(crate) portion: Portion,
     /// As the frozen ones were at the newest freeze, and that freeze: what a delivery takes. None: nothing is frozen, or a restart has lost
     /// which rows were superseded since.
     pub(crate) at_freeze: Option<(SeqNo, Vec<RowsView>)>,
@@ -115,6 +120,7 @@ impl Tablet {
             range,
             ended_reigns: Vec::new(),
             recent: vec![RowsView::of(&active)],
+            portion: Portion::of(&base.recent_bytes),
             at_freeze: None,
             before_write: None,
             evicted: of.evicted,
@@ -222,6 +228,7 @@ impl Tablet {
                 older[*place].clear(&[*spot]);
             }
         }
+        shared.measure();
         if !active.is_empty() {
             shared.active_since_ms.get_or_insert(now_ms);
         }
@@ -272,11 +279,14 @@ impl Tablet {
         // What was rebuilt after a restart becomes whole here: what is superseded from now on is known.
         let frozen = shared.recent[..shared.recent.len() - 1].to_vec();
         shared.at_freeze = (!frozen.is_empty()).then_some((upto, frozen));
+        shared.measure();
     }
 
     /// The memory that recent rows take, their index included.
     pub(crate) fn recent_bytes(&self) -> u64 {
-        self.shared.read().recent.iter().map(|view| view.size_bytes).sum()
+        let shared = self.shared.read();
+        debug_assert_eq!(shared.portion.bytes(), shared.recent_bytes(), "a change of the recent rows was not measured");
+        shared.portion.bytes()
     }
 
     /// Is a key the tablet's?
@@ -286,6 +296,15 @@ impl Tablet {
 }
 
 impl Shared {
+    /// After each change of `recent`: what it takes is what is counted.
+    pub(crate) fn measure(&mut self) {
+        self.portion.set(self.recent_bytes());
+    }
+
+    fn recent_bytes(&self) -> u64 {
+        self.recent.iter().map(|view| view.size_bytes).sum()
+    }
+
     /// Another lake version is installed, or another range is the tablet's: what rows hide is found anew. Snapshots keep what they took.
     pub(crate) fn begin_reign(&mut self, version: Version, has_addresses: bool) {
         let reign = Arc::new(Reign::new(version, Arc::clone(&self.range), has_addresses));

@@ -317,8 +317,14 @@ impl Group {
 }
 
 fn open(engine: &Arc<MemoryEngine>, schema: &Arc<TableSchema>) -> Table {
-    Table::open_tuned(Arc::<MemoryEngine>::clone(engine), Arc::clone(schema), Arc::new(ManualClock::new(0)), TUNING)
-        .unwrap()
+    Table::open_tuned(
+        Arc::<MemoryEngine>::clone(engine),
+        Arc::clone(schema),
+        Arc::new(ManualClock::new(0)),
+        TUNING,
+        Arc::default(),
+    )
+    .unwrap()
 }
 
 fn by_range() -> Arc<TableSchema> {
@@ -375,4 +381,21 @@ fn a_replica_that_went_astray_is_told() {
     let replayed = log.iter().enumerate().map(|(at, entry)| again.replay(tablet, SeqNo(at as u64 + 1), entry));
     let told = replayed.collect::<Result<Vec<()>, _>>().unwrap_err();
     assert!(matches!(told, tarn_rows::Error::Diverged { after: SeqNo(2), upto: SeqNo(4), .. }), "{told}");
+}
+
+/// A replica may hear of two splits before it installs what was delivered between them: what the third tablet has is in the log of the first.
+#[test]
+fn a_tablet_of_a_tablet_comes_back_from_the_first_ones_log() {
+    let put = |leader, id| Step::Write { leader, asks: vec![(Op::Put, id, 0)] };
+    Group::new(by_range()).run(vec![
+        put(0, 21),
+        Step::Split { leader: 0, id: 0 },
+        Step::Deliver(0),
+        put(1, 0),
+        Step::Install(1),
+        Step::Split { leader: 1, id: 1 },
+        put(0, 0),
+        Step::Flush(0),
+        Step::Crash(0),
+    ]);
 }

@@ -11,7 +11,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArra
 use arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema};
 use roaring::RoaringBitmap;
 use tarn_feed::{Frozen, Placed, Stage};
-use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, Table, Tuning, UnderWay};
+use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, RecentBytes, Table, Tuning, UnderWay};
 use tarn_types::{
     BatchBuilder, Column, ColumnId, Cursor, DataType, Effects, Entry, FileId, KeyPart, ManualClock, MutationBatch, Op,
     Partitioning, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version, batch_from_columns, decode_row,
@@ -130,6 +130,7 @@ pub struct World {
     truth_at_freeze: Option<(Cursor, Truth)>,
     pub saved: Vec<Saved>,
     next_file: u64,
+    recent_bytes: Arc<RecentBytes>,
 }
 
 pub const TUNING: Tuning = Tuning { min_bulk_rows: 4, max_open_rows: 5 };
@@ -152,6 +153,7 @@ impl World {
             truth_at_freeze: None,
             saved: Vec::new(),
             next_file: 1,
+            recent_bytes: Arc::default(),
         };
         world.start();
         world
@@ -183,7 +185,14 @@ impl World {
     /// Open, replay, repair, serve.
     fn start(&mut self) {
         let engine = self.engine();
-        let table = Table::open_tuned(engine, Arc::clone(&self.schema), self.clock.clone(), TUNING).unwrap();
+        let table = Table::open_tuned(
+            engine,
+            Arc::clone(&self.schema),
+            self.clock.clone(),
+            TUNING,
+            Arc::clone(&self.recent_bytes),
+        )
+        .unwrap();
         let (_, installed) = table.installed();
         for (tablet, entries) in &self.log {
             assert!(table.durable(*tablet) >= installed.get(*tablet), "installed is never ahead of durable");
@@ -496,6 +505,7 @@ impl World {
 
     pub fn check_now(&self) {
         self.check(&Saved { snapshot: self.table().snapshot().unwrap(), truth: self.truth.clone() });
+        assert_eq!(self.recent_bytes.get(), self.table().recent_bytes(), "there is one table, its tablets are all");
     }
 
     fn check(&self, saved: &Saved) {
