@@ -222,7 +222,6 @@ pub(crate) fn arranged(spec: &ScanSpec, batch: RecordBatch) -> Result<RecordBatc
 }
 
 /// The rows of a batch in batches of so many: a statement may need short ones (`batch_rows.rs`).
-/// The rows of a batch in batches of so many: a statement may need short ones (`batch_rows.rs`).
 fn slices(batch: &RecordBatch, batch_rows: usize) -> impl Iterator<Item = RecordBatch> {
     let starts = (0..batch.num_rows()).step_by(batch_rows);
     starts.map(move |start| batch.slice(start, batch_rows.min(batch.num_rows() - start)))

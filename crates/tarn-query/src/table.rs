@@ -2,8 +2,8 @@
 //! scan (`paths.rs` takes one), and makes the scan's spec.
 //!
 //! Planning reads metadata, never rows: the versions of the lake, what prunes their blocks and what is known of their
-//! columns, and where the rows are that recent changes supersede. Bounds of recent rows are looked at when the statement has a use for them: they may
-//! answer it.
+//! columns, and where the rows are that recent changes supersede. Bounds of recent rows are looked at when the statement
+//! has a use for them: they may answer it.
 //!
 //! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the path.
 
