@@ -192,11 +192,11 @@ test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one qu
 
 # What one sees of a hot loop; what a user sees of it, the benches above tell. The name of a bench after -- runs it alone: MICRO_ARGS="-- prune".
 MICRO_ARGS ?=
-bench-micro: setup ## criterion: key and row codec, pruning and blooms, recent rows
-	cargo bench --workspace --bench codec --bench prune --bench recent $(MICRO_ARGS)
+bench-micro: setup ## criterion: key and row codec, pruning and blooms, recent rows, tablets beside each other
+	cargo bench --workspace --bench codec --bench prune --bench recent --bench apply $(MICRO_ARGS)
 
 # What the promises cost; BASE=PATH is another build of tarn, which is measured in turns with this one.
-bench-promises: build setup-tests ## keyed statements, restart and stop with 3,000 tables, cancelling (JSON on stdout); BASE=PATH compares
+bench-promises: build setup-tests ## keyed statements, restart and stop with 3,000 tables, cancelling, splitting (JSON on stdout); BASE=PATH compares
 	@$(TARN_VENV)/bin/python bench/promises/promises.py --tarn $(RELEASE)/tarn $(if $(BASE),--base $(BASE)) --json $(PROMISES_ARGS)
 
 soak: setup ## kill -9 at random points and at every failpoint of delivery for SOAK_MINUTES=30

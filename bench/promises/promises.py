@@ -1,7 +1,7 @@
 """What Tarn's promises cost: checksums on TPC-H, limits on keyed statements, restarts and stops with thousands of tables, how long a cancelled
-query goes on. The figures of docs/benchmarks.md, "Promises".
+query goes on, how long writers wait for a split. The figures of docs/benchmarks.md, "Promises".
 
-    promises.py --tarn PATH [--base PATH] [--part checksums keyed restart cancel] [--json]
+    promises.py --tarn PATH [--base PATH] [--part checksums keyed restart cancel split] [--json]
 
 `--base` is another build of Tarn: the same is done to both in turns, and the ratio is printed. Times are of this machine; nothing
 is asserted here.
@@ -317,7 +317,73 @@ def checksums(sides: list[Side], given: argparse.Namespace) -> dict:
     return out
 
 
-PARTS = {"checksums": checksums, "keyed": keyed, "restart": restart, "cancel": cancel}
+# Rows of a kilobyte each: a gibibyte.
+N_SPLIT_ROWS = 1 << 20
+N_SPLIT_WRITERS = 4
+
+
+def split(sides: list[Side], given: argparse.Namespace) -> dict:
+    """A table of a gibibyte is split while four clients write rows of it, one at a time: the longest that one of them waits in the second
+    around the split, and in the seconds before. First with all rows delivered, then with a fifth of them changed and not delivered."""
+    text = " || ".join(f"md5((value * 32 + {n})::text)" for n in range(32))
+    out = {}
+    for side in sides:
+        server = side.server("split", "--recent-limit-bytes", "2GiB", "--tablet-split-bytes", "0", "--delivery-interval-ms", "1h")
+        row = out[side.name] = {}
+        with server:
+            with Wire(server.port, 600) as wire:
+                wire.must("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+                write(wire, range(0, N_SPLIT_ROWS, 1 << 15), text, side)
+                wire.must("CALL tarn.deliver('t')")
+                row["delivered"] = split_at(server, wire, N_SPLIT_ROWS // 2)
+                wire.must("CALL tarn.deliver('t')")
+                write(wire, range(0, N_SPLIT_ROWS // 5, 1 << 15), text, side)
+                row["a fifth is not delivered"] = split_at(server, wire, N_SPLIT_ROWS // 10)
+        say(f"split: {side.name}: {json.dumps(row)}")
+    return out
+
+
+def write(wire: Wire, firsts: range, text: str, side: Side) -> None:
+    for first in firsts:
+        wire.must(f"INSERT INTO t SELECT value, {text} FROM generate_series({first}, {first + firsts.step - 1})")
+    say(f"split: {side.name}: {len(firsts) * firsts.step} rows written")
+
+
+def split_at(server: Server, wire: Wire, at: int) -> dict:
+    done = threading.Event()
+    waits: list[tuple[float, float]] = []
+
+    def writer(number: int) -> None:
+        with Wire(server.port, 120) as own:
+            n = 0
+            while not done.is_set():
+                n += 1
+                began = time.monotonic()
+                own.must(f"INSERT INTO t VALUES ({(n * 7919 + number * 104729) % N_SPLIT_ROWS}, 'another')")
+                waits.append((began, time.monotonic()))
+
+    writers = [threading.Thread(target=writer, args=(number,)) for number in range(N_SPLIT_WRITERS)]
+    for thread in writers:
+        thread.start()
+    time.sleep(5)
+    began = time.monotonic()
+    wire.must(f"CALL tarn.split('t', {at})")
+    ended = time.monotonic()
+    time.sleep(1)
+    done.set()
+    for thread in writers:
+        thread.join()
+    before = [to - since for since, to in waits if to < began]
+    around = [to - since for since, to in waits if to >= began and since <= ended + 1]
+    return {
+        "split_ms": (ended - began) * 1000,
+        "split_pause_ms": max(around) * 1000,
+        "longest_before_ms": max(before) * 1000,
+        "median_before_ms": statistics.median(before) * 1000,
+    }
+
+
+PARTS = {"checksums": checksums, "keyed": keyed, "restart": restart, "cancel": cancel, "split": split}
 
 
 def main() -> None:
