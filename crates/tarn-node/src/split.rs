@@ -19,10 +19,10 @@ pub enum SplitAt {
 }
 
 impl Node {
-    /// Parts the tablet that has `at` there; answers the new one. Writers of that tablet wait for one look at its recent rows, readers for nothing.
+    /// Splits the tablet that has `at` there; answers the new one. Writers of that tablet wait for one look at its recent rows, readers for nothing.
     /// Durable when it returns.
     ///
-    /// Errors: `Definition` for a place that no tablet of the table can be parted at; `Conflict` while what a tablet had before it was split off
+    /// Errors: `Definition` for a place that no tablet of the table can be split at; `Conflict` while what a tablet had before it was split off
     /// is not delivered.
     pub async fn split(&self, table: &Arc<TableHandle>, at: SplitAt) -> Result<TabletId> {
         table.check_whole()?;
@@ -40,7 +40,7 @@ impl Node {
             }
         };
         let table = Arc::clone(table);
-        let new = blocking(move || part(&table, &at));
+        let new = blocking(move || split_at(&table, &at));
         let new = new.await.map_err(|error| match error.kind() {
             ErrorKind::Conflict => error.with_hint(
                 "CALL tarn.deliver first: a new tablet is split again when what it came with is in the lake",
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-/// Parts the tablets of a table whose rows take more than `max_bytes` of the row engine's files, each in about its middle; answers how many.
+/// Splits the tablets of a table whose rows take more than `max_bytes` of the row engine's files, each in about its middle; answers how many.
 /// To be called after a delivery: what a tablet came with is in the lake then, and it has the fewest recent rows to look at.
 pub(crate) async fn split_grown(table: &Arc<TableHandle>, max_bytes: u64) -> Result<u64> {
     let table = Arc::clone(table);
@@ -63,9 +63,9 @@ pub(crate) async fn split_grown(table: &Arc<TableHandle>, max_bytes: u64) -> Res
             if bytes <= max_bytes {
                 continue;
             }
-            // A partition alone is not parted.
+            // A partition is not split.
             let Some(at) = table.table.middle_of(tablet)? else { continue };
-            match part(&table, &at) {
+            match split_at(&table, &at) {
                 Ok(new) => {
                     n_new += 1;
                     tracing::info!(table = %table.schema().name, %tablet, %new, bytes, "a tablet grew and was split");
@@ -82,7 +82,7 @@ pub(crate) async fn split_grown(table: &Arc<TableHandle>, max_bytes: u64) -> Res
     .await
 }
 
-fn part(table: &TableHandle, at: &[u8]) -> Result<TabletId> {
+fn split_at(table: &TableHandle, at: &[u8]) -> Result<TabletId> {
     // A table that is dropped meanwhile gets no tablet more.
     let dropped = table.dropped.read();
     if *dropped {

@@ -140,7 +140,7 @@ impl Replicas {
         proposals.iter().try_for_each(|(replica, _)| replica.settle())
     }
 
-    /// Parts the tablet that has the key `at` there: what it has from there on is a new tablet's, which is answered. Writers of that tablet
+    /// Splits the tablet that has the key `at` there: what it has from there on is a new tablet's, which is answered. Writers of that tablet
     /// wait for one look at its recent rows; nobody else waits.
     ///
     /// # Errors
@@ -148,9 +148,9 @@ impl Replicas {
     pub fn split(&self, at: &[u8]) -> Result<TabletId> {
         let _one = self.splitting.lock();
         let tablet = self.table.tablet_map().tablet_of(at);
-        let (parted, split) = self.table.plan_split(at).map_err(Error::not_decided(tablet))?;
+        let (parent, split) = self.table.plan_split(at).map_err(Error::not_decided(tablet))?;
         let new = split.new;
-        let replica = self.replica(parted)?;
+        let replica = self.replica(parent)?;
         propose_entries(vec![(&*replica, Entry::Split(split))])?;
         self.replica(new)?;
         Ok(new)

@@ -24,7 +24,7 @@ use tarn_types::{
 
 use crate::engine::{Space, StagedFile};
 use crate::error::{Error, Result};
-use crate::hide::{ChangedKeys, Reign};
+use crate::hide::{ChangedKeys, VersionEpoch};
 use crate::layout;
 use crate::recent::RowsView;
 use crate::snapshot::union;
@@ -66,7 +66,7 @@ impl Table {
     pub fn installed(&self) -> (Version, Cursor) {
         let tablets = self.tablets.read();
         let shared = tablets.read();
-        let version = shared.first().map_or(Version(0), |shared| shared.reign.version);
+        let version = shared.first().map_or(Version(0), |shared| shared.epoch.version);
         (version, tablets.all.iter().zip(&shared).map(|(tablet, shared)| (tablet.id, shared.installed)).collect())
     }
 
@@ -87,21 +87,21 @@ impl Table {
         self.check_serving()?;
         let schema = &self.base.schema;
         let mut cursor = Cursor::new();
-        let mut parts: Vec<(Arc<Reign>, Vec<RowsView>)> = Vec::new();
+        let mut parts: Vec<(Arc<VersionEpoch>, Vec<RowsView>)> = Vec::new();
         let (version, engine) = {
             let tablets = self.tablets.read();
             let shared = tablets.read();
             for (tablet, shared) in tablets.all.iter().zip(&shared) {
                 let frozen = shared.at_freeze.clone();
                 cursor.set(tablet.id, frozen.as_ref().map_or(shared.installed, |(upto, _)| *upto));
-                parts.extend(frozen.map(|(_, views)| (Arc::clone(&shared.reign), views)));
+                parts.extend(frozen.map(|(_, views)| (Arc::clone(&shared.epoch), views)));
             }
-            (shared.first().map_or(Version(0), |shared| shared.reign.version), self.base.engine.snapshot())
+            (shared.first().map_or(Version(0), |shared| shared.epoch.version), self.base.engine.snapshot())
         };
         if parts.is_empty() {
             return Ok(None);
         }
-        let dead = parts.iter().map(|(reign, views)| reign.hidden(&ChangedKeys::of(views), &*engine));
+        let dead = parts.iter().map(|(epoch, views)| epoch.hidden(&ChangedKeys::of(views), &*engine));
         let dead = union(dead.collect::<Result<Vec<_>>>()?);
         let views = || parts.iter().flat_map(|(_, views)| views);
         let mut rows = Vec::new();
@@ -110,7 +110,7 @@ impl Table {
         }
         let n_rows = views().map(RowsView::n_live).sum();
         // A table that only appends has no keys here, and deletes none.
-        let n_keys: u64 = parts.iter().map(|(reign, views)| reign.n_keys(views)).sum();
+        let n_keys: u64 = parts.iter().map(|(epoch, views)| epoch.n_keys(views)).sum();
         Ok(Some(Frozen {
             table: Arc::clone(schema),
             cursor,
@@ -235,7 +235,7 @@ impl Table {
         // Splits hold a writer's lock: from here on there is none.
         let is_same = self.tablets().all.iter().map(|tablet| tablet.id).eq(installed.iter().map(|(tablet, _)| *tablet));
         let mut shared: Vec<_> = tablets.all.iter().map(|tablet| tablet.shared.write()).collect();
-        let current = shared.first().map_or(Version(0), |shared| shared.reign.version);
+        let current = shared.first().map_or(Version(0), |shared| shared.epoch.version);
         if current != base || !is_same {
             return Err(self.stale(staged.version, base, current));
         }
@@ -248,8 +248,8 @@ impl Table {
         }
         self.base.engine.ingest(vec![file])?;
         for ((writer, shared), (_, upto)) in writers.iter_mut().zip(&mut shared).zip(&installed) {
-            let has_addresses = shared.reign.has_addresses || has_placed;
-            shared.begin_reign(staged.version, has_addresses);
+            let has_addresses = shared.epoch.has_addresses || has_placed;
+            shared.begin_epoch(staged.version, has_addresses);
             if *upto > shared.installed {
                 let deleted = shared.forget(writer, *upto);
                 writer.evictions.delivered(*upto, now_ms, deleted);

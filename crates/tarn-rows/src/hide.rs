@@ -1,7 +1,7 @@
 //! Which rows of the lake do recent rows supersede? One list per installed version, extended as far as somebody asks.
 //!
-//! While a version is installed (its reign) no address changes, so the address of a changed key can be looked up once for all readers. Keys of
-//! a tablet have an order of first change within a reign: the frozen generations', oldest first, then the active one's. A snapshot that stands at key *n* wants
+//! While a version is installed (its epoch) no address changes, so the address of a changed key can be looked up once for all readers. Keys of
+//! a tablet have an order of first change within a epoch: the frozen generations', oldest first, then the active one's. A snapshot that stands at key *n* wants
 //! the addresses of the keys before *n*. The list holds (arrival, file, row) ascending by arrival, and the bitmaps of all of it; a
 //! snapshot behind the list's end gets a copy of the bitmaps without the rest.
 
@@ -26,7 +26,7 @@ const STEP_KEYS: usize = 16 << 10;
 const READ_KEYS: usize = 1024;
 
 /// The time of one installed version of a tablet.
-pub(crate) struct Reign {
+pub(crate) struct VersionEpoch {
     pub(crate) version: Version,
     /// The tablet's keys: a generation that a split left to two of them has others, too.
     range: Arc<Range<Vec<u8>>>,
@@ -45,7 +45,7 @@ struct List {
     bitmaps: Arc<Bitmaps>,
 }
 
-/// The changed keys of a snapshot, in the reign's order.
+/// The changed keys of a snapshot, in the epoch's order.
 #[derive(Clone, Default)]
 pub(crate) struct ChangedKeys {
     parts: Vec<(Arc<RwLock<KeyLog>>, usize)>,
@@ -75,7 +75,7 @@ impl ChangedKeys {
     }
 }
 
-impl Reign {
+impl VersionEpoch {
     pub(crate) fn new(version: Version, range: Arc<Range<Vec<u8>>>, has_addresses: bool) -> Self {
         Self { version, range, has_addresses, list: Mutex::default() }
     }
@@ -93,7 +93,7 @@ impl Reign {
         different.len() as u64
     }
 
-    /// The rows of this version's files whose keys are in `keys`. `engine` is a snapshot taken in this reign.
+    /// The rows of this version's files whose keys are in `keys`. `engine` is a snapshot taken in this epoch.
     pub(crate) fn hidden(&self, keys: &ChangedKeys, engine: &dyn EngineSnapshot) -> Result<Arc<Bitmaps>> {
         if !self.has_addresses {
             return Ok(Arc::default());

@@ -1,4 +1,4 @@
-//! Has a tablet grown too large, and where would it be parted?
+//! Has a tablet grown too large, and where would it be split?
 //!
 //! Both are told by what the engine knows of its files: an estimate of the bytes that lie in a range of keys. The middle is found byte by byte,
 //! as a word is found in a dictionary; nothing is read but three keys.

@@ -16,12 +16,12 @@ impl RecentBytes {
 }
 
 /// What one tablet has of it; nothing any more when it is dropped.
-pub(crate) struct Portion {
+pub(crate) struct Reservation {
     total: Arc<RecentBytes>,
     bytes: u64,
 }
 
-impl Portion {
+impl Reservation {
     /// Nothing yet.
     pub(crate) fn of(total: &Arc<RecentBytes>) -> Self {
         Self { total: Arc::clone(total), bytes: 0 }
@@ -39,7 +39,7 @@ impl Portion {
     }
 }
 
-impl Drop for Portion {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -50,9 +50,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_the_portions_that_are_there() {
+    fn the_sum_is_that_of_the_reservations_that_are_there() {
         let total = Arc::<RecentBytes>::default();
-        let (mut a, mut b) = (Portion::of(&total), Portion::of(&total));
+        let (mut a, mut b) = (Reservation::of(&total), Reservation::of(&total));
         a.set(10);
         b.set(5);
         a.set(3);

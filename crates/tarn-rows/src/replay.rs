@@ -30,7 +30,7 @@ impl Table {
         if writer.replay.is_none() {
             return Err(Error::Replayed { table: self.base.schema.name.clone() });
         }
-        self.leave_to_heirs(&tablet, seqno, entry);
+        self.leave_to_descendants(&tablet, seqno, entry);
         if let Entry::Split(split) = entry {
             let audited = writer.auditor.with(seqno, entry);
             self.replay_split(&tablet, &mut writer, audited, split)?;
@@ -39,15 +39,15 @@ impl Table {
     }
 
     /// What was another tablet's when it was written, and is not any more.
-    fn leave_to_heirs(&self, of: &Tablet, seqno: SeqNo, entry: &Entry) {
+    fn leave_to_descendants(&self, of: &Tablet, seqno: SeqNo, entry: &Entry) {
         let tablets = self.tablets();
-        for heir in &tablets.all {
-            let is_inherited = tablets.inherited(heir, of.id).is_some_and(|upto| seqno <= upto);
-            if !is_inherited || seqno <= heir.shared.read().installed {
+        for descendant in &tablets.all {
+            let is_inherited = tablets.inherited(descendant, of.id).is_some_and(|upto| seqno <= upto);
+            if !is_inherited || seqno <= descendant.shared.read().installed {
                 continue;
             }
-            let range = Arc::clone(&heir.shared.read().range);
-            if let Some(replay) = &mut heir.writer.lock().replay {
+            let range = Arc::clone(&descendant.shared.read().range);
+            if let Some(replay) = &mut descendant.writer.lock().replay {
                 replay.mark(seqno, entry, self.base.schema.options.append_only, &range);
             }
         }

@@ -11,7 +11,7 @@ use tarn_types::{Address, Cursor, RowDecoder, RowKind, SeqNo, StoredRow, TableSc
 
 use crate::engine::{EngineSnapshot, RowIter, Space};
 use crate::error::{Error, Result};
-use crate::hide::{Bitmaps, ChangedKeys, Reign};
+use crate::hide::{Bitmaps, ChangedKeys, VersionEpoch};
 use crate::layout;
 use crate::recent::RowsView;
 
@@ -57,7 +57,7 @@ pub(crate) struct TabletView {
     pub(crate) range: Arc<Range<Vec<u8>>>,
     pub(crate) position: (TabletId, SeqNo),
     pub(crate) installed: (TabletId, SeqNo),
-    pub(crate) reign: Arc<Reign>,
+    pub(crate) epoch: Arc<VersionEpoch>,
     /// By generation, oldest first.
     pub(crate) recent: Vec<RowsView>,
     /// Of its keys; what it says of others is of another moment.
@@ -67,7 +67,7 @@ pub(crate) struct TabletView {
 
 impl HotSnapshot {
     pub(crate) fn new(schema: Arc<TableSchema>, tablets: Vec<TabletView>) -> Self {
-        debug_assert!(tablets.windows(2).all(|pair| pair[0].reign.version == pair[1].reign.version));
+        debug_assert!(tablets.windows(2).all(|pair| pair[0].epoch.version == pair[1].epoch.version));
         debug_assert!(tablets.iter().all(|tablet| tablet.installed.1 <= tablet.position.1));
         let position = tablets.iter().map(|tablet| tablet.position).collect();
         let installed = tablets.iter().map(|tablet| tablet.installed).collect();
@@ -89,7 +89,7 @@ impl HotSnapshot {
     /// The lake version to read beside the recent rows.
     #[must_use]
     pub fn version(&self) -> Version {
-        self.tablets.first().map_or(Version(0), |tablet| tablet.reign.version)
+        self.tablets.first().map_or(Version(0), |tablet| tablet.epoch.version)
     }
 
     /// The position that [`HotSnapshot::version`] holds.
@@ -197,7 +197,7 @@ impl HotSnapshot {
 
 impl TabletView {
     fn hidden(&self) -> Result<Arc<Bitmaps>> {
-        self.reign.hidden(&ChangedKeys::of(&self.recent), &*self.engine)
+        self.epoch.hidden(&ChangedKeys::of(&self.recent), &*self.engine)
     }
 }
 

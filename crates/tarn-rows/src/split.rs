@@ -1,10 +1,10 @@
 //! How does one tablet become two? Its range ends at a key, and a new tablet has the rest: no key is rewritten.
 //!
-//! A split is an entry of the parted tablet's log, so every replica does it at the same place. It writes what the two tablets are, with the
+//! A split is an entry of the parent's log, so every replica does it at the same place. It writes what the two tablets are, with the
 //! applied position, in one batch. The recent rows so far are frozen as by a freeze, and both tablets have the frozen generations: the same
 //! rows and index, each with the bitmaps of its own live rows. So nobody waits for rows to be copied: the cost is one look at each recent key.
 //!
-//! The new tablet's own log begins behind the entry. What it has from before, and is not delivered, is in the parted one's log: until a delivery
+//! The new tablet's own log begins behind the entry. What it has from before, and is not delivered, is in the parent's log: until a delivery
 //! beyond the split is installed, that log is kept ([`Table::replayed_up_to`]), a restart takes it from there, and the new tablet is not split
 //! again.
 
@@ -36,34 +36,34 @@ impl Table {
             return Err(tarn_types::Error::usage(reason).into());
         }
         tablets.map.split(at, new)?;
-        let parted = tablets.map.tablet_of(at);
-        let tablet = self.tablet(parted)?;
+        let parent = tablets.map.tablet_of(at);
+        let tablet = self.tablet(parent)?;
         let is_born = tablet.born.is_none_or(|born| tablet.shared.read().installed >= born.at);
         if !is_born {
-            return Err(Error::Unborn { table: schema.name.clone(), tablet: parted });
+            return Err(Error::Unborn { table: schema.name.clone(), tablet: parent });
         }
-        Ok((parted, Split { at: at.to_vec(), new }))
+        Ok((parent, Split { at: at.to_vec(), new }))
     }
 
-    /// Applies a split. The parted tablet's writer is locked.
+    /// Applies a split. The parent's writer is locked.
     pub(crate) fn split(
         &self,
-        parted: &Arc<Tablet>,
+        parent: &Arc<Tablet>,
         writer: &mut Writer,
         audited: &Auditor,
         split: &Split,
     ) -> Result<()> {
         let seqno = audited.now.upto;
-        let (low, high) = self.parts_of(parted, split)?;
+        let (low, high) = self.parts_of(parent, split)?;
         // Prepared before anything is locked or written: nobody but a writer changes what is alive.
-        let (low_rows, high_rows) = (self.rows_within(parted, writer, &low)?, self.rows_within(parted, writer, &high)?);
-        let new = NewTablet { id: split.new, born: Born { parent: parted.id, at: seqno } };
-        self.write_split(parted, audited, &new, (&low, &high))?;
-        parted.rotate(writer, seqno);
+        let (low_rows, high_rows) = (self.rows_within(parent, writer, &low)?, self.rows_within(parent, writer, &high)?);
+        let new = NewTablet { id: split.new, born: Born { parent: parent.id, at: seqno } };
+        self.write_split(parent, audited, &new, (&low, &high))?;
+        parent.rotate(writer, seqno);
         // Whoever reads holds `tablets`: nobody sees one without the other.
         let mut tablets = self.tablets.write();
-        let mut shared = parted.shared.write();
-        let child = new.serving(parted, writer, &shared, high, high_rows);
+        let mut shared = parent.shared.write();
+        let child = new.serving(parent, writer, &shared, high, high_rows);
         shared.set_frozen(writer.frozen.len(), low_rows);
         shared.narrow(low);
         drop(shared);
@@ -72,9 +72,9 @@ impl Table {
     }
 
     /// What all generations show of a range.
-    fn rows_within(&self, parted: &Tablet, writer: &Writer, range: &Keys) -> Result<Rows> {
+    fn rows_within(&self, parent: &Tablet, writer: &Writer, range: &Keys) -> Result<Rows> {
         let (recent, at_freeze) = {
-            let shared = parted.shared.read();
+            let shared = parent.shared.read();
             (shared.recent.clone(), shared.at_freeze.clone())
         };
         let within = |views: &[RowsView]| -> Result<Vec<RowsView>> {
@@ -88,10 +88,10 @@ impl Table {
         Ok(Rows { recent: within(&recent)?, at_freeze })
     }
 
-    /// A split that the engine lost, or has already, comes again from the log. The parted tablet's writer is locked.
+    /// A split that the engine lost, or has already, comes again from the log. The parent's writer is locked.
     pub(crate) fn replay_split(
         &self,
-        parted: &Arc<Tablet>,
+        parent: &Arc<Tablet>,
         writer: &mut Writer,
         audited: Auditor,
         split: &Split,
@@ -99,14 +99,14 @@ impl Table {
         if self.tablets().get(split.new).is_some() {
             return Ok(());
         }
-        let (low, high) = self.parts_of(parted, split)?;
+        let (low, high) = self.parts_of(parent, split)?;
         let seqno = audited.now.upto;
-        let new = NewTablet { id: split.new, born: Born { parent: parted.id, at: seqno } };
-        self.write_split(parted, &audited, &new, (&low, &high))?;
+        let new = NewTablet { id: split.new, born: Born { parent: parent.id, at: seqno } };
+        self.write_split(parent, &audited, &new, (&low, &high))?;
         writer.auditor = audited;
         let mut tablets = self.tablets.write();
-        let mut shared = parted.shared.write();
-        let child = new.replaying(parted, writer, &shared, high);
+        let mut shared = parent.shared.write();
+        let child = new.replaying(parent, writer, &shared, high);
         shared.before_write = None;
         shared.applied = seqno;
         shared.narrow(low);
@@ -115,12 +115,12 @@ impl Table {
         Ok(())
     }
 
-    /// What the parted tablet keeps, and what the new one gets.
-    fn parts_of(&self, parted: &Tablet, split: &Split) -> Result<(Keys, Keys)> {
+    /// What the parent keeps, and what the new one gets.
+    fn parts_of(&self, parent: &Tablet, split: &Split) -> Result<(Keys, Keys)> {
         self.tablets().map.split(&split.at, split.new)?;
-        let range = Arc::clone(&parted.shared.read().range);
+        let range = Arc::clone(&parent.shared.read().range);
         if !contains(&range, &split.at) {
-            return Err(Error::Elsewhere { table: self.base.schema.name.clone(), tablet: parted.id });
+            return Err(Error::Elsewhere { table: self.base.schema.name.clone(), tablet: parent.id });
         }
         Ok((range.start.clone()..split.at.clone(), split.at.clone()..range.end.clone()))
     }
@@ -128,28 +128,28 @@ impl Table {
     /// What the two are, with the position of the split, in one batch.
     fn write_split(
         &self,
-        parted: &Tablet,
+        parent: &Tablet,
         audited: &Auditor,
         new: &NewTablet,
         (low, high): (&Keys, &Keys),
     ) -> Result<()> {
         let (table, at) = (self.base.schema.id, new.born.at);
         let mut writes = WriteBatch::default();
-        for (id, range, born) in [(parted.id, low, parted.born), (new.id, high, Some(new.born))] {
+        for (id, range, born) in [(parent.id, low, parent.born), (new.id, high, Some(new.born))] {
             let record = TabletRecord { range: range.clone(), born };
             writes.put(Space::Meta, &layout::tablet_key(table, id), &layout::encode_tablet(&record));
         }
         let applied = layout::encode_applied(&Auditor::new(at).now);
         writes.put(Space::Meta, &layout::applied_key(new.id), &applied);
         {
-            let shared = parted.shared.read();
-            let marker = layout::encode_marker(shared.reign.version, shared.installed);
+            let shared = parent.shared.read();
+            let marker = layout::encode_marker(shared.epoch.version, shared.installed);
             writes.put(Space::Addresses, &layout::marker_key(table, new.id), &marker);
             if shared.evicted {
                 writes.put(Space::Meta, &layout::evicted_key(new.id), &layout::EVICTED);
             }
         }
-        parted.write(audited, writes)
+        parent.write(audited, writes)
     }
 }
 
@@ -171,8 +171,8 @@ struct NewTablet {
 
 impl NewTablet {
     /// Of a tablet that serves and was frozen just now; `rows` are what it had of `range`.
-    fn serving(self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Keys, rows: Rows) -> Arc<Tablet> {
-        let mut child = self.open(parted, writer, shared, range);
+    fn serving(self, parent: &Tablet, writer: &Writer, shared: &Shared, range: Keys, rows: Rows) -> Arc<Tablet> {
+        let mut child = self.open(parent, writer, shared, range);
         let own = child.writer.get_mut();
         own.replay = None;
         let frozen = writer.frozen.iter();
@@ -184,8 +184,8 @@ impl NewTablet {
     }
 
     /// Of a tablet that replays its log.
-    fn replaying(self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Arc<Tablet> {
-        let mut child = self.open(parted, writer, shared, range.clone());
+    fn replaying(self, parent: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Arc<Tablet> {
+        let mut child = self.open(parent, writer, shared, range.clone());
         if let (Some(own), Some(parents)) = (&mut child.writer.get_mut().replay, &writer.replay) {
             own.take_from(parents, &range);
             own.freezes.push(self.born.at);
@@ -194,19 +194,19 @@ impl NewTablet {
     }
 
     /// As a restart would find it.
-    fn open(&self, parted: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Tablet {
+    fn open(&self, parent: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Tablet {
         let opened = Opened {
             id: self.id,
             range,
             born: Some(self.born),
-            version: shared.reign.version,
+            version: shared.epoch.version,
             installed: shared.installed,
             applied: Auditor::new(self.born.at).now,
             before: None,
             evicted: shared.evicted,
-            has_addresses: shared.reign.has_addresses,
+            has_addresses: shared.epoch.has_addresses,
         };
-        let mut child = Tablet::open(Arc::clone(&parted.base), opened);
+        let mut child = Tablet::open(Arc::clone(&parent.base), opened);
         child.writer.get_mut().evictions = writer.evictions.begun_anew();
         child
     }
@@ -226,7 +226,7 @@ impl Shared {
     fn narrow(&mut self, range: Range<Vec<u8>>) {
         self.range = Arc::new(range);
         // A list that is filled may have keys of the other tablet.
-        self.begin_reign(self.reign.version, self.reign.has_addresses);
+        self.begin_epoch(self.epoch.version, self.epoch.has_addresses);
     }
 }
 

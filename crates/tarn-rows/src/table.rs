@@ -138,12 +138,12 @@ impl Table {
     pub fn replayed_up_to(&self, tablet: TabletId) -> SeqNo {
         let tablets = self.tablets.read();
         let Some(own) = tablets.get(tablet) else { return SeqNo::ZERO };
-        let heirs = tablets.all.iter().filter_map(|heir| {
-            let upto = tablets.inherited(heir, tablet)?;
-            let installed = heir.shared.read().installed;
+        let descendants = tablets.all.iter().filter_map(|descendant| {
+            let upto = tablets.inherited(descendant, tablet)?;
+            let installed = descendant.shared.read().installed;
             (installed < upto).then_some(installed)
         });
-        let needed = heirs.fold(own.shared.read().installed, SeqNo::min);
+        let needed = descendants.fold(own.shared.read().installed, SeqNo::min);
         needed.max(own.born.map_or(SeqNo::ZERO, |born| born.at))
     }
 
@@ -216,7 +216,7 @@ impl Table {
                 range: Arc::clone(&shared.range),
                 position: (tablet.id, shared.applied),
                 installed: (tablet.id, shared.installed),
-                reign: Arc::clone(&shared.reign),
+                epoch: Arc::clone(&shared.epoch),
                 recent: shared.recent.clone(),
                 engine,
                 evicted: shared.evicted,
@@ -231,8 +231,8 @@ impl Table {
         let tablets = self.tablets.read();
         let shared = tablets.read();
         let in_use = shared.iter().flat_map(|shared| {
-            let ended = shared.ended_reigns.iter().filter_map(Weak::upgrade).map(|reign| reign.version);
-            ended.chain([shared.reign.version])
+            let ended = shared.ended_epochs.iter().filter_map(Weak::upgrade).map(|epoch| epoch.version);
+            ended.chain([shared.epoch.version])
         });
         in_use.min().unwrap_or_default()
     }
@@ -309,8 +309,8 @@ impl Table {
         let tablets = self.tablets.read();
         let shared = tablets.read();
         shared.iter().any(|shared| {
-            let is_held = shared.ended_reigns.iter().any(|reign| reign.strong_count() > 0);
-            Arc::strong_count(&shared.reign) > 1 || is_held
+            let is_held = shared.ended_epochs.iter().any(|epoch| epoch.strong_count() > 0);
+            Arc::strong_count(&shared.epoch) > 1 || is_held
         })
     }
 }

@@ -25,10 +25,10 @@ use crate::audit::Auditor;
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
 use crate::error::{Error, Result};
 use crate::evictions::Evictions;
-use crate::hide::Reign;
+use crate::hide::VersionEpoch;
 use crate::layout::{self, Born};
 use crate::recent::{Changes, Generation, RowsView, contains};
-use crate::recent_bytes::{Portion, RecentBytes};
+use crate::recent_bytes::{RecentBytes, Reservation};
 use crate::writer::{FrozenGeneration, Replay, Writer};
 
 /// Sizes of the pieces that recent rows are kept in. The defaults are right; tests take small ones.
@@ -77,13 +77,13 @@ pub(crate) struct Shared {
     pub(crate) range: Arc<Range<Vec<u8>>>,
     pub(crate) applied: SeqNo,
     pub(crate) installed: SeqNo,
-    pub(crate) reign: Arc<Reign>,
+    pub(crate) epoch: Arc<VersionEpoch>,
     /// Ended ones that snapshots may still stand in.
-    pub(crate) ended_reigns: Vec<Weak<Reign>>,
+    pub(crate) ended_epochs: Vec<Weak<VersionEpoch>>,
     /// Of the frozen generations, oldest first, then of the active one.
     pub(crate) recent: Vec<RowsView>,
     /// Invariant: what `recent` takes ([`Shared::measure`]).
-    pub(crate) portion: Portion,
+    pub(crate) reservation: Reservation,
     /// As the frozen ones were at the newest freeze, and that freeze: what a delivery takes. None: nothing is frozen, or a restart has lost
     /// which rows were superseded since.
     pub(crate) at_freeze: Option<(SeqNo, Vec<RowsView>)>,
@@ -116,11 +116,11 @@ impl Tablet {
         let shared = Shared {
             applied: of.applied.upto,
             installed: of.installed,
-            reign: Arc::new(Reign::new(of.version, Arc::clone(&range), of.has_addresses)),
+            epoch: Arc::new(VersionEpoch::new(of.version, Arc::clone(&range), of.has_addresses)),
             range,
-            ended_reigns: Vec::new(),
+            ended_epochs: Vec::new(),
             recent: vec![RowsView::of(&active)],
-            portion: Portion::of(&base.recent_bytes),
+            reservation: Reservation::of(&base.recent_bytes),
             at_freeze: None,
             before_write: None,
             evicted: of.evicted,
@@ -285,8 +285,12 @@ impl Tablet {
     /// The memory that recent rows take, their index included.
     pub(crate) fn recent_bytes(&self) -> u64 {
         let shared = self.shared.read();
-        debug_assert_eq!(shared.portion.bytes(), shared.recent_bytes(), "a change of the recent rows was not measured");
-        shared.portion.bytes()
+        debug_assert_eq!(
+            shared.reservation.bytes(),
+            shared.recent_bytes(),
+            "a change of the recent rows was not measured"
+        );
+        shared.reservation.bytes()
     }
 
     /// Is a key the tablet's?
@@ -298,7 +302,7 @@ impl Tablet {
 impl Shared {
     /// After each change of `recent`: what it takes is what is counted.
     pub(crate) fn measure(&mut self) {
-        self.portion.set(self.recent_bytes());
+        self.reservation.set(self.recent_bytes());
     }
 
     fn recent_bytes(&self) -> u64 {
@@ -306,10 +310,10 @@ impl Shared {
     }
 
     /// Another lake version is installed, or another range is the tablet's: what rows hide is found anew. Snapshots keep what they took.
-    pub(crate) fn begin_reign(&mut self, version: Version, has_addresses: bool) {
-        let reign = Arc::new(Reign::new(version, Arc::clone(&self.range), has_addresses));
-        let ended = std::mem::replace(&mut self.reign, reign);
-        self.ended_reigns.retain(|reign| reign.strong_count() > 0);
-        self.ended_reigns.push(Arc::downgrade(&ended));
+    pub(crate) fn begin_epoch(&mut self, version: Version, has_addresses: bool) {
+        let epoch = Arc::new(VersionEpoch::new(version, Arc::clone(&self.range), has_addresses));
+        let ended = std::mem::replace(&mut self.epoch, epoch);
+        self.ended_epochs.retain(|epoch| epoch.strong_count() > 0);
+        self.ended_epochs.push(Arc::downgrade(&ended));
     }
 }

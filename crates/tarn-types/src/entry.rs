@@ -38,12 +38,12 @@ pub struct Audit {
     pub digest: u128,
 }
 
-/// A tablet is parted: what it has from a key on is a new tablet's.
+/// A tablet is split: what it has from a key on is a new tablet's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The first key of the new tablet.
     pub at: Vec<u8>,
-    /// Its id; it ends where the parted one did.
+    /// Its id; it ends where its parent did.
     pub new: TabletId,
 }
 

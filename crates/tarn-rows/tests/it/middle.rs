@@ -83,7 +83,7 @@ fn a_partition_stays_whole() {
     let schema = keyed(&[0, 1], 1, Partitioning::Range);
     let large = (0..8000).map(|id| (3, id));
     for (engine, alone) in engines(&dir.path().join("a")).into_iter().zip(engines(&dir.path().join("b"))) {
-        // The middle lies in partition 3, with which the tablet begins: 4 is what can be parted off.
+        // The middle lies in partition 3, with which the tablet begins: 4 is what can be split off.
         let table = table_of(engine, &schema, large.clone().chain((0..1000).map(|id| (4 + id % 5, id))));
         let at = table.middle_of(only(&table)).unwrap();
         assert_eq!(at, Some(encode_partition_prefix(&schema, &[Value::Int64(4)]).unwrap()));
@@ -93,7 +93,7 @@ fn a_partition_stays_whole() {
 }
 
 #[test]
-fn a_hashed_tablet_is_parted_at_a_token() {
+fn a_hashed_tablet_is_split_at_a_token() {
     let dir = tempfile::tempdir().unwrap();
     let schema = keyed(&[1], 1, Partitioning::Hash);
     for engine in engines(dir.path()) {
