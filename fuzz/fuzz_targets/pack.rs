@@ -10,10 +10,12 @@ use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use tarn_metastore::{
-    At, Block, BlockDetails, BloomBuilder, ColumnChunk, ColumnStats, Commit, CommitKind, Embedded, Expected, File, Metastore,
-    MetastoreExt, Probe, Wanted, hour_blocks, token_hash,
+    At, Block, BlockMetadata, BloomBuilder, ColumnChunk, ColumnStats, Commit, CommitKind, Embedded, Expected, File,
+    Metastore, MetastoreExt, Probe, Wanted, hour_blocks, token_hash,
 };
-use tarn_types::{Column, ColumnId, DataType, KeyPart, ManualClock, TableId, TableOptions, TableSchema, TabletId, Value, Version};
+use tarn_types::{
+    Column, ColumnId, DataType, KeyPart, ManualClock, TableId, TableOptions, TableSchema, TabletId, Value, Version,
+};
 
 struct Base {
     dir: tempfile::TempDir,
@@ -28,7 +30,8 @@ fn open(dir: &std::path::Path) -> Result<Embedded, tarn_metastore::Error> {
 
 /// A store with one pack of a few blocks, in an hour that is over.
 async fn fill(metastore: &Embedded) {
-    let column = Column { id: ColumnId(0), name: "k".to_owned(), data_type: DataType::Int64, nullable: false, default: None };
+    let column =
+        Column { id: ColumnId(0), name: "k".to_owned(), data_type: DataType::Int64, nullable: false, default: None };
     let schema = TableSchema {
         id: TableId(0),
         name: "t".to_owned(),
@@ -43,9 +46,16 @@ async fn fill(metastore: &Embedded) {
         let file = metastore.allocate_files(1).await.expect("ids");
         let mut bloom = BloomBuilder::new(4);
         bloom.insert(token_hash("a"));
-        let stats = ColumnStats { column: ColumnId(1), min: Some(Value::Int64(3)), max: None, exact: true, null_count: number.into(), bytes: 9 };
+        let stats = ColumnStats {
+            column: ColumnId(1),
+            min: Some(Value::Int64(3)),
+            max: None,
+            exact: true,
+            null_count: number.into(),
+            bytes: 9,
+        };
         let chunk = ColumnChunk { shape: "optional int64 c".into(), n_values: 7, ..ColumnChunk::default() };
-        let details = BlockDetails { row_group: 0, columns: vec![(stats, chunk)], bloom: Some(bloom.finish()) };
+        let block_metadata = BlockMetadata { row_group: 0, columns: vec![(stats, chunk)], bloom: Some(bloom.finish()) };
         let added = File {
             id: file,
             path: number.to_string(),
@@ -63,7 +73,7 @@ async fn fill(metastore: &Embedded) {
             id: uuid::Uuid::from_u128(file.0.into()),
             expected: Expected::Latest,
             add: vec![added],
-            details: [(file, vec![details])].into(),
+            block_metadata: [(file, vec![block_metadata])].into(),
             remove: vec![],
             deletion_vectors: BTreeMap::new(),
             cursor: None,
@@ -94,15 +104,18 @@ async fn read(metastore: &Embedded) -> Result<String, tarn_metastore::Error> {
     let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await?.files);
     let clauses = vec![vec![vec![token_hash("a"), token_hash("b")]]];
     let probed = metastore.probe(table, Probe { hours: hours.clone(), clauses }).await;
-    let details = metastore.details(table, Wanted { hours, columns: None, stats: true, chunks: true, blooms: true }).await;
+    let block_metadata =
+        metastore.block_metadata(table, Wanted { hours, columns: None, stats: true, chunks: true, blooms: true }).await;
     metastore.verify().await?;
-    Ok(format!("{:?} {:?}", probed?, details?))
+    Ok(format!("{:?} {:?}", probed?, block_metadata?))
 }
 
 fuzz_target!(|input: (u16, &[u8])| {
     let Base { dir, pack, bytes, runtime } = base();
     static WHOLE: OnceLock<String> = OnceLock::new();
-    let whole = WHOLE.get_or_init(|| runtime.block_on(async { read(&open(dir.path()).expect("it opens")).await.expect("it is whole") }));
+    let whole = WHOLE.get_or_init(|| {
+        runtime.block_on(async { read(&open(dir.path()).expect("it opens")).await.expect("it is whole") })
+    });
     let (at, over) = input;
     let mut damaged = bytes.clone();
     let start = usize::from(at) % damaged.len();

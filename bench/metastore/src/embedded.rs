@@ -35,7 +35,7 @@ pub struct Report {
     pub fdatasync: Latency,
     /// As the paced commits, without a metastore: the least that the disk allows.
     pub fdatasync_paced: Latency,
-    /// Rows of blocks without details: 10,000 a second, and as fast as it goes.
+    /// Rows of blocks without metadata: 10,000 a second, and as fast as it goes.
     pub commits_paced: Commits,
     pub commits: Commits,
     /// With the metadata of all columns, no filter.
@@ -93,7 +93,7 @@ async fn wide(dir: &Path, n_columns: u32, calls: usize) -> Result<Asked> {
     }
     tidy(&*metastore).await?;
     let hours = list(&*metastore, table, reads::EVERY).await?;
-    reads::details(&*metastore, table, &hours, &asked_columns(n_columns), true, calls).await
+    reads::block_metadata(&*metastore, table, &hours, &asked_columns(n_columns), true, calls).await
 }
 
 /// In a process of its own, timed from its first line.

@@ -9,7 +9,7 @@ use tarn_metastore::Bloom;
 use tokio_postgres::NoTls;
 
 use crate::measure::Latency;
-use crate::workload::{Extent, Size, clauses, details};
+use crate::workload::{Extent, Size, block_metadata, clauses};
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -34,7 +34,7 @@ pub async fn run(url: &str, size: Size, calls: usize, say: &dyn Fn(&str)) -> Res
     let insert = client.prepare("INSERT INTO tarn_bench_naive VALUES ($1, $2)").await?;
     let first = size.blocks - size.hour_blocks.min(size.blocks);
     for number in first..size.blocks {
-        let bloom = details(number, &size, Extent::Whole).bloom;
+        let bloom = block_metadata(number, &size, Extent::Whole).bloom;
         let bits = bloom.as_ref().map_or(&[][..], |bloom| bloom.bits());
         client.execute(&insert, &[&(number as i64), &bits]).await?;
     }

@@ -46,9 +46,9 @@ pub async fn reads(metastore: &dyn Metastore, table: TableId, size: &Size, calls
         list_day,
         probe_hour: probe(metastore, table, 1, size.hour_blocks, calls).await?,
         probe_all: probe(metastore, table, EVERY, size.blocks, calls).await?,
-        columns_hour: details(metastore, table, &newest, &columns, true, calls).await?,
-        columns_all: details(metastore, table, &whole, &columns, true, few).await?,
-        chunks_hour: details(metastore, table, &newest, &columns, false, calls).await?,
+        columns_hour: block_metadata(metastore, table, &newest, &columns, true, calls).await?,
+        columns_all: block_metadata(metastore, table, &whole, &columns, true, few).await?,
+        chunks_hour: block_metadata(metastore, table, &newest, &columns, false, calls).await?,
     })
 }
 
@@ -80,7 +80,7 @@ async fn probe(metastore: &dyn Metastore, table: TableId, hours: i64, asked: u64
     Ok(Asked { blocks: asked, latency, bytes_read: probed.bytes_read })
 }
 
-pub async fn details(
+pub async fn block_metadata(
     metastore: &dyn Metastore,
     table: TableId,
     hours: &[HourBlocks],
@@ -91,7 +91,7 @@ pub async fn details(
     let blocks: u64 = hours.iter().map(|of| of.blocks.len() as u64).sum();
     let (latency, found) = timed(calls, async || {
         let (hours, columns) = (hours.to_vec(), Some(columns.to_vec()));
-        Ok(metastore.details(table, Wanted { hours, columns, stats, chunks: true, blooms: false }).await?)
+        Ok(metastore.block_metadata(table, Wanted { hours, columns, stats, chunks: true, blooms: false }).await?)
     })
     .await?;
     let is_whole = found.columns.len() == ASKED_COLUMNS as usize

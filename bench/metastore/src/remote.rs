@@ -27,7 +27,7 @@ const COMMIT_BLOCKS: u64 = 16;
 pub struct Report {
     /// What the hours before the newest are made of.
     pub other_hours: String,
-    /// Rows of blocks without details, one a commit, 32 writers.
+    /// Rows of blocks without metadata, one a commit, 32 writers.
     pub commits: Commits,
     /// The newest hour, 16 blocks a commit, 8 writers.
     pub full_bloom_commits: Commits,

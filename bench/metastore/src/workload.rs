@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tarn_metastore::{
-    Block, BlockDetails, Bloom, CHUNK_BYTES, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File, Hash,
+    Block, BlockMetadata, Bloom, CHUNK_BYTES, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File, Hash,
     token_hash,
 };
 use tarn_types::{
@@ -127,7 +127,7 @@ pub fn asked_columns(of: u32) -> Vec<ColumnId> {
     (0..ASKED_COLUMNS).map(|n| ColumnId(1 + n * (of / ASKED_COLUMNS))).collect()
 }
 
-pub fn details(number: u64, size: &Size, extent: Extent) -> BlockDetails {
+pub fn block_metadata(number: u64, size: &Size, extent: Extent) -> BlockMetadata {
     let asked = asked_columns(size.columns);
     let is_kept = |id: u32| matches!(extent, Extent::Whole | Extent::Columns) || asked.contains(&ColumnId(id));
     let mut random = Random(number << 20);
@@ -165,7 +165,7 @@ pub fn details(number: u64, size: &Size, extent: Extent) -> BlockDetails {
         Extent::Small => Some(bloom(number, size, SLOTS as u32, &[])),
         Extent::Columns => None,
     };
-    BlockDetails { row_group: 0, columns, bloom }
+    BlockMetadata { row_group: 0, columns, bloom }
 }
 
 /// The chunks that are asked for, and others.
@@ -207,14 +207,14 @@ pub fn clauses() -> Vec<Vec<Vec<Hash>>> {
 }
 
 /// Files with what is kept of their only blocks.
-pub fn append(files: Vec<(File, Option<BlockDetails>)>) -> Commit {
+pub fn append(files: Vec<(File, Option<BlockMetadata>)>) -> Commit {
     let id = files.first().map_or(0, |(file, _)| file.id.0);
-    let (add, details): (Vec<File>, Vec<_>) = files.into_iter().unzip();
-    let of_files = add.iter().map(|file| file.id).zip(details);
+    let (add, block_metadata): (Vec<File>, Vec<_>) = files.into_iter().unzip();
+    let of_files = add.iter().map(|file| file.id).zip(block_metadata);
     Commit {
         id: Uuid::from_u128(u128::from(id)),
         expected: Expected::Latest,
-        details: of_files.filter_map(|(id, details)| Some((id, vec![details?]))).collect(),
+        block_metadata: of_files.filter_map(|(id, block_metadata)| Some((id, vec![block_metadata?]))).collect(),
         add,
         remove: vec![],
         deletion_vectors: BTreeMap::new(),
@@ -229,7 +229,7 @@ pub fn blocks(number: u64, id: FileId, n: u64, size: &Size, extent: Option<Exten
     let block = |at: u64| {
         let number = number + at;
         let file = file(FileId(id.0 + at), size.hour(number), number);
-        (file, extent.map(|extent| details(number, size, extent)))
+        (file, extent.map(|extent| block_metadata(number, size, extent)))
     };
     append((0..n).map(block).collect())
 }

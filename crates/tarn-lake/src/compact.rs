@@ -142,7 +142,7 @@ impl Lake {
             id,
             expected: Expected::At(before.version),
             add: written.files,
-            details: written.details,
+            block_metadata: written.block_metadata,
             remove: inputs.iter().map(|(file, _)| file.id).collect(),
             deletion_vectors: BTreeMap::new(),
             cursor: None,

@@ -94,7 +94,7 @@ impl Lake {
             id,
             expected: Expected::At(expected),
             add: written.files,
-            details: written.details,
+            block_metadata: written.block_metadata,
             remove: Vec::new(),
             deletion_vectors: BTreeMap::new(),
             cursor: Some(cursor.clone()),

@@ -16,7 +16,7 @@ use arrow::compute::cast;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use tarn_metastore::{
-    Block, BlockDetails, Bloom, BloomBuilder, ColumnStats, chunks_for, token_hash, tokens, value_hash,
+    Block, BlockMetadata, Bloom, BloomBuilder, ColumnStats, chunks_for, token_hash, tokens, value_hash,
 };
 use tarn_types::{ColumnId, DataType, SEQNO_ID, TableSchema, TokenColumns, Value, arrow_type};
 
@@ -151,12 +151,12 @@ fn add_column(bloom: &mut BloomBuilder, key: &KeyColumn, column: &ArrayRef, scra
 /// What is kept of the row groups of a file that we wrote: their blooms, and of each column of the table the bounds in `blocks`
 /// beside its place; of the change of each row, which is the file's last column, the place alone. The file's other columns are the
 /// table's, in order. All columns have a place, or none has: a reader takes a column without one for NULL.
-pub(crate) fn details(
+pub(crate) fn block_metadata(
     table: &TableSchema,
     metadata: &ParquetMetaData,
     blocks: &[Block],
     blooms: Vec<Option<Bloom>>,
-) -> Vec<BlockDetails> {
+) -> Vec<BlockMetadata> {
     let descriptor = metadata.file_metadata().schema_descr();
     let mut shapes = Shapes::default();
     let n_columns = table.columns.len();
@@ -179,13 +179,13 @@ pub(crate) fn details(
         columns.extend(change(group));
         columns.sort_by_key(|(stats, _)| stats.column);
         is_whole &= columns.len() == n_columns + 1;
-        BlockDetails { row_group: block.row_group, columns, bloom: blooms.next().flatten() }
+        BlockMetadata { row_group: block.row_group, columns, bloom: blooms.next().flatten() }
     };
-    let mut details: Vec<_> = blocks.iter().zip(metadata.row_groups()).map(of_block).collect();
+    let mut block_metadata: Vec<_> = blocks.iter().zip(metadata.row_groups()).map(of_block).collect();
     if !is_whole {
-        details.iter_mut().for_each(|of_block| of_block.columns.clear());
+        block_metadata.iter_mut().for_each(|of_block| of_block.columns.clear());
     }
-    details
+    block_metadata
 }
 
 #[cfg(test)]

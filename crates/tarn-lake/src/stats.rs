@@ -24,7 +24,7 @@ pub(crate) struct NanSpan {
 const INLINE_COLUMNS: usize = 32;
 
 /// The columns whose bounds stay in the block, always in memory: all of a narrow table, of a wide one and of an archive those that
-/// nearly every search asks for. The details have all.
+/// nearly every search asks for. The block metadata has all.
 pub(crate) fn inline_columns(table: &TableSchema) -> impl Fn(ColumnId) -> bool + use<> {
     let archive = table.options.archive.as_ref();
     let all = archive.is_none() && table.columns.len() <= INLINE_COLUMNS;

@@ -25,12 +25,12 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use tarn_feed::Placed;
-use tarn_metastore::{BlockDetails, File};
+use tarn_metastore::{BlockMetadata, File};
 use tarn_types::{FileId, SEQNO_COLUMN, TableSchema, Version};
 
 use crate::error::{arrow_error, parquet_error};
 use crate::format::{BATCH_ROWS, FORMAT_KEY, FORMAT_VERSION};
-use crate::index::{Indexer, details};
+use crate::index::{Indexer, block_metadata};
 use crate::names::file_path;
 use crate::options::{Compression, Options};
 use crate::sort::key_columns;
@@ -98,7 +98,7 @@ pub(crate) struct Written {
     /// Without ETags, which the store tells later.
     pub files: Vec<File>,
     /// Blooms and column metadata of their blocks.
-    pub details: BTreeMap<FileId, Vec<BlockDetails>>,
+    pub block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
     pub placed: Vec<Placed>,
 }
 
@@ -266,8 +266,8 @@ impl Writer<'_> {
         let path = file.path.to_string();
         let sums = file.parquet.inner_mut().finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
         let mut blocks = blocks(&path, &self.spec.table, &self.spec.schema, &metadata, &file.nans)?;
-        let details = details(&self.spec.table, &metadata, &blocks, file.indexer.finish());
-        self.written.details.insert(file.id, details);
+        let block_metadata = block_metadata(&self.spec.table, &metadata, &blocks, file.indexer.finish());
+        self.written.block_metadata.insert(file.id, block_metadata);
         let is_inline = inline_columns(&self.spec.table);
         blocks.iter_mut().for_each(|block| block.columns.retain(|stats| is_inline(stats.column)));
         self.written.files.push(File {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_table_keeps_the_bounds_of_its_key_in_memory_and_the_others_in_the_details() {
+    fn a_wide_table_keeps_the_bounds_of_its_key_in_memory_and_the_others_in_the_block_metadata() {
         let mut table = events();
         let extra = (5..40).map(|id| Column { id: ColumnId(id), name: format!("c{id}"), ..table.columns[3].clone() });
         let extra: Vec<_> = extra.collect();
@@ -435,11 +435,11 @@ mod tests {
         let file = &written.files[0];
         let inline: Vec<_> = file.blocks[0].columns.iter().map(|stats| stats.column.0).collect();
         assert_eq!(inline, [1, 2]);
-        let details = &written.details[&file.id][0];
-        let ids: Vec<_> = details.columns.iter().map(|(stats, _)| stats.column.0).collect();
+        let block_metadata = &written.block_metadata[&file.id][0];
+        let ids: Vec<_> = block_metadata.columns.iter().map(|(stats, _)| stats.column.0).collect();
         assert_eq!(ids, (1..40).chain([SEQNO_ID.0]).collect::<Vec<_>>());
-        assert_eq!(details.column(ColumnId(39)).unwrap().0.max, Some(Value::Text("note 3".into())));
-        assert_eq!(details.bloom, None);
+        assert_eq!(block_metadata.column(ColumnId(39)).unwrap().0.max, Some(Value::Text("note 3".into())));
+        assert_eq!(block_metadata.bloom, None);
     }
 
     #[test]

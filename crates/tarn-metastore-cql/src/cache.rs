@@ -24,7 +24,7 @@ pub(crate) struct Cache {
     pub state: State,
     pub catalog: Catalog,
     pub loaded: HashMap<TableId, Loaded>,
-    /// Details that nobody needs, to be deleted.
+    /// Block metadata that nobody needs, to be deleted.
     pub garbage: Vec<Garbage>,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Loaded {
     pub tip: Uuid,
     pub oldest_seq: i64,
     pub epoch: i32,
-    /// Details of the files of kept versions.
+    /// Block metadata of the files of kept versions.
     pub files: HashMap<FileId, FileMeta>,
-    /// Blocks with details, by hour.
+    /// Blocks with metadata, by hour.
     pub hours: HashMap<i64, u64>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct FileMeta {
     pub hour: i64,
     /// The log's place of the commit that added it.
     pub seq: i64,
-    /// Those with details, ascending.
+    /// Those with block metadata, ascending.
     pub blocks: Vec<BlockMeta>,
 }
 

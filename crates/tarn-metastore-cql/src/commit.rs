@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! 1  check each against the cache as the ones before leave it                      (refused: only after a refresh)
-//! 2  write their details and payloads behind seq N, under one new attempt          nobody finds them yet
+//! 2  write their metadata and payloads behind seq N, under one new attempt          nobody finds them yet
 //! 3  UPDATE head SET seq = N+k, tip = attempt IF seq = N AND tip = the one before  now they are there, all or none
 //! ```
 //!
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use tarn_metastore::backend::{Checked, check_commit};
-use tarn_metastore::{BlockDetails, BlockRef, Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
+use tarn_metastore::{BlockMetadata, BlockRef, Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 use tarn_types::{FileId, TableId, Version};
 
 use crate::Inner;
@@ -38,7 +38,7 @@ const GROUP: usize = 256;
 /// How often others may come first before we say that the store cannot keep up.
 const LOSSES: usize = 1_000;
 
-/// Bytes of details of one group, unless one commit alone has more.
+/// Bytes of block metadata of one group, unless one commit alone has more.
 const GROUP_BYTES: usize = 16 << 20;
 
 pub(crate) struct Waiting {
@@ -66,7 +66,7 @@ struct Accepted {
     at: usize,
     info: Arc<CommitInfo>,
     next: Arc<TableVersion>,
-    details: Vec<(i64, FileId, Vec<BlockDetails>)>,
+    block_metadata: Vec<(i64, FileId, Vec<BlockMetadata>)>,
     metas: Metas,
 }
 
@@ -246,16 +246,17 @@ impl Inner {
             answers.push(match checked {
                 Err(error) => Some(Err(error)),
                 Ok(Checked::Already(version)) => Some(Ok(version)),
-                Ok(Checked::New { next, info, details }) => {
+                Ok(Checked::New { next, info, block_metadata }) => {
                     if info.kind != CommitKind::Restore {
                         ahead.insert(info.id, info.version);
                     }
                     latest = next.clone();
                     let hours: HashMap<FileId, i64> = info.added.iter().map(|file| (file.id, file.hour)).collect();
-                    let details: Vec<_> = details.into_iter().map(|(file, of)| (hours[&file], file, of)).collect();
-                    let metas = |of: &[BlockDetails]| of.iter().map(BlockMeta::of).collect();
-                    let metas = details.iter().map(|(_, file, of)| (*file, metas(of))).collect();
-                    accepted.push(Accepted { at, info, next, details, metas });
+                    let block_metadata: Vec<_> =
+                        block_metadata.into_iter().map(|(file, of)| (hours[&file], file, of)).collect();
+                    let metas = |of: &[BlockMetadata]| of.iter().map(BlockMeta::of).collect();
+                    let metas = block_metadata.iter().map(|(_, file, of)| (*file, metas(of))).collect();
+                    accepted.push(Accepted { at, info, next, block_metadata, metas });
                     None
                 }
             });
@@ -299,19 +300,19 @@ impl Inner {
         for rows in batches {
             requests.push(Box::pin(self.store.write_rows(&self.statements.log_put, rows)));
         }
-        // Payloads first: they name the details, so that those of an attempt that came to nothing can be found.
+        // Payloads first: they name the block metadata, so that those of an attempt that came to nothing can be found.
         done(self.store.concurrency, requests).await?;
 
         let is_written = |of: &Accepted| written.get(&of.info.id).is_some_and(|at| at.writes() == base.layout.writes());
-        let mut hours: HashMap<i64, Vec<(BlockRef, &BlockDetails)>> = HashMap::new();
+        let mut hours: HashMap<i64, Vec<(BlockRef, &BlockMetadata)>> = HashMap::new();
         for of in accepted.iter().filter(|of| !is_written(of)) {
-            for (hour, file, blocks) in &of.details {
+            for (hour, file, blocks) in &of.block_metadata {
                 let refs = blocks.iter().map(|of| (BlockRef { file: *file, row_group: of.row_group }, of));
                 hours.entry(*hour).or_default().extend(refs);
             }
         }
         for (hour, blocks) in hours {
-            self.write_details(table, hour, base.layout.writes(), &blocks).await?;
+            self.write_block_metadata(table, hour, base.layout.writes(), &blocks).await?;
         }
         written.extend(accepted.iter().map(|of| (of.info.id, base.layout)));
         Ok(())
@@ -399,10 +400,11 @@ impl Drop for Leading<'_> {
     }
 }
 
-/// What the details of a commit take, about.
+/// What the block metadata of a commit takes, about.
 fn weight(commit: &Commit) -> usize {
-    let of_block = |of: &BlockDetails| of.bloom.as_ref().map_or(0, |bloom| bloom.bits().len()) + 100 * of.columns.len();
-    commit.details.values().flatten().map(of_block).sum()
+    let of_block =
+        |of: &BlockMetadata| of.bloom.as_ref().map_or(0, |bloom| bloom.bits().len()) + 100 * of.columns.len();
+    commit.block_metadata.values().flatten().map(of_block).sum()
 }
 
 /// One error for all who waited together.

@@ -53,8 +53,8 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, Details, Error, File, Metastore, Probe, Probed, Remote, Result, TableVersion,
-    Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, Error, File, MetadataByColumn, Metastore, Probe, Probed, Remote, Result,
+    TableVersion, Upkeep, Wanted,
 };
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
@@ -98,7 +98,7 @@ struct Inner {
     widths: Mutex<HashMap<(TableId, i64), u32>>,
     /// Up to where the logs of tables were deleted by this process.
     trimmed: Mutex<HashMap<TableId, i64>>,
-    /// Dropped tables whose details are in the garbage.
+    /// Dropped tables whose metadata is in the garbage.
     dropped: Mutex<HashSet<TableId>>,
 }
 
@@ -265,8 +265,8 @@ impl Metastore for Cql {
         self.run(move |inner| async move { inner.probe(table, probe).await }).await
     }
 
-    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
-        self.run(move |inner| async move { inner.details(table, wanted).await }).await
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+        self.run(move |inner| async move { inner.block_metadata(table, wanted).await }).await
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {

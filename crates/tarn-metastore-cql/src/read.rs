@@ -10,8 +10,8 @@ use futures::future;
 
 use tarn_metastore::backend::has_bits;
 use tarn_metastore::{
-    BlockRef, Bloom, CHUNK_BYTES, ColumnChunk, ColumnDetails, ColumnStats, Details, Error, Hash, HourBlocks, Probe,
-    Probed, Result, Wanted,
+    BlockRef, Bloom, CHUNK_BYTES, ColumnChunk, ColumnMetadata, ColumnStats, Error, Hash, HourBlocks, MetadataByColumn,
+    Probe, Probed, Result, Wanted,
 };
 use tarn_types::{ColumnId, FileId, TableId};
 
@@ -29,7 +29,7 @@ const TRIES: usize = 4;
 const SPARSE: u64 = 16;
 const NAMED: usize = 100;
 
-/// A block that is asked for and has details.
+/// A block that is asked for and has metadata.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     /// Position among all asked blocks.
@@ -42,7 +42,7 @@ struct AskedHour {
     hour: i64,
     /// Ascending by block.
     blocks: Vec<Asked>,
-    /// How many blocks with details the hour has.
+    /// How many blocks with metadata the hour has.
     n_there: u64,
 }
 
@@ -327,22 +327,27 @@ impl Inner {
         Ok(())
     }
 
-    pub async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
+    pub async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
         let wanted = &wanted;
-        self.answered(table, &wanted.hours, |located| self.details_located(table, located, wanted)).await
+        self.answered(table, &wanted.hours, |located| self.block_metadata_located(table, located, wanted)).await
     }
 
-    async fn details_located(&self, table: TableId, located: Located, wanted: &Wanted) -> Result<(Details, bool)> {
-        let mut details = Details::default();
+    async fn block_metadata_located(
+        &self,
+        table: TableId,
+        located: Located,
+        wanted: &Wanted,
+    ) -> Result<(MetadataByColumn, bool)> {
+        let mut block_metadata = MetadataByColumn::default();
         if wanted.blooms {
             for of_hour in &located.hours {
                 let blooms = self.read_blooms(table, of_hour, located.layout.reads()).await?;
-                details.bytes_read += blooms.iter().map(|(_, bloom)| bloom.bits().len() as u64).sum::<u64>();
-                details.blooms.extend(blooms);
+                block_metadata.bytes_read += blooms.iter().map(|(_, bloom)| bloom.bits().len() as u64).sum::<u64>();
+                block_metadata.blooms.extend(blooms);
             }
         }
         if !wanted.stats && !wanted.chunks {
-            return Ok((details, false));
+            return Ok((block_metadata, false));
         }
         let hours: Vec<AskedHour> = located
             .hours
@@ -367,17 +372,17 @@ impl Inner {
         let mut found: HashMap<ColumnId, Vec<(u32, Record)>> = HashMap::new();
         for (column, records, bytes_read) in answers(self.store.concurrency, requests).await? {
             found.entry(column).or_default().extend(records);
-            details.bytes_read += bytes_read;
+            block_metadata.bytes_read += bytes_read;
         }
         let n_columns: u64 =
             hours.iter().flat_map(|of_hour| &of_hour.blocks).map(|of| u64::from(of.meta.n_columns)).sum();
         let n_found: u64 = found.values().map(|records| records.len() as u64).sum();
         found.values_mut().for_each(|records| records.sort_unstable_by_key(|(at, _)| *at));
-        details.columns = columns
+        block_metadata.columns = columns
             .iter()
             .map(|column| {
                 let records = found.get(column).map_or(&[][..], |records| &records[..]);
-                ColumnDetails {
+                ColumnMetadata {
                     column: *column,
                     blocks: records.iter().map(|(at, _)| *at).collect(),
                     stats: records.iter().filter(|_| wanted.stats).map(|(_, (stats, _))| stats.clone()).collect(),
@@ -388,7 +393,7 @@ impl Inner {
             .collect();
         // When all are wanted, it is known how many there are.
         let is_missing = wanted.columns.is_none() && n_found < n_columns;
-        Ok((details, is_missing))
+        Ok((block_metadata, is_missing))
     }
 
     /// Answers the column, the records by position, and their bytes.
@@ -479,7 +484,8 @@ impl Inner {
         Ok(found)
     }
 
-    /// Writes the filters of these blocks anew, from version 1's rows to version 2's. The hour has `n_there` blocks with details.
+    /// Writes the filters of these blocks anew, from version 1's rows to version 2's. The hour has `n_there` blocks
+    /// with metadata.
     pub async fn copy_blooms(
         &self,
         table: TableId,

@@ -1,4 +1,4 @@
-//! How do the details of blocks become rows?
+//! How does the metadata of blocks become rows?
 //!
 //! ```text
 //! filter   [chunk 0][chunk 1] … [chunk n-1]     8,192 × 32 B
@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-use tarn_metastore::{BlockDetails, BlockRef, Bloom, CHUNK_BYTES, Result};
+use tarn_metastore::{BlockMetadata, BlockRef, Bloom, CHUNK_BYTES, Result};
 use tarn_types::TableId;
 
 use crate::Inner;
@@ -55,13 +55,13 @@ fn rows_of(bloom: &Bloom, row_chunks: u32) -> impl Iterator<Item = (i32, &[u8])>
 }
 
 impl Inner {
-    /// All details of these blocks of one hour. Nothing of it counts before the commit does.
-    pub async fn write_details(
+    /// All metadata of these blocks of one hour. Nothing of it counts before the commit does.
+    pub async fn write_block_metadata(
         &self,
         table: TableId,
         hour: i64,
         layouts: &[Rows],
-        blocks: &[(BlockRef, &BlockDetails)],
+        blocks: &[(BlockRef, &BlockMetadata)],
     ) -> Result<()> {
         let blooms: Vec<_> = blocks.iter().filter_map(|(block, of)| Some((*block, of.bloom.as_ref()?))).collect();
         for rows in layouts {

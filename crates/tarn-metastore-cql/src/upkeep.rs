@@ -3,7 +3,7 @@
 //! ```text
 //! expire   1 commits up to the new oldest version are folded into `blocks`, `dead_rows`, `bases`     again and again, if need be
 //!          2 head: oldest, oldest_seq                                                                from here on they are forgotten
-//! upkeep   3 details and rows of files that are gone, and the log up to oldest_seq, are deleted
+//! upkeep   3 block metadata and rows of files that are gone, and the log up to oldest_seq, are deleted
 //! ```
 //!
 //! Whoever stops between the steps leaves what the next one finds: rows of versions that are not in yet count for nobody, and files that are gone
@@ -301,7 +301,7 @@ impl Inner {
             {
                 files.extend(loaded.files);
             }
-            // Without its log, somebody has cleared its details already.
+            // Without its log, somebody has cleared its metadata already.
             for of in self.read_log(table, (head.oldest_seq, None), (head.seq, head.tip)).await?.unwrap_or_default() {
                 let hours: HashMap<FileId, i64> = of.info.added.iter().map(|file| (file.id, file.hour)).collect();
                 files.extend(of.metas.into_iter().filter_map(|(file, blocks)| {

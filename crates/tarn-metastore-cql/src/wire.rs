@@ -7,10 +7,10 @@ use std::sync::Arc;
 use tarn_metastore::backend::{
     Decoded, FORMAT, Malformed, Reader, decode_slab, encode_slab, malformed, put_commit, put_u64,
 };
-use tarn_metastore::{BlockDetails, Bloom, ColumnChunk, ColumnStats, CommitInfo};
+use tarn_metastore::{BlockMetadata, Bloom, ColumnChunk, ColumnStats, CommitInfo};
 use tarn_types::{ColumnId, FileId};
 
-/// What is known of a block's details without reading them.
+/// What is known of a block's metadata without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockMeta {
     pub row_group: u32,
@@ -24,20 +24,20 @@ pub(crate) struct BlockMeta {
 }
 
 impl BlockMeta {
-    pub fn of(details: &BlockDetails) -> Self {
-        let bloom = details.bloom.as_ref();
+    pub fn of(block_metadata: &BlockMetadata) -> Self {
+        let bloom = block_metadata.bloom.as_ref();
         let of_column = |column: &(ColumnStats, ColumnChunk)| column_record(column).len() as u64;
         Self {
-            row_group: details.row_group,
+            row_group: block_metadata.row_group,
             n_chunks: bloom.map_or(0, Bloom::n_chunks),
             bloom_crc: bloom.map_or(0, |bloom| crc32c::crc32c(bloom.bits())),
-            n_columns: details.columns.len() as u32,
-            column_bytes: details.columns.iter().map(of_column).sum(),
+            n_columns: block_metadata.columns.len() as u32,
+            column_bytes: block_metadata.columns.iter().map(of_column).sum(),
         }
     }
 }
 
-/// Of the added files that have details, ascending by file; blocks ascending by row group.
+/// Of the added files that have block metadata, ascending by file; blocks ascending by row group.
 pub(crate) type Metas = Vec<(FileId, Vec<BlockMeta>)>;
 
 /// Adds the CRC.
@@ -107,7 +107,7 @@ pub(crate) fn decode_commit(bytes: &[u8]) -> Decoded<(Arc<CommitInfo>, Metas)> {
     Ok((info, metas))
 }
 
-/// A file of the base, with its blocks and what is known of their details.
+/// A file of the base, with its blocks and what is known of their metadata.
 pub(crate) fn encode_file(file: &tarn_metastore::File, blocks: &[BlockMeta]) -> Vec<u8> {
     let mut out = vec![FORMAT];
     tarn_metastore::backend::put_file(&mut out, file);
@@ -162,16 +162,16 @@ mod tests {
     use proptest::prelude::*;
 
     use tarn_metastore::CommitKind;
-    use tarn_metastore::contract::{any_details, sample_file};
+    use tarn_metastore::contract::{any_block_metadata, sample_file};
 
     use super::*;
 
     proptest! {
         #[test]
-        fn rows_come_back_and_damage_is_seen(details in any_details(6), at: prop::sample::Index, bit in 0..8u8) {
-            let details = BlockDetails { row_group: 0, ..details };
+        fn rows_come_back_and_damage_is_seen(block_metadata in any_block_metadata(6), at: prop::sample::Index, bit in 0..8u8) {
+            let block_metadata = BlockMetadata { row_group: 0, ..block_metadata };
             let file = sample_file(FileId(7), 3);
-            let metas = vec![(file.id, vec![BlockMeta::of(&details)])];
+            let metas = vec![(file.id, vec![BlockMeta::of(&block_metadata)])];
             let info = CommitInfo {
                 id: uuid::Uuid::from_u128(5),
                 version: tarn_types::Version(3),
@@ -192,9 +192,9 @@ mod tests {
 
             let row = encode_file(&file, &metas[0].1);
             prop_assert_eq!(decode_file(&row).unwrap(), (file, metas[0].1.clone()));
-            let ids: Vec<_> = details.columns.iter().map(|(stats, _)| stats.column).collect();
+            let ids: Vec<_> = block_metadata.columns.iter().map(|(stats, _)| stats.column).collect();
             prop_assert_eq!(decode_column_list(&column_list(ids.iter().copied())).unwrap(), ids);
-            for column in &details.columns {
+            for column in &block_metadata.columns {
                 let record = column_record(column);
                 prop_assert_eq!(format!("{:?}", decode_column(&record).unwrap()), format!("{column:?}"));
                 prop_assert!(decode_column(&record[..record.len() - 1]).is_err());

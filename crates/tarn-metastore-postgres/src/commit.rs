@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use tarn_metastore::backend::{Checked, check_commit, put_bitmap, put_commit, put_file};
-use tarn_metastore::{BlockDetails, Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
+use tarn_metastore::{BlockMetadata, Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 use tarn_types::{FileId, TableId, Version};
 
 use crate::Inner;
@@ -29,7 +29,7 @@ use crate::bytes::seal;
 use crate::held::Held;
 use crate::layout::{Layout, Meta};
 use crate::pool::{Failure, Param, Step, change, params};
-use crate::write::{NewBlock, details_bytes, write_steps};
+use crate::write::{NewBlock, block_metadata_bytes, write_steps};
 
 /// Commits and their bytes of one group, beyond its first commit.
 const MAX_GROUP: usize = 1024;
@@ -144,12 +144,12 @@ fn take_group(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
     group
 }
 
-/// What a commit takes, about: details and dead rows as they are stored, files as they are in memory.
+/// What a commit takes, about: block metadata and dead rows as they are stored, files as they are in memory.
 fn bytes_of(commit: &Commit) -> usize {
-    let details: usize = commit.details.values().flatten().map(details_bytes).sum();
+    let block_metadata: usize = commit.block_metadata.values().flatten().map(block_metadata_bytes).sum();
     let dead: usize = commit.deletion_vectors.values().map(roaring::RoaringBitmap::serialized_size).sum();
     let blocks = commit.add.iter().flat_map(|file| &file.blocks);
-    details + dead + blocks.map(|block| size_of_val(block) + size_of_val(&block.columns[..])).sum::<usize>()
+    block_metadata + dead + blocks.map(|block| size_of_val(block) + size_of_val(&block.columns[..])).sum::<usize>()
 }
 
 /// The same error for another of those who wait.
@@ -257,12 +257,12 @@ fn check_group(held: &Held, id: TableId, commits: Vec<Commit>, layout: Layout) -
         }
         match check_commit(&table.standing(&latest, held.state.next_file), commit) {
             Ok(Checked::Already(version)) => answers.push(Ok(version)),
-            Ok(Checked::New { next, info, details }) => {
+            Ok(Checked::New { next, info, block_metadata }) => {
                 answers.push(Ok(info.version));
                 if info.kind != CommitKind::Restore {
                     ahead.insert(info.id, info.version);
                 }
-                writes.add(&info, details);
+                writes.add(&info, block_metadata);
                 latest = next.clone();
                 accepted.push(Accepted { info, next });
             }
@@ -284,10 +284,14 @@ struct Writes {
 }
 
 impl Writes {
-    fn add(&mut self, info: &Arc<CommitInfo>, details: std::collections::BTreeMap<FileId, Vec<BlockDetails>>) {
+    fn add(&mut self, info: &Arc<CommitInfo>, block_metadata: std::collections::BTreeMap<FileId, Vec<BlockMetadata>>) {
         for file in &info.added {
-            let blocks = details.get(&file.id).into_iter().flatten();
-            self.blocks.extend(blocks.map(|of| NewBlock { hour: file.hour, file: file.id, details: of.clone() }));
+            let blocks = block_metadata.get(&file.id).into_iter().flatten();
+            self.blocks.extend(blocks.map(|of| NewBlock {
+                hour: file.hour,
+                file: file.id,
+                block_metadata: of.clone(),
+            }));
         }
         if info.kind == CommitKind::Restore {
             self.restored.push(info.clone());
@@ -357,7 +361,7 @@ pub(crate) fn dead_step<'a>(
 
 #[cfg(test)]
 mod tests {
-    use tarn_metastore::contract::{append, sample_details};
+    use tarn_metastore::contract::{append, sample_block_metadata};
     use tarn_types::Value;
 
     use super::*;
@@ -366,9 +370,9 @@ mod tests {
     fn a_group_is_bounded_by_all_bytes_of_its_commits() {
         let waiting = |id, bound_bytes| {
             let file = FileId(id);
-            let mut details = sample_details(&[]);
-            details[0].columns[0].0.min = Some(Value::Text("m".repeat(bound_bytes)));
-            let commit = Commit { details: [(file, details)].into(), ..append(id.into(), file) };
+            let mut block_metadata = sample_block_metadata(&[]);
+            block_metadata[0].columns[0].0.min = Some(Value::Text("m".repeat(bound_bytes)));
+            let commit = Commit { block_metadata: [(file, block_metadata)].into(), ..append(id.into(), file) };
             Waiting { n_bytes: bytes_of(&commit), commit, answer: oneshot::channel().0 }
         };
         let sizes = |bound_bytes: &[usize]| {

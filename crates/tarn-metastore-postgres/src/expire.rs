@@ -1,6 +1,7 @@
 //! How are old versions forgotten? The oldest kept version moves on: the commits up to it are folded into its files, and go.
 //!
-//! Files that no kept version has are answered, and listed as gone: their details are no longer found, and upkeep deletes them.
+//! Files that no kept version has are answered, and listed as gone: their metadata is no longer found, and upkeep
+//! deletes it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

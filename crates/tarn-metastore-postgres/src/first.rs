@@ -1,4 +1,4 @@
-//! How are details read in schema 1, where every chunk and every column of a block is a row?
+//! How is block metadata read in schema 1, where every chunk and every column of a block is a row?
 //!
 //! Only while a store is migrated: the published model, and the reason for the second. A token over 2,000 blocks is 2,000 rows here.
 
@@ -11,13 +11,13 @@ use tarn_metastore::{BlockRef, CHUNK_BYTES, Error, Hash, HourBlocks, Probe, Prob
 use tarn_types::TableId;
 
 use crate::Inner;
+use crate::block_metadata::{Gathered, columns_of};
 use crate::bytes::{damaged, unseal};
-use crate::details::{Gathered, columns_of};
 use crate::directory::{block_of, gone_of};
 use crate::pool::{Connection, Failure, Step, col, params};
 use crate::refresh::SNAPSHOT;
 
-/// The blocks that have details, with the chunks of their filters.
+/// The blocks that have block metadata, with the chunks of their filters.
 type Known = HashMap<(i64, BlockRef), u32>;
 
 impl Inner {
@@ -106,7 +106,7 @@ impl Inner {
         Ok(probed)
     }
 
-    pub async fn details_first(
+    pub async fn block_metadata_first(
         &self,
         connection: &Connection<'_>,
         table: TableId,

@@ -1,4 +1,5 @@
-//! Where are details written to, and read from, while a store goes from one schema to the next? And who may take part?
+//! Where is block metadata written to, and read from, while a store goes from one schema to the next? And who may take
+//! part?
 //!
 //! ```text
 //! schema 1 settled ─ expand ─ both ─ backfill ─ switch ─ schema 2 settled
@@ -42,7 +43,7 @@ impl Phase {
     }
 }
 
-/// Which tables details are in.
+/// Which tables block metadata is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub writes_first: bool,
@@ -82,7 +83,7 @@ impl Meta {
         Ok(Self { version, phase, next_file: col::<i64>(row, 2)? as u64 })
     }
 
-    /// Where details are, for a process that knows these schemas.
+    /// Where block metadata is, for a process that knows these schemas.
     pub fn layout(&self, knows: Knows, address: &str) -> Result<Layout> {
         let wrong = |found, needed| Err(Error::SchemaVersion { address: address.to_owned(), found, needed });
         let Knows { oldest, newest } = knows;

@@ -29,7 +29,7 @@ mod held;
 mod refresh;
 mod write;
 
-mod details;
+mod block_metadata;
 mod directory;
 mod first;
 mod probe;
@@ -46,8 +46,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, Remote, Result, TableVersion, Upkeep,
-    Wanted,
+    At, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed, Remote, Result, TableVersion,
+    Upkeep, Wanted,
 };
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
@@ -75,7 +75,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     runtime: Handle,
     knows: Knows,
-    /// As last seen: details are read by it. A change looks again.
+    /// As last seen: block metadata is read by it. A change looks again.
     layout: Mutex<Layout>,
     held: RwLock<Held>,
     queues: Mutex<Queues>,
@@ -149,7 +149,7 @@ impl Postgres {
 }
 
 impl Inner {
-    /// Takes note of where details are now.
+    /// Takes note of where block metadata is now.
     fn take_layout(&self, meta: &Meta) -> Result<Layout, Failure> {
         let layout = meta.layout(self.knows, self.pool.address())?;
         *self.layout.lock() = layout;
@@ -195,8 +195,8 @@ impl Metastore for Postgres {
         self.run(move |inner| async move { inner.probe(table, probe).await }).await
     }
 
-    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
-        self.run(move |inner| async move { inner.details(table, wanted).await }).await
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+        self.run(move |inner| async move { inner.block_metadata(table, wanted).await }).await
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {

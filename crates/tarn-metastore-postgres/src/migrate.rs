@@ -8,12 +8,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio::runtime::Handle;
 
-use tarn_metastore::{BlockDetails, BlockRef, Remote, Result};
+use tarn_metastore::{BlockMetadata, BlockRef, Remote, Result};
 use tarn_types::TableId;
 
 use crate::Postgres;
+use crate::block_metadata::columns_of;
 use crate::bytes::{bloom_of, damaged, unseal};
-use crate::details::columns_of;
 use crate::directory::block_of;
 use crate::layout::{Knows, Meta, Phase};
 use crate::pool::{Connection, Failure, Pool, Step, col, params};
@@ -154,8 +154,8 @@ async fn backfill(connection: &Connection<'_>, report: &(dyn Fn(&str) + Sync)) -
             return Err(damaged(place(), format!("rows of its filter's {n_chunks} chunks are missing")));
         }
         let columns = columns.remove(&block).unwrap_or_default();
-        let details = BlockDetails { row_group: block.row_group, columns, bloom };
-        copied.push(NewBlock { hour, file: block.file, details });
+        let block_metadata = BlockMetadata { row_group: block.row_group, columns, bloom };
+        copied.push(NewBlock { hour, file: block.file, block_metadata });
     }
     connection.flight(vec![loose_step(TableId(table as u32), &copied)]).await?;
     report(&format!("backfill: {} blocks of table {table}, hour {hour}", copied.len()));

@@ -7,11 +7,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tarn_metastore::backend::encode_slab;
-use tarn_metastore::{BlockDetails, BlockRef, CHUNK_BYTES};
+use tarn_metastore::{BlockMetadata, BlockRef, CHUNK_BYTES};
 use tarn_types::{ColumnId, TableId};
 
+use crate::block_metadata::{Record, read_rows, slab_of};
 use crate::bytes::{encode_slots, seal};
-use crate::details::{Record, read_rows, slab_of};
 use crate::pool::{Connection, Failure, Step, col, params};
 
 /// More blocks than this are kept in several packs: a row stays at 2 MiB.
@@ -32,9 +32,9 @@ pub(crate) fn max_merged_slots(n_chunks: u32) -> usize {
     MAX_SLOTS.min(MAX_MERGED_BYTES / (n_chunks.max(1) as usize * CHUNK_BYTES))
 }
 
-/// Where the details of a new pack come from. All have filters of the same number of chunks.
+/// Where the block metadata of a new pack comes from. All blocks have filters of the same number of chunks.
 pub(crate) enum Source {
-    Loose(Vec<(BlockRef, BlockDetails)>),
+    Loose(Vec<(BlockRef, BlockMetadata)>),
     Packed { pack: i64, slots: Arc<Vec<BlockRef>> },
 }
 

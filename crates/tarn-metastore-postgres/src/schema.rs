@@ -5,7 +5,7 @@
 //! tables       definition, latest version, oldest kept version with its cursor and time
 //! files        the files of the oldest kept version         dead_rows  their dead rows
 //! commits      the commits after it: files added and removed, dead rows, cursor
-//! gone         files that no kept version has, and whose details may still be there       dropped  the same of tables
+//! gone         files that no kept version has, and whose metadata may still be there       dropped  the same of tables
 //! definitions  the last thousand changes of the catalog, for those whose answer was lost
 //!
 //! schema 2     loose (a row a block), packs, pack_rows (a row a chunk: that of all the pack's blocks), pack_slabs (a row a column)
@@ -68,12 +68,12 @@ pub(crate) async fn ensure(connection: &Connection<'_>, schema: &str, version: u
     let lock = Step::Query("SELECT pg_advisory_xact_lock(hashtext('tarn_metastore'), hashtext($1))", name());
     connection.flight(vec![Step::Plain("BEGIN"), lock]).await?;
     if !col::<bool>(&connection.query(is_there, name()).await?[0], 0)? {
-        let details = if version == 1 { FIRST } else { SECOND };
+        let block_metadata = if version == 1 { FIRST } else { SECOND };
         // An administrator may have made it, and may allow nobody else to make one.
         let made: bool = col(&connection.query("SELECT to_regnamespace($1) IS NOT NULL", name()).await?[0], 0)?;
         let create = if made { String::new() } else { format!("CREATE SCHEMA \"{schema}\";") };
         let first = format!(
-            "{create} {COMMON} {details}
+            "{create} {COMMON} {block_metadata}
              INSERT INTO meta (schema_version, phase, epoch, next_table, next_tablet, next_file) VALUES ({version}, '{}', 1, 1, 1, 1)",
             Phase::Settled.name()
         );

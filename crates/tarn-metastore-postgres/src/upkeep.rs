@@ -11,12 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use tarn_metastore::{BlockDetails, BlockRef, Bloom, Error, Stats, Upkeep};
+use tarn_metastore::{BlockMetadata, BlockRef, Bloom, Error, Stats, Upkeep};
 use tarn_types::{FileId, TableId, Version};
 
 use crate::Inner;
+use crate::block_metadata::columns_of;
 use crate::bytes::{bloom_of, decode_bloom};
-use crate::details::columns_of;
 use crate::directory::block_of;
 use crate::held::Seen;
 use crate::layout::{Layout, Meta};
@@ -40,9 +40,9 @@ pub(crate) const WAIT: &str =
 /// What there is to do.
 #[derive(Debug, PartialEq, Eq)]
 enum Job {
-    /// Details of a table that was dropped.
+    /// Block metadata of a table that was dropped.
     Clear { table: i64 },
-    /// Loose details of files that are gone; and those that are in no pack are forgotten.
+    /// Loose block metadata of files that are gone; and what is in no pack is forgotten.
     Sweep { table: i64, hour: i64, loose: Vec<i64>, forget: Vec<i64> },
     /// A pack of loose blocks.
     Pack { table: i64, hour: i64 },
@@ -337,7 +337,7 @@ async fn pack_loose(connection: &Connection<'_>, table: i64, hour: i64, done: &m
         RETURNING l.file_id, l.row_group, l.n_chunks, l.bloom, l.columns";
     let rows = connection.query(take, params![table, hour, files, row_groups]).await?;
     let gone = gone_files(connection, table, hour).await?;
-    let mut by_size: BTreeMap<u32, Vec<(BlockRef, BlockDetails)>> = BTreeMap::new();
+    let mut by_size: BTreeMap<u32, Vec<(BlockRef, BlockMetadata)>> = BTreeMap::new();
     for row in &rows {
         let (block, n_chunks) = (block_of(row, 0)?, col::<i32>(row, 2)? as u32);
         let place = || format!("loose, block {block:?}");
@@ -345,8 +345,8 @@ async fn pack_loose(connection: &Connection<'_>, table: i64, hour: i64, done: &m
             Some(bytes) => Some(bloom_of(decode_bloom(bytes, n_chunks, place)?, place)?),
             None => None,
         };
-        let details = columns_of(col(row, 4)?, place)?;
-        by_size.entry(n_chunks).or_default().push((block, BlockDetails { bloom, ..details }));
+        let block_metadata = columns_of(col(row, 4)?, place)?;
+        by_size.entry(n_chunks).or_default().push((block, BlockMetadata { bloom, ..block_metadata }));
     }
     for (n_chunks, mut blocks) in by_size {
         blocks.sort_unstable_by_key(|(block, _)| *block);

@@ -1,7 +1,7 @@
 //! Which rows does a new block's detail become? In the transaction of the commit that adds its file.
 
-use tarn_metastore::backend::{column_bytes, put_details};
-use tarn_metastore::{BlockDetails, Bloom, CHUNK_BYTES};
+use tarn_metastore::backend::{column_bytes, put_block_metadata};
+use tarn_metastore::{BlockMetadata, Bloom, CHUNK_BYTES};
 use tarn_types::{FileId, TableId};
 
 use crate::bytes::{encode_bloom, seal};
@@ -16,19 +16,19 @@ const BATCH_BYTES: usize = 4 << 20;
 pub(crate) struct NewBlock {
     pub hour: i64,
     pub file: FileId,
-    pub details: BlockDetails,
+    pub block_metadata: BlockMetadata,
 }
 
 impl NewBlock {
     fn bytes(&self) -> usize {
-        details_bytes(&self.details)
+        block_metadata_bytes(&self.block_metadata)
     }
 }
 
-/// Bytes of a block's details as they are stored, about.
-pub(crate) fn details_bytes(details: &BlockDetails) -> usize {
-    let bloom = details.bloom.as_ref().map_or(0, |bloom| bloom.bits().len());
-    bloom + details.columns.iter().map(column_bytes).sum::<u64>() as usize
+/// Bytes of a block's metadata as it is stored, about.
+pub(crate) fn block_metadata_bytes(block_metadata: &BlockMetadata) -> usize {
+    let bloom = block_metadata.bloom.as_ref().map_or(0, |bloom| bloom.bits().len());
+    bloom + block_metadata.columns.iter().map(column_bytes).sum::<u64>() as usize
 }
 
 /// Statements that write the blocks to where the layout wants them. Blocks that are there already stay as they are.
@@ -58,25 +58,26 @@ fn batches(blocks: &[NewBlock]) -> Vec<&[NewBlock]> {
     batches
 }
 
-/// The columns as in a details record: the block's row group and an empty filter in front.
-pub(crate) fn encode_columns(details: &BlockDetails) -> Vec<u8> {
+/// The columns as in a block metadata record: the block's row group and an empty filter in front.
+pub(crate) fn encode_columns(block_metadata: &BlockMetadata) -> Vec<u8> {
     let mut out = Vec::new();
-    let columns = BlockDetails { row_group: details.row_group, columns: details.columns.clone(), bloom: None };
-    put_details(&mut out, &columns);
+    let columns =
+        BlockMetadata { row_group: block_metadata.row_group, columns: block_metadata.columns.clone(), bloom: None };
+    put_block_metadata(&mut out, &columns);
     seal(out)
 }
 
 pub(crate) fn loose_step(table: TableId, blocks: &[NewBlock]) -> Step {
     let (mut hours, mut files, mut row_groups, mut n_chunks) = (vec![], vec![], vec![], vec![]);
     let (mut blooms, mut columns, mut sizes) = (vec![], vec![], vec![]);
-    for NewBlock { hour, file, details } in blocks {
+    for NewBlock { hour, file, block_metadata } in blocks {
         hours.push(*hour);
         files.push(file.0 as i64);
-        row_groups.push(i64::from(details.row_group));
-        n_chunks.push(details.bloom.as_ref().map_or(0, Bloom::n_chunks) as i32);
-        blooms.push(details.bloom.as_ref().map(encode_bloom));
-        columns.push(encode_columns(details));
-        sizes.push(details.columns.iter().map(column_bytes).sum::<u64>() as i64);
+        row_groups.push(i64::from(block_metadata.row_group));
+        n_chunks.push(block_metadata.bloom.as_ref().map_or(0, Bloom::n_chunks) as i32);
+        blooms.push(block_metadata.bloom.as_ref().map(encode_bloom));
+        columns.push(encode_columns(block_metadata));
+        sizes.push(block_metadata.columns.iter().map(column_bytes).sum::<u64>() as i64);
     }
     let insert = "INSERT INTO loose (table_id, hour, file_id, row_group, n_chunks, bloom, columns, column_bytes)
         SELECT $1, * FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int4[], $6::bytea[], $7::bytea[], $8::int8[])
@@ -90,13 +91,13 @@ fn first_steps(table: TableId, blocks: &[NewBlock]) -> Vec<Step> {
     let mut of_blocks = (vec![], vec![], vec![], vec![]);
     let mut of_chunks = (vec![], vec![], vec![], vec![], vec![]);
     let mut of_columns = (vec![], vec![], vec![], vec![], vec![]);
-    for NewBlock { hour, file, details } in blocks {
-        let (file, row_group) = (file.0 as i64, i64::from(details.row_group));
+    for NewBlock { hour, file, block_metadata } in blocks {
+        let (file, row_group) = (file.0 as i64, i64::from(block_metadata.row_group));
         of_blocks.0.push(*hour);
         of_blocks.1.push(file);
         of_blocks.2.push(row_group);
-        of_blocks.3.push(details.bloom.as_ref().map_or(0, Bloom::n_chunks) as i32);
-        let bits = details.bloom.iter().flat_map(|bloom| bloom.bits().chunks_exact(CHUNK_BYTES));
+        of_blocks.3.push(block_metadata.bloom.as_ref().map_or(0, Bloom::n_chunks) as i32);
+        let bits = block_metadata.bloom.iter().flat_map(|bloom| bloom.bits().chunks_exact(CHUNK_BYTES));
         for (chunk, bits) in (0i32..).zip(bits) {
             of_chunks.0.push(*hour);
             of_chunks.1.push(chunk);
@@ -104,8 +105,8 @@ fn first_steps(table: TableId, blocks: &[NewBlock]) -> Vec<Step> {
             of_chunks.3.push(row_group);
             of_chunks.4.push(seal(bits.to_vec()));
         }
-        for column in &details.columns {
-            let one = BlockDetails { row_group: details.row_group, columns: vec![column.clone()], bloom: None };
+        for column in &block_metadata.columns {
+            let one = BlockMetadata { row_group: block_metadata.row_group, columns: vec![column.clone()], bloom: None };
             of_columns.0.push(*hour);
             of_columns.1.push(i64::from(column.0.column.0));
             of_columns.2.push(file);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tarn_types::{FileId, TableId, Version};
 
 use crate::ids::Ids;
-use crate::{BlockDetails, Commit, CommitInfo, CommitKind, Error, Expected, File, Result, TableVersion};
+use crate::{BlockMetadata, Commit, CommitInfo, CommitKind, Error, Expected, File, Result, TableVersion};
 
 /// A table as a commit finds it.
 pub struct Standing<'a> {
@@ -31,7 +31,7 @@ pub enum Checked {
         next: Arc<TableVersion>,
         info: Arc<CommitInfo>,
         /// Of files in `info.added` alone.
-        details: BTreeMap<FileId, Vec<BlockDetails>>,
+        block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
     },
 }
 
@@ -63,7 +63,7 @@ pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Check
         // A retry, or an overlap: what is there already and the same is fine.
         commit.add.retain(|file| latest.file(file.id).is_none_or(|there| **there != *file));
         let added: BTreeSet<FileId> = commit.add.iter().map(|file| file.id).collect();
-        commit.details.retain(|file, _| added.contains(file) || latest.file(*file).is_none());
+        commit.block_metadata.retain(|file, _| added.contains(file) || latest.file(*file).is_none());
         commit
             .deletion_vectors
             .retain(|file, dead| latest.deletion_vectors.get(file).is_none_or(|there| **there != *dead));
@@ -71,7 +71,7 @@ pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Check
             return Ok(Checked::Already(latest.version));
         }
     }
-    commit.details.retain(|_, details| !details.is_empty());
+    commit.block_metadata.retain(|_, block_metadata| !block_metadata.is_empty());
     check_files(standing, &commit)?;
     if let Some(cursor) = &commit.cursor
         && !cursor.covers(&latest.cursor)
@@ -95,7 +95,7 @@ pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Check
         kind: commit.kind,
         at_ms,
     });
-    Ok(Checked::New { next: Arc::new(advance(latest, &info)), info, details: commit.details })
+    Ok(Checked::New { next: Arc::new(advance(latest, &info)), info, block_metadata: commit.block_metadata })
 }
 
 fn is_append(commit: &Commit) -> bool {
@@ -122,14 +122,14 @@ fn check_files(standing: &Standing<'_>, commit: &Commit) -> Result<()> {
             return invalid(file.id, "has checksums of a file of another size");
         }
     }
-    for (file, details) in &commit.details {
+    for (file, block_metadata) in &commit.block_metadata {
         let Some(added) = added.get(file) else { return invalid(*file, "has details but is not added") };
-        let of_block = |of: &BlockDetails| added.blocks.binary_search_by_key(&of.row_group, |b| b.row_group).is_ok();
-        if !details.iter().all(of_block) {
+        let of_block = |of: &BlockMetadata| added.blocks.binary_search_by_key(&of.row_group, |b| b.row_group).is_ok();
+        if !block_metadata.iter().all(of_block) {
             return invalid(*file, "has details of a block that is not there");
-        } else if !details.is_sorted_by(|a, b| a.row_group < b.row_group) {
+        } else if !block_metadata.is_sorted_by(|a, b| a.row_group < b.row_group) {
             return invalid(*file, "has details that are not in row-group order");
-        } else if !details.iter().all(|of| of.columns.is_sorted_by(|(a, _), (b, _)| a.column < b.column)) {
+        } else if !block_metadata.iter().all(|of| of.columns.is_sorted_by(|(a, _), (b, _)| a.column < b.column)) {
             return invalid(*file, "has column metadata that is not in column order");
         }
     }

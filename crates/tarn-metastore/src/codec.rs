@@ -1,4 +1,4 @@
-//! How do definitions, files, commits, versions and details look as bytes? (docs/formats/metastore.md)
+//! How do definitions, files, commits, versions and block metadata look as bytes? (docs/formats/metastore.md)
 //!
 //! Decoding reads every format there was; encoding writes the newest.
 
@@ -18,11 +18,11 @@ use crate::wire::{
     Decoded, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_option, put_u64,
 };
 use crate::{
-    Block, BlockDetails, BlockRef, Bloom, Checksums, ColumnChunk, ColumnDetails, ColumnStats, CommitInfo, CommitKind,
+    Block, BlockMetadata, BlockRef, Bloom, Checksums, ColumnChunk, ColumnMetadata, ColumnStats, CommitInfo, CommitKind,
     File, TableVersion,
 };
 
-/// What is written: 2 since blocks have details, 3 since files have checksums.
+/// What is written: 2 since blocks have metadata, 3 since files have checksums.
 pub const FORMAT: u8 = 3;
 
 /// What a file's record has.
@@ -30,37 +30,37 @@ const HAS_NOTE: u8 = 1;
 const HAS_CHECKSUMS: u8 = 2;
 
 /// What is kept of one block, as it stands in front of the commit that adds its file.
-pub struct DetailsRecord {
+pub struct BlockMetadataRecord {
     pub table: TableId,
     pub hour: i64,
     pub file: FileId,
-    pub details: BlockDetails,
+    pub block_metadata: BlockMetadata,
 }
 
-pub fn encode_details(table: TableId, hour: i64, file: FileId, details: &BlockDetails) -> Vec<u8> {
+pub fn encode_block_metadata(table: TableId, hour: i64, file: FileId, block_metadata: &BlockMetadata) -> Vec<u8> {
     let mut out = Vec::new();
     put_u64(&mut out, table.0.into());
     put_i64(&mut out, hour);
     put_u64(&mut out, file.0);
-    put_details(&mut out, details);
+    put_block_metadata(&mut out, block_metadata);
     out
 }
 
-pub fn decode_details(bytes: &[u8], format: u8) -> Decoded<DetailsRecord> {
+pub fn decode_block_metadata(bytes: &[u8], format: u8) -> Decoded<BlockMetadataRecord> {
     let mut reader = Reader { bytes, format };
-    let record = DetailsRecord {
+    let record = BlockMetadataRecord {
         table: TableId(reader.u32()?),
         hour: reader.i64()?,
         file: FileId(reader.u64()?),
-        details: reader.details()?,
+        block_metadata: reader.block_metadata()?,
     };
     reader.end()?;
     Ok(record)
 }
 
-/// Where the parts of a details frame's payload are.
+/// Where the parts of a block metadata frame's payload are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DetailsPlaces {
+pub struct BlockMetadataOffsets {
     pub table: TableId,
     pub hour: i64,
     pub block: BlockRef,
@@ -74,7 +74,7 @@ pub struct DetailsPlaces {
 }
 
 /// Looks at everything but the columns.
-pub fn locate_details(bytes: &[u8], format: u8) -> Decoded<DetailsPlaces> {
+pub fn locate_block_metadata(bytes: &[u8], format: u8) -> Decoded<BlockMetadataOffsets> {
     let mut reader = Reader { bytes, format };
     let at = |reader: &Reader<'_>| (bytes.len() - reader.bytes.len()) as u32;
     let (table, hour, file) = (TableId(reader.u32()?), reader.i64()?, FileId(reader.u64()?));
@@ -85,10 +85,10 @@ pub fn locate_details(bytes: &[u8], format: u8) -> Decoded<DetailsPlaces> {
     reader.shapes()?;
     reader.count()?;
     let (block, column_bytes) = (BlockRef { file, row_group }, reader.bytes.len() as u32);
-    Ok(DetailsPlaces { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes })
+    Ok(BlockMetadataOffsets { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes })
 }
 
-/// The part of a details frame from `columns_at` on.
+/// The part of a block metadata frame from `columns_at` on.
 pub fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
     let mut reader = Reader { bytes, format };
     let columns = reader.columns()?;
@@ -114,7 +114,7 @@ pub(crate) fn read_columns(
     parts: Parts,
     block: u32,
     wanted: impl Fn(ColumnId) -> bool,
-    columns: &mut BTreeMap<ColumnId, ColumnDetails>,
+    columns: &mut BTreeMap<ColumnId, ColumnMetadata>,
 ) -> Decoded<()> {
     let mut reader = Reader { bytes, format };
     let shapes = reader.shapes()?;
@@ -213,15 +213,15 @@ pub fn put_chunk(out: &mut Vec<u8>, chunk: &ColumnChunk, shape: usize) {
     }
 }
 
-pub fn put_details(out: &mut Vec<u8>, details: &BlockDetails) {
-    put_u64(out, details.row_group.into());
-    put_u64(out, details.bloom.as_ref().map_or(0, Bloom::n_chunks).into());
-    if let Some(bloom) = &details.bloom {
+pub fn put_block_metadata(out: &mut Vec<u8>, block_metadata: &BlockMetadata) {
+    put_u64(out, block_metadata.row_group.into());
+    put_u64(out, block_metadata.bloom.as_ref().map_or(0, Bloom::n_chunks).into());
+    if let Some(bloom) = &block_metadata.bloom {
         out.extend_from_slice(bloom.bits());
     }
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut shapes: Vec<&str> = Vec::new();
-    for (_, chunk) in &details.columns {
+    for (_, chunk) in &block_metadata.columns {
         places.entry(&chunk.shape).or_insert_with(|| {
             shapes.push(&chunk.shape);
             shapes.len() - 1
@@ -231,8 +231,8 @@ pub fn put_details(out: &mut Vec<u8>, details: &BlockDetails) {
     for shape in &shapes {
         put_bytes(out, shape.as_bytes());
     }
-    put_len(out, details.columns.len());
-    for (stats, chunk) in &details.columns {
+    put_len(out, block_metadata.columns.len());
+    for (stats, chunk) in &block_metadata.columns {
         put_stats(out, stats);
         put_chunk(out, chunk, places[&*chunk.shape]);
     }
@@ -274,9 +274,9 @@ pub fn decode_slab(
     n_slots: u32,
     wanted: impl Fn(u32) -> bool,
 ) -> Decoded<Vec<(u32, (ColumnStats, ColumnChunk))>> {
-    let mut details = ColumnDetails::default();
-    read_slab(bytes, n_slots, Parts::BOTH, |slot| wanted(slot).then_some(slot), &mut details)?;
-    let ColumnDetails { blocks, stats, chunks, .. } = details;
+    let mut block_metadata = ColumnMetadata::default();
+    read_slab(bytes, n_slots, Parts::BOTH, |slot| wanted(slot).then_some(slot), &mut block_metadata)?;
+    let ColumnMetadata { blocks, stats, chunks, .. } = block_metadata;
     Ok(blocks.into_iter().zip(stats.into_iter().zip(chunks)).collect())
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn read_slab(
     n_slots: u32,
     parts: Parts,
     place: impl Fn(u32) -> Option<u32>,
-    out: &mut ColumnDetails,
+    out: &mut ColumnMetadata,
 ) -> Decoded<()> {
     let mut reader = Reader { bytes, format: FORMAT };
     let shapes = reader.shapes()?;
@@ -440,7 +440,7 @@ impl Reader<'_> {
     }
 
     /// The metadata of one column of one block.
-    fn record(&mut self, shapes: &[Arc<str>], parts: Parts, block: u32, out: &mut ColumnDetails) -> Decoded<()> {
+    fn record(&mut self, shapes: &[Arc<str>], parts: Parts, block: u32, out: &mut ColumnMetadata) -> Decoded<()> {
         match parts.stats {
             true => out.stats.push(self.column_stats()?),
             false => self.skip_stats()?,
@@ -495,7 +495,7 @@ impl Reader<'_> {
         })
     }
 
-    pub fn details(&mut self) -> Decoded<BlockDetails> {
+    pub fn block_metadata(&mut self) -> Decoded<BlockMetadata> {
         let row_group = self.u32()?;
         let bloom = match self.bloom_chunks()? {
             0 => None,
@@ -504,7 +504,7 @@ impl Reader<'_> {
                 Some(Bloom::from_bits(bits).expect("it was seen to be a power of two of chunks"))
             }
         };
-        Ok(BlockDetails { row_group, columns: self.columns()?, bloom })
+        Ok(BlockMetadata { row_group, columns: self.columns()?, bloom })
     }
 
     /// 0, or a lawful number.
@@ -561,22 +561,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::any_details;
+    use crate::contract::any_block_metadata;
 
     proptest! {
         #[test]
-        fn details_come_back(details in any_details(6), hour: i64) {
-            let bytes = encode_details(TableId(3), hour, FileId(300), &details);
-            let back = decode_details(&bytes, FORMAT).unwrap();
+        fn block_metadata_come_back(block_metadata in any_block_metadata(6), hour: i64) {
+            let bytes = encode_block_metadata(TableId(3), hour, FileId(300), &block_metadata);
+            let back = decode_block_metadata(&bytes, FORMAT).unwrap();
             prop_assert_eq!((back.table, back.hour, back.file), (TableId(3), hour, FileId(300)));
-            prop_assert_eq!(format!("{:?}", back.details), format!("{details:?}"));
-            let places = locate_details(&bytes, FORMAT).unwrap();
-            let block = BlockRef { file: FileId(300), row_group: details.row_group };
+            prop_assert_eq!(format!("{:?}", back.block_metadata), format!("{block_metadata:?}"));
+            let places = locate_block_metadata(&bytes, FORMAT).unwrap();
+            let block = BlockRef { file: FileId(300), row_group: block_metadata.row_group };
             prop_assert_eq!((places.table, places.hour, places.block), (TableId(3), hour, block));
             let bits = &bytes[places.bloom_at as usize..places.columns_at as usize];
-            prop_assert_eq!(bits, details.bloom.as_ref().map_or(&[][..], |bloom| bloom.bits()));
+            prop_assert_eq!(bits, block_metadata.bloom.as_ref().map_or(&[][..], |bloom| bloom.bits()));
             let columns = decode_columns(&bytes[places.columns_at as usize..], FORMAT).unwrap();
-            prop_assert_eq!(format!("{columns:?}"), format!("{:?}", details.columns));
+            prop_assert_eq!(format!("{columns:?}"), format!("{:?}", block_metadata.columns));
             for parts in [Parts::BOTH, Parts { stats: true, chunks: false }, Parts { stats: false, chunks: true }] {
                 let some: Vec<_> = columns.iter().step_by(2).collect();
                 let is_wanted = |id| some.iter().any(|(stats, _)| stats.column == id);
@@ -589,10 +589,10 @@ mod tests {
                     prop_assert_eq!(read.chunks, Vec::from_iter(parts.chunks.then_some(chunk.clone())));
                 }
             }
-            let column_bytes: u64 = details.columns.iter().map(column_bytes).sum();
+            let column_bytes: u64 = block_metadata.columns.iter().map(column_bytes).sum();
             prop_assert_eq!(u64::from(places.column_bytes), column_bytes);
             for len in 0..bytes.len() {
-                prop_assert!(decode_details(&bytes[..len], FORMAT).is_err(), "cut at {}", len);
+                prop_assert!(decode_block_metadata(&bytes[..len], FORMAT).is_err(), "cut at {}", len);
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! for each table, ascending by id:
-//!   Restore   the oldest version that the source keeps: its definition, then its files batch by batch with their details
+//!   Restore   the oldest version that the source keeps: its definition, then its files batch by batch with their metadata
 //!   Restored
 //!   Alter     if the source's definition went on since the copy was begun
 //!   commit …  the commits after that version, as they were
@@ -12,7 +12,8 @@
 //! the meantime comes along. Nobody else may write to the target until it is done. What is not copied are ids that the source gave to
 //! tables it no longer has: they are free again, unless a later table is there.
 //!
-//! Invariant: no more details are in memory than those of a batch, or of one file or one commit when that has more.
+//! Invariant: no more block metadata is in memory than that of a batch, or of one file or one commit when that has
+//! more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,11 +26,11 @@ use tarn_types::{FileId, TableId, TableSchema, Version};
 use crate::check::advance_all;
 use crate::wire::{put_cursor, put_i64, put_len, put_u64};
 use crate::{
-    At, BlockDetails, BlockRef, Commit, CommitInfo, CommitKind, Definition, Error, Expected, File, Metastore,
+    At, BlockMetadata, BlockRef, Commit, CommitInfo, CommitKind, Definition, Error, Expected, File, Metastore,
     MetastoreExt, Result, TableVersion, Wanted, codec, hour_blocks,
 };
 
-/// Details of about so many bytes are read at once.
+/// Block metadata of about so many bytes is read at once.
 const BATCH_BYTES: u64 = 16 << 20;
 
 /// Blocks of the first batch, before it is known what they take; and of any.
@@ -48,7 +49,7 @@ pub struct Copied {
     /// Files that some kept version has.
     pub files: u64,
     pub blocks: u64,
-    /// Of details, read from the source in this run.
+    /// Of block metadata, read from the source in this run.
     pub bytes: u64,
 }
 
@@ -63,13 +64,13 @@ pub struct TableSum {
     pub blocks: u64,
     /// Live rows of the latest version.
     pub n_rows: u64,
-    /// Columns of blocks and blooms of blocks of which there are details.
-    pub details: u64,
+    /// Columns of blocks and blooms of blocks of which there is block metadata.
+    pub block_metadata: u64,
     /// Of everything that can be read of the table. Equal for equal content, whatever keeps it.
     pub digest: u64,
 }
 
-/// How much there is to copy. Reads no details.
+/// How much there is to copy. Reads no block metadata.
 pub async fn extent(of: &dyn Metastore) -> Result<Copied> {
     let mut extent = Copied::default();
     for table in of.tables().await? {
@@ -91,8 +92,8 @@ impl Copied {
     }
 }
 
-/// Copies all tables of `from` with their kept versions, commits and details into `to`, which is empty or what an earlier copy of the
-/// same source left; ids stay. `report` is called after every step.
+/// Copies all tables of `from` with their kept versions, commits and block metadata into `to`, which is empty or what
+/// an earlier copy of the same source left; ids stay. `report` is called after every step.
 ///
 /// Errors: those of both; of kind `Invalid` if the target has something that the source has not, `NotFound` if the source forgot
 /// the version with which the copy was begun: empty the target and begin anew.
@@ -206,13 +207,13 @@ impl Copying<'_> {
         self.copied.add(base.files.iter().filter(|file| is_there(file)));
         let mut batches = Batches::new(base.files.iter().filter(|file| !is_there(file)));
         while let Some(batch) = batches.next() {
-            let Read { details, bytes, .. } = read(from, table, batch).await?;
+            let Read { block_metadata, bytes, .. } = read(from, table, batch).await?;
             let dead = |file: &Arc<File>| Some((file.id, (**base.deletion_vectors.get(&file.id)?).clone()));
             let commit = Commit {
                 id: batch_id(table, batch),
                 expected: Expected::At(base.version),
                 add: batch.iter().map(|file| (**file).clone()).collect(),
-                details,
+                block_metadata,
                 remove: vec![],
                 deletion_vectors: batch.iter().filter_map(dead).collect(),
                 cursor: None,
@@ -230,14 +231,14 @@ impl Copying<'_> {
 
     async fn commit(&mut self, info: &CommitInfo) -> Result<()> {
         let Copying { from, to, table, .. } = *self;
-        let Read { details, bytes, .. } = read(from, table, &info.added).await?;
+        let Read { block_metadata, bytes, .. } = read(from, table, &info.added).await?;
         self.copied.bytes += bytes;
         let expected = Version(info.version.0 - 1);
         let same = Commit {
             id: info.id,
             expected: Expected::At(expected),
             add: info.added.iter().map(|file| (**file).clone()).collect(),
-            details,
+            block_metadata,
             remove: info.removed.clone(),
             deletion_vectors: info.deletion_vectors.iter().map(|(file, dead)| (*file, (**dead).clone())).collect(),
             cursor: info.cursor.clone(),
@@ -264,7 +265,7 @@ fn batch_id(table: TableId, files: &[Arc<File>]) -> Uuid {
     Uuid::from_u64_pair(xxh64(&bytes, 0), xxh64(&bytes, 1))
 }
 
-/// Files in the order in which their details are kept, some at a time.
+/// Files in the order in which their metadata is kept, some at a time.
 struct Batches {
     files: Vec<Arc<File>>,
     next: usize,
@@ -295,7 +296,7 @@ impl Batches {
         (self.next > first).then(|| &self.files[first..self.next])
     }
 
-    /// What the details of the last batch took.
+    /// What the block metadata of the last batch took.
     fn took(&mut self, bytes: u64) {
         if let Some(per_block) = bytes.checked_div(self.blocks) {
             self.blocks_next = (BATCH_BYTES / per_block.max(1)).clamp(1, MAX_BLOCKS);
@@ -303,11 +304,11 @@ impl Batches {
     }
 }
 
-/// Details as they come with a commit.
+/// Block metadata as it comes with a commit.
 struct Read {
-    details: BTreeMap<FileId, Vec<BlockDetails>>,
+    block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
     /// Columns and blooms among them.
-    n_details: u64,
+    n_records: u64,
     bytes: u64,
 }
 
@@ -315,15 +316,15 @@ struct Read {
 async fn read(from: &dyn Metastore, table: TableId, files: &[Arc<File>]) -> Result<Read> {
     let hours = hour_blocks(files);
     if hours.is_empty() {
-        return Ok(Read { details: BTreeMap::new(), n_details: 0, bytes: 0 });
+        return Ok(Read { block_metadata: BTreeMap::new(), n_records: 0, bytes: 0 });
     }
     let blocks: Vec<_> = hours.iter().flat_map(|of_hour| of_hour.blocks.iter().copied()).collect();
     let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
-    let found = from.details(table, wanted).await?;
-    let mut by_block: Vec<Option<BlockDetails>> = blocks.iter().map(|_| None).collect();
-    let mut n_details = found.blooms.len();
+    let found = from.block_metadata(table, wanted).await?;
+    let mut by_block: Vec<Option<BlockMetadata>> = blocks.iter().map(|_| None).collect();
+    let mut n_records = found.blooms.len();
     for column in found.columns {
-        n_details += column.blocks.len();
+        n_records += column.blocks.len();
         for ((at, stats), chunk) in column.blocks.into_iter().zip(column.stats).zip(column.chunks) {
             let block = by_block[at as usize].get_or_insert_with(|| nothing(blocks[at as usize]));
             block.columns.push((stats, chunk));
@@ -333,17 +334,17 @@ async fn read(from: &dyn Metastore, table: TableId, files: &[Arc<File>]) -> Resu
         let block = by_block[at as usize].get_or_insert_with(|| nothing(blocks[at as usize]));
         block.bloom = Some(bloom);
     }
-    let mut details: BTreeMap<FileId, Vec<BlockDetails>> = BTreeMap::new();
+    let mut block_metadata: BTreeMap<FileId, Vec<BlockMetadata>> = BTreeMap::new();
     for (block, of_block) in blocks.iter().zip(by_block) {
         if let Some(of_block) = of_block {
-            details.entry(block.file).or_default().push(of_block);
+            block_metadata.entry(block.file).or_default().push(of_block);
         }
     }
-    Ok(Read { details, n_details: n_details as u64, bytes: found.bytes_read })
+    Ok(Read { block_metadata, n_records: n_records as u64, bytes: found.bytes_read })
 }
 
-fn nothing(block: BlockRef) -> BlockDetails {
-    BlockDetails { row_group: block.row_group, columns: vec![], bloom: None }
+fn nothing(block: BlockRef) -> BlockMetadata {
+    BlockMetadata { row_group: block.row_group, columns: vec![], bloom: None }
 }
 
 /// What is kept of a table's past.
@@ -358,8 +359,8 @@ async fn history(of: &dyn Metastore, table: TableId) -> Result<History> {
     Ok(History { oldest, commits })
 }
 
-/// Reads everything there is, table by table; details batch by batch. Of kind `Corrupt` is an error that names the first damage: bytes that
-/// are not what was written, or versions that do not follow from their commits.
+/// Reads everything there is, table by table; block metadata batch by batch. Of kind `Corrupt` is an error that names
+/// the first damage: bytes that are not what was written, or versions that do not follow from their commits.
 pub async fn sums(of: &dyn Metastore) -> Result<Vec<TableSum>> {
     let mut sums = vec![];
     for schema in of.tables().await? {
@@ -389,11 +390,11 @@ async fn sum(of: &dyn Metastore, schema: &TableSchema) -> Result<TableSum> {
     sum.blocks = files.values().map(|file| file.blocks.len() as u64).sum();
     let mut batches = Batches::new(files.into_values());
     while let Some(batch) = batches.next() {
-        let Read { details, n_details, bytes } = read(of, schema.id, batch).await?;
-        sum.details += n_details;
+        let Read { block_metadata, n_records, bytes } = read(of, schema.id, batch).await?;
+        sum.block_metadata += n_records;
         for file in batch {
-            for of_block in details.get(&file.id).into_iter().flatten() {
-                let bytes = codec::encode_details(schema.id, file.hour, file.id, of_block);
+            for of_block in block_metadata.get(&file.id).into_iter().flatten() {
+                let bytes = codec::encode_block_metadata(schema.id, file.hour, file.id, of_block);
                 // In whatever order they come.
                 sum.digest = sum.digest.wrapping_add(xxh64(&bytes, 0));
             }
@@ -403,7 +404,7 @@ async fn sum(of: &dyn Metastore, schema: &TableSchema) -> Result<TableSum> {
     Ok(sum)
 }
 
-/// Of all but details.
+/// Of all but block metadata.
 fn digest(schema: &TableSchema, oldest: &TableVersion, commits: &[Arc<CommitInfo>]) -> u64 {
     let mut bytes = vec![];
     let mut digest = 0;

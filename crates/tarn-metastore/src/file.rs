@@ -2,7 +2,7 @@
 //!
 //! Invariants: blocks of a file are in row-group order and cover its rows without a gap. `min`/`max` are bounds: no non-null value
 //! of the block lies outside them. What is large and seldom needed of a block (its bloom, the metadata of its columns) is not here
-//! but in its details (`details.rs`).
+//! but in its metadata (`block_metadata.rs`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ pub struct Block {
     /// Compressed bytes.
     pub bytes: u64,
     /// In table column order: the few columns whose bounds are always in memory. Native tables of at most 32 columns have all
-    /// here, wider ones and archives their key and time columns; of the others the bounds are in the details, if anywhere.
+    /// here, wider ones and archives their key and time columns; of the others the bounds are in the block metadata, if
+    /// anywhere.
     pub columns: Vec<ColumnStats>,
 }
 
@@ -59,7 +60,8 @@ pub struct File {
     pub path: String,
     pub size_bytes: u64,
     pub n_rows: u64,
-    /// Hours since the Unix epoch: of the rows' time where the table says so, else of delivery. Details are kept by it.
+    /// Hours since the Unix epoch: of the rows' time where the table says so, else of delivery. Block metadata is kept
+    /// by it.
     pub hour: i64,
     pub etag: Option<String>,
     /// Empty: nothing of the file is in the table; then `note` says why.

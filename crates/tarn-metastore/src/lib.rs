@@ -30,8 +30,8 @@ mod files;
 mod order;
 pub mod prune;
 
+mod block_metadata;
 mod bloom;
-mod details;
 mod probe;
 mod tokens;
 
@@ -59,10 +59,12 @@ pub mod backend;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 
+pub use block_metadata::{
+    BlockMetadata, BlockRef, ColumnChunk, ColumnMetadata, HourBlocks, MetadataByColumn, Wanted, hour_blocks,
+};
 pub use bloom::{Bloom, BloomBuilder, CHUNK_BYTES, DEFAULT_CHUNKS, Hash, MAX_CHUNKS, chunks_for, false_positive_rate};
 pub use checksums::{Checking, Checksums, Damage, PIECE_BYTES, Plan, Summing};
 pub use copy::{Copied, TableSum, copy, extent, sums};
-pub use details::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, Details, HourBlocks, Wanted, hour_blocks};
 pub use document::{Document, MAX_DOCUMENT_BYTES, document, is_document, put_document};
 pub use embedded::{Embedded, Recovery};
 pub use error::{Error, Result};

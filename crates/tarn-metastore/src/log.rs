@@ -3,14 +3,15 @@
 //! ```text
 //! file    magic 8 | version u8 | zero 3 | crc u32 of these 12 | frame*          (a checkpoint has exactly one frame)
 //! frame   len u32 | crc u32 of the rest | seq u64 | kind u8 | payload[len]       (integers little-endian, crc = CRC32C)
-//! write   (details* record)+ | seal
+//! write   (metadata* record)+ | seal
 //! ```
 //!
-//! A record is one frame, with the details that belong to it in front; records that were made side by side are one write. All frames
-//! of a write have its number, and are synced before any of them is answered. Behind it goes a *seal*, an empty frame that repeats
-//! the number and is not synced: it can only be there if the sync came back. So a bad frame was answered, and is corruption, if
-//! its write's seal or any frame of a later number is behind it; else it is part of a write that a crash tore, and the log is cut
-//! behind the last whole record. Frames of its own number prove nothing: the pages of one write reach the disk in any order.
+//! A record is one frame, with the block metadata that belongs to it in front; records that were made side by side are
+//! one write. All frames of a write have its number, and are synced before any of them is answered. Behind it goes a
+//! *seal*, an empty frame that repeats the number and is not synced: it can only be there if the sync came back. So a
+//! bad frame was answered, and is corruption, if its write's seal or any frame of a later number is behind it; else it
+//! is part of a write that a crash tore, and the log is cut behind the last whole record. Frames of its own number
+//! prove nothing: the pages of one write reach the disk in any order.
 //!
 //! A log takes its space ahead, so it may end in zeros, which are no frame: a sync then need not change the file's length.
 
@@ -42,7 +43,7 @@ const KEPT_BUF_BYTES: usize = 4 << 20;
 const RECORD: u8 = 1;
 const SEAL: u8 = 2;
 pub(crate) const CHECKPOINT: u8 = 3;
-const DETAILS: u8 = 4;
+const BLOCK_METADATA: u8 = 4;
 
 /// The log that is written to.
 pub(crate) struct Log {
@@ -54,12 +55,13 @@ pub(crate) struct Log {
     /// The length of the file. What lies behind `end` is zero.
     reserved: u64,
     last_seq: u64,
-    /// Of `end`, what is details.
-    details_bytes: u64,
+    /// Of `end`, what is block metadata.
+    block_metadata_bytes: u64,
     buf: Vec<u8>,
 }
 
-/// One file of the log, for those who read details from where they were first written. Opened when it is first read.
+/// One file of the log, for those who read block metadata from where it was first written. Opened when it is first
+/// read.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub first_seq: u64,
@@ -74,9 +76,9 @@ pub(crate) struct Payload {
     crc: u32,
 }
 
-/// A record, and the details that stand in front of it.
+/// A record, and the block metadata that stands in front of it.
 pub(crate) struct Entry {
-    pub details: Vec<Payload>,
+    pub block_metadata: Vec<Payload>,
     pub record: Payload,
 }
 
@@ -88,7 +90,7 @@ pub(crate) struct Prepared {
 
 /// What became of records.
 pub(crate) enum Append {
-    /// They are on stable storage; the details at these offsets, in their order.
+    /// They are on stable storage; the block metadata at these offsets, in their order.
     Done(Vec<u64>),
     /// They are not there, and will not be.
     Undone(io::Error),
@@ -103,7 +105,7 @@ pub(crate) struct Frame<'a> {
     pub offset: u64,
     pub payload: &'a [u8],
     /// What stands in front of it, each with its offset.
-    pub details: &'a [(u64, &'a [u8])],
+    pub block_metadata: &'a [(u64, &'a [u8])],
 }
 
 /// How the log ends.
@@ -112,8 +114,8 @@ pub(crate) struct Contents {
     pub last_seq: u64,
     /// Where the last log's valid bytes end.
     pub end: u64,
-    /// Of the last log, what is details.
-    pub details_bytes: u64,
+    /// Of the last log, what is block metadata.
+    pub block_metadata_bytes: u64,
     /// That of the last log.
     pub format: u8,
     pub torn: Option<Torn>,
@@ -168,12 +170,12 @@ impl LogFile {
         }
     }
 
-    /// The payload of the details frame at `offset`, which has so many bytes; held against its checksum.
-    pub fn details(&self, offset: u64, payload_bytes: usize) -> Result<Vec<u8>> {
+    /// The payload of the block metadata frame at `offset`, which has so many bytes; held against its checksum.
+    pub fn block_metadata(&self, offset: u64, payload_bytes: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; FRAME_BYTES + payload_bytes];
         self.read(&mut bytes, offset)?;
         match parse(&bytes) {
-            Some(found) if found.kind == DETAILS && found.payload.len() == payload_bytes => {
+            Some(found) if found.kind == BLOCK_METADATA && found.payload.len() == payload_bytes => {
                 bytes.drain(..FRAME_BYTES);
                 Ok(bytes)
             }
@@ -212,7 +214,7 @@ impl Prepared {
         sync_dir(dir)?;
         let file = Arc::new(LogFile { first_seq, path, file: OnceLock::from(self.file) });
         let (end, reserved, last_seq) = (HEADER_BYTES, RESERVED_BYTES, first_seq - 1);
-        Ok(Log { file, end, records_end: end, reserved, last_seq, details_bytes: 0, buf: Vec::new() })
+        Ok(Log { file, end, records_end: end, reserved, last_seq, block_metadata_bytes: 0, buf: Vec::new() })
     }
 }
 
@@ -227,10 +229,10 @@ impl Log {
         }
         file.sync_all().map_err(io_error("sync", path))?;
         log.file.set(file).expect("nobody has read from it yet");
-        let (end, details_bytes) = (end.max(HEADER_BYTES), contents.details_bytes);
+        let (end, block_metadata_bytes) = (end.max(HEADER_BYTES), contents.block_metadata_bytes);
         let last_seq = contents.last_seq;
         let (records_end, reserved, buf) = (end, end, Vec::new());
-        let mut log = Self { file: log, end, records_end, reserved, last_seq, details_bytes, buf };
+        let mut log = Self { file: log, end, records_end, reserved, last_seq, block_metadata_bytes, buf };
         let _ = log.seal();
         Ok(log)
     }
@@ -251,29 +253,29 @@ impl Log {
         self.end - HEADER_BYTES
     }
 
-    /// Of these, what is not details.
+    /// Of these, what is not block metadata.
     pub fn record_bytes(&self) -> u64 {
-        self.size_bytes() - self.details_bytes
+        self.size_bytes() - self.block_metadata_bytes
     }
 
     fn out(&self) -> &File {
         self.file.file.get().expect("the log that is written to is open")
     }
 
-    /// Adds records behind their details in one write, synced.
+    /// Adds records behind their metadata in one write, synced.
     pub fn append(&mut self, entries: &[Entry]) -> Append {
         let seq = self.last_seq + 1;
         let frame_bytes = |payload: &Payload| FRAME_BYTES + payload.bytes.len();
-        let details_bytes: usize = entries.iter().flat_map(|entry| &entry.details).map(frame_bytes).sum();
+        let block_metadata_bytes: usize = entries.iter().flat_map(|entry| &entry.block_metadata).map(frame_bytes).sum();
         let record_bytes: usize = entries.iter().map(|entry| frame_bytes(&entry.record)).sum();
         let mut buf = std::mem::take(&mut self.buf);
         buf.clear();
-        buf.reserve(details_bytes + record_bytes);
+        buf.reserve(block_metadata_bytes + record_bytes);
         let mut offsets = Vec::new();
         for entry in entries {
-            for details in &entry.details {
+            for block_metadata in &entry.block_metadata {
                 offsets.push(self.end + buf.len() as u64);
-                if let Err(too_long) = put_frame(&mut buf, seq, DETAILS, details) {
+                if let Err(too_long) = put_frame(&mut buf, seq, BLOCK_METADATA, block_metadata) {
                     return Append::Undone(too_long);
                 }
             }
@@ -298,7 +300,7 @@ impl Log {
         }
         self.end += buf.len() as u64;
         self.records_end = self.end;
-        self.details_bytes += details_bytes as u64;
+        self.block_metadata_bytes += block_metadata_bytes as u64;
         self.last_seq = seq;
         // Not synced, and no loss when it fails: the next record takes its place.
         let _ = self.seal();
@@ -329,7 +331,7 @@ impl Log {
         let bytes = fs::read(path).map_err(io_error("read", path))?;
         let format = check_header(path, &bytes, LOG_MAGIC)?;
         let before = self.file.first_seq - 1;
-        let mut found = Contents { last_seq: before, end: HEADER_BYTES, details_bytes: 0, format, torn: None };
+        let mut found = Contents { last_seq: before, end: HEADER_BYTES, block_metadata_bytes: 0, format, torn: None };
         read_frames(&self.file, &bytes, before, &mut found, &mut |_| Ok(()))?;
         if (found.last_seq, found.end) != (self.last_seq, self.records_end) {
             let reason = format!("record {} was synced, the disk has record {}", self.last_seq, found.last_seq);
@@ -408,12 +410,13 @@ pub(crate) fn read(
     let covered = logs.iter().skip(1).take_while(|next| next.first_seq <= checkpoint_seq + 1).count();
     let logs = &logs[covered..];
     let before = logs.first().map_or(checkpoint_seq, |log| log.first_seq - 1);
-    let mut contents = Contents { last_seq: before, end: 0, details_bytes: 0, format: codec::FORMAT, torn: None };
+    let mut contents =
+        Contents { last_seq: before, end: 0, block_metadata_bytes: 0, format: codec::FORMAT, torn: None };
     for log in logs {
         let path = &log.path;
         let bytes = fs::read(path).map_err(io_error("read", path))?;
         contents.end = 0;
-        contents.details_bytes = 0;
+        contents.block_metadata_bytes = 0;
         if is_unfinished_header(&bytes) && logs.last().is_some_and(|last| Arc::ptr_eq(log, last)) {
             break;
         }
@@ -433,7 +436,7 @@ pub(crate) fn read(
     Ok(contents)
 }
 
-/// Reads the writes of one log. Details wait for their record; `contents.end` is behind the last whole record.
+/// Reads the writes of one log. Block metadata waits for its record; `contents.end` is behind the last whole record.
 fn read_frames(
     log: &Arc<LogFile>,
     bytes: &[u8],
@@ -443,8 +446,8 @@ fn read_frames(
 ) -> Result<()> {
     let path = &log.path;
     let mut offset = contents.end as usize;
-    let mut details: Vec<(u64, &[u8])> = Vec::new();
-    let mut details_bytes = 0;
+    let mut block_metadata: Vec<(u64, &[u8])> = Vec::new();
+    let mut block_metadata_bytes = 0;
     // Whether records of write `last_seq` may still come.
     let mut is_open = false;
     while offset < bytes.len() {
@@ -468,8 +471,8 @@ fn read_frames(
         offset += found.skipped;
         let goes_on = found.seq == last + 1 || found.seq == last && is_open && found.skipped == 0;
         let follows = match found.kind {
-            SEAL => found.seq == last && details.is_empty(),
-            DETAILS => goes_on && contents.format >= 2,
+            SEAL => found.seq == last && block_metadata.is_empty(),
+            BLOCK_METADATA => goes_on && contents.format >= 2,
             RECORD => goes_on,
             _ => false,
         };
@@ -479,17 +482,17 @@ fn read_frames(
         }
         let (at, size) = (offset as u64, found.size());
         offset += size;
-        if found.kind == DETAILS {
-            details.push((at, found.payload));
-            details_bytes += size as u64;
+        if found.kind == BLOCK_METADATA {
+            block_metadata.push((at, found.payload));
+            block_metadata_bytes += size as u64;
             continue;
         }
         if found.kind == RECORD && found.seq > checkpoint_seq {
             let (format, payload) = (contents.format, found.payload);
-            visit(Frame { log, format, offset: at, payload, details: &details })?;
+            visit(Frame { log, format, offset: at, payload, block_metadata: &block_metadata })?;
         }
-        details.clear();
-        contents.details_bytes += std::mem::take(&mut details_bytes);
+        block_metadata.clear();
+        contents.block_metadata_bytes += std::mem::take(&mut block_metadata_bytes);
         is_open = found.kind == RECORD && contents.format >= 2;
         contents.last_seq = found.seq;
         contents.end = offset as u64;
@@ -523,7 +526,7 @@ fn step(bytes: &[u8], last: u64) -> Option<Parsed<'_>> {
         return Some(found);
     }
     let found = parse(bytes.get(FRAME_BYTES..)?)?;
-    let follows = (found.kind == RECORD || found.kind == DETAILS) && found.seq == last + 1;
+    let follows = (found.kind == RECORD || found.kind == BLOCK_METADATA) && found.seq == last + 1;
     follows.then_some(Parsed { skipped: FRAME_BYTES, ..found })
 }
 
@@ -542,7 +545,7 @@ fn is_answered(bytes: &[u8], sealed_from: u64, written_from: u64) -> bool {
         let found = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
         let first = match head[16] {
             SEAL => sealed_from,
-            RECORD | DETAILS => written_from,
+            RECORD | BLOCK_METADATA => written_from,
             _ => return false,
         };
         (first..=first.saturating_add(u64::from(u32::MAX))).contains(&found)

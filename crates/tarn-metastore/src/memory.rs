@@ -11,8 +11,8 @@ use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 use crate::check::Checked;
 use crate::state::{Record, State};
 use crate::{
-    At, BlockDetails, BlockRef, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, Result, Stats,
-    TableVersion, Upkeep, Wanted, codec, details, probe,
+    At, BlockMetadata, BlockRef, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed,
+    Result, Stats, TableVersion, Upkeep, Wanted, block_metadata, codec, probe,
 };
 
 /// Forgets everything when dropped.
@@ -24,45 +24,46 @@ pub struct Memory {
 struct Held {
     state: State,
     /// Of files of kept versions.
-    details: BTreeMap<TableId, BTreeMap<FileId, FileDetails>>,
+    block_metadata: BTreeMap<TableId, BTreeMap<FileId, FileMetadata>>,
 }
 
 /// What is kept of the blocks of one file.
-struct FileDetails {
+struct FileMetadata {
     hour: i64,
     /// Ascending by row group.
-    blocks: Vec<BlockDetails>,
+    blocks: Vec<BlockMetadata>,
 }
 
 impl Memory {
     /// Empty. The clock dates the creation of tables.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { held: Mutex::new(Held { state: State::default(), details: BTreeMap::new() }), clock }
+        Self { held: Mutex::new(Held { state: State::default(), block_metadata: BTreeMap::new() }), clock }
     }
 }
 
 impl Held {
     fn apply(&mut self, record: Record) {
         match &record {
-            Record::Drop { table } => drop(self.details.remove(table)),
+            Record::Drop { table } => drop(self.block_metadata.remove(table)),
             Record::Expire { table, keep } => {
                 let gone = self.state.table(*table).expect("it was checked").gone_before(*keep);
-                let details = self.details.entry(*table).or_default();
-                gone.iter().for_each(|file| drop(details.remove(&file.id)));
+                let block_metadata = self.block_metadata.entry(*table).or_default();
+                gone.iter().for_each(|file| drop(block_metadata.remove(&file.id)));
             }
             _ => {}
         }
         self.state.apply(record).expect("a record that was checked against the state applies to it");
     }
 
-    fn block(&self, table: TableId, hour: i64, block: BlockRef) -> Option<&BlockDetails> {
-        let of_file = self.details.get(&table)?.get(&block.file).filter(|of_file| of_file.hour == hour)?;
+    fn block(&self, table: TableId, hour: i64, block: BlockRef) -> Option<&BlockMetadata> {
+        let of_file = self.block_metadata.get(&table)?.get(&block.file).filter(|of_file| of_file.hour == hour)?;
         let idx = of_file.blocks.binary_search_by_key(&block.row_group, |of_block| of_block.row_group).ok()?;
         Some(&of_file.blocks[idx])
     }
 
     fn stats(&self) -> Stats {
-        let blocks = || self.details.values().flat_map(|files| files.values()).flat_map(|of_file| &of_file.blocks);
+        let blocks =
+            || self.block_metadata.values().flat_map(|files| files.values()).flat_map(|of_file| &of_file.blocks);
         let blooms = blocks().filter_map(|block| block.bloom.as_ref());
         Stats {
             bloom_bytes: blooms.map(|bloom| bloom.bits().len() as u64).sum(),
@@ -97,12 +98,12 @@ impl Metastore for Memory {
         let mut held = self.held.lock();
         match held.state.check_commit(table, commit)? {
             Checked::Already(version) => Ok(version),
-            Checked::New { next, info, details } => {
+            Checked::New { next, info, block_metadata } => {
                 let version = info.version;
-                for (id, blocks) in details {
+                for (id, blocks) in block_metadata {
                     let file = info.added.iter().find(|file| file.id == id).expect("details are of added files");
-                    let of_file = FileDetails { hour: file.hour, blocks };
-                    held.details.entry(table).or_default().insert(id, of_file);
+                    let of_file = FileMetadata { hour: file.hour, blocks };
+                    held.block_metadata.entry(table).or_default().insert(id, of_file);
                 }
                 held.apply(Record::Commit { table, commit: info, next: Some(next) });
                 Ok(version)
@@ -124,10 +125,10 @@ impl Metastore for Memory {
         Ok(probe::answer(&probe, |hour, block| held.block(table, hour, block)?.bloom.as_ref()))
     }
 
-    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
         let held = self.held.lock();
         held.state.table(table)?;
-        Ok(details::collect(&wanted, |hour, block| held.block(table, hour, block), codec::column_bytes))
+        Ok(block_metadata::collect(&wanted, |hour, block| held.block(table, hour, block), codec::column_bytes))
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {

@@ -11,11 +11,11 @@ use tarn_types::{FileId, TableId, TableSchema, Version};
 
 use crate::define::DOCUMENT_SCHEME;
 use crate::{
-    At, Commit, CommitInfo, Definition, Details, Error, File, Probe, Probed, Result, Stats, TableVersion, Upkeep,
-    Wanted,
+    At, Commit, CommitInfo, Definition, Error, File, MetadataByColumn, Probe, Probed, Result, Stats, TableVersion,
+    Upkeep, Wanted,
 };
 
-/// Tables, their versions, the commits between them, and the details of their blocks.
+/// Tables, their versions, the commits between them, and the metadata of their blocks.
 ///
 /// What a method changed is durable when it returns `Ok`. `Conflict` and `Invalid` mean that nothing happened;
 /// `Indeterminate` means that it may have: look before trying again. Commits of one table are serial.
@@ -46,10 +46,10 @@ pub trait Metastore: Send + Sync {
 
     /// Bounds, places in the file and blooms of the given blocks, column by column. Blocks and columns that are not known are
     /// missing. Cost: what is wanted, and no more.
-    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details>;
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn>;
 
     /// Forgets the versions before `keep`. Answers the files that no kept version needs: they may be deleted now, and by
-    /// nobody but orphan removal should the caller die first. Their details go, too.
+    /// nobody but orphan removal should the caller die first. Their block metadata goes, too.
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>>;
 
     /// Does some of the work that keeps the store small and quick, for about so many bytes written, and says how things stand. The

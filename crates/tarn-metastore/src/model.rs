@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
-use crate::{BlockDetails, File, Files};
+use crate::{BlockMetadata, File, Files};
 
 /// All of a table's lake at one version. Immutable; shared. Versions share what they have in common: cloning costs a pointer for
 /// every 256 files.
@@ -96,7 +96,7 @@ pub struct Commit {
     pub add: Vec<File>,
     /// Of added files, by file, ascending by row group; a block without an entry has no bloom and no column metadata. Durable with
     /// the commit.
-    pub details: BTreeMap<FileId, Vec<BlockDetails>>,
+    pub block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
     pub remove: Vec<FileId>,
     /// Whole new vector per file; a file keeps its vector when it is not named.
     pub deletion_vectors: BTreeMap<FileId, RoaringBitmap>,
@@ -126,7 +126,7 @@ pub enum Definition {
     /// A new table at version 0, without files. The ids of table, columns and tablets are assigned, the given ones only say which
     /// columns the options mean.
     Create(Box<TableSchema>),
-    /// Forgets the table, its versions and details; its files become orphans, its ids are never used again.
+    /// Forgets the table, its versions and block metadata; its files become orphans, its ids are never used again.
     Drop { name: String },
     /// Columns may come at the end, if they can be NULL and have no default, and types may widen
     /// ([`tarn_types::DataType::widens_to`]); what is indexed may change for later blocks, and how often an archive is looked at.
@@ -168,7 +168,7 @@ pub struct Stats {
     pub bloom_bytes: u64,
     pub column_bytes: u64,
     pub packs: u64,
-    /// Blocks with details that are not in a pack yet (embedded, Postgres), or not applied (CQL).
+    /// Blocks with metadata that are not in a pack yet (embedded, Postgres), or not applied (CQL).
     pub loose_blocks: u64,
     /// The largest partition, estimated (CQL).
     pub largest_partition_bytes: u64,

@@ -1,4 +1,4 @@
-//! How do the details of an hour's blocks lie in one file, so that a search reads little and in one piece?
+//! How does the metadata of an hour's blocks lie in one file, so that a search reads little and in one piece?
 //!
 //! Transposed. A search asks thousands of blocks for one chunk of their filters, or for one column of two hundred; so a pack
 //! keeps chunk 0 of all its blocks side by side, then chunk 1 of all, and behind the filters the columns, each with all its
@@ -29,7 +29,7 @@ use crate::bloom::{Bloom, CHUNK_BYTES, Hash, MAX_CHUNKS};
 use crate::codec::Parts;
 use crate::error::io_error;
 use crate::probe::AllOf;
-use crate::{BlockDetails, BlockRef, ColumnChunk, ColumnDetails, ColumnStats, Error, Result, codec};
+use crate::{BlockMetadata, BlockRef, ColumnChunk, ColumnMetadata, ColumnStats, Error, Result, codec};
 
 const MAGIC: &[u8; 8] = b"TARNPACK";
 const VERSION: u8 = 1;
@@ -67,9 +67,9 @@ struct Place {
     bytes: u32,
 }
 
-/// Where the details of a new pack come from. All have filters of the same number of chunks.
+/// Where the block metadata of a new pack comes from. All blocks have filters of the same number of chunks.
 pub(crate) enum Source<'a> {
-    Loose(&'a [(BlockRef, BlockDetails)]),
+    Loose(&'a [(BlockRef, BlockMetadata)]),
     Packed(&'a Pack),
 }
 
@@ -431,7 +431,7 @@ impl Pack {
         id: ColumnId,
         parts: Parts,
         place: impl Fn(u32) -> Option<u32>,
-        out: &mut ColumnDetails,
+        out: &mut ColumnMetadata,
     ) -> Result<u64> {
         let Ok(at) = self.columns.binary_search_by_key(&id, |place| place.column) else { return Ok(0) };
         let Place { offset, bytes, .. } = self.columns[at];
@@ -443,7 +443,7 @@ impl Pack {
 
     /// All that is known of a column, by slot.
     fn records(&self, id: ColumnId) -> Result<Vec<(u32, Record)>> {
-        let mut all = ColumnDetails::default();
+        let mut all = ColumnMetadata::default();
         self.column(id, Parts::BOTH, Some, &mut all)?;
         Ok(all.blocks.into_iter().zip(all.stats.into_iter().zip(all.chunks)).collect())
     }
@@ -480,7 +480,7 @@ impl Pack {
         for first in (0..self.n_chunks).step_by(per_window as usize) {
             self.rows(first, per_window.min(self.n_chunks - first))?;
         }
-        let mut all = ColumnDetails::default();
+        let mut all = ColumnMetadata::default();
         self.columns().try_for_each(|column| {
             all.blocks.clear();
             all.stats.clear();
@@ -491,7 +491,7 @@ impl Pack {
 
     /// All that is kept of each block. Cost: reads all.
     #[cfg(test)]
-    pub fn details(&self) -> Result<Vec<(BlockRef, BlockDetails)>> {
+    pub fn block_metadata(&self) -> Result<Vec<(BlockRef, BlockMetadata)>> {
         let mut columns: Vec<Vec<Record>> = vec![Vec::new(); self.slots.len()];
         for id in self.columns() {
             for (slot, record) in self.records(id)? {
@@ -500,10 +500,10 @@ impl Pack {
         }
         let all: Vec<u32> = (0..self.slots.len() as u32).collect();
         let mut blooms = self.blooms(&all)?.into_iter();
-        let details = self.slots.iter().zip(columns).map(|(block, columns)| {
-            (*block, BlockDetails { row_group: block.row_group, columns, bloom: blooms.next() })
+        let block_metadata = self.slots.iter().zip(columns).map(|(block, columns)| {
+            (*block, BlockMetadata { row_group: block.row_group, columns, bloom: blooms.next() })
         });
-        Ok(details.collect())
+        Ok(block_metadata.collect())
     }
 }
 
@@ -564,15 +564,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::{any_details, scratch};
-    use crate::{BloomBuilder, HourBlocks, Probe, Wanted, details, probe};
+    use crate::contract::{any_block_metadata, scratch};
+    use crate::{BloomBuilder, HourBlocks, Probe, Wanted, block_metadata, probe};
 
     /// Blocks with filters of one size.
-    fn any_blocks() -> impl Strategy<Value = Vec<(BlockRef, BlockDetails)>> {
+    fn any_blocks() -> impl Strategy<Value = Vec<(BlockRef, BlockMetadata)>> {
         let keys = proptest::collection::vec(0..40u64, 0..30);
-        let blocks = proptest::collection::btree_map((1..9u64, 0..4u32), (any_details(5), keys), 1..20);
+        let blocks = proptest::collection::btree_map((1..9u64, 0..4u32), (any_block_metadata(5), keys), 1..20);
         (blocks, proptest::option::of(0..4u32)).prop_map(|(blocks, log_chunks)| {
-            let details = |(row_group, mut of, keys): (u32, BlockDetails, Vec<u64>)| {
+            let block_metadata = |(row_group, mut of, keys): (u32, BlockMetadata, Vec<u64>)| {
                 of.row_group = row_group;
                 of.bloom = log_chunks.map(|log| {
                     let mut builder = BloomBuilder::new(1 << log);
@@ -582,7 +582,7 @@ mod tests {
                 of
             };
             let block = |((file, row_group), (of, keys))| {
-                (BlockRef { file: FileId(file), row_group }, details((row_group, of, keys)))
+                (BlockRef { file: FileId(file), row_group }, block_metadata((row_group, of, keys)))
             };
             blocks.into_iter().map(block).collect()
         })
@@ -608,8 +608,8 @@ mod tests {
             let pack = pack_of(dir.path(), "a.pack", &[Source::Loose(&blocks)], |_| true);
             prop_assert_eq!((pack.table, pack.hour), (TableId(7), -3));
             pack.verify().unwrap();
-            let same = |a: &[(BlockRef, BlockDetails)], b: &[(BlockRef, BlockDetails)]| format!("{a:?}") == format!("{b:?}");
-            prop_assert!(same(&pack.details().unwrap(), &blocks));
+            let same = |a: &[(BlockRef, BlockMetadata)], b: &[(BlockRef, BlockMetadata)]| format!("{a:?}") == format!("{b:?}");
+            prop_assert!(same(&pack.block_metadata().unwrap(), &blocks));
 
             let all: Vec<BlockRef> = blocks.iter().map(|(block, _)| *block).collect();
             let some: Vec<BlockRef> = (0..).zip(&all).filter(|(i, _)| asked >> (i % 32) & 1 == 1).map(|(_, b)| *b).collect();
@@ -628,11 +628,11 @@ mod tests {
             prop_assert_eq!(kept, expected.kept.iter().collect::<Vec<_>>());
 
             let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: false };
-            let expected = details::collect(&wanted, find, |_| 0);
+            let expected = block_metadata::collect(&wanted, find, |_| 0);
             for column in expected.columns {
                 let of: HashMap<u32, u32> = places.iter().map(|(asked, slot)| (*slot, *asked)).collect();
                 for parts in [Parts::BOTH, Parts { stats: false, chunks: true }, Parts { stats: true, chunks: false }] {
-                    let mut found = ColumnDetails { column: column.column, ..ColumnDetails::default() };
+                    let mut found = ColumnMetadata { column: column.column, ..ColumnMetadata::default() };
                     pack.column(column.column, parts, |slot| of.get(&slot).copied(), &mut found).unwrap();
                     let mut expected = column.clone();
                     expected.stats.truncate(if parts.stats { usize::MAX } else { 0 });
@@ -657,7 +657,7 @@ mod tests {
             let lives = |block: BlockRef| (dead >> ((block.file.0 * 4 + u64::from(block.row_group)) % 32)) & 1 == 0;
             let merged = pack_of(dir.path(), "merged.pack", &sources, lives);
             let expected: Vec<_> = blocks.iter().filter(|(block, _)| lives(*block)).cloned().collect();
-            prop_assert_eq!(format!("{:?}", merged.details().unwrap()), format!("{expected:?}"));
+            prop_assert_eq!(format!("{:?}", merged.block_metadata().unwrap()), format!("{expected:?}"));
         }
 
         #[test]
@@ -688,7 +688,7 @@ mod tests {
             let columns = columns.iter().map(|id| (stats(*id), chunk.clone())).collect();
             (
                 BlockRef { file: FileId(file), row_group: 0 },
-                BlockDetails { row_group: 0, columns, bloom: Some(builder.finish()) },
+                BlockMetadata { row_group: 0, columns, bloom: Some(builder.finish()) },
             )
         };
         let blocks = [block(1, &[1, 4]), block(5, &[4])];
@@ -709,6 +709,6 @@ mod tests {
             }
         }
         fs::write(&path, &whole).unwrap();
-        assert_eq!(Pack::open(&path).unwrap().details().unwrap(), blocks);
+        assert_eq!(Pack::open(&path).unwrap().block_metadata().unwrap(), blocks);
     }
 }

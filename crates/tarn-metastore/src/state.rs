@@ -7,7 +7,7 @@
 //! Table: oldest (a whole version) + commits after it ──> latest (a whole version)
 //! ```
 //!
-//! Where the details of blocks are is each backend's business.
+//! Where the metadata of blocks is, is each backend's business.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -239,7 +239,7 @@ impl State {
         self.tables.get_mut(&id).ok_or_else(|| format!("table {id} does not exist"))
     }
 
-    /// Without details and the sizes of the log, which the backend knows.
+    /// Without block metadata and the sizes of the log, which the backend knows.
     pub fn stats(&self) -> Stats {
         let latest = || self.tables.values().map(|table| &table.latest);
         Stats {

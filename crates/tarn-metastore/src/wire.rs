@@ -1,4 +1,4 @@
-//! How do numbers, texts and values look as bytes? What the records of the commit log and of details are made of
+//! How do numbers, texts and values look as bytes? What the records of the commit log and of block metadata are made of
 //! (docs/formats/metastore.md).
 //!
 //! Integers are LEB128 varints (signed ones zigzagged), floats their eight or four bytes, texts and byte strings

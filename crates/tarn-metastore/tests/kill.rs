@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tarn_metastore::{
-    At, Block, BlockDetails, BloomBuilder, Commit, CommitKind, Embedded, Expected, File, Metastore, MetastoreExt,
+    At, Block, BlockMetadata, BloomBuilder, Commit, CommitKind, Embedded, Expected, File, Metastore, MetastoreExt,
     Probe, hour_blocks, token_hash,
 };
 use tarn_types::{
@@ -53,12 +53,12 @@ fn append(file: FileId, number: u64) -> Commit {
     };
     let mut bloom = BloomBuilder::new(64);
     bloom.insert(token_hash(&number.to_string()));
-    let details = BlockDetails { row_group: 0, columns: vec![], bloom: Some(bloom.finish()) };
+    let block_metadata = BlockMetadata { row_group: 0, columns: vec![], bloom: Some(bloom.finish()) };
     Commit {
         id: Uuid::from_u128(file.0.into()),
         expected: Expected::Latest,
         add: vec![added],
-        details: [(file, vec![details])].into(),
+        block_metadata: [(file, vec![block_metadata])].into(),
         remove: vec![],
         deletion_vectors: BTreeMap::new(),
         cursor: None,

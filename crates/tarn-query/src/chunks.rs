@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Invariants: of one file, a scan sees either metadata from here or the file's footer, never both: pieces of a file must agree on its
-//! columns. A file of which the metastore keeps no details is read by its footer. A file that has details has them of every column
-//! that it holds of the table's: a column without any is not in the file, and NULL in its rows. The change of a row is in every file,
-//! but not in the details of older ones: whoever reads it reads their footers.
+//! columns. A file of which the metastore keeps no block metadata is read by its footer. A file that has block metadata
+//! has it of every column that it holds of the table's: a column without any is not in the file, and NULL in its rows.
+//! The change of a row is in every file, but not in the block metadata of older ones: whoever reads it reads their
+//! footers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -191,7 +192,7 @@ impl ChunkLoader {
         if order.is_empty() {
             return Ok(loaded);
         }
-        // Details are kept by hour.
+        // Block metadata is kept by hour.
         order.sort_by_key(|at| (files[*at].file.hour, files[*at].file.id));
         let mut hours: Vec<HourBlocks> = vec![];
         let mut places = vec![];
@@ -208,13 +209,13 @@ impl ChunkLoader {
         let wanted = Wanted { hours, columns, stats: false, chunks: true, blooms: false };
         // It is never closed; and were it, nothing would go wrong.
         let _turn = self.gate.acquire().await;
-        let details = match self.metastore.details(self.table.id, wanted).await {
+        let block_metadata = match self.metastore.block_metadata(self.table.id, wanted).await {
             // The table was dropped since the statement began. Its files are there until it ends, and footers say the same.
             Err(error) if error.kind() == Kind::NotFound => return Ok(loaded),
-            details => details.map_err(failed)?,
+            block_metadata => block_metadata.map_err(failed)?,
         };
-        self.bytes_read.fetch_add(details.bytes_read, Ordering::Relaxed);
-        for (column, known) in details.columns.into_iter().enumerate().take(n_columns) {
+        self.bytes_read.fetch_add(block_metadata.bytes_read, Ordering::Relaxed);
+        for (column, known) in block_metadata.columns.into_iter().enumerate().take(n_columns) {
             for (block, chunk) in known.blocks.into_iter().zip(known.chunks) {
                 if let Some((file, block)) = places.get(block as usize) {
                     loaded[*file][column][*block] = Some(chunk);

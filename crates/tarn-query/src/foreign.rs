@@ -1,8 +1,8 @@
 //! What of a footer that somebody else wrote is a table's? The columns that attaching the file took, and nothing of the others.
 //!
 //! Invariants: which columns those are is decided by [`ForeignNames`], as it was when the file was attached; their types are what is
-//! stored, whatever hints the writer left. So it does not matter to an answer whether a file is read by its footer or by the details
-//! that the metastore keeps.
+//! stored, whatever hints the writer left. So it does not matter to an answer whether a file is read by its footer or
+//! by the block metadata that the metastore keeps.
 
 use std::sync::Arc;
 

@@ -98,8 +98,8 @@ impl ParquetFileReaderFactory for Readers {
         let of_parquet = ParquetFileMetrics::new(partition, meta.location.as_ref(), metrics);
         let footers = MetricBuilder::new(metrics).global_counter(FOOTERS);
         let key = FooterKey { store: self.id, path: meta.location, size_bytes: meta.size, etag: meta.e_tag };
-        let details = self.loader.clone().zip(of_file);
-        Ok(Box::new(Reader { file: self.files.open(key, checksums), details, of_parquet, footers }))
+        let block_metadata = self.loader.clone().zip(of_file);
+        Ok(Box::new(Reader { file: self.files.open(key, checksums), block_metadata, of_parquet, footers }))
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct OfFile(pub FileId);
 /// Reads one file for one scan.
 struct Reader {
     file: FileReader,
-    details: Option<(Arc<ChunkLoader>, OfFile)>,
+    block_metadata: Option<(Arc<ChunkLoader>, OfFile)>,
     of_parquet: ParquetFileMetrics,
     footers: Count,
 }
@@ -135,7 +135,7 @@ impl AsyncFileReader for Reader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
         async move {
-            if let Some((loader, OfFile(file))) = self.details.clone()
+            if let Some((loader, OfFile(file))) = self.block_metadata.clone()
                 && let Some(metadata) = loader.metadata(file, self).await?
             {
                 return Ok(metadata);

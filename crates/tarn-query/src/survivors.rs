@@ -1,7 +1,7 @@
 //! Which blocks of a table version can hold the answer?
 //!
 //! ```text
-//! all blocks ──time──> ──bounds in memory──> ──blooms, in the metastore──> ──other bounds, from its details──> survivors
+//! all blocks ──time──> ──bounds in memory──> ──blooms, in the metastore──> ──other bounds, from its metadata──> survivors
 //! ```
 //!
 //! Each step sees what the one before left, and is left out when there is nothing to ask: at most two requests, however many files.
@@ -85,15 +85,15 @@ pub(crate) async fn survivors(
         };
         let columns = asked.iter().copied().filter(|column| !known_to_all(column)).collect();
         let wanted = Wanted { hours, columns: Some(columns), stats: true, chunks: false, blooms: false };
-        let details = metastore.details(table.id, wanted).await.map_err(failed)?;
-        counts.metastore_bytes += details.bytes_read;
+        let block_metadata = metastore.block_metadata(table.id, wanted).await.map_err(failed)?;
+        counts.metastore_bytes += block_metadata.bytes_read;
         let rows: Vec<u64> = files
             .iter()
             .flat_map(|kept| kept.row_groups.iter().map(|row_group| block(kept, *row_group).n_rows))
             .collect();
         let mut by_time = HashSet::new();
         let mut by_bounds = HashSet::new();
-        for known in details.columns {
+        for known in block_metadata.columns {
             let predicates: Vec<&Predicate> =
                 question.predicates.iter().filter(|predicate| predicate.column == known.column).collect();
             let out = if is_time(table, known.column) { &mut by_time } else { &mut by_bounds };

@@ -161,21 +161,21 @@ impl Totals {
             chunks: asked.iter().any(|column| fixed_width(&arrow_type(&column.data_type)).is_none()),
             blooms: false,
         };
-        let details = match metastore.details(table.id, wanted).await {
+        let block_metadata = match metastore.block_metadata(table.id, wanted).await {
             // The table was dropped since the statement began, which goes on without.
             Err(error) if error.kind() == Kind::NotFound => return Ok(0),
-            details => details.map_err(|source| Error::Blocks { table: table.name.clone(), source })?,
+            block_metadata => block_metadata.map_err(|source| Error::Blocks { table: table.name.clone(), source })?,
         };
-        let mut has_details = vec![false; blocks.sorted.len()];
-        for of_column in &details.columns {
+        let mut has_block_metadata = vec![false; blocks.sorted.len()];
+        for of_column in &block_metadata.columns {
             for at in &of_column.blocks {
-                if let Some(has_details) = has_details.get_mut(*at as usize) {
-                    *has_details = true;
+                if let Some(has_block_metadata) = has_block_metadata.get_mut(*at as usize) {
+                    *has_block_metadata = true;
                 }
             }
         }
         let mut totals: Vec<Vec<(&Column, ColumnBounds)>> = pieces.iter().map(|_| vec![]).collect();
-        for (column, of_column) in asked.iter().zip(&details.columns) {
+        for (column, of_column) in asked.iter().zip(&block_metadata.columns) {
             let mut told: Vec<Option<(&ColumnStats, Option<&ColumnChunk>)>> = vec![None; blocks.sorted.len()];
             for (n, (at, stats)) in of_column.blocks.iter().zip(&of_column.stats).enumerate() {
                 if let Some(told) = told.get_mut(*at as usize) {
@@ -183,8 +183,8 @@ impl Totals {
                 }
             }
             let mut of_pieces = vec![ColumnBounds::new(); pieces.len()];
-            for ((place, told), has_details) in blocks.sorted.iter().zip(told).zip(&has_details) {
-                of_pieces[place.piece].add_block(column, place.block, told, *has_details);
+            for ((place, told), has_block_metadata) in blocks.sorted.iter().zip(told).zip(&has_block_metadata) {
+                of_pieces[place.piece].add_block(column, place.block, told, *has_block_metadata);
             }
             of_pieces.into_iter().zip(&mut totals).for_each(|(bounds, totals)| totals.push((column, bounds)));
         }
@@ -192,19 +192,19 @@ impl Totals {
         for ((piece, _), totals) in pieces.iter().zip(totals) {
             kept.insert(piece, totals);
         }
-        Ok(details.bytes_read)
+        Ok(block_metadata.bytes_read)
     }
 }
 
 impl ColumnBounds {
-    /// A block, by what it has in memory, else by its details. Where a file has details of other columns and none of
-    /// this one, it lacks the column.
+    /// A block, by what it has in memory, else by its metadata. Where a file has block metadata of other columns and
+    /// none of this one, it lacks the column.
     fn add_block(
         &mut self,
         column: &Column,
         block: &Block,
         told: Option<(&ColumnStats, Option<&ColumnChunk>)>,
-        has_details: bool,
+        has_block_metadata: bool,
     ) {
         let inline = block.column(column.id);
         let n_rows = block.n_rows;
@@ -212,7 +212,7 @@ impl ColumnBounds {
             (Some(stats), told) => (stats, true, stored(stats, told)),
             // A file of somebody else that does not say how many NULLs there are is taken to have one.
             (None, Some((stats, _))) => (stats, stats.exact || stats.null_count != 1, stored(stats, told)),
-            (None, None) if has_details => return self.add_nulls(n_rows),
+            (None, None) if has_block_metadata => return self.add_nulls(n_rows),
             (None, None) => {
                 let nothing = OfBlock { n_rows, dead: 0, stats: None, counted: false, stored_bytes: 0 };
                 return self.add(&column.data_type, &nothing);
@@ -330,7 +330,7 @@ mod tests {
     use datafusion::common::stats::Precision;
     use datafusion::scalar::ScalarValue;
     use tarn_metastore::prune::prune;
-    use tarn_metastore::{At, BlockDetails, Commit, CommitKind, Expected, Memory, MetastoreExt};
+    use tarn_metastore::{At, BlockMetadata, Commit, CommitKind, Expected, Memory, MetastoreExt};
     use tarn_types::{Archive, FileId, ManualClock, TableId, TableOptions, TabletId, Value, Version};
     use uuid::Uuid;
 
@@ -376,7 +376,7 @@ mod tests {
         from: Version,
         files: std::ops::Range<u64>,
     ) -> Arc<TableVersion> {
-        let mut details = BTreeMap::new();
+        let mut block_metadata = BTreeMap::new();
         let add = files.map(|n| {
             let block = |row_group: u32| Block {
                 row_group,
@@ -388,9 +388,9 @@ mod tests {
             let of_block = |row_group| {
                 let mut columns = vec![(stats(1, n, n + 100), ColumnChunk::default())];
                 columns.extend((n % 2 == 0).then(|| (stats(2, 5, 5), ColumnChunk::default())));
-                BlockDetails { row_group, columns, bloom: None }
+                BlockMetadata { row_group, columns, bloom: None }
             };
-            details.insert(FileId(n), vec![of_block(0), of_block(1)]);
+            block_metadata.insert(FileId(n), vec![of_block(0), of_block(1)]);
             File {
                 id: FileId(n),
                 path: format!("{n}.parquet"),
@@ -409,7 +409,7 @@ mod tests {
             id: Uuid::new_v4(),
             expected: Expected::At(from),
             add: add.collect(),
-            details,
+            block_metadata,
             remove: vec![],
             deletion_vectors: BTreeMap::new(),
             cursor: None,

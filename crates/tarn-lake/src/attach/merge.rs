@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use tarn_metastore::{Block, BlockDetails, Bloom, ColumnStats};
+use tarn_metastore::{Block, BlockMetadata, Bloom, ColumnStats};
 use tarn_types::{Column, ColumnId, DataType, TableSchema};
 
 use super::columns::{Foreign, ForeignColumn, Record};
@@ -109,24 +109,25 @@ impl<'a> Places<'a> {
         Self { by_name: table.columns.iter().map(|column| (column.name.as_str(), column)).collect(), table }
     }
 
-    /// A file as the table's blocks and their details. The table has taken its columns in. A file whose details would lack a column
-    /// that it has gets none of its columns' details: a reader takes what is missing for NULL, and a footer tells all.
-    pub fn blocks(&self, file: Foreign, blooms: Vec<Option<Bloom>>) -> (Vec<Block>, Vec<BlockDetails>) {
+    /// A file as the table's blocks and their metadata. The table has taken its columns in. A file whose metadata would
+    /// lack a column that it has gets none of its columns' metadata: a reader takes what is missing for NULL, and a
+    /// footer tells all.
+    pub fn blocks(&self, file: Foreign, blooms: Vec<Option<Bloom>>) -> (Vec<Block>, Vec<BlockMetadata>) {
         let is_inline = inline_columns(self.table);
         let mut first_row = 0;
-        let (mut blocks, mut details) = (Vec::new(), Vec::new());
+        let (mut blocks, mut block_metadata) = (Vec::new(), Vec::new());
         let blooms = blooms.into_iter().chain(std::iter::repeat(None));
         for ((row_group, group), bloom) in (0..).zip(&file.groups).zip(blooms) {
             let (n_rows, bytes) = (group.n_rows, group.bytes);
             blocks.push(Block { row_group, first_row, n_rows, bytes, columns: Vec::new() });
-            details.push(BlockDetails { row_group, columns: Vec::new(), bloom });
+            block_metadata.push(BlockMetadata { row_group, columns: Vec::new(), bloom });
             first_row += n_rows;
         }
         let mut is_whole = true;
         for column in file.columns {
             let Some(of) = self.by_name.get(column.name.as_str()) else { continue };
             let own = column.data_type.unwrap_or(of.data_type);
-            for ((block, details), record) in blocks.iter_mut().zip(&mut details).zip(column.records) {
+            for ((block, block_metadata), record) in blocks.iter_mut().zip(&mut block_metadata).zip(column.records) {
                 let knows_nulls = record.as_ref().is_some_and(|record| record.null_count.is_some());
                 let Some((stats, chunk)) = record.and_then(|record| stats(of, own, record, block.n_rows)) else {
                     is_whole = false;
@@ -135,14 +136,14 @@ impl<'a> Places<'a> {
                 if knows_nulls && is_inline(of.id) {
                     block.columns.push(stats.clone());
                 }
-                details.columns.push((stats, chunk));
+                block_metadata.columns.push((stats, chunk));
             }
         }
-        for of_block in &mut details {
+        for of_block in &mut block_metadata {
             of_block.columns.sort_by_key(|(stats, _)| stats.column);
             of_block.columns.truncate(if is_whole { usize::MAX } else { 0 });
         }
-        (blocks, details)
+        (blocks, block_metadata)
     }
 }
 
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_column_of_which_too_little_is_known_has_details_of_none() {
+    fn a_file_with_a_column_of_which_too_little_is_known_has_block_metadata_of_none() {
         let table = events();
         let record =
             |null_count| Some(Record { min: None, max: None, exact: false, null_count, chunk: Default::default() });
@@ -254,17 +255,17 @@ mod tests {
             data_type: Some(table.columns[idx].data_type),
             records,
         };
-        let details_of = |unknown| {
+        let block_metadata_of = |unknown| {
             let group = || Group { n_rows: 1, bytes: 1 };
             let columns =
                 vec![column(1, vec![record(Some(0)), unknown]), column(2, vec![record(Some(0)), record(Some(1))])];
             let file =
                 Foreign { groups: vec![group(), group()], columns, note: String::new(), bytes: 0, checksums: None };
-            let (_, details) = Places::new(&table).blocks(file, vec![]);
-            details.iter().map(|of_block| of_block.columns.len()).collect::<Vec<_>>()
+            let (_, block_metadata) = Places::new(&table).blocks(file, vec![]);
+            block_metadata.iter().map(|of_block| of_block.columns.len()).collect::<Vec<_>>()
         };
-        assert_eq!(details_of(record(Some(0))), [2, 2]);
-        assert_eq!(details_of(record(None)), [0, 0]);
-        assert_eq!(details_of(None), [0, 0]);
+        assert_eq!(block_metadata_of(record(Some(0))), [2, 2]);
+        assert_eq!(block_metadata_of(record(None)), [0, 0]);
+        assert_eq!(block_metadata_of(None), [0, 0]);
     }
 }

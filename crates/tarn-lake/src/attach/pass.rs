@@ -18,7 +18,7 @@ use futures::StreamExt;
 use object_store::ObjectStore;
 
 use tarn_metastore::{
-    At, BlockDetails, Bloom, Commit, CommitKind, Definition, Expected, File, Metastore, Note, TableVersion,
+    At, BlockMetadata, Bloom, Commit, CommitKind, Definition, Expected, File, Metastore, Note, TableVersion,
 };
 use tarn_types::{Clock, FileId, Kind, TableId, TableSchema, Version};
 
@@ -35,7 +35,7 @@ use crate::{Error, Result};
 /// Files of one commit, at most.
 const BATCH_FILES: usize = 64;
 
-/// A commit is made once its details take about so much memory.
+/// A commit is made once its metadata takes about so much memory.
 const BATCH_BYTES: usize = 16 << 20;
 
 /// How often something is tried again that others got in the way of, or a store did not answer.
@@ -202,7 +202,7 @@ struct Built {
     object: Object,
     replaces: Option<FileId>,
     file: File,
-    details: Vec<BlockDetails>,
+    block_metadata: Vec<BlockMetadata>,
 }
 
 /// A pass between two commits.
@@ -315,19 +315,19 @@ impl Pass<'_> {
                     (None, reason)
                 }
             };
-            let details = rows.map(|rows| fill(&mut file, rows, &places)).unwrap_or_default();
-            file.hour = self.hour(&object, &details);
+            let block_metadata = rows.map(|rows| fill(&mut file, rows, &places)).unwrap_or_default();
+            file.hour = self.hour(&object, &block_metadata);
             file.note = self.note(note);
-            built.push(Built { object, replaces, file, details });
+            built.push(Built { object, replaces, file, block_metadata });
         }
         built
     }
 
-    fn hour(&self, object: &Object, details: &[BlockDetails]) -> i64 {
+    fn hour(&self, object: &Object, block_metadata: &[BlockMetadata]) -> i64 {
         let time_column = self.schema.options.archive.as_ref().and_then(|archive| archive.time_column);
         let earliest = || {
-            let of = |block: &BlockDetails| block.column(time_column?)?.0.min.as_ref().and_then(hour_of);
-            details.iter().filter_map(of).min()
+            let of = |block: &BlockMetadata| block.column(time_column?)?.0.min.as_ref().and_then(hour_of);
+            block_metadata.iter().filter_map(of).min()
         };
         let by_path = self.hour_from.as_ref().and_then(|from| from.hour(object.path.as_ref()));
         by_path.or_else(earliest).unwrap_or(object.modified_ms.div_euclid(MS_PER_HOUR))
@@ -370,7 +370,7 @@ impl Pass<'_> {
             id: commit_id(&self.schema, first_file),
             expected: Expected::At(expected),
             add: built.iter().map(|built| built.file.clone()).collect(),
-            details: built.iter().map(|built| (built.file.id, built.details.clone())).collect(),
+            block_metadata: built.iter().map(|built| (built.file.id, built.block_metadata.clone())).collect(),
             remove: self.gone.iter().copied().chain(replaced).collect(),
             deletion_vectors: BTreeMap::new(),
             cursor: None,
@@ -390,9 +390,9 @@ impl Pass<'_> {
     }
 }
 
-fn fill(file: &mut File, (foreign, blooms): (Foreign, Vec<Option<Bloom>>), places: &Places<'_>) -> Vec<BlockDetails> {
+fn fill(file: &mut File, (foreign, blooms): (Foreign, Vec<Option<Bloom>>), places: &Places<'_>) -> Vec<BlockMetadata> {
     file.n_rows = foreign.n_rows();
-    let (blocks, details) = places.blocks(foreign, blooms);
+    let (blocks, block_metadata) = places.blocks(foreign, blooms);
     file.blocks = blocks;
-    details
+    block_metadata
 }

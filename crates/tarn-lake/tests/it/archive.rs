@@ -188,7 +188,7 @@ impl World {
 
     async fn check_file(&self, file: &File, schema: &TableSchema) {
         let bytes = self.store.inner.get(&Path::from(file.path.as_str())).await.unwrap().bytes().await.unwrap();
-        let details = self.details(file).await;
+        let block_metadata = self.block_metadata(file).await;
         assert!(file.blocks.iter().all(|block| block.columns.len() <= 1), "few bounds are in memory");
         for block in &file.blocks {
             let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -196,7 +196,7 @@ impl World {
             let reader = reader.with_row_groups(vec![block.row_group as usize]).build().unwrap();
             let rows: Vec<_> = reader.map(|rows| in_table(&rows.unwrap(), schema)).collect();
             assert_eq!(rows.iter().map(|rows| rows.num_rows() as u64).sum::<u64>(), block.n_rows);
-            let (stats, bloom) = &details[&block.row_group];
+            let (stats, bloom) = &block_metadata[&block.row_group];
             for stats in block.columns.iter().chain(stats) {
                 check_bounds(schema, stats, &rows, block.n_rows);
             }
@@ -208,28 +208,28 @@ impl World {
     }
 
     /// Bounds and filter by row group.
-    pub async fn details(&self, file: &File) -> BTreeMap<u32, (Vec<ColumnStats>, Option<Bloom>)> {
+    pub async fn block_metadata(&self, file: &File) -> BTreeMap<u32, (Vec<ColumnStats>, Option<Bloom>)> {
         let hours = hour_blocks([&Arc::new(file.clone())]);
         let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
-        let found = self.metastore.inner.details(self.table, wanted).await.unwrap();
-        let mut details: BTreeMap<u32, (Vec<ColumnStats>, Option<Bloom>)> =
+        let found = self.metastore.inner.block_metadata(self.table, wanted).await.unwrap();
+        let mut block_metadata: BTreeMap<u32, (Vec<ColumnStats>, Option<Bloom>)> =
             file.blocks.iter().map(|block| (block.row_group, Default::default())).collect();
         for column in found.columns {
             for (at, stats) in column.blocks.iter().zip(column.stats) {
-                details.get_mut(&file.blocks[*at as usize].row_group).unwrap().0.push(stats);
+                block_metadata.get_mut(&file.blocks[*at as usize].row_group).unwrap().0.push(stats);
             }
         }
         for (at, bloom) in found.blooms {
-            details.get_mut(&file.blocks[at as usize].row_group).unwrap().1 = Some(bloom);
+            block_metadata.get_mut(&file.blocks[at as usize].row_group).unwrap().1 = Some(bloom);
         }
-        details
+        block_metadata
     }
 
     pub async fn stats(&self, path: &str, column: &str) -> ColumnStats {
         let (schema, file) = (self.schema().await, self.file(path).await);
         let id = schema.column(column).unwrap().1.id;
-        let details = self.details(&file).await;
-        details[&0].0.iter().find(|stats| stats.column == id).unwrap_or_else(|| panic!("no {column}")).clone()
+        let block_metadata = self.block_metadata(&file).await;
+        block_metadata[&0].0.iter().find(|stats| stats.column == id).unwrap_or_else(|| panic!("no {column}")).clone()
     }
 
     /// A lake that has a table of the same objects, for what must not happen.

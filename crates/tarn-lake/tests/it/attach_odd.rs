@@ -297,9 +297,9 @@ async fn twenty_thousand_columns() {
     assert_eq!(world.schema().await.columns.len(), 20_000);
     let file = world.file("wide.parquet").await;
     assert!(file.blocks[0].columns.is_empty(), "none of them is in memory");
-    let details = world.details(&file).await;
-    let last = details[&0].0.last().unwrap();
-    assert_eq!((details[&0].0.len(), &last.max), (20_000, &Some(Value::Int32(20_000))));
+    let block_metadata = world.block_metadata(&file).await;
+    let last = block_metadata[&0].0.last().unwrap();
+    assert_eq!((block_metadata[&0].0.len(), &last.max), (20_000, &Some(Value::Int32(20_000))));
 }
 
 /// A file by hand: these columns of two rows.

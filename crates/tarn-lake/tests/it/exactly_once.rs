@@ -174,7 +174,7 @@ async fn another_committer_makes_a_conflict_and_no_harm() {
                 id: uuid::Uuid::from_u128(99),
                 expected: tarn_metastore::Expected::At(expected),
                 add: vec![],
-                details: Default::default(),
+                block_metadata: Default::default(),
                 remove: vec![],
                 deletion_vectors: Default::default(),
                 cursor: None,

@@ -15,7 +15,7 @@ use object_store::*;
 use parking_lot::Mutex;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, TableVersion, Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed, TableVersion, Upkeep, Wanted,
 };
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
@@ -215,8 +215,8 @@ impl Metastore for FaultyMetastore {
         self.call(self.inner.probe(table, probe)).await
     }
 
-    async fn details(&self, table: TableId, wanted: Wanted) -> Answer<Details> {
-        self.call(self.inner.details(table, wanted)).await
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Answer<MetadataByColumn> {
+        self.call(self.inner.block_metadata(table, wanted)).await
     }
 
     async fn upkeep(&self, budget_bytes: u64) -> Answer<Upkeep> {

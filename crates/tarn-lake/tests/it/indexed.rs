@@ -8,7 +8,7 @@ use object_store::path::Path;
 use parquet::file::metadata::ParquetMetaDataReader;
 
 use tarn_lake::Options;
-use tarn_metastore::{Details, Probe, TableVersion, Wanted, hour_blocks, token_hash, tokens, value_hash};
+use tarn_metastore::{MetadataByColumn, Probe, TableVersion, Wanted, hour_blocks, token_hash, tokens, value_hash};
 use tarn_types::{ColumnId, DataType, SEQNO_ID, TableSchema, TokenColumns, Value};
 
 use crate::test_data::{Event, events};
@@ -21,17 +21,17 @@ fn indexed() -> TableSchema {
     table
 }
 
-async fn all_details(world: &World, version: &TableVersion) -> Details {
+async fn all_block_metadata(world: &World, version: &TableVersion) -> MetadataByColumn {
     let hours = hour_blocks(&version.files);
     let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
-    world.metastore.inner.details(world.table.id, wanted).await.unwrap()
+    world.metastore.inner.block_metadata(world.table.id, wanted).await.unwrap()
 }
 
 /// Columns are where the footer says, their bounds those of the block, and every key of every row is in its block's filter.
 async fn check(world: &World, with_blooms: bool) {
     let version = world.latest().await;
-    let details = all_details(world, &version).await;
-    let ids: Vec<_> = details.columns.iter().map(|column| column.column).collect();
+    let block_metadata = all_block_metadata(world, &version).await;
+    let ids: Vec<_> = block_metadata.columns.iter().map(|column| column.column).collect();
     assert_eq!(ids, [ColumnId(1), ColumnId(2), ColumnId(3), ColumnId(4), SEQNO_ID]);
     let mut at = 0;
     for file in &version.files {
@@ -39,7 +39,7 @@ async fn check(world: &World, with_blooms: bool) {
         let footer = ParquetMetaDataReader::new().parse_and_finish(&bytes).unwrap();
         let rows = world.rows_of(file).await;
         for block in &file.blocks {
-            for (idx, column) in details.columns.iter().enumerate() {
+            for (idx, column) in block_metadata.columns.iter().enumerate() {
                 assert_eq!(column.blocks[at], at as u32);
                 match block.columns.get(idx) {
                     Some(stats) => assert_eq!(column.stats[at], *stats),
@@ -55,21 +55,21 @@ async fn check(world: &World, with_blooms: bool) {
                 assert_eq!(chunk.offset_index.0, of.offset_index_offset().unwrap() as u64);
                 assert_eq!(chunk.column_index.1, of.column_index_length().unwrap() as u32);
             }
-            assert_eq!(&*details.columns[0].chunks[at].shape, "required byte_array c (STRING)");
-            assert_eq!(&*details.columns[2].chunks[at].shape, "optional double c");
+            assert_eq!(&*block_metadata.columns[0].chunks[at].shape, "required byte_array c (STRING)");
+            assert_eq!(&*block_metadata.columns[2].chunks[at].shape, "optional double c");
             let rows = &rows[block.first_row as usize..][..block.n_rows as usize];
             match with_blooms {
                 true => {
-                    let (of, bloom) = &details.blooms[at];
+                    let (of, bloom) = &block_metadata.blooms[at];
                     assert_eq!(*of, at as u32);
                     assert!(rows.iter().flat_map(keys).all(|key| bloom.may_contain(key)));
                 }
-                false => assert!(details.blooms.is_empty()),
+                false => assert!(block_metadata.blooms.is_empty()),
             }
             at += 1;
         }
     }
-    assert!(details.columns.iter().all(|column| column.blocks.len() == at));
+    assert!(block_metadata.columns.iter().all(|column| column.blocks.len() == at));
 }
 
 fn keys(row: &Event) -> Vec<tarn_metastore::Hash> {
@@ -86,7 +86,7 @@ fn keys(row: &Event) -> Vec<tarn_metastore::Hash> {
 }
 
 #[tokio::test]
-async fn details_come_with_every_commit() {
+async fn block_metadata_come_with_every_commit() {
     let _scenario = fail::FailScenario::setup();
     for (table, with_blooms) in [(events(), false), (indexed(), true)] {
         let world = World::of(table, small()).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tarn_metastore::contract::{Script, append, commit, describe, everything, many_writers, sample_file, with_files};
 use tarn_metastore::{
-    At, BlockDetails, BloomBuilder, Commit, Expected, Hash, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
+    At, BlockMetadata, BloomBuilder, Commit, Expected, Hash, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
 };
 use tarn_types::{FileId, Kind, TableId, Version};
 
@@ -93,7 +93,7 @@ async fn with_filters(metastore: &Cql, n_chunks: u32, keys: &[Vec<Hash>]) -> Tab
         keys.iter().for_each(|key| builder.insert(*key));
         change.add.push(sample_file(file, 1));
         let bloom = Some(builder.finish());
-        change.details.insert(file, vec![BlockDetails { row_group: 0, columns: vec![], bloom }]);
+        change.block_metadata.insert(file, vec![BlockMetadata { row_group: 0, columns: vec![], bloom }]);
     }
     metastore.commit(table, change).await.unwrap();
     table
@@ -110,7 +110,7 @@ fn rows_of_every_width_answer_alike() {
             let table = with_filters(&metastore, 2048, &keys).await;
             assert_eq!(metastore.row_widths(), [(width, 1)], "{setting}");
             let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await.unwrap().files);
-            let blooms = metastore.details(table, everything(hours.clone())).await.unwrap().blooms;
+            let blooms = metastore.block_metadata(table, everything(hours.clone())).await.unwrap().blooms;
             assert_eq!(blooms.len(), keys.len());
             for n in 0..40 {
                 let hash = token_hash(&format!("key{n}"));
@@ -166,15 +166,15 @@ fn damage_is_named() {
         assert!(metastore.probe(TableId(1), probe.clone()).await.is_ok());
         // By the names of their tables: what a look at them is, and what the error says of the place.
         let mut places = keyspace.damage("columns", "record").await;
-        let error = metastore.details(TableId(1), everything(hours.clone())).await.unwrap_err();
+        let error = metastore.block_metadata(TableId(1), everything(hours.clone())).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
         assert!(error.to_string().contains("column"), "{error}");
         places.repair().await;
         let mut places = keyspace.damage("bloom_chunks", "bits").await;
-        let error = metastore.details(TableId(1), everything(hours.clone())).await.unwrap_err();
+        let error = metastore.block_metadata(TableId(1), everything(hours.clone())).await.unwrap_err();
         assert!(error.kind() == Kind::Corrupt && error.to_string().contains("slot"), "{error}");
         places.repair().await;
-        metastore.details(TableId(1), everything(hours)).await.unwrap();
+        metastore.block_metadata(TableId(1), everything(hours)).await.unwrap();
         for (table, column, said) in [
             ("commit_log", "payload", "commit_log"),
             ("schemas", "json", "schemas"),

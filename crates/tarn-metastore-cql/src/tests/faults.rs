@@ -192,7 +192,7 @@ fn a_backend_that_is_away_is_unavailable_with_address_and_setting() {
             client.create_table(sample_schema("other")).await.err(),
             client.allocate_files(1_000_000).await.err(),
             client.probe(table, probe).await.err(),
-            client.details(table, wanted).await.err(),
+            client.block_metadata(table, wanted).await.err(),
             client.expire(table, Version(1)).await.err(),
             client.upkeep(1).await.err(),
             Cql::connect(&keyspace.through(ways.proxy.address(), 500), Arc::new(ManualClock::new(0)), RUNTIME.handle())

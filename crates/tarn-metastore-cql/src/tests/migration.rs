@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tarn_metastore::contract::proxy::{Fault, Proxy, has};
 use tarn_metastore::contract::{append, everything, sample_schema};
 use tarn_metastore::{
-    At, BlockDetails, BloomBuilder, Commit, Error, Hash, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
+    At, BlockMetadata, BloomBuilder, Commit, Error, Hash, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
 };
 use tarn_types::{FileId, Kind, TableId, Version};
 
@@ -37,7 +37,7 @@ fn indexed(id: u128, file: FileId, n_chunks: u32) -> Commit {
     (0..n_chunks * 4).for_each(|n| builder.insert(token_hash(&format!("filler{n}"))));
     builder.insert(key(file));
     let bloom = Some(builder.finish());
-    change.details.insert(file, vec![BlockDetails { row_group: 0, columns: vec![], bloom }]);
+    change.block_metadata.insert(file, vec![BlockMetadata { row_group: 0, columns: vec![], bloom }]);
     change
 }
 
@@ -157,8 +157,8 @@ async fn describe(client: &Cql, table: TableId) -> String {
     let oldest = client.snapshot(table, At::Oldest).await.unwrap().version.0;
     for version in oldest..=client.version(table).await.unwrap().0 {
         let whole = client.snapshot(table, At::Version(Version(version))).await.unwrap();
-        let details = client.details(table, everything(hour_blocks(&whole.files))).await.unwrap();
-        writeln!(out, "{version} {:?} {:?} {:?}", whole.files, details.columns, details.blooms).unwrap();
+        let block_metadata = client.block_metadata(table, everything(hour_blocks(&whole.files))).await.unwrap();
+        writeln!(out, "{version} {:?} {:?} {:?}", whole.files, block_metadata.columns, block_metadata.blooms).unwrap();
     }
     out
 }

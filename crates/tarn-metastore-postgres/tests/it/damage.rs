@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tarn_metastore::contract::{append, everything, sample_details, with_files};
+use tarn_metastore::contract::{append, everything, sample_block_metadata, with_files};
 use tarn_metastore::{At, Commit, Definition, Metastore, Probe, hour_blocks, token_hash};
 use tarn_types::{Kind, Version};
 
@@ -15,10 +15,11 @@ fn damage_is_named() {
         let metastore: Arc<dyn Metastore> = Arc::new(server.open().await);
         let admin = server.admin().await;
         let (table, file) = with_files(&metastore, 2).await;
-        let with_details = |id, file| Commit { details: [(file, sample_details(&["k"]))].into(), ..append(id, file) };
-        metastore.commit(table, with_details(1, file)).await.unwrap();
+        let with_block_metadata =
+            |id, file| Commit { block_metadata: [(file, sample_block_metadata(&["k"]))].into(), ..append(id, file) };
+        metastore.commit(table, with_block_metadata(1, file)).await.unwrap();
         metastore.expire(table, Version(1)).await.unwrap();
-        metastore.commit(table, with_details(2, tarn_types::FileId(file.0 + 1))).await.unwrap();
+        metastore.commit(table, with_block_metadata(2, tarn_types::FileId(file.0 + 1))).await.unwrap();
         let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await.unwrap().files);
         // Once while the blocks are loose, once when they are in a pack.
         for is_packed in [false, true] {
@@ -45,7 +46,7 @@ fn damage_is_named() {
                 let mut read = vec![
                     fresh.tables().await.err(),
                     fresh.snapshot(table, At::Latest).await.err(),
-                    fresh.details(table, everything(hours.clone())).await.err(),
+                    fresh.block_metadata(table, everything(hours.clone())).await.err(),
                 ];
                 for n in 0..16 {
                     let clauses = vec![vec![vec![token_hash(&format!("token{n}"))]]];
@@ -60,10 +61,10 @@ fn damage_is_named() {
                 admin.execute(&flip, &[]).await.unwrap();
             }
             let fresh = server.open().await;
-            assert_eq!(fresh.details(table, everything(hours.clone())).await.unwrap().blooms.len(), 2);
+            assert_eq!(fresh.block_metadata(table, everything(hours.clone())).await.unwrap().blooms.len(), 2);
         }
         admin.execute("DELETE FROM pack_rows WHERE chunk = 1", &[]).await.unwrap();
-        let missing = metastore.details(table, everything(hours)).await.unwrap_err();
+        let missing = metastore.block_metadata(table, everything(hours)).await.unwrap_err();
         assert_eq!(missing.kind(), Kind::Corrupt, "{missing}");
         metastore.define(Definition::Drop { name: "t".into() }).await.unwrap();
     });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tarn_metastore::contract::proxy::{Fault, Proxy, has};
-use tarn_metastore::contract::{append, commit, describe, sample_details, sample_schema, with_files};
+use tarn_metastore::contract::{append, commit, describe, sample_block_metadata, sample_schema, with_files};
 use tarn_metastore::{At, Commit, Error, Expected, Metastore, MetastoreExt};
 use tarn_types::{FileId, Kind, Version};
 
@@ -257,8 +257,8 @@ fn upkeep_that_dies_changes_no_answer() {
         let (table, first) = with_files(&metastore, 70).await;
         for n in 0..70u64 {
             let file = FileId(first.0 + n);
-            let details = [(file, sample_details(&["connection", "refused"]))].into();
-            metastore.commit(table, Commit { details, ..append(u128::from(n) + 1, file) }).await.unwrap();
+            let block_metadata = [(file, sample_block_metadata(&["connection", "refused"]))].into();
+            metastore.commit(table, Commit { block_metadata, ..append(u128::from(n) + 1, file) }).await.unwrap();
         }
         let before = describe(&*metastore).await;
         arm(&proxy, Fault::CutBefore);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tarn_metastore::contract::{append, describe, sample_details, sample_schema, with_files};
+use tarn_metastore::contract::{append, describe, sample_block_metadata, sample_schema, with_files};
 use tarn_metastore::{
-    At, Block, BlockDetails, Commit, Expected, HourBlocks, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
+    At, Block, BlockMetadata, Commit, Expected, HourBlocks, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
 };
 use tarn_metastore_postgres::Postgres;
 use tarn_types::{FileId, Kind, TableId, Version};
@@ -19,7 +19,7 @@ fn change(n: u64, file: FileId) -> Commit {
     let mut change = append(u128::from(n) + 1, file);
     change.add[0].hour = n as i64 % 3;
     let keys = if n.is_multiple_of(2) { &KEYS[..2] } else { &KEYS[2..3] };
-    change.details = [(file, sample_details(keys))].into();
+    change.block_metadata = [(file, sample_block_metadata(keys))].into();
     change
 }
 
@@ -189,11 +189,11 @@ fn a_file_of_many_blocks_is_copied_in_parts_without_reading_all_of_it_each_time(
         let (table, first) = with_files(&old, 3).await;
         old.commit(table, change(0, first)).await.unwrap();
         let mut wide = change(3, FileId(first.0 + 1));
-        let (block, details) = (wide.add[0].blocks[0].clone(), wide.details[&wide.add[0].id][0].clone());
+        let (block, block_metadata) = (wide.add[0].blocks[0].clone(), wide.block_metadata[&wide.add[0].id][0].clone());
         wide.add[0].blocks = (0..100).map(|row_group| Block { row_group, ..block.clone() }).collect();
         wide.add[0].n_rows = 100;
-        let of_block = |row_group| BlockDetails { row_group, ..details.clone() };
-        wide.details = [(wide.add[0].id, (0..100).map(of_block).collect())].into();
+        let of_block = |row_group| BlockMetadata { row_group, ..block_metadata.clone() };
+        wide.block_metadata = [(wide.add[0].id, (0..100).map(of_block).collect())].into();
         old.commit(table, wide).await.unwrap();
         old.commit(table, change(6, FileId(first.0 + 2))).await.unwrap();
         let hours = hour_blocks(&old.snapshot(table, At::Latest).await.unwrap().files);

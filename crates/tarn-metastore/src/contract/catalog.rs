@@ -13,7 +13,7 @@ use tarn_types::{
 use super::samples::{Backend, append, commit, sample_schema, with_column};
 use super::script::{Script, describe, everything};
 use crate::{
-    At, BlockDetails, Commit, CommitKind, Definition, Error, Expected, File, Memory, MetastoreExt, hour_blocks,
+    At, BlockMetadata, Commit, CommitKind, Definition, Error, Expected, File, Memory, MetastoreExt, hour_blocks,
 };
 
 pub async fn tables_get_ids_and_keep_them(metastore: Backend) {
@@ -180,7 +180,7 @@ pub async fn restore_equals_the_source(metastore: Backend) {
             let dead = oldest.deletion_vectors.get(&file.id).map(|dead| (file.id, (**dead).clone()));
             let part = Commit {
                 add: vec![(**file).clone()],
-                details: details_of(&source, table, file).await,
+                block_metadata: block_metadata_of(&source, table, file).await,
                 deletion_vectors: dead.into_iter().collect(),
                 kind: CommitKind::Restore,
                 ..commit(1_000 + u128::from(file.id.0), oldest.version.0)
@@ -196,15 +196,15 @@ pub async fn restore_equals_the_source(metastore: Backend) {
         let again = metastore.define(restore).await.unwrap_err();
         assert_eq!(again.kind(), Kind::Invalid, "{again}");
         for info in source.commits(table, oldest.version).await.unwrap() {
-            let mut details = BTreeMap::new();
+            let mut block_metadata = BTreeMap::new();
             for file in &info.added {
-                details.extend(details_of(&source, table, file).await);
+                block_metadata.extend(block_metadata_of(&source, table, file).await);
             }
             let same = Commit {
                 id: info.id,
                 expected: Expected::At(Version(info.version.0 - 1)),
                 add: info.added.iter().map(|file| (**file).clone()).collect(),
-                details,
+                block_metadata,
                 remove: info.removed.clone(),
                 deletion_vectors: info.deletion_vectors.iter().map(|(id, dead)| (*id, (**dead).clone())).collect(),
                 cursor: info.cursor.clone(),
@@ -220,21 +220,21 @@ pub async fn restore_equals_the_source(metastore: Backend) {
     assert!(metastore.create_table(sample_schema("next")).await.unwrap().id > TableId(9));
 }
 
-async fn details_of(source: &Backend, table: TableId, file: &Arc<File>) -> BTreeMap<FileId, Vec<BlockDetails>> {
+async fn block_metadata_of(source: &Backend, table: TableId, file: &Arc<File>) -> BTreeMap<FileId, Vec<BlockMetadata>> {
     let hours = hour_blocks([file]);
     let blocks: Vec<_> = hours.iter().flat_map(|of_hour| of_hour.blocks.clone()).collect();
-    let found = source.details(table, everything(hours)).await.unwrap();
-    let mut details: BTreeMap<u32, BlockDetails> = BTreeMap::new();
-    let empty = |row_group| BlockDetails { row_group, columns: vec![], bloom: None };
+    let found = source.block_metadata(table, everything(hours)).await.unwrap();
+    let mut block_metadata: BTreeMap<u32, BlockMetadata> = BTreeMap::new();
+    let empty = |row_group| BlockMetadata { row_group, columns: vec![], bloom: None };
     for column in found.columns {
         for ((at, stats), chunk) in column.blocks.iter().zip(column.stats).zip(column.chunks) {
             let row_group = blocks[*at as usize].row_group;
-            details.entry(row_group).or_insert_with(|| empty(row_group)).columns.push((stats, chunk));
+            block_metadata.entry(row_group).or_insert_with(|| empty(row_group)).columns.push((stats, chunk));
         }
     }
     for (at, bloom) in found.blooms {
         let row_group = blocks[at as usize].row_group;
-        details.entry(row_group).or_insert_with(|| empty(row_group)).bloom = Some(bloom);
+        block_metadata.entry(row_group).or_insert_with(|| empty(row_group)).bloom = Some(bloom);
     }
-    [(file.id, details.into_values().collect())].into()
+    [(file.id, block_metadata.into_values().collect())].into()
 }

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 
 use tarn_types::{FileId, Kind, ManualClock, TableId, TableSchema, Version};
 
-use super::samples::{Backend, append, commit, cursor, sample_details, sample_file, sample_schema, with_column};
+use super::samples::{Backend, append, commit, cursor, sample_block_metadata, sample_file, sample_schema, with_column};
 use super::script::{Script, describe};
 use crate::{
-    At, Commit, CommitInfo, Copied, Definition, Details, Error, File, Memory, Metastore, MetastoreExt, Probe, Probed,
-    Result, TableVersion, Upkeep, Wanted, copy, extent, sums,
+    At, Commit, CommitInfo, Copied, Definition, Error, File, Memory, MetadataByColumn, Metastore, MetastoreExt, Probe,
+    Probed, Result, TableVersion, Upkeep, Wanted, copy, extent, sums,
 };
 
 /// With every kind of record, and an hour of several batches.
@@ -25,15 +25,16 @@ pub async fn source() -> Backend {
     let files = |range: std::ops::Range<u64>| {
         let file = |n| File { hour: n as i64 % 3, ..sample_file(FileId(first.0 + n), 2) };
         let add: Vec<File> = range.map(file).collect();
-        let details = add.iter().filter(|file| file.id.0 % 5 > 0).map(|file| (file.id, sample_details(&["x"])));
-        (add.clone(), details.collect())
+        let block_metadata =
+            add.iter().filter(|file| file.id.0 % 5 > 0).map(|file| (file.id, sample_block_metadata(&["x"])));
+        (add.clone(), block_metadata.collect())
     };
-    let (add, details) = files(0..140);
+    let (add, block_metadata) = files(0..140);
     let dead = add.iter().step_by(7).map(|file| (file.id, [1].into())).collect();
-    source.commit(table, Commit { add, details, deletion_vectors: dead, ..commit(50, 0) }).await.unwrap();
+    source.commit(table, Commit { add, block_metadata, deletion_vectors: dead, ..commit(50, 0) }).await.unwrap();
     source.expire(table, Version(1)).await.unwrap();
-    let (add, details) = files(140..150);
-    let second = Commit { add, details, remove: vec![first], cursor: cursor(4), ..commit(51, 1) };
+    let (add, block_metadata) = files(140..150);
+    let second = Commit { add, block_metadata, remove: vec![first], cursor: cursor(4), ..commit(51, 1) };
     source.commit(table, second).await.unwrap();
     source
 }
@@ -59,7 +60,7 @@ pub async fn a_copy_equals_its_source(metastore: Backend) {
     assert_eq!(sums(&*metastore).await.unwrap(), of_source);
     let many = &of_source[2];
     assert_eq!((many.table.as_str(), many.versions, many.files, many.blocks), ("many", 2, 150, 150));
-    assert_eq!((many.n_rows, many.details), (150 * 2 - 2 - 19, 120 * 3));
+    assert_eq!((many.n_rows, many.block_metadata), (150 * 2 - 2 - 19, 120 * 3));
     assert!(metastore.allocate_files(1).await.unwrap() > FileId(156), "ids of the source come along");
 
     // The source lives on; what came since is sent after.
@@ -155,8 +156,8 @@ impl Metastore for Stopping {
         self.inner.probe(table, probe).await
     }
 
-    async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
-        self.inner.details(table, wanted).await
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+        self.inner.block_metadata(table, wanted).await
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {

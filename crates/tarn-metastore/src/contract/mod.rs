@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use crate::Metastore;
 
+mod block_metadata;
 mod catalog;
 mod commits;
 mod copies;
-mod details;
 mod documents;
 pub mod proxy;
 mod samples;
 mod script;
 
+pub use block_metadata::*;
 pub use catalog::*;
 pub use commits::*;
 pub use copies::*;
-pub use details::*;
 pub use documents::*;
 pub use samples::*;
 pub use script::*;
@@ -66,13 +66,13 @@ macro_rules! contract_suite {
             a_document_is_replaced_by_whoever_saw_it_last,
             documents_come_along_with_a_copy,
             notes_stay_with_their_files,
-            details_come_back_bit_for_bit,
-            details_of_unknown_blocks_are_missing_not_wrong,
-            unlawful_details_change_nothing,
+            block_metadata_come_back_bit_for_bit,
+            block_metadata_of_unknown_blocks_are_missing_not_wrong,
+            unlawful_block_metadata_change_nothing,
             a_probe_never_drops_a_block_that_has_the_keys,
             upkeep_changes_no_answer,
             a_wide_block,
-            expire_frees_details,
+            expire_frees_block_metadata,
             restore_equals_the_source,
             a_copy_equals_its_source,
             a_stopped_copy_goes_on,

@@ -1,4 +1,4 @@
-//! Which tables, files, details and commits do the tests of this crate share?
+//! Which tables, files, block metadata and commits do the tests of this crate share?
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tarn_types::{
 };
 
 use crate::{
-    Block, BlockDetails, Bloom, BloomBuilder, Checksums, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File,
+    Block, BlockMetadata, Bloom, BloomBuilder, Checksums, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File,
     Hash, Metastore, MetastoreExt, Summing, token_hash,
 };
 
@@ -79,7 +79,7 @@ fn sample_checksums(size_bytes: u64) -> Checksums {
 }
 
 /// Of a block with these keys, and two columns.
-pub fn sample_details(keys: &[&str]) -> Vec<BlockDetails> {
+pub fn sample_block_metadata(keys: &[&str]) -> Vec<BlockMetadata> {
     let column = |id| {
         let stats = ColumnStats {
             column: ColumnId(id),
@@ -97,7 +97,7 @@ pub fn sample_details(keys: &[&str]) -> Vec<BlockDetails> {
         };
         (stats, chunk)
     };
-    vec![BlockDetails { row_group: 0, columns: vec![column(1), column(300)], bloom: Some(sample_bloom(4, keys)) }]
+    vec![BlockMetadata { row_group: 0, columns: vec![column(1), column(300)], bloom: Some(sample_bloom(4, keys)) }]
 }
 
 pub fn sample_bloom(n_chunks: u32, keys: &[&str]) -> Bloom {
@@ -107,7 +107,7 @@ pub fn sample_bloom(n_chunks: u32, keys: &[&str]) -> Bloom {
 }
 
 /// With up to so many columns of every kind, and perhaps a bloom of 1 to 8 chunks.
-pub fn any_details(max_columns: usize) -> impl Strategy<Value = BlockDetails> {
+pub fn any_block_metadata(max_columns: usize) -> impl Strategy<Value = BlockMetadata> {
     let bound = || proptest::option::of(any_value());
     let stats = (bound(), bound(), any::<bool>(), any::<u64>(), any::<u64>());
     let shape = prop_oneof![Just("optional int64 c"), Just("required byte_array c (STRING)"), Just("")];
@@ -115,7 +115,7 @@ pub fn any_details(max_columns: usize) -> impl Strategy<Value = BlockDetails> {
     let chunk = (shape, any::<[u64; 5]>(), any::<u8>(), any::<u32>(), index(), index());
     let columns = proptest::collection::btree_map(0..100_000u32, (stats, chunk), 0..=max_columns);
     let bloom = proptest::option::of((0..4u32, vec(any::<u64>(), 0..20)));
-    (any::<u32>(), columns, bloom).prop_map(|(row_group, columns, bloom)| BlockDetails {
+    (any::<u32>(), columns, bloom).prop_map(|(row_group, columns, bloom)| BlockMetadata {
         row_group,
         columns: columns.into_iter().map(|(id, (stats, chunk))| any_column(ColumnId(id), stats, chunk)).collect(),
         bloom: bloom.map(|(log_chunks, keys)| {
@@ -181,7 +181,7 @@ pub fn commit(id: u128, expected: u64) -> Commit {
         id: Uuid::from_u128(id),
         expected: Expected::At(Version(expected)),
         add: vec![],
-        details: BTreeMap::new(),
+        block_metadata: BTreeMap::new(),
         remove: vec![],
         deletion_vectors: BTreeMap::new(),
         cursor: None,

@@ -8,7 +8,7 @@ use roaring::RoaringBitmap;
 
 use tarn_types::{FileId, TableId, TableSchema, TabletId, Version};
 
-use super::samples::{commit, cursor, sample_details, sample_file, sample_schema, with_column};
+use super::samples::{commit, cursor, sample_block_metadata, sample_file, sample_schema, with_column};
 use crate::{
     At, Commit, CommitKind, Definition, Expected, File, HourBlocks, Metastore, MetastoreExt, Wanted, hour_blocks,
 };
@@ -29,10 +29,10 @@ pub enum Script {
 
 impl Script {
     pub fn steps() -> Vec<Self> {
-        let details = |file, keys: &[&str]| [(FileId(file), sample_details(keys))].into();
+        let block_metadata = |file, keys: &[&str]| [(FileId(file), sample_block_metadata(keys))].into();
         let first = Commit {
             add: vec![sample_file(FileId(1), 5)],
-            details: details(1, &["connection", "refused"]),
+            block_metadata: block_metadata(1, &["connection", "refused"]),
             cursor: cursor(3),
             ..commit(1, 0)
         };
@@ -43,13 +43,13 @@ impl Script {
         let attached = Commit {
             expected: Expected::Latest,
             add: vec![sample_file(FileId(3), 1), skipped, sample_file(FileId(4), 2)],
-            details: details(3, &["a"]).into_iter().chain(details(4, &["b"])).collect(),
+            block_metadata: block_metadata(3, &["a"]).into_iter().chain(block_metadata(4, &["b"])).collect(),
             kind: CommitKind::Attach,
             ..commit(4, 0)
         };
         let restored = Commit {
             add: vec![File { created_version: Version(7), ..sample_file(FileId(6), 3) }],
-            details: details(6, &["z"]),
+            block_metadata: block_metadata(6, &["z"]),
             deletion_vectors: [(FileId(6), RoaringBitmap::from([2]))].into(),
             kind: CommitKind::Restore,
             ..commit(5, 9)
@@ -115,8 +115,9 @@ pub async fn describe(metastore: &dyn Metastore) -> String {
             let dead: BTreeMap<_, _> = whole.deletion_vectors.iter().collect();
             let (cursor, at_ms) = (whole.cursor.to_string(), whole.committed_ms);
             writeln!(out, "{version} {cursor} {at_ms} {:?} {dead:?}", whole.files).unwrap();
-            let details = metastore.details(table.id, everything(hour_blocks(&whole.files))).await.unwrap();
-            writeln!(out, "{:?} {:?}", details.columns, details.blooms).unwrap();
+            let block_metadata =
+                metastore.block_metadata(table.id, everything(hour_blocks(&whole.files))).await.unwrap();
+            writeln!(out, "{:?} {:?}", block_metadata.columns, block_metadata.blooms).unwrap();
         }
         writeln!(out, "{:?}", metastore.commits(table.id, oldest).await.unwrap()).unwrap();
     }

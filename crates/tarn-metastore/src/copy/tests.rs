@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use tarn_types::{FileId, Kind, ManualClock, Version};
 
 use super::*;
-use crate::contract::{Backend, Script, Stopping, commit, describe, sample_details, sample_file, scratch, source};
+use crate::contract::{
+    Backend, Script, Stopping, commit, describe, sample_block_metadata, sample_file, scratch, source,
+};
 use crate::{Embedded, Memory, Probe, Probed, Upkeep, token_hash};
 
 fn memory() -> Backend {
@@ -90,10 +92,11 @@ async fn sums_tell_what_differs_and_not_what_keeps_it() {
         let metastore = memory();
         let table = metastore.create_table(crate::contract::sample_schema("t")).await.unwrap().id;
         metastore.allocate_files(9).await.unwrap();
-        let details = [(FileId(1), sample_details(&["a"])), (FileId(2), sample_details(&["b"]))].into();
+        let block_metadata =
+            [(FileId(1), sample_block_metadata(&["a"])), (FileId(2), sample_block_metadata(&["b"]))].into();
         let add = vec![sample_file(FileId(1), 3), sample_file(FileId(2), 4)];
         let dead = [(FileId(1), [0, 2].into())].into();
-        let mut commit = Commit { add, details, deletion_vectors: dead, ..commit(1, 0) };
+        let mut commit = Commit { add, block_metadata, deletion_vectors: dead, ..commit(1, 0) };
         change(&mut commit);
         metastore.commit(table, commit).await.unwrap();
         sums(&*metastore).await.unwrap()[0].digest
@@ -106,9 +109,9 @@ async fn sums_tell_what_differs_and_not_what_keeps_it() {
         |commit| commit.add[1].checksums = None,
         |commit| commit.deletion_vectors = [(FileId(1), [0, 1].into())].into(),
         |commit| commit.deletion_vectors.clear(),
-        |commit| drop(commit.details.remove(&FileId(2))),
-        |commit| commit.details.get_mut(&FileId(2)).unwrap()[0].columns[1].1.data_page_offset += 1,
-        |commit| commit.details.get_mut(&FileId(2)).unwrap()[0].bloom = None,
+        |commit| drop(commit.block_metadata.remove(&FileId(2))),
+        |commit| commit.block_metadata.get_mut(&FileId(2)).unwrap()[0].columns[1].1.data_page_offset += 1,
+        |commit| commit.block_metadata.get_mut(&FileId(2)).unwrap()[0].bloom = None,
     ];
     for (at, change) in changes.into_iter().enumerate() {
         assert_ne!(of(change).await, same, "change {at}");
@@ -129,8 +132,8 @@ async fn packed(dir: &std::path::Path) -> Embedded {
     metastore.allocate_files(40).await.unwrap();
     for n in 1..=30 {
         let file = File { hour: n as i64 / 10, ..sample_file(FileId(n), 3) };
-        let details = [(file.id, sample_details(&["a", "b"]))].into();
-        metastore.commit(table, Commit { add: vec![file], details, ..commit(n.into(), n - 1) }).await.unwrap();
+        let block_metadata = [(file.id, sample_block_metadata(&["a", "b"]))].into();
+        metastore.commit(table, Commit { add: vec![file], block_metadata, ..commit(n.into(), n - 1) }).await.unwrap();
     }
     while metastore.upkeep(1 << 20).await.unwrap().more {}
     metastore
@@ -141,7 +144,7 @@ async fn damage_is_named() {
     let dir = scratch().unwrap();
     let metastore = packed(dir.path()).await;
     let sum = sums(&metastore).await.unwrap();
-    assert_eq!((sum[0].files, sum[0].details), (30, 90));
+    assert_eq!((sum[0].files, sum[0].block_metadata), (30, 90));
     drop(metastore);
     let packs = walk(&dir.path().join("packs"));
     assert!(!packs.is_empty());
@@ -202,8 +205,8 @@ impl Metastore for Forgetful {
         self.0.probe(table, probe).await
     }
 
-    async fn details(&self, table: TableId, wanted: Wanted) -> Result<crate::Details> {
-        self.0.details(table, wanted).await
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<crate::MetadataByColumn> {
+        self.0.block_metadata(table, wanted).await
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {

@@ -27,23 +27,26 @@ use super::inner::{Inner, Stopped, Writer};
 use super::journal::Change;
 use super::queue::{Queue, Waiting};
 use crate::check::{Checked, check_commit};
-use crate::codec::{self, DetailsPlaces};
+use crate::codec::{self, BlockMetadataOffsets};
 use crate::log::{Append, Entry, Payload};
 use crate::record::encode_commit;
 use crate::state::Record;
 use crate::{Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 
-/// Commits and bytes of details of one group, beyond its first commit.
+/// Commits and bytes of block metadata of one group, beyond its first commit.
 const MAX_GROUP: usize = 1024;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// Details as they will stand in the log. Cost: a copy and a checksum of every bloom; no lock.
-pub(super) fn encode_details(table: TableId, commit: &Commit) -> BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>> {
-    let files = commit.add.iter().filter_map(|file| Some((file, commit.details.get(&file.id)?)));
-    let of_file = |(file, details): (&crate::File, &Vec<_>)| {
-        let payloads = details.iter().map(|of_block| {
-            let bytes = codec::encode_details(table, file.hour, file.id, of_block);
-            let places = codec::locate_details(&bytes, codec::FORMAT).expect("these bytes were made just now");
+/// Block metadata as it will stand in the log. Cost: a copy and a checksum of every bloom; no lock.
+pub(super) fn encode_block_metadata(
+    table: TableId,
+    commit: &Commit,
+) -> BTreeMap<FileId, Vec<(Payload, BlockMetadataOffsets)>> {
+    let files = commit.add.iter().filter_map(|file| Some((file, commit.block_metadata.get(&file.id)?)));
+    let of_file = |(file, block_metadata): (&crate::File, &Vec<_>)| {
+        let payloads = block_metadata.iter().map(|of_block| {
+            let bytes = codec::encode_block_metadata(table, file.hour, file.id, of_block);
+            let places = codec::locate_block_metadata(&bytes, codec::FORMAT).expect("these bytes were made just now");
             (Payload::new(bytes), places)
         });
         (file.id, payloads.collect())
@@ -83,7 +86,7 @@ impl Leader {
         let mut group = Vec::new();
         let mut n_bytes = 0;
         while let Some(waiting) = pending.waiting.front() {
-            n_bytes += waiting.details.values().flatten().map(|(payload, _)| payload.bytes.len()).sum::<usize>();
+            n_bytes += waiting.block_metadata.values().flatten().map(|(payload, _)| payload.bytes.len()).sum::<usize>();
             if !group.is_empty() && (group.len() >= MAX_GROUP || n_bytes > MAX_GROUP_BYTES) {
                 break;
             }
@@ -121,7 +124,7 @@ struct Accepted {
     table: TableId,
     info: Arc<CommitInfo>,
     next: Arc<TableVersion>,
-    details: Vec<(u32, DetailsPlaces)>,
+    block_metadata: Vec<(u32, BlockMetadataOffsets)>,
     answer: oneshot::Sender<Result<Version>>,
 }
 
@@ -162,12 +165,13 @@ impl Inner {
             // Only who has the writer changes what is held.
             let held = self.held.read();
             for waiting in group {
-                let Waiting { table, commit, details, answer } = waiting;
+                let Waiting { table, commit, block_metadata, answer } = waiting;
                 match check(&held, &mut ahead, table, commit) {
-                    Ok(Checked::New { next, info, details: lawful }) => {
-                        let (entry, details) = entry(table, &info, details, &lawful.into_keys().collect::<Vec<_>>());
+                    Ok(Checked::New { next, info, block_metadata: lawful }) => {
+                        let (entry, block_metadata) =
+                            entry(table, &info, block_metadata, &lawful.into_keys().collect::<Vec<_>>());
                         entries.push(entry);
-                        accepted.push(Accepted { table, info, next, details, answer });
+                        accepted.push(Accepted { table, info, next, block_metadata, answer });
                     }
                     Ok(Checked::Already(version)) => others.push((answer, Ok(version))),
                     Err(error) => others.push((answer, Err(error))),
@@ -203,9 +207,9 @@ impl Inner {
         let mut offsets = offsets.into_iter();
         let mut held = self.held.write();
         let mut answers = Vec::with_capacity(accepted.len());
-        for Accepted { table, info, next, details, answer } in accepted {
+        for Accepted { table, info, next, block_metadata, answer } in accepted {
             let version = info.version;
-            let brought = details.into_iter().zip(&mut offsets).map(|((payload_bytes, at), offset)| Brought {
+            let brought = block_metadata.into_iter().zip(&mut offsets).map(|((payload_bytes, at), offset)| Brought {
                 log: writer.log.file().clone(),
                 offset,
                 payload_bytes,
@@ -218,7 +222,7 @@ impl Inner {
         answers
     }
 
-    /// Makes records durable. Answers where their details are.
+    /// Makes records durable. Answers where their metadata is.
     pub(super) fn append(&self, writer: &mut Writer, entries: &[Entry]) -> Result<Vec<u64>, Failed> {
         if writer.stopped.is_some() {
             return Err(Failed::Stopped);
@@ -259,14 +263,14 @@ fn check(held: &Held, ahead: &mut HashMap<TableId, Ahead>, id: TableId, commit: 
     Ok(checked)
 }
 
-/// The record behind the details of these files.
+/// The record behind the block metadata of these files.
 fn entry(
     table: TableId,
     info: &CommitInfo,
-    mut details: BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>>,
+    mut block_metadata: BTreeMap<FileId, Vec<(Payload, BlockMetadataOffsets)>>,
     files: &[FileId],
-) -> (Entry, Vec<(u32, DetailsPlaces)>) {
-    let of_files = files.iter().filter_map(|file| details.remove(file)).flatten();
+) -> (Entry, Vec<(u32, BlockMetadataOffsets)>) {
+    let of_files = files.iter().filter_map(|file| block_metadata.remove(file)).flatten();
     let (payloads, places): (Vec<_>, Vec<_>) = of_files
         .map(|(payload, places)| {
             let n_bytes = payload.bytes.len() as u32;
@@ -274,5 +278,5 @@ fn entry(
         })
         .unzip();
     let record = Payload::new(encode_commit(table, info));
-    (Entry { details: payloads, record }, places)
+    (Entry { block_metadata: payloads, record }, places)
 }

@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use super::journal::Change;
 use super::places::{Loose, PackFile, Places};
-use crate::codec::DetailsPlaces;
+use crate::codec::BlockMetadataOffsets;
 use crate::log::LogFile;
 use crate::state::{Record, State};
 
-/// Tables and versions, and where the details of their blocks are.
+/// Tables and versions, and where the metadata of their blocks is.
 #[derive(Debug)]
 pub(super) struct Held {
     pub state: State,
     pub places: Places,
 }
 
-/// Details in the log that a record brings.
+/// Block metadata in the log that a record brings.
 pub(super) struct Brought {
     pub log: Arc<LogFile>,
     /// Of the frame.
     pub offset: u64,
     pub payload_bytes: u32,
-    pub at: DetailsPlaces,
+    pub at: BlockMetadataOffsets,
 }
 
 impl Held {
@@ -56,7 +56,7 @@ impl Held {
 
     fn add(&mut self, record: &Record, brought: Vec<Brought>) -> Result<(), String> {
         for Brought { log, offset, payload_bytes, at } in brought {
-            let DetailsPlaces { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes } = at;
+            let BlockMetadataOffsets { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes } = at;
             let is_added = matches!(record, Record::Commit { table: of, commit, .. } if *of == table
                 && commit.added.iter().any(|file| file.id == block.file && file.hour == hour));
             if !is_added {

@@ -65,7 +65,7 @@ pub(super) struct Limits {
     /// The log is folded into a checkpoint once its records have outgrown the former checkpoint and this many bytes; or it as a
     /// whole, which opening reads, four times that and this many.
     pub log_bytes: u64,
-    pub details_bytes: u64,
+    pub block_metadata_bytes: u64,
     /// How many times that size the log may have when nobody calls `upkeep`.
     pub patience: u64,
     /// So many loose blocks of an hour become a pack, or so many bytes.
@@ -79,7 +79,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             log_bytes: 4 << 20,
-            details_bytes: 16 << 20,
+            block_metadata_bytes: 16 << 20,
             patience: 8,
             loose_blocks: 64,
             loose_bytes: 16 << 20,

@@ -22,7 +22,7 @@ const PACKED: u8 = 9;
 pub(super) enum Change {
     /// Of tables and versions.
     Record(Record),
-    /// Of where details are.
+    /// Of where block metadata is.
     Packed(Packed),
 }
 
@@ -249,7 +249,7 @@ mod tests {
     use tarn_types::Value;
 
     use super::*;
-    use crate::codec::{FORMAT, decode_details};
+    use crate::codec::{FORMAT, decode_block_metadata};
     use crate::contract::sample_schema;
 
     fn no_log(first_seq: u64) -> Arc<LogFile> {
@@ -269,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn where_details_are_comes_back(
+        fn where_block_metadata_are_comes_back(
             hour: i64,
             add in vec(any_pack(TableId(7), -3), 0..4),
             remove in vec(any::<u64>(), 0..4),
@@ -310,7 +310,7 @@ mod tests {
             for format in 1..=FORMAT {
                 let _ = decode_change(&bytes, format);
                 let _ = decode_state(&bytes, format, &mut no_log);
-                let _ = decode_details(&bytes, format);
+                let _ = decode_block_metadata(&bytes, format);
             }
         }
     }

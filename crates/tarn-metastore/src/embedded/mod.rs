@@ -1,10 +1,10 @@
-//! The metastore in a folder: one commit log, one checkpoint, packs; all but details in memory.
+//! The metastore in a folder: one commit log, one checkpoint, packs; all but block metadata in memory.
 //!
 //! ```text
 //! dir/lock                            held while open
 //! dir/checkpoint-<seq>.tarn           the state after write <seq>
 //! dir/log-<seq>.tarn                  the writes from <seq> on
-//! dir/packs/<table>/<hour>-<n>.pack   details of many blocks
+//! dir/packs/<table>/<hour>-<n>.pack   metadata of many blocks
 //! ```
 //!
 //! Invariants: a record is in the log and synced before its effect is visible or answered; writes are numbered without a
@@ -44,7 +44,7 @@ use crate::error::io_error;
 use crate::log::{self, Entry, Payload, Prepared};
 use crate::state::Record;
 use crate::{
-    At, Commit, CommitInfo, Definition, Details, Error, File, HourBlocks, Metastore, Probe, Probed, Result,
+    At, Commit, CommitInfo, Definition, Error, File, HourBlocks, MetadataByColumn, Metastore, Probe, Probed, Result,
     TableVersion, Upkeep, Wanted, codec,
 };
 
@@ -55,7 +55,7 @@ const RESERVED_FILES: u64 = 1024;
 const READERS: usize = 4;
 const READER_BLOCKS: usize = 4096;
 
-/// Details of more bytes are encoded on a blocking thread.
+/// Block metadata of more bytes is encoded on a blocking thread.
 const INLINE_BYTES: usize = 256 << 10;
 
 /// The embedded backend. Commits that wait for the disk together share one `fdatasync`, which a blocking thread of the tokio runtime
@@ -183,7 +183,7 @@ impl Drop for Embedded {
 impl Inner {
     /// Makes a change durable, then visible.
     fn write(&self, writer: &mut Writer, change: Change) -> Result<()> {
-        let entry = Entry { details: Vec::new(), record: Payload::new(journal::encode_change(&change)) };
+        let entry = Entry { block_metadata: Vec::new(), record: Payload::new(journal::encode_change(&change)) };
         self.append(writer, &[entry]).map_err(|failed| failed.error(writer))?;
         let removed = self.held.write().apply(change, Vec::new());
         self.doomed.lock().extend(removed.expect("a record that was checked against the state applies to it"));
@@ -251,7 +251,7 @@ impl Inner {
         self.write(&mut writer, Change::Record(record)).map(|()| gone)
     }
 
-    /// Where the details of these hours are, as of now.
+    /// Where the block metadata of these hours is, as of now.
     fn asked(&self, table: TableId, hours: Vec<HourBlocks>) -> Result<Vec<Asked>> {
         let held = self.held.read();
         held.state.table(table)?;
@@ -284,21 +284,21 @@ impl Metastore for Embedded {
     }
 
     async fn commit(&self, table: TableId, commit: Commit) -> Result<Version> {
-        let bloom_bytes = |of: &crate::BlockDetails| of.bloom.as_ref().map_or(0, |bloom| bloom.bits().len());
-        let of_blocks = commit.details.values().flatten();
+        let bloom_bytes = |of: &crate::BlockMetadata| of.bloom.as_ref().map_or(0, |bloom| bloom.bits().len());
+        let of_blocks = commit.block_metadata.values().flatten();
         let n_bytes: usize = of_blocks.map(|of| bloom_bytes(of) + 64 * of.columns.len()).sum();
-        let (commit, details) = if n_bytes <= INLINE_BYTES {
-            let details = commit::encode_details(table, &commit);
-            (commit, details)
+        let (commit, block_metadata) = if n_bytes <= INLINE_BYTES {
+            let block_metadata = commit::encode_block_metadata(table, &commit);
+            (commit, block_metadata)
         } else {
             let encode = move || {
-                let details = commit::encode_details(table, &commit);
-                (commit, details)
+                let block_metadata = commit::encode_block_metadata(table, &commit);
+                (commit, block_metadata)
             };
             spawn_blocking(encode).await.map_err(|stopped| self.unknown(stopped))?
         };
         let (answer, answered) = oneshot::channel();
-        if let Some(leader) = Leader::submit(&self.inner, Waiting { table, commit, details, answer }) {
+        if let Some(leader) = Leader::submit(&self.inner, Waiting { table, commit, block_metadata, answer }) {
             spawn_blocking(move || leader.run());
         }
         answered.await.unwrap_or_else(|gone| Err(self.unknown(gone)))
@@ -328,7 +328,7 @@ impl Metastore for Embedded {
         }))
     }
 
-    async fn details(&self, table: TableId, mut wanted: Wanted) -> Result<Details> {
+    async fn block_metadata(&self, table: TableId, mut wanted: Wanted) -> Result<MetadataByColumn> {
         let hours = std::mem::take(&mut wanted.hours);
         let wanted = Arc::new(wanted);
         let of_part = wanted.clone();

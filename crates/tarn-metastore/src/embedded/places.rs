@@ -1,15 +1,16 @@
-//! Where are the details of which blocks?
+//! Where is the metadata of which blocks?
 //!
 //! ```text
-//! (table, hour) ──> loose   blocks whose details are where the commit put them: a frame of the log
-//!               └─> packs   files with the details of many blocks, transposed (docs/formats/pack.md)
+//! (table, hour) ──> loose   blocks whose metadata is where the commit put it: a frame of the log
+//!               └─> packs   files with the metadata of many blocks, transposed (docs/formats/pack.md)
 //! ```
 //!
-//! Pure: what is in the log says where things are; nothing here reads or writes. Details of an hour begin loose, become packs, and
-//! packs become fewer, by records that say which come and which go.
+//! Pure: what is in the log says where things are; nothing here reads or writes. Block metadata of an hour begins
+//! loose, becomes packs, and packs become fewer, by records that say which come and which go.
 //!
-//! Invariants: a block whose details are kept is loose or in a pack of its hour; where it is in several places, the first in this
-//! order counts: loose, packs from the newest. A file in `gone` is in no kept version, and may still have slots in the packs.
+//! Invariants: a block whose metadata is kept is loose or in a pack of its hour; where it is in several places, the
+//! first in this order counts: loose, packs from the newest. A file in `gone` is in no kept version, and may still have
+//! slots in the packs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ pub(super) struct Hour {
     /// Ascending by number.
     pub packs: Vec<Arc<PackFile>>,
     pub loose: BTreeMap<BlockRef, Arc<Loose>>,
-    /// Files whose details are wanted no more, and how many blocks of each the packs may still have.
+    /// Files whose metadata is wanted no more, and how many blocks of each the packs may still have.
     pub gone: BTreeMap<FileId, u32>,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct PackFile {
     pub column_bytes: u64,
 }
 
-/// Details where a commit put them.
+/// Block metadata where a commit put it.
 #[derive(Debug)]
 pub(super) struct Loose {
     pub log: Arc<LogFile>,
@@ -67,7 +68,7 @@ pub(super) struct Loose {
     pub is_checked: AtomicBool,
 }
 
-/// What becomes of an hour: the details of these blocks and packs are in those packs now.
+/// What becomes of an hour: the metadata of these blocks and packs is in those packs now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packed {
     pub table: TableId,
@@ -172,7 +173,7 @@ impl Places {
         self.tables.entry(table).or_default().insert(hour, Arc::new(of_hour));
     }
 
-    /// The details of a block came, with the commit that added its file.
+    /// The metadata of a block came, with the commit that added its file.
     pub fn add_loose(&mut self, table: TableId, hour: i64, block: BlockRef, loose: Loose) {
         let of_hour = Arc::make_mut(self.tables.entry(table).or_default().entry(hour).or_default());
         of_hour.gone.remove(&block.file);

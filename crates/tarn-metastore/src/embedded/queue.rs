@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use tarn_types::{FileId, TableId, Version};
 
-use crate::codec::DetailsPlaces;
+use crate::codec::BlockMetadataOffsets;
 use crate::log::Payload;
 use crate::{Commit, Result};
 
@@ -38,7 +38,7 @@ impl Queue {
 pub(super) struct Waiting {
     pub table: TableId,
     pub commit: Commit,
-    /// Of all that the commit has details of.
-    pub details: BTreeMap<FileId, Vec<(Payload, DetailsPlaces)>>,
+    /// Of all that the commit has block metadata of.
+    pub block_metadata: BTreeMap<FileId, Vec<(Payload, BlockMetadataOffsets)>>,
     pub answer: oneshot::Sender<Result<Version>>,
 }

@@ -21,7 +21,9 @@ use crate::bloom::has_bits;
 use crate::codec::Parts;
 use crate::pack::Pack;
 use crate::probe::AllOf;
-use crate::{BlockRef, Bloom, CHUNK_BYTES, ColumnDetails, Details, Error, Probed, Result, Wanted, codec, log};
+use crate::{
+    BlockRef, Bloom, CHUNK_BYTES, ColumnMetadata, Error, MetadataByColumn, Probed, Result, Wanted, codec, log,
+};
 
 /// Packs that are kept open, and what their blocks and columns may take in memory.
 const OPEN_PACKS: usize = 1024;
@@ -53,7 +55,7 @@ struct Cache {
 /// What is wanted of some hours, by column; positions as they are asked for.
 #[derive(Default)]
 struct Collected {
-    columns: BTreeMap<ColumnId, ColumnDetails>,
+    columns: BTreeMap<ColumnId, ColumnMetadata>,
     blooms: Vec<(u32, Bloom)>,
     bytes_read: u64,
 }
@@ -263,7 +265,7 @@ impl Loose {
 
     /// All of it, held against its checksum.
     pub fn payload(&self) -> Result<Vec<u8>> {
-        let payload = self.log.details(self.offset, self.payload_bytes as usize)?;
+        let payload = self.log.block_metadata(self.offset, self.payload_bytes as usize)?;
         self.is_checked.store(true, Ordering::Relaxed);
         Ok(payload)
     }
@@ -312,7 +314,7 @@ impl Loose {
 }
 
 /// Puts the parts behind each other.
-pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> Details {
+pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> MetadataByColumn {
     let mut all = Collected::default();
     for Part(part) in parts {
         for (column, of_column) in part.columns {
@@ -321,30 +323,31 @@ pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> Details {
         all.blooms.extend(part.blooms);
         all.bytes_read += part.bytes_read;
     }
-    let mut details = Details { columns: Vec::new(), blooms: all.blooms, bytes_read: all.bytes_read };
+    let mut block_metadata = MetadataByColumn { columns: Vec::new(), blooms: all.blooms, bytes_read: all.bytes_read };
     if !wanted.stats && !wanted.chunks {
-        return details;
+        return block_metadata;
     }
     match &wanted.columns {
         None => {
             let columns = all.columns.into_iter().filter(|(_, of_column)| !of_column.blocks.is_empty());
-            details.columns = columns.map(|(column, of_column)| ColumnDetails { column, ..of_column }).collect();
+            block_metadata.columns =
+                columns.map(|(column, of_column)| ColumnMetadata { column, ..of_column }).collect();
         }
         Some(columns) => {
             for (at, column) in columns.iter().enumerate() {
                 let again = columns[..at].iter().position(|before| before == column);
-                details.columns.push(match again {
-                    Some(before) => details.columns[before].clone(),
-                    None => ColumnDetails { column: *column, ..all.columns.remove(column).unwrap_or_default() },
+                block_metadata.columns.push(match again {
+                    Some(before) => block_metadata.columns[before].clone(),
+                    None => ColumnMetadata { column: *column, ..all.columns.remove(column).unwrap_or_default() },
                 });
             }
         }
     }
-    details
+    block_metadata
 }
 
 /// Puts blocks of a column behind those that are there, which come before them.
-fn append(columns: &mut BTreeMap<ColumnId, ColumnDetails>, column: ColumnId, mut more: ColumnDetails) {
+fn append(columns: &mut BTreeMap<ColumnId, ColumnMetadata>, column: ColumnId, mut more: ColumnMetadata) {
     match columns.entry(column) {
         Entry::Vacant(place) => drop(place.insert(more)),
         Entry::Occupied(mut there) => {
@@ -357,16 +360,16 @@ fn append(columns: &mut BTreeMap<ColumnId, ColumnDetails>, column: ColumnId, mut
 }
 
 /// Blocks of several packs, each of them in order, in the order of the blocks.
-fn sorted(of_column: ColumnDetails) -> ColumnDetails {
-    let ColumnDetails { column, blocks, stats, chunks } = of_column;
+fn sorted(of_column: ColumnMetadata) -> ColumnMetadata {
+    let ColumnMetadata { column, blocks, stats, chunks } = of_column;
     if blocks.is_sorted() {
-        return ColumnDetails { column, blocks, stats, chunks };
+        return ColumnMetadata { column, blocks, stats, chunks };
     }
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     order.sort_unstable_by_key(|at| blocks[*at]);
     let (mut stats, mut chunks): (Vec<_>, Vec<_>) =
         (stats.into_iter().map(Some).collect(), chunks.into_iter().map(Some).collect());
-    ColumnDetails {
+    ColumnMetadata {
         column,
         stats: order.iter().filter_map(|at| stats.get_mut(*at)?.take()).collect(),
         chunks: order.iter().filter_map(|at| chunks.get_mut(*at)?.take()).collect(),

@@ -53,7 +53,7 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
         if checkpoint.format >= 2 && found.logs.iter().all(|log| log.first_seq != at + 1) {
             return Err(corrupt(&log::path(dir, at + 1), 0, "the log behind the checkpoint is missing".to_owned()));
         }
-        // A log that is not there: what a record behind the checkpoint made of its details decides whether it must be.
+        // A log that is not there: what a record behind the checkpoint made of its metadata decides whether it must be.
         let mut logs: BTreeMap<u64, Arc<LogFile>> = found.logs.iter().map(|log| (log.first_seq, log.clone())).collect();
         let mut log = |first_seq| {
             let missing = || Arc::new(LogFile::new(log::path(dir, first_seq), first_seq));
@@ -85,14 +85,14 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
     Ok(Recovered { held, log, older, checkpoint_seq: seq, checkpoint_bytes, format, unnamed_packs, recovery })
 }
 
-/// A record with the details in front of it.
+/// A record with the block metadata in front of it.
 fn replay(held: &mut Held, frame: &Frame<'_>) -> Result<()> {
     let path = frame.log.path();
     let at = |offset| move |reason: Malformed| corrupt(path, offset, reason.0);
     let change = journal::decode_change(frame.payload, frame.format).map_err(at(frame.offset))?;
-    let mut brought = Vec::with_capacity(frame.details.len());
-    for (offset, payload) in frame.details {
-        let places = codec::locate_details(payload, frame.format).map_err(at(*offset))?;
+    let mut brought = Vec::with_capacity(frame.block_metadata.len());
+    for (offset, payload) in frame.block_metadata {
+        let places = codec::locate_block_metadata(payload, frame.format).map_err(at(*offset))?;
         let (log, payload_bytes) = (frame.log.clone(), payload.len() as u32);
         brought.push(Brought { log, offset: *offset, payload_bytes, at: places });
     }
@@ -100,7 +100,7 @@ fn replay(held: &mut Held, frame: &Frame<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The logs that details are read from are there.
+/// The logs that block metadata is read from are there.
 fn check_logs(held: &Held, found: &[Arc<LogFile>]) -> Result<()> {
     let found: BTreeSet<u64> = found.iter().map(|log| log.first_seq).collect();
     let loose = held.places.hours().flat_map(|of_hour| of_hour.loose.values());

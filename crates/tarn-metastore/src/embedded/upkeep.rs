@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One job at a time: it is planned on what is held now, written without any lock, and comes to be by one record. Answers do not
-//! change: before the record details are read where they were, after it where they are.
+//! change: before the record block metadata is read where it was, after it where it is.
 //!
 //! Invariants: a pack is durable before the record that names it, and what the record leaves behind is deleted only when nobody who
 //! began before still reads it. A crash at any point leaves files that nothing names: the first upkeep after opening deletes them.
@@ -25,7 +25,7 @@ use crate::checkpoint;
 use crate::error::io_error;
 use crate::log::{self, Log, LogFile, Prepared};
 use crate::pack::{self, MAX_SLOTS, Pack, Source};
-use crate::{BlockDetails, BlockRef, Result, Stats, Upkeep, codec};
+use crate::{BlockMetadata, BlockRef, Result, Stats, Upkeep, codec};
 
 /// Blocks with column metadata of more bytes do not stay loose: there, one column is read with all others.
 const WIDE_BYTES: u32 = 256 << 10;
@@ -49,10 +49,10 @@ struct Turned {
     before: Log,
 }
 
-/// Details with filters of one size.
+/// Block metadata with filters of one size.
 #[derive(Default)]
 struct Alike {
-    loose: Vec<(BlockRef, BlockDetails)>,
+    loose: Vec<(BlockRef, BlockMetadata)>,
     /// From the newest.
     packs: Vec<Arc<Pack>>,
 }
@@ -89,8 +89,8 @@ impl Inner {
             (writer.log.size_bytes(), writer.checkpoint_bytes)
         };
         let held = self.held.read();
-        let details = held.places.stats();
-        let Stats { bloom_bytes, column_bytes, packs, loose_blocks, .. } = details;
+        let block_metadata = held.places.stats();
+        let Stats { bloom_bytes, column_bytes, packs, loose_blocks, .. } = block_metadata;
         let versions = held.state.stats();
         Stats { log_bytes, checkpoint_bytes, bloom_bytes, column_bytes, packs, loose_blocks, ..versions }
     }
@@ -190,12 +190,12 @@ impl Inner {
         let mut by_size: BTreeMap<u32, Alike> = BTreeMap::new();
         for (block, loose) in loose {
             let payload = loose.payload()?;
-            let record = codec::decode_details(&payload, codec::FORMAT);
+            let record = codec::decode_block_metadata(&payload, codec::FORMAT);
             let record = record.map_err(|malformed| loose.corrupt(malformed.0))?;
             if (record.table, record.hour, record.file) != (table, hour, block.file) {
                 return Err(loose.corrupt(format!("the details are not those of file {}", block.file)));
             }
-            by_size.entry(loose.n_chunks).or_default().loose.push((*block, record.details));
+            by_size.entry(loose.n_chunks).or_default().loose.push((*block, record.block_metadata));
         }
         for file in packs.iter().rev() {
             by_size.entry(file.n_chunks).or_default().packs.push(self.open.open(file)?);
@@ -235,8 +235,8 @@ impl Inner {
     /// The size from which on the log is folded: rewriting then costs no more than appending did.
     fn is_due(&self, writer: &Writer, factor: u64) -> bool {
         let records = self.limits.log_bytes.max(writer.checkpoint_bytes);
-        let details = self.limits.details_bytes.max(4 * writer.checkpoint_bytes);
-        writer.log.record_bytes() > records * factor || writer.log.size_bytes() > details * factor
+        let block_metadata = self.limits.block_metadata_bytes.max(4 * writer.checkpoint_bytes);
+        writer.log.record_bytes() > records * factor || writer.log.size_bytes() > block_metadata * factor
     }
 
     fn is_checkpoint_due(&self) -> bool {
@@ -363,12 +363,12 @@ impl Inner {
 }
 
 impl Writer {
-    /// Takes out the logs that the checkpoint covers and that no details are read from. A log that is not deleted then, because that
-    /// failed, is seen again when the store is opened.
+    /// Takes out the logs that the checkpoint covers and that no block metadata is read from. A log that is not deleted
+    /// then, because that failed, is seen again when the store is opened.
     fn covered_logs(&mut self) -> Vec<Arc<LogFile>> {
         let next: Vec<u64> = self.older.iter().skip(1).chain([self.log.file()]).map(|log| log.first_seq).collect();
         let checkpoint_seq = self.checkpoint_seq;
-        // Loose details hold the log that they are in.
+        // Loose block metadata holds the log that they are in.
         let is_covered = |log: &Arc<LogFile>, next: u64| next <= checkpoint_seq + 1 && Arc::strong_count(log) == 1;
         let logs = std::mem::take(&mut self.older).into_iter().zip(next);
         let (covered, kept): (Vec<_>, Vec<_>) = logs.partition(|(log, next)| is_covered(log, *next));

@@ -15,7 +15,7 @@ use tarn_types::{
 };
 use uuid::Uuid;
 
-use crate::details::Keep;
+use crate::block_metadata::Keep;
 use crate::fixture::{column, to_text, write_file};
 use crate::nothing_hot::{NoSystemTables, NothingHot, Now, Reads};
 use crate::recording::RecordingStore;
@@ -75,13 +75,13 @@ fn schema() -> TableSchema {
     }
 }
 
-/// 20 files of 8 rows; every fourth file has no details.
+/// 20 files of 8 rows; every fourth file has no block metadata.
 async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
     let metastore: Arc<dyn Metastore> = Arc::new(Memory::new(Arc::new(ManualClock::default())));
     let store = Arc::new(RecordingStore::new(Arc::new(InMemory::new())));
     let schema = metastore.create_table(schema()).await.unwrap();
     let first = metastore.allocate_files(20).await.unwrap();
-    let (mut add, mut details, mut paths) = (vec![], BTreeMap::new(), vec![]);
+    let (mut add, mut block_metadata, mut paths) = (vec![], BTreeMap::new(), vec![]);
     for n in 0..20 {
         let id = FileId(first.0 + n);
         let row = |at: u64| {
@@ -89,12 +89,12 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
             (vec![Value::Timestamp((n * 8 + at) as i64 * 1_000_000), Value::Text(body)], SeqNo(0))
         };
         let rows: Vec<_> = (0..8).map(row).collect();
-        let (mut file, of_file) = write_file(&schema, id, &rows, store.as_ref(), Keep::SomeDetails).await;
+        let (mut file, of_file) = write_file(&schema, id, &rows, store.as_ref(), Keep::SomeMetadata).await;
         file.sorted_by_key = false;
         file.etag = store.head(&Path::from(file.path.as_str())).await.unwrap().e_tag;
         paths.push(file.path.clone());
         if !of_file.is_empty() {
-            details.insert(id, of_file);
+            block_metadata.insert(id, of_file);
         }
         add.push(file);
     }
@@ -102,7 +102,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
         id: Uuid::new_v4(),
         expected: Expected::Latest,
         add,
-        details,
+        block_metadata,
         remove: vec![],
         deletion_vectors: BTreeMap::new(),
         cursor: None,

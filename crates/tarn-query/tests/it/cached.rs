@@ -18,7 +18,7 @@ use tarn_types::{
 };
 use uuid::Uuid;
 
-use crate::details::Keep;
+use crate::block_metadata::Keep;
 use crate::fixture::{Fixture, Row, column, row, to_text, write_file};
 use crate::nothing_hot::{NoSystemTables, NothingHot, Reads};
 use crate::pruning::number;
@@ -116,7 +116,7 @@ impl Table {
         (first..now.next_row).map(|id| now.schema.columns.iter().map(|column| value(column, id)).collect()).collect()
     }
 
-    async fn file(&self, rows: &[Row]) -> (File, Vec<tarn_metastore::BlockDetails>) {
+    async fn file(&self, rows: &[Row]) -> (File, Vec<tarn_metastore::BlockMetadata>) {
         let id = self.metastore.allocate_files(1).await.unwrap();
         let rows: Vec<_> = rows.iter().map(|row| (row.clone(), SeqNo(1))).collect();
         write_file(&self.schema(), id, &rows, self.store.as_ref(), self.keep).await
@@ -125,13 +125,13 @@ impl Table {
     async fn commit(
         &self,
         remove: Vec<FileId>,
-        add: Option<(File, Vec<tarn_metastore::BlockDetails>, Vec<Row>)>,
+        add: Option<(File, Vec<tarn_metastore::BlockMetadata>, Vec<Row>)>,
         dead: BTreeMap<FileId, RoaringBitmap>,
     ) {
-        let (mut added, mut details, mut kept) = (vec![], BTreeMap::new(), None);
+        let (mut added, mut block_metadata, mut kept) = (vec![], BTreeMap::new(), None);
         if let Some((file, of_file, rows)) = add {
             kept = Some((file.id, (file.path.clone(), rows)));
-            details.insert(file.id, of_file);
+            block_metadata.insert(file.id, of_file);
             added.push(file);
         }
         let (table, version) = (self.schema().id, self.now.lock().version);
@@ -139,7 +139,7 @@ impl Table {
             id: Uuid::new_v4(),
             expected: Expected::At(version),
             add: added,
-            details,
+            block_metadata,
             remove: remove.clone(),
             deletion_vectors: dead,
             cursor: None,
@@ -171,18 +171,18 @@ impl Table {
         match step {
             Step::Add(seed) => {
                 let rows = self.new_rows(seed);
-                let (file, details) = self.file(&rows).await;
-                self.commit(vec![], Some((file, details, rows)), BTreeMap::new()).await;
+                let (file, block_metadata) = self.file(&rows).await;
+                self.commit(vec![], Some((file, block_metadata, rows)), BTreeMap::new()).await;
             }
             // Other rows under the path of a file that goes.
             Step::Replace(n, seed) => {
                 let Some((id, path, _)) = self.nth(n) else { return };
                 let rows = self.new_rows(seed);
-                let (mut file, details) = self.file(&rows).await;
+                let (mut file, block_metadata) = self.file(&rows).await;
                 let bytes = self.store.get(&Path::from(file.path.as_str())).await.unwrap().bytes().await.unwrap();
                 self.store.put(&Path::from(path.as_str()), PutPayload::from(bytes)).await.unwrap();
                 file.path = path;
-                self.commit(vec![id], Some((file, details, rows)), BTreeMap::new()).await;
+                self.commit(vec![id], Some((file, block_metadata, rows)), BTreeMap::new()).await;
             }
             Step::Kill(n, row) => {
                 let Some((id, _, rows)) = self.nth(n) else { return };
@@ -201,9 +201,9 @@ impl Table {
                     )
                 };
                 let rows: Vec<Row> = rows.into_iter().map(|row| self.as_of_now(row)).collect();
-                let (mut file, details) = self.file(&rows).await;
+                let (mut file, block_metadata) = self.file(&rows).await;
                 file.sorted_by_key = false;
-                self.commit(remove, Some((file, details, rows)), BTreeMap::new()).await;
+                self.commit(remove, Some((file, block_metadata, rows)), BTreeMap::new()).await;
             }
             Step::Widen => {
                 self.alter(|to| {
@@ -296,7 +296,7 @@ proptest! {
 
     #[test]
     fn answers_are_those_without_the_cache(
-        keep in prop_oneof![Just(Keep::Details), Just(Keep::SomeDetails)],
+        keep in prop_oneof![Just(Keep::Metadata), Just(Keep::SomeMetadata)],
         cache_bytes in prop_oneof![Just(1 << 20), Just(12 << 10)],
         page_index_bytes in prop_oneof![Just(0), Just(u64::MAX)],
         steps in proptest::collection::vec((step(), proptest::collection::vec(0..QUESTIONS.len(), 0..4)), 4..16),
@@ -313,7 +313,7 @@ async fn analyzed(session: &Session, sql: &str) -> String {
 
 #[tokio::test]
 async fn a_new_column_does_not_matter_to_fragments_and_another_type_does() {
-    let table = Table::new(Keep::Details).await;
+    let table = Table::new(Keep::Metadata).await;
     let (_, session) = table.session(1 << 20, 0);
     for seed in [13, 27] {
         table.run(Step::Add(seed)).await;
@@ -333,7 +333,7 @@ async fn a_new_column_does_not_matter_to_fragments_and_another_type_does() {
 
 async fn delivered(metadata: &Arc<ProjectedCache>) -> Fixture {
     let options = Options { metadata: Arc::clone(metadata), page_index_bytes: 0, ..Options::default() };
-    let fixture = Fixture::keeping(crate::fixture::schema(), options, Keep::Details).await;
+    let fixture = Fixture::keeping(crate::fixture::schema(), options, Keep::Metadata).await;
     for a in 0..40 {
         fixture.table.put(row(a, 0, a));
         if a % 20 == 19 {

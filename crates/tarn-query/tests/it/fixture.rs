@@ -18,7 +18,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use roaring::RoaringBitmap;
 use tarn_cache::{FooterCache, ReadStore};
 use tarn_metastore::{
-    Block, BlockDetails, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
+    Block, BlockMetadata, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
 };
 use tarn_query::{
     Engine, HotCatalog, HotLookup, HotSource, HotView, KeyRange, Options, Result, RowBatches, Session, SystemTables,
@@ -29,7 +29,7 @@ use tarn_types::{
 };
 use uuid::Uuid;
 
-use crate::details::Keep;
+use crate::block_metadata::Keep;
 use crate::nothing_hot::{Now, Reads};
 use crate::recording::{RecordingMetastore, RecordingStore};
 
@@ -258,19 +258,19 @@ impl Table {
             self.schema.key.iter().map(part).find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
         });
         let id = self.metastore.allocate_files(1).await.unwrap();
-        let (mut add, mut details) = (vec![], BTreeMap::new());
+        let (mut add, mut block_metadata) = (vec![], BTreeMap::new());
         if !rows.is_empty() {
             let values: Vec<(Row, SeqNo)> = rows.iter().map(|(_, entry)| entry.clone()).collect();
             let (file, of_file) = write_file(&self.schema, id, &values, self.store.as_ref(), self.keep).await;
             add.push(file);
-            details.insert(id, of_file);
-            details.retain(|_, blocks| !blocks.is_empty());
+            block_metadata.insert(id, of_file);
+            block_metadata.retain(|_, blocks| !blocks.is_empty());
         }
         let commit = Commit {
             id: Uuid::new_v4(),
             expected: Expected::At(Version(self.version())),
             add,
-            details,
+            block_metadata,
             remove,
             deletion_vectors,
             cursor,
@@ -293,7 +293,7 @@ pub async fn write_file(
     rows: &[(Row, SeqNo)],
     store: &dyn ObjectStore,
     keep: Keep,
-) -> (File, Vec<BlockDetails>) {
+) -> (File, Vec<BlockMetadata>) {
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(BLOCK_ROWS))
         .set_statistics_enabled(EnabledStatistics::Page)
@@ -322,7 +322,7 @@ pub async fn write_file(
     let mut blocks: Vec<Block> = blocks.collect();
     let values: Vec<Row> = rows.iter().map(|(row, _)| row.clone()).collect();
     let of_blocks: Vec<&[Row]> = values.chunks(BLOCK_ROWS).collect();
-    let details = keep.details(schema, id, &mut blocks, &of_blocks, &footer);
+    let block_metadata = keep.block_metadata(schema, id, &mut blocks, &of_blocks, &footer);
     let file = File {
         id,
         path,
@@ -336,7 +336,7 @@ pub async fn write_file(
         note: None,
         checksums: None,
     };
-    (file, details)
+    (file, block_metadata)
 }
 
 fn column_stats<'a>(column: ColumnId, values: impl Iterator<Item = &'a Value>) -> ColumnStats {

@@ -12,7 +12,7 @@ use tarn_query::datafusion::physical_plan::collect;
 use tarn_types::Value;
 use tokio::runtime::Handle;
 
-use crate::details::Keep;
+use crate::block_metadata::Keep;
 use crate::fixture::{Fixture, to_text};
 use crate::pruning::{Step, condition, number, row, schema, step};
 
@@ -156,7 +156,7 @@ proptest! {
 
     #[test]
     fn answers_are_those_without_fragments(
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Details), Just(Keep::SomeDetails)],
+        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
         partitions in 1..4usize,
         questions in proptest::collection::vec(questions(), 3..6),
         first in proptest::collection::vec(step(), 20..60),

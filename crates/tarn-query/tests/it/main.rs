@@ -3,10 +3,10 @@
 
 mod answers;
 mod archive;
+mod block_metadata;
 mod cached;
 mod changes;
 mod chunk;
-mod details;
 mod explain;
 mod fixture;
 mod fragments;

@@ -11,7 +11,7 @@ use tarn_types::{
     ColumnId, DataType, Indexing, KeyPart, Kind, TableId, TableOptions, TableSchema, TabletId, TokenColumns, Value,
 };
 
-use crate::details::Keep;
+use crate::block_metadata::Keep;
 use crate::fixture::{Fixture, Row, column};
 
 const WORDS: [&str; 8] = ["error", "Refused", "connection", "GET", "x_1", "zürich", "timeout", "42"];
@@ -163,7 +163,7 @@ proptest! {
 
     #[test]
     fn answers_are_those_of_a_scan_of_everything(
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Details), Just(Keep::SomeDetails)],
+        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
         page_index_bytes in prop_oneof![Just(0), Just(u64::MAX)],
         steps in proptest::collection::vec(step(), 10..90),
         conditions in proptest::collection::vec(condition(), 4..7),
@@ -176,7 +176,7 @@ proptest! {
 /// 48 rows in three files, four rows a block; every hour a row, and in each file one word that no other row has.
 async fn logs(page_index_bytes: u64) -> Fixture {
     let options = Options { page_index_bytes, ..Options::default() };
-    let fixture = Fixture::keeping(schema(), options, Keep::Details).await;
+    let fixture = Fixture::keeping(schema(), options, Keep::Metadata).await;
     for id in 0..48 {
         let mut row = row(id, id as u64 * 77 + 5);
         row[1] = Value::Text(if id % 16 == 7 { format!("found needle{id} here") } else { "GET / 200".to_owned() });

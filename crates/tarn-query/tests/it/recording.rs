@@ -14,7 +14,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, Details, File, Metastore, Probe, Probed, TableVersion, Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed, TableVersion, Upkeep, Wanted,
 };
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
@@ -101,12 +101,12 @@ impl RecordingMetastore {
         Self { inner, asked: Mutex::default(), away: Mutex::default() }
     }
 
-    /// Every probe and every request for details since the last call: what was wanted, and of how many blocks.
+    /// Every probe and every request for block metadata since the last call: what was wanted, and of how many blocks.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }
 
-    /// From now on details are not to be had, or are again.
+    /// From now on block metadata is not to be had, or is again.
     pub fn set_away(&self, away: bool) {
         *self.away.lock() = away;
     }
@@ -145,7 +145,7 @@ impl Metastore for RecordingMetastore {
         self.inner.probe(table, probe).await
     }
 
-    async fn details(&self, table: TableId, wanted: Wanted) -> tarn_metastore::Result<Details> {
+    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> tarn_metastore::Result<MetadataByColumn> {
         let n_blocks: usize = wanted.hours.iter().map(|hour| hour.blocks.len()).sum();
         let n_columns = wanted.columns.as_ref().map_or(0, Vec::len);
         let what = if wanted.stats { "stats" } else { "chunks" };
@@ -158,7 +158,7 @@ impl Metastore for RecordingMetastore {
                 source: "no answer".into(),
             });
         }
-        self.inner.details(table, wanted).await
+        self.inner.block_metadata(table, wanted).await
     }
 
     async fn expire(&self, table: TableId, keep: Version) -> tarn_metastore::Result<Vec<Arc<File>>> {

@@ -7,7 +7,7 @@ use roaring::RoaringBitmap;
 use tarn_query::{Error, Options, ScanSpec};
 use tarn_types::Kind;
 
-use crate::details::Keep;
+use crate::block_metadata::Keep;
 use crate::fixture::{Fixture, row, to_text};
 use crate::fragments::questions;
 use crate::pruning::{self, Step, condition, step};
@@ -71,7 +71,7 @@ proptest! {
     #[test]
     fn a_spec_that_was_carried_reads_the_same_rows(
         steps in proptest::collection::vec(step(), 10..90),
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Details), Just(Keep::SomeDetails)],
+        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
         evicts in any::<bool>(),
         asked in proptest::collection::vec(asked(), 3..7),
     ) {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tarn_query::Options;
 use tarn_types::Value;
 
-use crate::details::Keep;
+use crate::block_metadata::Keep;
 use crate::fixture::{Fixture, Row, row, schema};
 
 const EVERYTHING: &str = "SELECT a, b, n, price, name, day FROM t";
@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn what_is_said_of_a_scan_is_true_of_its_rows(
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Details), Just(Keep::SomeDetails)],
+        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -114,7 +114,7 @@ proptest! {
 
 /// 12 rows in three blocks, of whose columns only the first has its bounds in memory.
 async fn delivered() -> Fixture {
-    let fixture = Fixture::keeping(schema(), Options::default(), Keep::Details).await;
+    let fixture = Fixture::keeping(schema(), Options::default(), Keep::Metadata).await;
     fixture.set("tarn.access_path", "lake").await;
     (0..12).for_each(|n| fixture.table.put(row(n, 0, n)));
     fixture.table.deliver().await;
@@ -124,7 +124,7 @@ async fn delivered() -> Fixture {
 }
 
 #[tokio::test]
-async fn columns_whose_bounds_are_in_the_details_have_exact_statistics() {
+async fn columns_whose_bounds_are_in_the_block_metadata_have_exact_statistics() {
     let fixture = delivered().await;
     let told = statistics(&fixture, EVERYTHING).await;
     for (idx, column) in told.column_statistics.iter().enumerate() {

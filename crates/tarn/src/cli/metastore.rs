@@ -275,8 +275,8 @@ fn link(from: &Path, to: &Path) -> Result<()> {
 fn print(sums: &[TableSum]) -> Result<()> {
     let header = ["table", "versions", "files", "blocks", "live rows", "details", "checksum"].map(str::to_owned);
     let row = |sum: &TableSum| {
-        let TableSum { table, versions, files, blocks, n_rows, details, digest } = sum;
-        let counts = [versions, files, blocks, n_rows, details].map(|n| Some(grouped(*n)));
+        let TableSum { table, versions, files, blocks, n_rows, block_metadata, digest } = sum;
+        let counts = [versions, files, blocks, n_rows, block_metadata].map(|n| Some(grouped(*n)));
         std::iter::once(Some(table.clone())).chain(counts).chain([Some(format!("{digest:016x}"))]).collect()
     };
     say!("{}", table(&header, &sums.iter().map(row).collect::<Vec<_>>()))?;
@@ -360,7 +360,7 @@ mod tests {
                     id: uuid::Uuid::new_v4(),
                     expected: Expected::Latest,
                     add: vec![file],
-                    details: Default::default(),
+                    block_metadata: Default::default(),
                     remove: vec![],
                     deletion_vectors: Default::default(),
                     cursor: None,

@@ -39,7 +39,7 @@ async fn attach(client: &Client, name: &str, dir: &Path, options: &str) {
     client.batch_execute(&format!("ATTACH '{}' AS {name}{options}", dir.display())).await.unwrap();
 }
 
-/// By the details that the metastore keeps where it does, and by the files' own footers.
+/// By the block metadata that the metastore keeps where it does, and by the files' own footers.
 const WAYS: [&str; 2] = ["auto", "off"];
 
 async fn go(client: &Client, way: &str) {

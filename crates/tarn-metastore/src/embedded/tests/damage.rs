@@ -25,7 +25,7 @@ fn a_log_cut_at_any_byte_opens_to_what_was_answered_before() {
     }
 }
 
-/// With one table's details in packs, and another's in a log that is covered by the checkpoint.
+/// With one table's block metadata in packs, and another's in a log that is covered by the checkpoint.
 fn with_all_kinds_of_files() -> (TempDir, Vec<String>) {
     let (dir, held, _) = run_script(READY);
     let files = files_in(dir.path());
@@ -123,9 +123,9 @@ fn a_write_whose_pages_came_in_another_order_is_torn_unless_it_was_answered() {
     let name = last_log(dir.path()).file_name().unwrap().to_owned();
     // The first frame of a write that has another valid one behind it is lost.
     let writes = ends.windows(2).map(|pair| (pair[0] as usize, pair[1] as usize)).zip(&held);
-    let with_details = writes.filter(|((start, end), _)| start < end && whole[start + 16] == 4);
+    let with_block_metadata = writes.filter(|((start, end), _)| start < end && whole[start + 16] == 4);
     let mut n_writes = 0;
-    for ((start, end), before) in with_details {
+    for ((start, end), before) in with_block_metadata {
         n_writes += 1;
         let opened = |end: usize| {
             let copied = scratch().unwrap();

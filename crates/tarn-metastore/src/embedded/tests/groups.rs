@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::*;
-use crate::contract::{sample_details, sample_file, sample_schema};
+use crate::contract::{sample_block_metadata, sample_file, sample_schema};
 use crate::{CommitKind, Expected};
 
 fn append(n: u64, expected: Expected) -> Commit {
@@ -14,7 +14,7 @@ fn append(n: u64, expected: Expected) -> Commit {
         id: Uuid::from_u128(n.into()),
         expected,
         add: vec![sample_file(file, 3)],
-        details: [(file, sample_details(&["a", "b"]))].into(),
+        block_metadata: [(file, sample_block_metadata(&["a", "b"]))].into(),
         remove: vec![],
         deletion_vectors: BTreeMap::new(),
         cursor: None,
@@ -38,8 +38,8 @@ fn submit(metastore: &Embedded, table: TableId, commits: Vec<Commit>) -> (Leader
     let mut leader = None;
     let answers = commits.into_iter().map(|commit| {
         let (answer, answered) = oneshot::channel();
-        let details = commit::encode_details(table, &commit);
-        let leads = Leader::submit(&metastore.inner, Waiting { table, commit, details, answer });
+        let block_metadata = commit::encode_block_metadata(table, &commit);
+        let leads = Leader::submit(&metastore.inner, Waiting { table, commit, block_metadata, answer });
         assert_eq!(leads.is_some(), leader.is_none(), "one leads");
         leader = leader.take().or(leads);
         answered
@@ -68,7 +68,7 @@ fn what_waits_together_is_one_write_and_each_is_checked_after_those_before_it() 
             id: Uuid::from_u128(77),
             remove: vec![FileId(3)],
             add: vec![],
-            details: BTreeMap::new(),
+            block_metadata: BTreeMap::new(),
             ..append(5, Expected::At(Version(3)))
         },
     ];

@@ -17,10 +17,10 @@ use crate::{MetastoreExt, hour_blocks, log};
 
 /// Does at once, and over and over, what is seldom due.
 const EAGER: Limits =
-    Limits { log_bytes: 300, details_bytes: 600, patience: 1, loose_blocks: 1, loose_bytes: 1, merged_packs: 2 };
+    Limits { log_bytes: 300, block_metadata_bytes: 600, patience: 1, loose_blocks: 1, loose_bytes: 1, merged_packs: 2 };
 
 /// Packs and folds only when it is asked to; then all there is.
-const READY: Limits = Limits { log_bytes: 1, details_bytes: 1, patience: u64::MAX / (1 << 40), ..EAGER };
+const READY: Limits = Limits { log_bytes: 1, block_metadata_bytes: 1, patience: u64::MAX / (1 << 40), ..EAGER };
 
 const HEADER: u64 = log::HEADER_BYTES;
 const SEAL: u64 = 17;
@@ -97,9 +97,9 @@ mod packed {
             self.0.probe(table, probe).await
         }
 
-        async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details> {
+        async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
             self.pack().await?;
-            self.0.details(table, wanted).await
+            self.0.block_metadata(table, wanted).await
         }
 
         async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
@@ -126,7 +126,7 @@ fn describe(metastore: &Embedded) -> String {
     runtime().block_on(contract::describe(metastore))
 }
 
-/// Reads all details of all versions.
+/// Reads all block metadata of all versions.
 async fn read_all(metastore: &Embedded) -> Result<()> {
     for table in metastore.tables().await? {
         let oldest = metastore.snapshot(table.id, At::Oldest).await?.version;
@@ -134,7 +134,7 @@ async fn read_all(metastore: &Embedded) -> Result<()> {
             let files = metastore.snapshot(table.id, At::Version(Version(version))).await?.files.clone();
             let hours = hour_blocks(&files);
             let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
-            metastore.details(table.id, wanted).await?;
+            metastore.block_metadata(table.id, wanted).await?;
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::super::inner::Step;
 use super::*;
 use crate::contract::sample_schema;
 use crate::{
-    Block, BlockDetails, BloomBuilder, ColumnChunk, ColumnStats, CommitKind, Expected, Hash, Memory, token_hash,
+    Block, BlockMetadata, BloomBuilder, ColumnChunk, ColumnStats, CommitKind, Expected, Hash, Memory, token_hash,
 };
 use tarn_types::{ColumnId, Value};
 
@@ -103,7 +103,7 @@ fn key(n: u16) -> Hash {
 }
 
 /// Keys and columns by the bits of `which`.
-fn details(row_group: u32, log_chunks: Option<u32>, which: u16) -> BlockDetails {
+fn block_metadata(row_group: u32, log_chunks: Option<u32>, which: u16) -> BlockMetadata {
     let bloom = log_chunks.map(|log_chunks| {
         let mut builder = BloomBuilder::new(1 << log_chunks);
         (0..16).filter(|n| which >> n & 1 == 1).for_each(|n| builder.insert(key(n)));
@@ -117,7 +117,7 @@ fn details(row_group: u32, log_chunks: Option<u32>, which: u16) -> BlockDetails 
             ColumnChunk { shape: format!("shape {}", n % 2).into(), n_values: u64::from(n), ..ColumnChunk::default() },
         )
     };
-    BlockDetails { row_group, columns: (0..4).filter(|n| which >> n & 1 == 1).map(column).collect(), bloom }
+    BlockMetadata { row_group, columns: (0..4).filter(|n| which >> n & 1 == 1).map(column).collect(), bloom }
 }
 
 fn change(id: u128, expected: Expected) -> Commit {
@@ -125,7 +125,7 @@ fn change(id: u128, expected: Expected) -> Commit {
         id: Uuid::from_u128(id),
         expected,
         add: vec![],
-        details: BTreeMap::new(),
+        block_metadata: BTreeMap::new(),
         remove: vec![],
         deletion_vectors: BTreeMap::new(),
         cursor: None,
@@ -156,8 +156,10 @@ async fn assert_same(ours: &Embedded, model: &Memory, table: TableId) {
             .collect();
         let columns = Some([3, 0, 9, 3].map(ColumnId).to_vec());
         let wanted = Wanted { hours, columns, stats: true, chunks: false, blooms: true };
-        let (ours, theirs) =
-            (ours.details(table, wanted.clone()).await.unwrap(), model.details(table, wanted).await.unwrap());
+        let (ours, theirs) = (
+            ours.block_metadata(table, wanted.clone()).await.unwrap(),
+            model.block_metadata(table, wanted).await.unwrap(),
+        );
         assert_eq!((ours.columns, ours.blooms), (theirs.columns, theirs.blooms));
     }
 }
@@ -189,10 +191,11 @@ fn run(ops: Vec<Op>, limits: Limits) {
                         let n = blocks.len() as u32;
                         let sample = contract::sample_file(file, n.into());
                         change.add.push(File { hour, blocks: (0..n).map(block).collect(), ..sample });
-                        // Some blocks have no details at all.
+                        // Some blocks have no metadata at all.
                         let with = (0..).zip(blocks).filter(|(_, (_, which))| which % 5 > 0);
-                        let with = with.map(|(row_group, (log_chunks, which))| details(row_group, log_chunks, which));
-                        change.details.insert(file, with.collect());
+                        let with =
+                            with.map(|(row_group, (log_chunks, which))| block_metadata(row_group, log_chunks, which));
+                        change.block_metadata.insert(file, with.collect());
                     }
                     ours.commit(table, change.clone()).await.unwrap();
                     model.commit(table, change).await.unwrap();

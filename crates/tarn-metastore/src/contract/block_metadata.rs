@@ -1,4 +1,4 @@
-//! What must hold of details, of probes, and of upkeep, which changes neither?
+//! What must hold of block metadata, of probes, and of upkeep, which changes neither?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -9,12 +9,12 @@ use proptest::test_runner::TestRunner;
 use tarn_types::{ColumnId, FileId, Kind, TableId, Value, Version};
 
 use super::samples::{
-    Backend, any_details, append, commit, draw, sample_details, sample_file, sample_schema, with_files,
+    Backend, any_block_metadata, append, commit, draw, sample_block_metadata, sample_file, sample_schema, with_files,
 };
 use super::script::{Script, describe, everything};
 use crate::{
-    At, Block, BlockDetails, BlockRef, BloomBuilder, ColumnChunk, ColumnStats, Commit, Details, Expected, File, Hash,
-    HourBlocks, MetastoreExt, Probe, Wanted, hour_blocks, token_hash,
+    At, Block, BlockMetadata, BlockRef, BloomBuilder, ColumnChunk, ColumnStats, Commit, Expected, File, Hash,
+    HourBlocks, MetadataByColumn, MetastoreExt, Probe, Wanted, hour_blocks, token_hash,
 };
 
 /// A file of so many blocks of one row.
@@ -30,35 +30,37 @@ fn file_of_blocks(id: FileId, hour: i64, row_groups: impl IntoIterator<Item = u3
     File { hour, n_rows: blocks.len() as u64, blocks, ..sample_file(id, 0) }
 }
 
-/// What `wanted` asks for, from the details that were committed.
-fn expected_details(committed: &BTreeMap<BlockRef, (i64, BlockDetails)>, wanted: &Wanted) -> Details {
-    let find = |hour, block| committed.get(&block).filter(|(at, _)| *at == hour).map(|(_, details)| details);
-    Details { bytes_read: 0, ..crate::details::collect(wanted, find, |_| 0) }
+/// What `wanted` asks for, from the block metadata that was committed.
+fn expected_block_metadata(committed: &BTreeMap<BlockRef, (i64, BlockMetadata)>, wanted: &Wanted) -> MetadataByColumn {
+    let find =
+        |hour, block| committed.get(&block).filter(|(at, _)| *at == hour).map(|(_, block_metadata)| block_metadata);
+    MetadataByColumn { bytes_read: 0, ..crate::block_metadata::collect(wanted, find, |_| 0) }
 }
 
 /// Bit for bit: NaN is NaN, -0 is not 0.
-fn assert_same(got: Details, want: &Details) {
-    let got = Details { bytes_read: 0, ..got };
+fn assert_same(got: MetadataByColumn, want: &MetadataByColumn) {
+    let got = MetadataByColumn { bytes_read: 0, ..got };
     assert_eq!(format!("{got:?}"), format!("{want:?}"));
 }
 
-pub async fn details_come_back_bit_for_bit(metastore: Backend) {
+pub async fn block_metadata_come_back_bit_for_bit(metastore: Backend) {
     let (table, first) = with_files(&metastore, 12).await;
     let mut runner = TestRunner::deterministic();
     let mut committed = BTreeMap::new();
-    let files = vec(proptest::collection::btree_map(0..50u32, any_details(8), 0..5), 1..4);
+    let files = vec(proptest::collection::btree_map(0..50u32, any_block_metadata(8), 0..5), 1..4);
     for n in 0..4u64 {
         let mut change = Commit { expected: Expected::Latest, ..commit(u128::from(n) + 1, 0) };
         for (at, blocks) in (0..).zip(draw(&mut runner, &files)) {
             let (file, hour) = (FileId(first.0 + n * 3 + at), (n % 2) as i64 - 1);
             change.add.push(file_of_blocks(file, hour, blocks.keys().copied()));
-            // Every other block has details, so that holes are met.
+            // Every other block has metadata, so that holes are met.
             let kept = blocks.into_iter().filter(|(row_group, _)| row_group % 2 == 0);
-            let details: Vec<_> = kept.map(|(row_group, details)| BlockDetails { row_group, ..details }).collect();
-            for of_block in &details {
+            let block_metadata: Vec<_> =
+                kept.map(|(row_group, block_metadata)| BlockMetadata { row_group, ..block_metadata }).collect();
+            for of_block in &block_metadata {
                 committed.insert(BlockRef { file, row_group: of_block.row_group }, (hour, of_block.clone()));
             }
-            change.details.insert(file, details);
+            change.block_metadata.insert(file, block_metadata);
         }
         metastore.commit(table, change).await.unwrap();
         metastore.upkeep(1 << 20).await.unwrap();
@@ -66,23 +68,26 @@ pub async fn details_come_back_bit_for_bit(metastore: Backend) {
     let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await.unwrap().files);
     assert_eq!(hours.iter().map(|of_hour| of_hour.hour).collect::<Vec<_>>(), [-1, 0]);
     let all = everything(hours);
-    assert_same(metastore.details(table, all.clone()).await.unwrap(), &expected_details(&committed, &all));
+    assert_same(
+        metastore.block_metadata(table, all.clone()).await.unwrap(),
+        &expected_block_metadata(&committed, &all),
+    );
     let columns: Vec<_> = committed.values().flat_map(|(_, of)| &of.columns).map(|(stats, _)| stats.column).collect();
     let columns: Vec<_> = columns.into_iter().step_by(3).chain([ColumnId(1 << 30)]).collect();
     for (stats, chunks, blooms) in
         [(true, false, false), (false, true, true), (false, false, true), (true, true, false)]
     {
         let some = Wanted { columns: Some(columns.clone()), stats, chunks, blooms, ..all.clone() };
-        let got = metastore.details(table, some.clone()).await.unwrap();
-        assert_same(got.clone(), &expected_details(&committed, &some));
+        let got = metastore.block_metadata(table, some.clone()).await.unwrap();
+        assert_same(got.clone(), &expected_block_metadata(&committed, &some));
         assert_eq!(got.columns.len(), if stats || chunks { columns.len() } else { 0 }, "one for each that is wanted");
     }
 }
 
-pub async fn details_of_unknown_blocks_are_missing_not_wrong(metastore: Backend) {
+pub async fn block_metadata_of_unknown_blocks_are_missing_not_wrong(metastore: Backend) {
     let (table, file) = with_files(&metastore, 2).await;
-    let details = [(file, sample_details(&["here"]))].into();
-    metastore.commit(table, Commit { details, ..append(1, file) }).await.unwrap();
+    let block_metadata = [(file, sample_block_metadata(&["here"]))].into();
+    metastore.commit(table, Commit { block_metadata, ..append(1, file) }).await.unwrap();
     let other = metastore.create_table(sample_schema("other")).await.unwrap().id;
     let known = BlockRef { file, row_group: 0 };
     let of = |hour, block| vec![HourBlocks { hour, blocks: vec![block] }];
@@ -95,41 +100,41 @@ pub async fn details_of_unknown_blocks_are_missing_not_wrong(metastore: Backend)
     ];
     let clauses = vec![vec![vec![token_hash("nowhere")]]];
     for (at, hours) in unknown {
-        let details = metastore.details(at, everything(hours.clone())).await.unwrap();
-        assert_same(details, &Details::default());
+        let block_metadata = metastore.block_metadata(at, everything(hours.clone())).await.unwrap();
+        assert_same(block_metadata, &MetadataByColumn::default());
         let asked: u64 = hours.iter().map(|of_hour| of_hour.blocks.len() as u64).sum();
         let probed = metastore.probe(at, Probe { hours, clauses: clauses.clone() }).await.unwrap();
         assert_eq!((probed.kept.len(), probed.without_bloom), (asked, asked), "what is not known is kept");
     }
     let probed = metastore.probe(table, Probe { hours: of(-1, known), clauses }).await.unwrap();
     assert_eq!((probed.kept.len(), probed.without_bloom), (0, 0));
-    let gone = metastore.details(TableId(99), Wanted::default()).await.unwrap_err();
+    let gone = metastore.block_metadata(TableId(99), Wanted::default()).await.unwrap_err();
     assert_eq!(gone.kind(), Kind::NotFound);
     assert_eq!(metastore.probe(TableId(99), Probe::default()).await.unwrap_err().kind(), Kind::NotFound);
 }
 
-pub async fn unlawful_details_change_nothing(metastore: Backend) {
+pub async fn unlawful_block_metadata_change_nothing(metastore: Backend) {
     let (table, file) = with_files(&metastore, 2).await;
     let before = describe(&*metastore).await;
-    let good = sample_details(&["a"]).remove(0);
+    let good = sample_block_metadata(&["a"]).remove(0);
     let mut unsorted = good.clone();
     unsorted.columns.swap(0, 1);
     let mut twice = good.clone();
     twice.columns[1] = twice.columns[0].clone();
     let unlawful = [
         ("of a file that is not added", [(FileId(file.0 + 1), vec![good.clone()])].into()),
-        ("of no block", [(file, vec![BlockDetails { row_group: 1, ..good.clone() }])].into()),
+        ("of no block", [(file, vec![BlockMetadata { row_group: 1, ..good.clone() }])].into()),
         ("of one block twice", [(file, vec![good.clone(), good.clone()])].into()),
         ("columns out of order", [(file, vec![unsorted])].into()),
         ("one column twice", [(file, vec![twice])].into()),
     ];
-    for (name, details) in unlawful {
-        let error = metastore.commit(table, Commit { details, ..append(1, file) }).await.expect_err(name);
+    for (name, block_metadata) in unlawful {
+        let error = metastore.commit(table, Commit { block_metadata, ..append(1, file) }).await.expect_err(name);
         assert_eq!(error.kind(), Kind::Invalid, "{name}: {error}");
     }
     assert_eq!(describe(&*metastore).await, before);
-    let details = [(file, vec![good])].into();
-    metastore.commit(table, Commit { details, ..append(1, file) }).await.unwrap();
+    let block_metadata = [(file, vec![good])].into();
+    metastore.commit(table, Commit { block_metadata, ..append(1, file) }).await.unwrap();
 }
 
 /// Blocks over some hours, with blooms of different sizes and without, of files that stay and go; and what was put into each.
@@ -162,7 +167,11 @@ async fn indexed(metastore: &Backend, runner: &mut TestRunner) -> Indexed {
                 let keys: BTreeSet<_> = keys.into_iter().map(nth_key).collect();
                 keys.iter().for_each(|key| builder.insert(*key));
                 let bloom = Some(builder.finish());
-                change.details.entry(file).or_default().push(BlockDetails { row_group, columns: vec![], bloom });
+                change.block_metadata.entry(file).or_default().push(BlockMetadata {
+                    row_group,
+                    columns: vec![],
+                    bloom,
+                });
                 keys
             });
             keys.insert((hour, BlockRef { file, row_group }), of_block);
@@ -218,7 +227,7 @@ pub async fn a_probe_never_drops_a_block_that_has_the_keys(metastore: Backend) {
 pub async fn a_probe_equals_sbbf(metastore: Backend) {
     let mut runner = TestRunner::deterministic();
     let Indexed { table, hours, .. } = indexed(&metastore, &mut runner).await;
-    let blooms = metastore.details(table, everything(hours.clone())).await.unwrap().blooms;
+    let blooms = metastore.block_metadata(table, everything(hours.clone())).await.unwrap().blooms;
     assert!(blooms.len() > 20 && blooms.iter().any(|(_, bloom)| bloom.n_chunks() > 32));
     for n in 0..KEYS + 20 {
         let token = format!("token{n}");
@@ -261,7 +270,7 @@ pub async fn upkeep_changes_no_answer(metastore: Backend) {
 pub async fn a_wide_block(metastore: Backend) {
     const COLUMNS: u32 = 20_000;
     let (table, file) = with_files(&metastore, 1).await;
-    let (stats, chunk) = sample_details(&[]).remove(0).columns.remove(0);
+    let (stats, chunk) = sample_block_metadata(&[]).remove(0).columns.remove(0);
     let columns = (1..=COLUMNS).map(|id| {
         let max = Some(Value::Text(format!("value of column {id}")));
         (
@@ -269,34 +278,38 @@ pub async fn a_wide_block(metastore: Backend) {
             ColumnChunk { data_page_offset: id.into(), ..chunk.clone() },
         )
     });
-    let details = vec![BlockDetails { row_group: 0, columns: columns.collect(), bloom: None }];
-    metastore.commit(table, Commit { details: [(file, details)].into(), ..append(1, file) }).await.unwrap();
+    let block_metadata = vec![BlockMetadata { row_group: 0, columns: columns.collect(), bloom: None }];
+    metastore
+        .commit(table, Commit { block_metadata: [(file, block_metadata)].into(), ..append(1, file) })
+        .await
+        .unwrap();
     metastore.upkeep(1 << 30).await.unwrap();
     let hours = vec![HourBlocks { hour: -1, blocks: vec![BlockRef { file, row_group: 0 }] }];
     let ten: Vec<_> = (0..10).map(|n| ColumnId(1 + n * 1_999)).collect();
     let wanted = Wanted { hours: hours.clone(), columns: Some(ten.clone()), stats: true, chunks: true, blooms: false };
-    let got = metastore.details(table, wanted).await.unwrap();
+    let got = metastore.block_metadata(table, wanted).await.unwrap();
     for (id, column) in ten.iter().zip(&got.columns) {
         assert_eq!((column.column, &column.blocks[..]), (*id, &[0][..]));
         assert_eq!(column.stats[0].max, Some(Value::Text(format!("value of column {id}"))));
         assert_eq!(column.chunks[0].data_page_offset, u64::from(id.0));
     }
-    let all = metastore.details(table, everything(hours)).await.unwrap();
+    let all = metastore.block_metadata(table, everything(hours)).await.unwrap();
     assert_eq!(all.columns.len(), COLUMNS as usize);
     assert!(got.bytes_read > 0 && got.bytes_read < all.bytes_read / 100, "{} of {}", got.bytes_read, all.bytes_read);
 }
 
-pub async fn expire_frees_details(metastore: Backend) {
+pub async fn expire_frees_block_metadata(metastore: Backend) {
     let (table, first) = with_files(&metastore, 2).await;
     let second = FileId(first.0 + 1);
-    let with_details = |id, file| Commit { details: [(file, sample_details(&["k"]))].into(), ..append(id, file) };
-    metastore.commit(table, with_details(1, first)).await.unwrap();
+    let with_block_metadata =
+        |id, file| Commit { block_metadata: [(file, sample_block_metadata(&["k"]))].into(), ..append(id, file) };
+    metastore.commit(table, with_block_metadata(1, first)).await.unwrap();
     let one = metastore.stats().await.unwrap();
-    metastore.commit(table, with_details(2, second)).await.unwrap();
+    metastore.commit(table, with_block_metadata(2, second)).await.unwrap();
     metastore.commit(table, Commit { remove: vec![first], ..commit(3, 2) }).await.unwrap();
     let ask = || async {
         let old = vec![HourBlocks { hour: -1, blocks: vec![BlockRef { file: first, row_group: 0 }] }];
-        metastore.details(table, everything(old)).await.unwrap().blooms.len()
+        metastore.block_metadata(table, everything(old)).await.unwrap().blooms.len()
     };
     assert_eq!(ask().await, 1, "version 2 is kept, and has it");
     metastore.expire(table, Version(2)).await.unwrap();

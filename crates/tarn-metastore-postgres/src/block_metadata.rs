@@ -1,5 +1,5 @@
-//! Which details of which blocks? Slabs of packs and whole records of loose blocks, read in one snapshot of the store, put together column
-//! by column.
+//! Which metadata of which blocks? Slabs of packs and whole records of loose blocks, read in one snapshot of the store,
+//! put together column by column.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,9 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 
 use tarn_metastore::backend::{Malformed, decode_slab};
-use tarn_metastore::{BlockDetails, CHUNK_BYTES, ColumnChunk, ColumnDetails, ColumnStats, Details, Error, Wanted};
+use tarn_metastore::{
+    BlockMetadata, CHUNK_BYTES, ColumnChunk, ColumnMetadata, ColumnStats, Error, MetadataByColumn, Wanted,
+};
 use tarn_types::{ColumnId, TableId};
 
 use crate::Inner;
@@ -27,7 +29,7 @@ const WINDOW_BYTES: usize = 4 << 20;
 /// A column's metadata in one block.
 pub(crate) type Record = (ColumnStats, ColumnChunk);
 
-/// Details as they are found, in any order.
+/// Block metadata as it is found, in any order.
 #[derive(Default)]
 pub(crate) struct Gathered {
     columns: BTreeMap<ColumnId, Vec<(u32, Record)>>,
@@ -45,15 +47,15 @@ impl Gathered {
         self.blooms.insert(position, bits);
     }
 
-    pub fn finish(mut self, wanted: &Wanted) -> Result<Details, Failure> {
-        let mut details = Details { bytes_read: self.bytes_read, ..Details::default() };
+    pub fn finish(mut self, wanted: &Wanted) -> Result<MetadataByColumn, Failure> {
+        let mut block_metadata = MetadataByColumn { bytes_read: self.bytes_read, ..MetadataByColumn::default() };
         let ids: Vec<ColumnId> = match &wanted.columns {
             _ if !wanted.stats && !wanted.chunks => Vec::new(),
             Some(ids) => ids.clone(),
             None => self.columns.keys().copied().collect(),
         };
         for column in ids {
-            let mut of_column = ColumnDetails { column, ..ColumnDetails::default() };
+            let mut of_column = ColumnMetadata { column, ..ColumnMetadata::default() };
             let mut records = self.columns.remove(&column).unwrap_or_default();
             records.sort_unstable_by_key(|(position, _)| *position);
             for (position, (stats, chunk)) in records {
@@ -61,23 +63,23 @@ impl Gathered {
                 of_column.stats.extend(wanted.stats.then_some(stats));
                 of_column.chunks.extend(wanted.chunks.then_some(chunk));
             }
-            details.columns.push(of_column);
+            block_metadata.columns.push(of_column);
         }
         for (position, bits) in self.blooms {
-            details.blooms.push((position, bloom_of(bits, || format!("the filter of asked block {position}"))?));
+            block_metadata.blooms.push((position, bloom_of(bits, || format!("the filter of asked block {position}"))?));
         }
-        Ok(details)
+        Ok(block_metadata)
     }
 }
 
 impl Inner {
-    pub async fn details(&self, table: TableId, wanted: Wanted) -> Result<Details, Failure> {
+    pub async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn, Failure> {
         for _ in 0..2 {
             let layout = *self.layout.lock();
             let gathered = if layout.reads_second {
-                ask!(&self.pool, connection => self.details_second(&connection, table, &wanted))
+                ask!(&self.pool, connection => self.block_metadata_second(&connection, table, &wanted))
             } else {
-                ask!(&self.pool, connection => self.details_first(&connection, table, &wanted))
+                ask!(&self.pool, connection => self.block_metadata_first(&connection, table, &wanted))
             };
             match gathered {
                 Err(failure) if failure.is_undefined() => self.look_again().await?,
@@ -88,7 +90,7 @@ impl Inner {
         Err(Failure::Lost("the tables are being migrated".into()))
     }
 
-    async fn details_second(
+    async fn block_metadata_second(
         &self,
         connection: &Connection<'_>,
         table: TableId,
@@ -152,8 +154,8 @@ async fn read_loose_columns(
         let of = &loose[col::<i64>(&row, 0)? as usize];
         let sealed: &[u8] = col(&row, 1)?;
         gathered.bytes_read += sealed.len() as u64;
-        let details = columns_of(sealed, || format!("loose, columns of block {:?}", of.block))?;
-        for record in details.columns {
+        let block_metadata = columns_of(sealed, || format!("loose, columns of block {:?}", of.block))?;
+        for record in block_metadata.columns {
             if wanted.columns.as_ref().is_none_or(|ids| ids.contains(&record.0.column)) {
                 gathered.add_column(of.position, record);
             }
@@ -288,6 +290,6 @@ pub(crate) async fn read_rows(
 }
 
 /// Columns of `write::encode_columns`.
-pub(crate) fn columns_of(sealed: &[u8], place: impl Fn() -> String) -> Result<BlockDetails, Failure> {
-    decode(sealed, place, |reader| reader.details())
+pub(crate) fn columns_of(sealed: &[u8], place: impl Fn() -> String) -> Result<BlockMetadata, Failure> {
+    decode(sealed, place, |reader| reader.block_metadata())
 }

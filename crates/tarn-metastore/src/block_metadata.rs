@@ -1,9 +1,9 @@
 //! What is kept of a block that is too much to keep in memory: its bloom filter, and where its columns lie and between which
 //! bounds?
 //!
-//! Details come with the commit that adds the file, never change, and go when no kept version has the file. They are asked for
-//! many blocks at a time, by hour, because that is how stores keep them together; and column by column, because a query reads ten
-//! columns of 20,000.
+//! Block metadata comes with the commit that adds the file, never changes, and goes when no kept version has the file.
+//! It is asked for many blocks at a time, by hour, because that is how stores keep them together; and column by column,
+//! because a query reads ten columns of 20,000.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub struct ColumnChunk {
 
 /// What is kept of one block beside the commit log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BlockDetails {
+pub struct BlockMetadata {
     pub row_group: u32,
     /// Ascending by column.
     pub columns: Vec<(ColumnStats, ColumnChunk)>,
@@ -71,13 +71,13 @@ pub struct BlockDetails {
     pub bloom: Option<Bloom>,
 }
 
-impl BlockDetails {
+impl BlockMetadata {
     pub fn column(&self, id: ColumnId) -> Option<&(ColumnStats, ColumnChunk)> {
         self.columns.binary_search_by_key(&id, |(stats, _)| stats.column).ok().map(|idx| &self.columns[idx])
     }
 }
 
-/// Which details of which blocks.
+/// Which metadata of which blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     pub hours: Vec<HourBlocks>,
@@ -88,12 +88,12 @@ pub struct Wanted {
     pub blooms: bool,
 }
 
-/// Details column by column. `block` in each part counts the wanted blocks in their order, through all hours.
+/// Block metadata column by column. `block` in each part counts the wanted blocks in their order, through all hours.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Details {
+pub struct MetadataByColumn {
     /// One for each wanted column, in their order; when all are wanted, those that there are, ascending. None when neither `stats` nor
     /// `chunks` were wanted.
-    pub columns: Vec<ColumnDetails>,
+    pub columns: Vec<ColumnMetadata>,
     /// Ascending; a block that is missing has none.
     pub blooms: Vec<(u32, Bloom)>,
     /// Read from the store for this, before any cache of ours.
@@ -101,7 +101,7 @@ pub struct Details {
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct ColumnDetails {
+pub struct ColumnMetadata {
     pub column: ColumnId,
     /// Ascending; a block that is missing has no metadata of this column.
     pub blocks: Vec<u32>,
@@ -111,7 +111,7 @@ pub struct ColumnDetails {
     pub chunks: Vec<ColumnChunk>,
 }
 
-impl ColumnDetails {
+impl ColumnMetadata {
     fn add(&mut self, block: u32, (stats, chunk): &(ColumnStats, ColumnChunk), wanted: &Wanted) {
         self.blocks.push(block);
         if wanted.stats {
@@ -123,44 +123,45 @@ impl ColumnDetails {
     }
 }
 
-/// Answers from details in memory. `find` looks a block up by hour and place; `column_bytes` says what a column's record takes.
+/// Answers from block metadata in memory. `find` looks a block up by hour and place; `column_bytes` says what a
+/// column's record takes.
 pub fn collect<'a>(
     wanted: &Wanted,
-    find: impl Fn(i64, BlockRef) -> Option<&'a BlockDetails>,
+    find: impl Fn(i64, BlockRef) -> Option<&'a BlockMetadata>,
     column_bytes: impl Fn(&(ColumnStats, ColumnChunk)) -> u64,
-) -> Details {
-    let mut details = Details::default();
+) -> MetadataByColumn {
+    let mut block_metadata = MetadataByColumn::default();
     let of_columns = wanted.stats || wanted.chunks;
-    let mut asked: Vec<ColumnDetails> = wanted.columns.iter().flatten().map(|id| empty(*id)).collect();
-    let mut found: BTreeMap<ColumnId, ColumnDetails> = BTreeMap::new();
+    let mut asked: Vec<ColumnMetadata> = wanted.columns.iter().flatten().map(|id| empty(*id)).collect();
+    let mut found: BTreeMap<ColumnId, ColumnMetadata> = BTreeMap::new();
     let blocks = wanted.hours.iter().flat_map(|of_hour| of_hour.blocks.iter().map(|block| (of_hour.hour, *block)));
     for (at, (hour, block)) in (0..).zip(blocks) {
         let Some(of_block) = find(hour, block) else { continue };
         if let Some(bloom) = of_block.bloom.as_ref().filter(|_| wanted.blooms) {
-            details.bytes_read += bloom.bits().len() as u64;
-            details.blooms.push((at, bloom.clone()));
+            block_metadata.bytes_read += bloom.bits().len() as u64;
+            block_metadata.blooms.push((at, bloom.clone()));
         }
         if !of_columns {
             continue;
         }
         for column in &mut asked {
             if let Some(record) = of_block.column(column.column) {
-                details.bytes_read += column_bytes(record);
+                block_metadata.bytes_read += column_bytes(record);
                 column.add(at, record, wanted);
             }
         }
         for record in of_block.columns.iter().filter(|_| wanted.columns.is_none()) {
-            details.bytes_read += column_bytes(record);
+            block_metadata.bytes_read += column_bytes(record);
             let id = record.0.column;
             found.entry(id).or_insert_with(|| empty(id)).add(at, record, wanted);
         }
     }
     if of_columns {
-        details.columns = if wanted.columns.is_some() { asked } else { found.into_values().collect() };
+        block_metadata.columns = if wanted.columns.is_some() { asked } else { found.into_values().collect() };
     }
-    details
+    block_metadata
 }
 
-fn empty(column: ColumnId) -> ColumnDetails {
-    ColumnDetails { column, ..ColumnDetails::default() }
+fn empty(column: ColumnId) -> ColumnMetadata {
+    ColumnMetadata { column, ..ColumnMetadata::default() }
 }

@@ -1,8 +1,8 @@
-//! What a writer of the lake would say of a file's blocks beside the commit log, with some of it missing: not every file has details,
-//! not every block a bloom.
+//! What a writer of the lake would say of a file's blocks beside the commit log, with some of it missing: not every
+//! file has block metadata, not every block a bloom.
 
 use parquet::file::metadata::ParquetMetaData;
-use tarn_metastore::{Block, BlockDetails, Bloom, BloomBuilder, ColumnStats, token_hash, tokens, value_hash};
+use tarn_metastore::{Block, BlockMetadata, Bloom, BloomBuilder, ColumnStats, token_hash, tokens, value_hash};
 use tarn_types::{FileId, SEQNO_ID, TableSchema, TokenColumns, Value};
 
 use crate::chunk::chunk;
@@ -14,47 +14,48 @@ const BLOOM_CHUNKS: u32 = 2;
 /// What is kept of the files that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// All bounds in memory, no details.
+    /// All bounds in memory, no block metadata.
     Bounds,
-    /// The first column's bounds in memory, everything in the details.
-    Details,
-    /// As `Details`, but of every fourth file nothing, of every third not where the change of a row is, and of every fifth block no bloom.
-    SomeDetails,
+    /// The first column's bounds in memory, everything in the block metadata.
+    Metadata,
+    /// As `Metadata`, but of every fourth file nothing, of every third not where the change of a row is, and of every
+    /// fifth block no bloom.
+    SomeMetadata,
 }
 
 impl Keep {
     /// Takes from the blocks what is not kept in memory. `rows` are those of each block.
-    pub fn details(
+    pub fn block_metadata(
         self,
         schema: &TableSchema,
         id: FileId,
         blocks: &mut [Block],
         rows: &[&[Row]],
         footer: &ParquetMetaData,
-    ) -> Vec<BlockDetails> {
-        if self == Keep::Bounds || (self == Keep::SomeDetails && id.0.is_multiple_of(4)) {
+    ) -> Vec<BlockMetadata> {
+        if self == Keep::Bounds || (self == Keep::SomeMetadata && id.0.is_multiple_of(4)) {
             return vec![];
         }
-        let mut details = vec![];
+        let mut block_metadata = vec![];
         for (block, rows) in blocks.iter_mut().zip(rows) {
             let group = footer.row_group(block.row_group as usize);
             let columns =
                 block.columns.iter().enumerate().map(|(idx, stats)| (stats.clone(), chunk(group.column(idx))));
             // Files that were written long ago do not tell where the change of a row is.
-            let change = (self == Keep::Details || !id.0.is_multiple_of(3)).then(|| {
+            let change = (self == Keep::Metadata || !id.0.is_multiple_of(3)).then(|| {
                 let unknown =
                     ColumnStats { column: SEQNO_ID, min: None, max: None, exact: false, ..block.columns[0].clone() };
                 (unknown, chunk(group.column(schema.columns.len())))
             });
-            let bloom = self == Keep::Details || !(id.0 + u64::from(block.row_group)).is_multiple_of(5);
-            details.push(BlockDetails {
+            let bloom = self == Keep::Metadata || !(id.0 + u64::from(block.row_group)).is_multiple_of(5);
+            block_metadata.push(BlockMetadata {
                 row_group: block.row_group,
                 columns: columns.chain(change).collect(),
                 bloom: bloom.then(|| bloom_of(schema, rows)),
             });
             block.columns.truncate(1);
         }
-        details
+        block_metadata
     }
 }
 
