@@ -25,6 +25,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod affinity;
+mod disk_cache;
 mod error;
 mod file;
 mod finally;
@@ -36,12 +37,12 @@ mod pages;
 mod projected;
 mod read_store;
 mod s3fifo;
-mod shelf;
 mod stats;
 mod store;
 mod ttl;
 
 pub use affinity::{Part, Placed, choices, place};
+pub use disk_cache::shortage;
 pub use error::{Error, Result};
 pub use file::{FileReader, FileReaders, Prepare};
 pub use footer::{FooterCache, FooterKey, LAKE_STORE};
@@ -52,7 +53,6 @@ pub use pages::{
 };
 pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
 pub use read_store::ReadStore;
-pub use shelf::shortage;
 pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};
 pub use ttl::Ttl;

@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 
 use super::key::{FragmentKey, group};
 use super::stats::{FragmentStats, FragmentsCleared, FragmentsHeld};
+use crate::disk_cache::{DiskCache, DiskCacheOptions, DiskKey, DiskUsage, Enqueued, EntryId, Left, Location};
 use crate::s3fifo::S3Fifo;
-use crate::shelf::{Enqueued, Held, Left, Place, Shelf, ShelfKey, ShelfOptions, Shelfmark};
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
 
@@ -59,12 +59,12 @@ struct Inner {
     options: FragmentOptions,
     on: AtomicBool,
     state: Mutex<State>,
-    disk: Option<(Arc<Shelf<FragmentKey>>, Handle)>,
+    disk: Option<(Arc<DiskCache<FragmentKey>>, Handle)>,
 }
 
 struct State {
-    ram: S3Fifo<Shelfmark, Kept>,
-    refused: S3Fifo<Shelfmark, ()>,
+    ram: S3Fifo<EntryId, Kept>,
+    refused: S3Fifo<EntryId, ()>,
     stats: FragmentStats,
     /// Grows with each [`FragmentCache::clear`]: what was read from disk before one is not put into memory after it.
     clears: u64,
@@ -103,14 +103,14 @@ impl FragmentCache {
                     std::io::Error::new(std::io::ErrorKind::InvalidInput, "no runtime reads and writes its files");
                 let failed = || Error::Folder { folder: folder.clone(), source };
                 let runtime = options.runtime.clone().ok_or_else(failed)?;
-                let shelf = ShelfOptions {
+                let disk_cache = DiskCacheOptions {
                     folder: folder.clone(),
                     max_bytes: options.disk_bytes,
                     max_waiting_bytes: options.waiting_bytes,
                     runtime: runtime.clone(),
                     ttl: options.ttl.clone(),
                 };
-                Some((Shelf::open(shelf, |_, _| Left::Values { end: u128::MAX })?, runtime))
+                Some((DiskCache::open(disk_cache, |_, _| Left::Values { end: u128::MAX })?, runtime))
             }
         };
         let state = State {
@@ -134,14 +134,14 @@ impl FragmentCache {
         if !self.is_on() {
             return None;
         }
-        let mark = key.mark();
+        let entry = key.entry_id();
         let clears = {
             let mut state = self.0.state.lock();
-            if let Some(value) = state.in_memory(mark, key, oldest_ms(&self.0.options.ttl)) {
+            if let Some(value) = state.in_memory(entry, key, oldest_ms(&self.0.options.ttl)) {
                 state.found_in_memory(&value);
                 drop(state);
                 if let Some((disk, _)) = &self.0.disk {
-                    disk.touch([mark].into_iter());
+                    disk.touch([entry].into_iter());
                 }
                 return Some(value);
             }
@@ -162,7 +162,7 @@ impl FragmentCache {
                 state.stats.disk_hits += 1;
                 state.stats.disk_bytes += value.len() as u64;
                 if state.clears == clears {
-                    state.keep(mark, Kept { key: key.clone(), value: value.clone(), written_ms });
+                    state.keep(entry, Kept { key: key.clone(), value: value.clone(), written_ms });
                 }
                 Some(value)
             }
@@ -172,8 +172,8 @@ impl FragmentCache {
     async fn off_disk(&self, key: &FragmentKey) -> Option<Found> {
         let (disk, runtime) = self.0.disk.as_ref()?;
         match disk.lookup(key)? {
-            Place::Waiting(value) => Some(Found::Waiting(value)),
-            Place::File => {
+            Location::Waiting(value) => Some(Found::Waiting(value)),
+            Location::File => {
                 let (disk, key) = (Arc::clone(disk), key.clone());
                 let read = runtime.spawn_blocking(move || disk.read(&key)).await.ok()??;
                 Some(Found::Read(read.0, read.1))
@@ -187,13 +187,13 @@ impl FragmentCache {
         if !self.is_on() {
             return;
         }
-        let mark = key.mark();
+        let entry = key.entry_id();
         let disk = self.0.disk.as_ref();
         let on_disk = disk.map_or(Enqueued::Not, |(disk, _)| disk.enqueue(key.clone(), value.clone()));
         let kept = Kept { key, value, written_ms: now_ms(&self.0.options.ttl) };
         let mut state = self.0.state.lock();
-        if state.in_memory(mark, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() {
-            let in_memory = state.keep(mark, kept);
+        if state.in_memory(entry, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() {
+            let in_memory = state.keep(entry, kept);
             state.stats.kept += u64::from(on_disk != Enqueued::Near && (in_memory || on_disk == Enqueued::Waiting));
         }
     }
@@ -202,12 +202,12 @@ impl FragmentCache {
     pub fn refuse(&self, key: &FragmentKey) {
         let mut state = self.0.state.lock();
         state.stats.refused += 1;
-        state.refused.insert(key.mark(), (), 1, &mut vec![]);
+        state.refused.insert(key.entry_id(), (), 1, &mut vec![]);
     }
 
     /// Whether [`FragmentCache::refuse`] was told so, and it is not forgotten.
     pub fn is_refused(&self, key: &FragmentKey) -> bool {
-        self.0.state.lock().refused.get(&key.mark()).is_some()
+        self.0.state.lock().refused.get(&key.entry_id()).is_some()
     }
 
     /// Drops the fragments of `scope` (all, if `None`), and what was refused of it. Blocks on the disk.
@@ -253,7 +253,7 @@ impl FragmentCache {
 
     /// What it holds now.
     pub fn held(&self) -> FragmentsHeld {
-        let Held { files, bytes, waiting_bytes, stopped } =
+        let DiskUsage { files, bytes, waiting_bytes, stopped } =
             self.0.disk.as_ref().map(|(disk, _)| disk.held()).unwrap_or_default();
         let state = self.0.state.lock();
         FragmentsHeld {
@@ -294,30 +294,30 @@ impl State {
         self.stats.ram_bytes += value.len() as u64;
     }
 
-    fn in_memory(&mut self, mark: Shelfmark, key: &FragmentKey, oldest_ms: i64) -> Option<Bytes> {
-        let kept = self.ram.get(&mark).filter(|kept| kept.key == *key)?;
+    fn in_memory(&mut self, entry: EntryId, key: &FragmentKey, oldest_ms: i64) -> Option<Bytes> {
+        let kept = self.ram.get(&entry).filter(|kept| kept.key == *key)?;
         if kept.written_ms >= oldest_ms {
             return Some(kept.value.clone());
         }
-        self.ram.remove(&mark);
+        self.ram.remove(&entry);
         self.stats.expired += 1;
         None
     }
 
     /// Puts it into memory. `false`: there is not so much room.
-    fn keep(&mut self, mark: Shelfmark, kept: Kept) -> bool {
+    fn keep(&mut self, entry: EntryId, kept: Kept) -> bool {
         let mut evicted = vec![];
         let bytes = kept.key.memory_bytes() + kept.value.len() as u64;
-        let fits = self.ram.insert(mark, kept, bytes, &mut evicted);
+        let fits = self.ram.insert(entry, kept, bytes, &mut evicted);
         self.stats.ram_evicted += evicted.len() as u64;
         fits
     }
 }
 
-fn remove_group<V>(from: &mut S3Fifo<Shelfmark, V>, group: Option<u128>) -> u64 {
-    let is_in = |mark: &&Shelfmark| group.is_none_or(|group| mark.group == group);
-    let gone: Vec<Shelfmark> = from.keys().filter(is_in).copied().collect();
-    gone.iter().for_each(|mark| drop(from.remove(mark)));
+fn remove_group<V>(from: &mut S3Fifo<EntryId, V>, group: Option<u128>) -> u64 {
+    let is_in = |entry: &&EntryId| group.is_none_or(|group| entry.group == group);
+    let gone: Vec<EntryId> = from.keys().filter(is_in).copied().collect();
+    gone.iter().for_each(|entry| drop(from.remove(entry)));
     gone.len() as u64
 }
 
@@ -334,7 +334,7 @@ mod tests {
         let cache = FragmentCache::open(FragmentOptions::default()).unwrap();
         let (mine, theirs) = (key("a"), key("b"));
         let kept = Kept { key: theirs, value: Bytes::from_static(b"theirs"), written_ms: 0 };
-        cache.0.state.lock().keep(mine.mark(), kept);
+        cache.0.state.lock().keep(mine.entry_id(), kept);
         assert_eq!(cache.get(&mine).await, None);
         cache.put(mine.clone(), Bytes::from_static(b"mine"));
         assert_eq!(cache.get(&mine).await.unwrap(), "mine");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use crate::shelf::{ShelfKey, Shelfmark};
+use crate::disk_cache::{DiskKey, EntryId};
 
 /// What a fragment is the answer to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,19 +25,19 @@ pub(super) fn group(scope: &str) -> u128 {
 }
 
 /// Layout: docs/formats/fragment.md.
-impl ShelfKey for FragmentKey {
+impl DiskKey for FragmentKey {
     const MAGIC: [u8; 4] = *b"TFR\x01";
     /// Most are small.
     const ALIGN: usize = 64;
     const ITEM_DIGITS: usize = 32;
 
-    fn mark(&self) -> Shelfmark {
+    fn entry_id(&self) -> EntryId {
         let mut hash = Xxh3::new();
         for field in [self.scope.as_bytes(), &self.bytes] {
             hash.update(&(field.len() as u64).to_le_bytes());
             hash.update(field);
         }
-        Shelfmark { group: group(&self.scope), item: hash.digest128() }
+        EntryId { group: group(&self.scope), item: hash.digest128() }
     }
 
     fn encode(&self) -> Option<Vec<u8>> {
@@ -70,8 +70,8 @@ mod tests {
     #[test]
     fn where_scope_ends_and_question_begins_is_part_of_the_key() {
         let (ab, a) = (key("ab", "c"), key("a", "bc"));
-        assert_ne!(ab.mark().item, a.mark().item);
-        assert_eq!(key("a", "b").mark().group, key("a", "c").mark().group);
+        assert_ne!(ab.entry_id().item, a.entry_id().item);
+        assert_eq!(key("a", "b").entry_id().group, key("a", "c").entry_id().group);
         let encoded = ab.encode().unwrap();
         assert_eq!(encoded.len(), ab.encoded_len());
         assert!(ab.matches(&encoded) && !a.matches(&encoded) && !key("ab", "").matches(&encoded));

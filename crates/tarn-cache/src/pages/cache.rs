@@ -29,8 +29,8 @@ use super::options::PageOptions;
 use super::plan::runs;
 use super::stats::{Cleared, Meter, PageStats, PageUsage, PagesHeld};
 use crate::Result;
+use crate::disk_cache::{DiskCache, DiskCacheOptions, DiskKey, DiskUsage, Left, Location, ReadAll};
 use crate::s3fifo::S3Fifo;
-use crate::shelf::{Held, Left, Place, ReadAll, Shelf, ShelfKey, ShelfOptions};
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 
 /// Requests of one read that are under way at once.
@@ -56,7 +56,7 @@ struct Inner {
     ttl: Option<Ttl>,
     /// Pages, and when they were fetched.
     ram: Mutex<S3Fifo<PageKey, (Bytes, i64)>>,
-    disk: Option<Arc<Shelf<FiledPage>>>,
+    disk: Option<Arc<DiskCache<FiledPage>>>,
     objects: Mutex<Objects>,
 }
 
@@ -93,14 +93,14 @@ impl PageCache {
         let disk = match &options.folder {
             None => None,
             Some(folder) => {
-                let shelf = ShelfOptions {
+                let disk_cache = DiskCacheOptions {
                     folder: folder.clone(),
                     max_bytes: options.disk_bytes,
                     max_waiting_bytes: options.waiting_bytes,
                     runtime: runtime.clone(),
                     ttl: ttl.clone(),
                 };
-                Some(Shelf::open(shelf, |id, key| {
+                Some(DiskCache::open(disk_cache, |id, key| {
                     let Some(key) = key() else { return Left::Foreign };
                     let Some(name) = PageName::read(&key) else { return Left::Foreign };
                     let Some(object) = name.object().filter(|object| object.id == id) else { return Left::Foreign };
@@ -155,7 +155,7 @@ impl PageCache {
 
     /// What it holds now.
     pub fn held(&self) -> PagesHeld {
-        let Held { files, bytes, waiting_bytes, stopped } =
+        let DiskUsage { files, bytes, waiting_bytes, stopped } =
             self.0.disk.as_ref().map(|disk| disk.held()).unwrap_or_default();
         let ram = self.0.ram.lock();
         PagesHeld {
@@ -334,7 +334,7 @@ impl PageCache {
                     counts.ram_hits += 1;
                     counts.ram_bytes += bytes.len() as u64;
                     have.insert(page, bytes.into());
-                    hot.push(inner.filed(object, page).mark());
+                    hot.push(inner.filed(object, page).entry_id());
                     continue;
                 }
                 if let Some((id, flight)) = flights.get(&key) {
@@ -350,12 +350,12 @@ impl PageCache {
                     }
                 }
                 match inner.disk.as_ref().and_then(|disk| disk.lookup(&inner.filed(object, page))) {
-                    Some(Place::Waiting(bytes)) => {
+                    Some(Location::Waiting(bytes)) => {
                         counts.ram_hits += 1;
                         counts.ram_bytes += bytes.len() as u64;
                         have.insert(page, bytes.into());
                     }
-                    Some(Place::File) if use_disk => on_disk.push(page),
+                    Some(Location::File) if use_disk => on_disk.push(page),
                     _ => absent.push(page),
                 }
             }

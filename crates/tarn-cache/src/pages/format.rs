@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::path::Path;
 
 use super::key::{Object, ObjectState};
-use crate::shelf::{ShelfKey, Shelfmark};
+use crate::disk_cache::{DiskKey, EntryId};
 
 /// Bytes before the names.
 const FIXED_BYTES: usize = 36;
@@ -33,14 +33,14 @@ impl FiledPage {
     }
 }
 
-impl ShelfKey for FiledPage {
+impl DiskKey for FiledPage {
     const MAGIC: [u8; 4] = *b"TPG\x02";
     /// Copies out of the system's page cache are faster where its own pages begin. It costs a file one block at most.
     const ALIGN: usize = 4096;
     const ITEM_DIGITS: usize = 8;
 
-    fn mark(&self) -> Shelfmark {
-        Shelfmark { group: self.object.id, item: self.page.into() }
+    fn entry_id(&self) -> EntryId {
+        EntryId { group: self.object.id, item: self.page.into() }
     }
 
     /// `None`: a name is 64 KiB or longer.

@@ -1,14 +1,15 @@
 //! What must a key say for its value to be kept in a file?
 
-/// Where a value lies: by a hash of its own or its number, among those that go together.
+/// Which file of the folder holds a value: the folder of its group, and in it a name that is a hash of its key or its
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Shelfmark {
+pub(crate) struct EntryId {
     pub group: u128,
     pub item: u128,
 }
 
-/// The key of a value, as a shelf needs it. Two keys may have one mark: equality decides.
-pub(crate) trait ShelfKey: Clone + PartialEq + Send + Sync + 'static {
+/// The key of a value, as a disk cache needs it. Two keys may have one id: equality decides.
+pub(crate) trait DiskKey: Clone + PartialEq + Send + Sync + 'static {
     /// The first bytes of each file, the last of them the version of the key's layout.
     const MAGIC: [u8; 4];
     /// Values begin at a multiple of this.
@@ -16,12 +17,12 @@ pub(crate) trait ShelfKey: Clone + PartialEq + Send + Sync + 'static {
     /// Hex digits of a file's name.
     const ITEM_DIGITS: usize;
 
-    fn mark(&self) -> Shelfmark;
+    fn entry_id(&self) -> EntryId;
 
     /// The whole key as its file has it. `None`: it is too long to be kept.
     fn encode(&self) -> Option<Vec<u8>>;
 
-    /// Length of what [`ShelfKey::encode`] gives.
+    /// Length of what [`DiskKey::encode`] gives.
     fn encoded_len(&self) -> usize;
 
     /// Whether `encoded` is this key.

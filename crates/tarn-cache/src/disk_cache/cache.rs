@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Values are written behind the readers' backs, by one blocking task at a time, without a sync: what a power cut damages, its checksum
-//! shows. Nothing here is an error to a reader: what cannot be read is a miss, and a write that fails stops writing until [`Shelf::resume`].
+//! shows. Nothing here is an error to a reader: what cannot be read is a miss, and a write that fails stops writing
+//! until [`DiskCache::resume`].
 //!
 //! Locks: `state` is never held across IO; `writing` is held by whoever changes files, one value at a time. `writing` before `state`.
 
@@ -25,7 +26,7 @@ use tokio::runtime::Handle;
 use super::buffers::Buffers;
 use super::format;
 use super::judge::Judge;
-use super::key::{ShelfKey, Shelfmark};
+use super::key::{DiskKey, EntryId};
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
@@ -37,9 +38,9 @@ const MAX_RESERVED_BYTES: u64 = 1 << 30;
 /// What a file takes is a multiple of this.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Sizes and places of a shelf.
+/// Where a disk cache lies, and what it may take.
 #[derive(Debug)]
-pub(crate) struct ShelfOptions {
+pub(crate) struct DiskCacheOptions {
     pub folder: PathBuf,
     /// Room for files, whole blocks counted.
     pub max_bytes: u64,
@@ -51,7 +52,7 @@ pub(crate) struct ShelfOptions {
 
 /// Counters since the folder was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ShelfStats {
+pub(crate) struct DiskCacheStats {
     pub written: u64,
     pub evicted: u64,
     pub evicted_bytes: u64,
@@ -66,9 +67,9 @@ pub(crate) struct ShelfStats {
     pub write_failures: u64,
 }
 
-/// What a shelf holds now.
+/// What a disk cache holds now.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct DiskUsage {
     pub files: u64,
     pub bytes: u64,
     pub waiting_bytes: u64,
@@ -76,8 +77,8 @@ pub(crate) struct Held {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shelf<K> {
-    pub(super) options: ShelfOptions,
+pub(crate) struct DiskCache<K> {
+    pub(super) options: DiskCacheOptions,
     pub(super) root: PathBuf,
     pub(super) writing: Mutex<()>,
     pub(super) state: Mutex<State<K>>,
@@ -89,16 +90,16 @@ pub(crate) struct Shelf<K> {
 pub(super) struct State<K> {
     /// Values whose files are whole, as far as is known.
     /// The value: what its file takes on disk.
-    pub kept: S3Fifo<Shelfmark, u64>,
+    pub kept: S3Fifo<EntryId, u64>,
     /// Values on their way to a file; readers are given these.
-    waiting: HashMap<Shelfmark, Waiting<K>>,
+    waiting: HashMap<EntryId, Waiting<K>>,
     /// Invariant: holds every key of `waiting` at least once.
-    queue: VecDeque<Shelfmark>,
+    queue: VecDeque<EntryId>,
     waiting_bytes: u64,
     /// Whether a task is at work on the queue.
     draining: bool,
     stopped: Option<String>,
-    pub stats: ShelfStats,
+    pub stats: DiskCacheStats,
 }
 
 #[derive(Debug, Clone)]
@@ -108,15 +109,15 @@ struct Waiting<K> {
     written_ms: i64,
 }
 
-impl<K: ShelfKey> Waiting<K> {
+impl<K: DiskKey> Waiting<K> {
     fn memory_bytes(&self) -> u64 {
         self.key.memory_bytes() + self.value.len() as u64
     }
 }
 
-/// Where the shelf has a value.
+/// Where a value is found.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Still in memory, on its way.
     Waiting(Bytes),
     /// In a file, which may turn out to be damaged.
@@ -126,18 +127,18 @@ pub(crate) enum Place {
 /// What became of a value that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enqueued {
-    /// It is there already, or another value of its mark is.
+    /// It is there already, or another value of the same id is.
     Near,
     Waiting,
     Not,
 }
 
-impl<K: ShelfKey> Shelf<K> {
+impl<K: DiskKey> DiskCache<K> {
     /// Opens or makes the folder and takes over what an earlier process left. What `judge` does not know is deleted: it is asked for each
     /// group, and handed what reads the key of one of its files. Cost: lists all files and asks for their sizes.
     ///
     /// Errors: [`Error::Folder`] when it cannot be used, or another process uses it.
-    pub(crate) fn open(options: ShelfOptions, mut judge: impl Judge) -> Result<Arc<Self>> {
+    pub(crate) fn open(options: DiskCacheOptions, mut judge: impl Judge) -> Result<Arc<Self>> {
         let failed = |source| Error::Folder { folder: options.folder.clone(), source };
         let root = options.folder.join("v1");
         make_folder(&root).map_err(failed)?;
@@ -151,40 +152,40 @@ impl<K: ShelfKey> Shelf<K> {
             waiting_bytes: 0,
             draining: false,
             stopped: None,
-            stats: ShelfStats::default(),
+            stats: DiskCacheStats::default(),
         };
         let folder = options.folder.clone();
         let (writing, state, buffers) = (Mutex::new(()), Mutex::new(state), Arc::default());
-        let shelf = Shelf { options, root, writing, state, buffers, _lock: lock };
-        shelf.recover(&mut judge).map_err(|source| Error::Folder { folder, source })?;
-        Ok(Arc::new(shelf))
+        let disk_cache = DiskCache { options, root, writing, state, buffers, _lock: lock };
+        disk_cache.recover(&mut judge).map_err(|source| Error::Folder { folder, source })?;
+        Ok(Arc::new(disk_cache))
     }
 
     /// Where `key` is, which counts as a hit of its file.
-    pub(crate) fn lookup(&self, key: &K) -> Option<Place> {
-        let mark = key.mark();
+    pub(crate) fn lookup(&self, key: &K) -> Option<Location> {
+        let entry = key.entry_id();
         let mut state = self.state.lock();
-        if let Some(waiting) = state.waiting.get(&mark) {
+        if let Some(waiting) = state.waiting.get(&entry) {
             let is_it = waiting.key == *key && waiting.written_ms >= oldest_ms(&self.options.ttl);
-            return is_it.then(|| Place::Waiting(waiting.value.clone()));
+            return is_it.then(|| Location::Waiting(waiting.value.clone()));
         }
-        state.kept.get(&mark).map(|_| Place::File)
+        state.kept.get(&entry).map(|_| Location::File)
     }
 
     /// Counts a hit of files whose values memory had: what is hot there stays on disk too.
-    pub(crate) fn touch(&self, marks: impl Iterator<Item = Shelfmark>) {
+    pub(crate) fn touch(&self, entries: impl Iterator<Item = EntryId>) {
         let mut state = self.state.lock();
-        for mark in marks {
-            state.kept.get(&mark);
+        for entry in entries {
+            state.kept.get(&entry);
         }
     }
 
     /// Has a value written, soon. What does not fit into the queue is dropped and counted.
     pub(crate) fn enqueue(self: &Arc<Self>, key: K, value: Bytes) -> Enqueued {
-        let mark = key.mark();
+        let entry = key.entry_id();
         let written_ms = now_ms(&self.options.ttl);
         let mut state = self.state.lock();
-        if state.kept.contains(&mark) || state.waiting.contains_key(&mark) {
+        if state.kept.contains(&entry) || state.waiting.contains_key(&entry) {
             return Enqueued::Near;
         }
         if !state.kept.fits(weight_of(&key, &value)) {
@@ -200,13 +201,13 @@ impl<K: ShelfKey> Shelf<K> {
             return Enqueued::Not;
         }
         state.waiting_bytes += waiting.memory_bytes();
-        state.waiting.insert(mark, waiting);
-        state.queue.push_back(mark);
+        state.waiting.insert(entry, waiting);
+        state.queue.push_back(entry);
         let start = !std::mem::replace(&mut state.draining, true);
         drop(state);
         if start {
-            let shelf = Arc::clone(self);
-            self.options.runtime.spawn_blocking(move || shelf.drain());
+            let disk_cache = Arc::clone(self);
+            self.options.runtime.spawn_blocking(move || disk_cache.drain());
         }
         Enqueued::Waiting
     }
@@ -218,9 +219,9 @@ impl<K: ShelfKey> Shelf<K> {
             let next = {
                 let mut state = self.state.lock();
                 let next = loop {
-                    let Some(mark) = state.queue.pop_front() else { break None };
-                    if let Some(waiting) = state.waiting.get(&mark) {
-                        break Some((mark, waiting.clone()));
+                    let Some(entry) = state.queue.pop_front() else { break None };
+                    if let Some(waiting) = state.waiting.get(&entry) {
+                        break Some((entry, waiting.clone()));
                     }
                 };
                 if next.is_none() {
@@ -228,13 +229,13 @@ impl<K: ShelfKey> Shelf<K> {
                 }
                 next
             };
-            let Some((mark, waiting)) = next else { return };
-            self.write(mark, &waiting);
+            let Some((entry, waiting)) = next else { return };
+            self.write(entry, &waiting);
         }
     }
 
     /// Writes one value and lists it; makes room first. The caller holds `writing`.
-    fn write(&self, mark: Shelfmark, waiting: &Waiting<K>) {
+    fn write(&self, entry: EntryId, waiting: &Waiting<K>) {
         let weight = weight_of(&waiting.key, &waiting.value);
         let mut evicted = vec![];
         let mut state = self.state.lock();
@@ -242,25 +243,26 @@ impl<K: ShelfKey> Shelf<K> {
         state.stats.evicted += evicted.len() as u64;
         state.stats.evicted_bytes += evicted.iter().map(|(_, bytes)| bytes).sum::<u64>();
         drop(state);
-        self.forget_files(evicted.iter().map(|(mark, _)| *mark));
+        self.forget_files(evicted.iter().map(|(entry, _)| *entry));
 
         let encoded = waiting.key.encode();
         let header =
             encoded.and_then(|key| format::header(K::MAGIC, K::ALIGN, &key, waiting.written_ms, &waiting.value));
-        let written = header.map_or(Ok(false), |header| self.write_file(&mark, &header, &waiting.value).map(|()| true));
+        let written =
+            header.map_or(Ok(false), |header| self.write_file(&entry, &header, &waiting.value).map(|()| true));
         let mut state = self.state.lock();
-        if let Some(done) = state.waiting.remove(&mark) {
+        if let Some(done) = state.waiting.remove(&entry) {
             state.waiting_bytes -= done.memory_bytes();
         }
         match written {
             Ok(true) => {
                 // There is room: nobody else fills it.
-                state.kept.insert(mark, weight, weight, &mut evicted);
+                state.kept.insert(entry, weight, weight, &mut evicted);
                 state.stats.written += 1;
             }
             Ok(false) => {}
             Err(error) => {
-                state.stopped = Some(format!("write {}: {error}", self.path(&mark).display()));
+                state.stopped = Some(format!("write {}: {error}", self.path(&entry).display()));
                 state.stats.write_failures += 1;
                 state.stats.not_written += state.waiting.len() as u64;
                 state.waiting.clear();
@@ -270,14 +272,14 @@ impl<K: ShelfKey> Shelf<K> {
         }
     }
 
-    fn write_file(&self, mark: &Shelfmark, header: &[u8], value: &[u8]) -> io::Result<()> {
+    fn write_file(&self, entry: &EntryId, header: &[u8], value: &[u8]) -> io::Result<()> {
         leave_room(&self.options.folder)?;
-        let path = self.path(mark);
+        let path = self.path(entry);
         let temporary = path.with_extension("tmp");
         let attempt = || -> io::Result<()> {
             let mut file = match make_file(&temporary) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    make_folder(&self.folder(mark.group))?;
+                    make_folder(&self.folder(entry.group))?;
                     make_file(&temporary)?
                 }
                 file => file?,
@@ -290,10 +292,10 @@ impl<K: ShelfKey> Shelf<K> {
     }
 
     /// Deletes files that are listed no more, and folders that are empty then.
-    pub(super) fn forget_files(&self, marks: impl Iterator<Item = Shelfmark>) {
-        for mark in marks {
-            let _ = fs::remove_file(self.path(&mark));
-            let _ = fs::remove_dir(self.folder(mark.group)); // fails while it has files
+    pub(super) fn forget_files(&self, entries: impl Iterator<Item = EntryId>) {
+        for entry in entries {
+            let _ = fs::remove_file(self.path(&entry));
+            let _ = fs::remove_dir(self.folder(entry.group)); // fails while it has files
         }
     }
 
@@ -301,11 +303,11 @@ impl<K: ShelfKey> Shelf<K> {
     pub(crate) fn clear(&self, is_gone: impl Fn(u128) -> bool) -> u64 {
         let _writing = self.writing.lock();
         let mut state = self.state.lock();
-        let gone: Vec<Shelfmark> = state.kept.keys().filter(|mark| is_gone(mark.group)).copied().collect();
-        for mark in &gone {
-            state.kept.remove(mark);
+        let gone: Vec<EntryId> = state.kept.keys().filter(|entry| is_gone(entry.group)).copied().collect();
+        for entry in &gone {
+            state.kept.remove(entry);
         }
-        state.waiting.retain(|mark, _| !is_gone(mark.group));
+        state.waiting.retain(|entry, _| !is_gone(entry.group));
         state.waiting_bytes = state.waiting.values().map(Waiting::memory_bytes).sum();
         drop(state);
         let n = gone.len() as u64;
@@ -324,7 +326,7 @@ impl<K: ShelfKey> Shelf<K> {
         state.stats.evicted += evicted.len() as u64;
         state.stats.evicted_bytes += given;
         drop(state);
-        self.forget_files(evicted.into_iter().map(|(mark, _)| mark));
+        self.forget_files(evicted.into_iter().map(|(entry, _)| entry));
         given
     }
 
@@ -336,17 +338,17 @@ impl<K: ShelfKey> Shelf<K> {
     /// Groups that have values here, into `live`.
     pub(crate) fn groups(&self, live: &mut HashSet<u128>) {
         let state = self.state.lock();
-        live.extend(state.kept.keys().map(|mark| mark.group));
-        live.extend(state.waiting.keys().map(|mark| mark.group));
+        live.extend(state.kept.keys().map(|entry| entry.group));
+        live.extend(state.waiting.keys().map(|entry| entry.group));
     }
 
-    pub(crate) fn stats(&self) -> ShelfStats {
+    pub(crate) fn stats(&self) -> DiskCacheStats {
         self.state.lock().stats
     }
 
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> DiskUsage {
         let state = self.state.lock();
-        Held {
+        DiskUsage {
             files: state.kept.len() as u64,
             bytes: state.kept.bytes(),
             waiting_bytes: state.waiting_bytes,
@@ -359,8 +361,8 @@ impl<K: ShelfKey> Shelf<K> {
         self.root.join(&name[..2]).join(name)
     }
 
-    pub(super) fn path(&self, mark: &Shelfmark) -> PathBuf {
-        self.folder(mark.group).join(format!("{:0width$x}", mark.item, width = K::ITEM_DIGITS))
+    pub(super) fn path(&self, entry: &EntryId) -> PathBuf {
+        self.folder(entry.group).join(format!("{:0width$x}", entry.item, width = K::ITEM_DIGITS))
     }
 }
 
@@ -373,11 +375,11 @@ fn make_file(path: &FsPath) -> io::Result<fs::File> {
     fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }
 
-pub(super) fn header_len<K: ShelfKey>(key: &K) -> usize {
+pub(super) fn header_len<K: DiskKey>(key: &K) -> usize {
     format::header_len(key.encoded_len(), K::ALIGN)
 }
 
-fn weight_of<K: ShelfKey>(key: &K, value: &Bytes) -> u64 {
+fn weight_of<K: DiskKey>(key: &K, value: &Bytes) -> u64 {
     weight((header_len(key) + value.len()) as u64)
 }
 

@@ -5,15 +5,15 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path as FsPath;
 
-use super::disk::{Shelf, weight};
+use super::cache::{DiskCache, weight};
 use super::format;
 use super::judge::{Judge, Left};
-use super::key::{ShelfKey, Shelfmark};
+use super::key::{DiskKey, EntryId};
 
 /// How much of a file is read to learn whose values a folder holds.
 const FIRST_READ_BYTES: u64 = 4096;
 
-impl<K: ShelfKey> Shelf<K> {
+impl<K: DiskKey> DiskCache<K> {
     /// Lists what an earlier process left. Whole folders that make no sense are deleted; the files' own checksums are tested when read.
     pub(super) fn recover(&self, judge: &mut impl Judge) -> io::Result<()> {
         for shard in fs::read_dir(&self.root)? {
@@ -53,7 +53,7 @@ impl<K: ShelfKey> Shelf<K> {
         if let Left::Values { end } = left {
             let mut state = self.state.lock();
             for (item, len, path) in found {
-                if item >= end || !state.kept.insert_kept(Shelfmark { group, item }, weight(len), weight(len)) {
+                if item >= end || !state.kept.insert_kept(EntryId { group, item }, weight(len), weight(len)) {
                     let _ = fs::remove_file(path);
                 }
             }
@@ -71,13 +71,13 @@ impl<K: ShelfKey> Shelf<K> {
 }
 
 /// Whether an older or newer program wrote it, which wrote the others beside it, too.
-fn is_of_another_version<K: ShelfKey>(path: &FsPath) -> bool {
+fn is_of_another_version<K: DiskKey>(path: &FsPath) -> bool {
     let mut magic = [0; 4];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && magic[..3] == K::MAGIC[..3] && magic[3] != K::MAGIC[3]
 }
 
-fn readable_key<K: ShelfKey>(path: &FsPath) -> Option<Vec<u8>> {
+fn readable_key<K: DiskKey>(path: &FsPath) -> Option<Vec<u8>> {
     let mut start = vec![];
     let mut file = fs::File::open(path).ok()?;
     (&mut file).take(FIRST_READ_BYTES).read_to_end(&mut start).ok()?;
@@ -86,7 +86,7 @@ fn readable_key<K: ShelfKey>(path: &FsPath) -> Option<Vec<u8>> {
     format::read_header(K::MAGIC, &start).map(|header| header.key.to_vec())
 }
 
-/// The number that a file is named by, if it is written as the shelf writes it.
+/// The number that a file is named by, if it is written as the cache writes it.
 fn hex(path: &FsPath, digits: usize) -> Option<u128> {
     let name = path.file_name()?.to_str()?;
     let number = u128::from_str_radix(name, 16).ok()?;

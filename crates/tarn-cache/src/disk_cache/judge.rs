@@ -1,4 +1,4 @@
-//! Which values of an earlier process are still of use? Whoever keeps values on a shelf says so, group by group.
+//! Which values of an earlier process are still of use? Whoever keeps values in a disk cache says so, group by group.
 
 /// What an earlier process left in a group's folder.
 pub(crate) enum Left {

@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use rustix::io::Errno;
 
+use super::cache::{DiskCache, header_len};
 use super::cached;
-use super::disk::{Shelf, header_len};
 use super::format;
-use super::key::ShelfKey;
+use super::key::DiskKey;
 use crate::ttl::oldest_ms;
 
 /// Values that were read together.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAll {
     pub buffer: Bytes,
-    /// Of each key, where its value is and when it was written; `None` as [`Shelf::read`] has it.
+    /// Of each key, where its value is and when it was written; `None` as [`DiskCache::read`] has it.
     pub values: Vec<Option<(Range<usize>, i64)>>,
 }
 
@@ -39,7 +39,7 @@ impl From<io::Error> for Failed {
     }
 }
 
-impl<K: ShelfKey> Shelf<K> {
+impl<K: DiskKey> DiskCache<K> {
     /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old, another's, or files cannot be opened
     /// now. Blocks on the disk.
     pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
@@ -54,7 +54,7 @@ impl<K: ShelfKey> Shelf<K> {
     /// The values of `keys`, whose lengths they know, one behind the other in one buffer. Blocks on the disk.
     pub(crate) fn read_all(&self, keys: &[K]) -> ReadAll {
         if keys.len() > 1 {
-            let paths: Vec<PathBuf> = keys.iter().map(|key| self.path(&key.mark())).collect();
+            let paths: Vec<PathBuf> = keys.iter().map(|key| self.path(&key.entry_id())).collect();
             cached::prefetch(paths.iter().map(PathBuf::as_path));
         }
         let Some((slots, len)) = slots(keys) else { return ReadAll::default() };
@@ -74,7 +74,8 @@ impl<K: ShelfKey> Shelf<K> {
         ReadAll { buffer: buffer.into(), values }
     }
 
-    /// The same, if they are near enough to be read without waiting for a disk: all of them, and whole. `None`: ask [`Shelf::read_all`].
+    /// The same, if they are near enough to be read without waiting for a disk: all of them, and whole. `None`: ask
+    /// [`DiskCache::read_all`].
     pub(crate) fn read_cached(&self, keys: &[K]) -> Option<ReadAll> {
         let (slots, len) = slots(keys)?;
         let mut buffer = self.buffers.take(len);
@@ -82,7 +83,7 @@ impl<K: ShelfKey> Shelf<K> {
         for (key, place) in keys.iter().zip(slots) {
             let value = &mut buffer[place.clone()];
             let mut head = vec![0; header_len(key)];
-            let file = cached::open(&self.path(&key.mark()))?;
+            let file = cached::open(&self.path(&key.entry_id()))?;
             if file.metadata().ok()?.len() != (head.len() + value.len()) as u64
                 || !cached::read(&file, &mut head, value)
             {
@@ -100,7 +101,7 @@ impl<K: ShelfKey> Shelf<K> {
         }
         // Meanwhile it may have been evicted, and written again.
         let _writing = self.writing.lock();
-        if !self.state.lock().kept.contains(&key.mark()) {
+        if !self.state.lock().kept.contains(&key.entry_id()) {
             return None;
         }
         let failed = match attempt() {
@@ -113,15 +114,15 @@ impl<K: ShelfKey> Shelf<K> {
             Failed::Expired => state.stats.expired += 1,
             Failed::Damaged => state.stats.damaged += 1,
         }
-        state.kept.remove(&key.mark());
+        state.kept.remove(&key.entry_id());
         drop(state);
-        self.forget_files([key.mark()].into_iter());
+        self.forget_files([key.entry_id()].into_iter());
         None
     }
 
     /// The file of `key`, and how long its value is.
     fn open_file(&self, key: &K) -> Result<(File, u64), Failed> {
-        let file = File::open(self.path(&key.mark()))?;
+        let file = File::open(self.path(&key.entry_id()))?;
         let len = file.metadata()?.len().checked_sub(header_len(key) as u64);
         let len = len.filter(|len| key.value_len().map_or(*len <= self.options.max_bytes, |want| *len == want));
         Ok((file, len.ok_or(Failed::Damaged)?))
@@ -152,7 +153,7 @@ impl<K: ShelfKey> Shelf<K> {
 }
 
 /// Where the values of `keys` go in one buffer, and how long it is. `None`: a key does not know its value's length.
-fn slots<K: ShelfKey>(keys: &[K]) -> Option<(Vec<Range<usize>>, usize)> {
+fn slots<K: DiskKey>(keys: &[K]) -> Option<(Vec<Range<usize>>, usize)> {
     let mut at = 0;
     let place = |key: &K| {
         let start = at;
