@@ -1,7 +1,7 @@
 //! Which rows of which files does a scan read, in which pieces, and what is known about them without reading?
 //!
 //! ```text
-//! survivors ──minus deletion vectors, hidden rows──> Piece … ──> FileGroup per partition
+//! pruned blocks ──minus deletion vectors, hidden rows──> Piece … ──> FileGroup per partition
 //! ```
 //!
 //! A piece is a run of blocks of one file, small enough that partitions can share the work of one large file. Every piece carries the
@@ -29,8 +29,8 @@ use tarn_metastore::{Block, File};
 use tarn_types::{FileId, TableSchema};
 
 use crate::column_bounds::{ColumnBounds, OfBlock};
+use crate::pruning::{PrunedBlocks, PruningCounts};
 use crate::reader::{OfFile, Sums};
-use crate::survivors::{Pruning, Survivors};
 use crate::totals::Known;
 use crate::{Error, Result};
 
@@ -55,7 +55,7 @@ pub(crate) struct LakeFiles {
 /// For `EXPLAIN`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub pruning: Pruning,
+    pub pruning: PruningCounts,
     pub files_kept: u64,
     pub blocks_kept: u64,
     /// Rows of kept blocks in deletion vectors.
@@ -78,7 +78,7 @@ pub(crate) type Hidden = BTreeMap<FileId, RoaringBitmap>;
 /// Dead rows by file, as a version has them.
 pub(crate) type Vectors = HashMap<FileId, Arc<RoaringBitmap>>;
 
-/// What is asked of survivors.
+/// What is asked of the blocks that pruning left.
 pub(crate) struct Cut<'a> {
     pub table: &'a TableSchema,
     /// The SQL schema that statistics are for: the table's columns, perhaps with `__seqno` last.
@@ -106,22 +106,22 @@ pub(crate) fn lake_files(
     cut: &Cut<'_>,
     vectors: &Vectors,
     hidden: &Hidden,
-    survivors: &Survivors,
+    pruned: &PrunedBlocks,
 ) -> Result<LakeFiles> {
     let row_groups = |kept: &PrunedFile| kept.row_groups.len() as u64;
     let mut counts = Counts {
-        pruning: survivors.counts,
-        files_kept: survivors.files.len() as u64,
-        blocks_kept: survivors.files.iter().map(row_groups).sum(),
+        pruning: pruned.counts,
+        files_kept: pruned.files.len() as u64,
+        blocks_kept: pruned.files.iter().map(row_groups).sum(),
         ..Counts::default()
     };
     let kept_rows: u64 =
-        survivors.files.iter().flat_map(|f| f.row_groups.iter().map(|rg| f.file.blocks[*rg as usize].n_rows)).sum();
+        pruned.files.iter().flat_map(|f| f.row_groups.iter().map(|rg| f.file.blocks[*rg as usize].n_rows)).sum();
     let piece_rows = (kept_rows / (cut.partitions as u64 * PIECES_PER_PARTITION)).max(MIN_PIECE_ROWS);
 
     let mut bounds = Bounds::new(cut);
     let mut pieces = vec![];
-    for kept in &survivors.files {
+    for kept in &pruned.files {
         let file = kept.file.as_ref();
         let dead = dead_rows(vectors, hidden, file.id);
         let mut run: Vec<Kept<'_>> = vec![];

@@ -6,7 +6,7 @@
 //!                                          │  point, keys  row engine, key by key; rows of files by their addresses
 //!                                          │  range        row engine, runs of keys
 //!                                          │  rows         row engine, everything (forced)
-//!                                          └─ lake         blocks that survive (survivors.rs), dead rows skipped  ∪  recent rows
+//!                                          └─ lake         blocks that pruning leaves (pruning.rs), dead rows skipped  ∪  recent rows
 //! ```
 //!
 //! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
@@ -81,11 +81,11 @@ mod lake;
 mod lake_source;
 mod opening;
 mod paths;
+mod pruning;
 mod reading;
 mod scan;
 mod spec;
 mod spec_bytes;
-mod survivors;
 mod totals;
 
 mod forgets;

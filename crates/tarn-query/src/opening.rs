@@ -104,7 +104,7 @@ impl Opener {
             return Ok(Arc::clone(open));
         }
         let mut readers = self.readers(&spec.table, &spec.caches)?;
-        if let Some(lake) = spec.lake().filter(|lake| spec.pruning && !lake.survivors.files.is_empty()) {
+        if let Some(lake) = spec.lake().filter(|lake| spec.pruning && !lake.pruned.files.is_empty()) {
             let loader = self.loader(spec, lake, readers.page_index_bytes);
             readers = readers.with_loader(Arc::new(loader));
         }
@@ -124,7 +124,7 @@ impl Opener {
             projected,
             Arc::clone(&spec.table),
             columns(spec, lake),
-            &lake.survivors.files,
+            &lake.pruned.files,
             lake.by_pages.then_some(page_index_bytes),
         )
     }

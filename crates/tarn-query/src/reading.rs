@@ -39,7 +39,7 @@ fn pieces(spec: &ScanSpec, lake: &LakeRead, full: &Schema) -> Result<LakeFiles> 
         partitions: spec.partitions,
         bounded: spec.pruning,
     };
-    lake_files(&cut, &lake.vectors, &lake.hidden, &lake.survivors)
+    lake_files(&cut, &lake.vectors, &lake.hidden, &lake.pruned)
 }
 
 /// The plan of a scan. `made` are the pieces of a scan of the lake, if they were made before: with all that the planner

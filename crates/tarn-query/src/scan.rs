@@ -42,9 +42,9 @@ use crate::compact::compacted;
 use crate::files::Counts;
 use crate::lake_source::LakeSource;
 use crate::opening::{OpenScan, Opener};
+use crate::pruning::PruningCounts;
 use crate::reader::FOOTERS;
 use crate::spec::{Chosen, LakeRead, ScanSpec};
-use crate::survivors::Pruning;
 
 /// What is said of how a table is read.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl fmt::Display for Access {
         let Chosen { path, why, cost_us, not_taken } = chosen;
         write!(f, "table={}, access_path={path}, why={why:?}, version={version}", table.name)?;
         if let Some(LakeRead { counts, recent_rows, late, .. }) = self.spec.lake() {
-            let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
+            let PruningCounts { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
             write!(f, ", files={}/{files_total}, blocks={}/{blocks_total}", counts.files_kept, counts.blocks_kept)?;
             write!(f, ", pruned_time={time}, pruned_statistics={statistics}, pruned_bloom={bloom}")?;
             write!(f, ", metastore_bytes={metastore_bytes}")?;
@@ -121,7 +121,7 @@ impl TarnScan {
         let (counts, recent_rows) =
             self.access.spec.lake().map(|lake| (lake.counts, lake.recent_rows)).unwrap_or_default();
         let Counts { pruning, files_kept, blocks_kept, dead_rows, hidden_rows, delivered_rows } = counts;
-        let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes: _ } = pruning;
+        let PruningCounts { files_total, blocks_total, time, statistics, bloom, metastore_bytes: _ } = pruning;
         let figures = [
             ("files_total", files_total),
             ("files_kept", files_kept),

@@ -12,8 +12,8 @@ use tarn_types::{Cursor, TableSchema, Version};
 
 use crate::files::{Counts, Hidden, Vectors};
 use crate::hot::KeyRange;
+use crate::pruning::PrunedBlocks;
 use crate::settings::CacheSettings;
-use crate::survivors::Survivors;
 
 /// One scan of one table at one position.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ pub(crate) struct RangeRead {
 #[derive(Debug, Clone)]
 pub(crate) struct LakeRead {
     /// What pruning left.
-    pub survivors: Survivors,
+    pub pruned: PrunedBlocks,
     /// Rows that are dead in the version. Perhaps of files that are not read, too.
     pub vectors: Arc<Vectors>,
     /// Rows that recent rows supersede; of files that are not read, too.

@@ -21,9 +21,9 @@ use tarn_types::{ColumnId, FileId, TableSchema, Version};
 
 use crate::files::Counts;
 use crate::hot::KeyRange;
+use crate::pruning::{PrunedBlocks, PruningCounts};
 use crate::settings::CacheSettings;
 use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
-use crate::survivors::{Pruning, Survivors};
 use crate::{Error, Result};
 
 /// Before everything else: what the bytes mean.
@@ -94,19 +94,19 @@ fn put_positions(out: &mut Vec<u8>, positions: &[usize]) {
 }
 
 fn put_lake(out: &mut Vec<u8>, table: &TableSchema, lake: &LakeRead) {
-    let LakeRead { survivors, vectors, hidden, counts, recent_rows, columns, in_filter, .. } = lake;
+    let LakeRead { pruned, vectors, hidden, counts, recent_rows, columns, in_filter, .. } = lake;
     put_flags(out, &[lake.by_pages, lake.late, lake.asked_bloom, lake.sorted_by_key]);
     put_positions(out, columns);
     put_positions(out, in_filter);
     let Counts { pruning, files_kept, blocks_kept, dead_rows, hidden_rows, delivered_rows } = *counts;
-    let Pruning { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = pruning;
-    let pruned = [files_total, blocks_total, time, statistics, bloom, metastore_bytes];
+    let PruningCounts { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = pruning;
+    let pruning = [files_total, blocks_total, time, statistics, bloom, metastore_bytes];
     let kept = [files_kept, blocks_kept, dead_rows, hidden_rows, delivered_rows, *recent_rows];
-    pruned.into_iter().chain(kept).for_each(|count| put_u64(out, count));
+    pruning.into_iter().chain(kept).for_each(|count| put_u64(out, count));
     // Bounds are of use for the columns that are read alone.
     let read: BTreeSet<ColumnId> = columns.iter().map(|at| table.columns[*at].id).collect();
-    put_len(out, survivors.files.len());
-    for PrunedFile { file, row_groups } in &survivors.files {
+    put_len(out, pruned.files.len());
+    for PrunedFile { file, row_groups } in &pruned.files {
         let mut file = File::clone(file);
         file.blocks.iter_mut().for_each(|block| block.columns.retain(|stats| read.contains(&stats.column)));
         put_file(out, &file);
@@ -170,7 +170,7 @@ fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
     let columns = positions(reader, table.columns.len())?;
     let in_filter = positions(reader, table.columns.len())?;
     let mut count = || reader.u64();
-    let pruning = Pruning {
+    let pruning = PruningCounts {
         files_total: count()?,
         blocks_total: count()?,
         time: count()?,
@@ -202,7 +202,7 @@ fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
         files.push(PrunedFile { file: Arc::new(file), row_groups });
     }
     Ok(LakeRead {
-        survivors: Survivors { files, counts: pruning },
+        pruned: PrunedBlocks { files, counts: pruning },
         vectors: Arc::new(vectors),
         hidden: Arc::new(hidden),
         counts,

@@ -32,10 +32,10 @@ use crate::late::{self, Shape};
 use crate::opening::Opener;
 use crate::paths::{self, Facts, Path};
 use crate::predicate::predicates;
+use crate::pruning::{Question, prune_blocks};
 use crate::reading;
 use crate::settings::{AsOf, Settings};
 use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
-use crate::survivors::{Question, survivors};
 use crate::totals::{Patience, Wish};
 use crate::values::to_scalar;
 use crate::{Error, Result};
@@ -292,27 +292,27 @@ impl Scan<'_> {
             false => Question::default(),
         };
         let metastore = self.opener.lake().metastore.as_ref();
-        let mut survivors = survivors(metastore, table, version, &question).await?;
+        let mut pruned = prune_blocks(metastore, table, version, &question).await?;
         let columns = self.columns_read();
-        let wish = Wish { table, version, files: &survivors.files, columns: &columns, patience: self.patience() };
+        let wish = Wish { table, version, files: &pruned.files, columns: &columns, patience: self.patience() };
         let totals = match self.settings.caches.metadata {
             true => Arc::clone(&self.opener.lake().totals),
             false => Arc::default(),
         };
         let (known, bytes_read) = totals.known(metastore, &wish).await?;
-        survivors.counts.metastore_bytes += bytes_read;
+        pruned.counts.metastore_bytes += bytes_read;
         let hidden = view.map_or_else(|| Ok(Arc::default()), HotView::hidden)?;
         let partitions = match self.table.source.files() {
             FileStore::Lake => self.partitions,
-            FileStore::Archive { .. } => self.partitions.max(survivors.files.len().min(ARCHIVE_PARTITIONS)),
+            FileStore::Archive { .. } => self.partitions.max(pruned.files.len().min(ARCHIVE_PARTITIONS)),
         };
         // What is not read whole is read by pages.
         let skips = |id| version.deletion_vectors.contains_key(&id) || hidden.contains_key(&id);
         let by_pages =
-            !self.filters.is_empty() || self.is_limited() || survivors.files.iter().any(|kept| skips(kept.file.id));
+            !self.filters.is_empty() || self.is_limited() || pruned.files.iter().any(|kept| skips(kept.file.id));
         let asked_bloom = !question.clauses.is_empty();
         let mut lake = LakeRead {
-            survivors,
+            pruned,
             vectors: Arc::clone(&version.deletion_vectors),
             hidden,
             counts: Counts::default(),
@@ -336,7 +336,7 @@ impl Scan<'_> {
             partitions,
             bounded: self.settings.pruning,
         };
-        let pieces = lake_files(&cut, &lake.vectors, &lake.hidden, &lake.survivors)?;
+        let pieces = lake_files(&cut, &lake.vectors, &lake.hidden, &lake.pruned)?;
         lake.counts = pieces.counts;
         // What was asked of blooms is rare: in most blocks that are left there are few such rows, in some none.
         lake.late =

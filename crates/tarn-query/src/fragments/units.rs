@@ -57,7 +57,7 @@ impl LakeSide {
 
     /// All that is read, cut.
     pub(crate) fn units(&self) -> Vec<Unit> {
-        self.read().survivors.files.iter().flat_map(units_of).collect()
+        self.read().pruned.files.iter().flat_map(units_of).collect()
     }
 
     /// Whether recent rows supersede rows of it: then it is what it is for this statement alone.

@@ -1,12 +1,12 @@
 //! Which blocks of a table version can hold the answer?
 //!
 //! ```text
-//! all blocks ──time──> ──bounds in memory──> ──blooms, in the metastore──> ──other bounds, from its metadata──> survivors
+//! all blocks ──time──> ──bounds in memory──> ──blooms, in the metastore──> ──other bounds, from its metadata──> pruned
 //! ```
 //!
 //! Each step sees what the one before left, and is left out when there is nothing to ask: at most two requests, however many files.
 //!
-//! Invariant: a block with a live row for which all filters are true survives.
+//! Invariant: a block with a live row for which all filters are true is kept.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -25,17 +25,17 @@ pub(crate) struct Question {
     pub clauses: Vec<Vec<AllOf>>,
 }
 
-/// What is left, and why the rest is not.
+/// The blocks that are left, and by what the others were pruned.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Survivors {
+pub(crate) struct PrunedBlocks {
     /// In the version's order.
     pub files: Vec<PrunedFile>,
-    pub counts: Pruning,
+    pub counts: PruningCounts,
 }
 
 /// For `EXPLAIN`. Blocks without a live row are neither kept nor pruned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pruning {
+pub(crate) struct PruningCounts {
     pub files_total: u64,
     pub blocks_total: u64,
     /// By bounds of a date or a timestamp.
@@ -48,20 +48,20 @@ pub(crate) struct Pruning {
 }
 
 /// Asks the metastore, where memory does not tell.
-pub(crate) async fn survivors(
+pub(crate) async fn prune_blocks(
     metastore: &dyn Metastore,
     table: &TableSchema,
     version: &TableVersion,
     question: &Question,
-) -> Result<Survivors> {
+) -> Result<PrunedBlocks> {
     let (time, other): (Vec<_>, Vec<_>) =
         question.predicates.iter().cloned().partition(|predicate| is_time(table, predicate.column));
     let pruned = prune(version, &time);
-    let mut counts = Pruning {
+    let mut counts = PruningCounts {
         files_total: pruned.counts.files_total,
         blocks_total: pruned.counts.blocks_total,
         time: pruned.counts.blocks_live - pruned.counts.blocks_kept,
-        ..Pruning::default()
+        ..PruningCounts::default()
     };
     let mut files = pruned.files;
     counts.statistics += retain(&mut files, |block, _| other.iter().all(|predicate| may_match(block, predicate)));
@@ -110,7 +110,7 @@ pub(crate) async fn survivors(
         counts.statistics += by_bounds.difference(&by_time).count() as u64;
         retain(&mut files, |_, position| !by_time.contains(&position) && !by_bounds.contains(&position));
     }
-    Ok(Survivors { files, counts })
+    Ok(PrunedBlocks { files, counts })
 }
 
 fn is_time(table: &TableSchema, column: ColumnId) -> bool {
