@@ -49,7 +49,7 @@ use crate::functions;
 use crate::hot::{HotCatalog, HotReader};
 use crate::in_windows::InWindows;
 use crate::lake::{Lake, lake_url};
-use crate::late::Shape;
+use crate::late_materialization::Shape;
 use crate::lists::Lists;
 use crate::long_constants::LongConstants;
 use crate::nans::Nans;
@@ -270,7 +270,7 @@ fn config(options: &Options) -> SessionConfig {
     set.sql_parser.parse_float_as_decimal = true;
     // It fails where the planner has proved of a column that it is never NULL, and its own physical expression is more careful.
     set.execution.skip_physical_aggregate_schema_check = true;
-    // Each scan decides (late.rs); switched on, every scan reads late.
+    // Each scan decides (late_materialization.rs); switched on, every scan materializes late.
     set.execution.parquet.pushdown_filters = false;
     // It skips files by the bounds of some of the aggregates, although others need their rows: `min(a), min(b + 1)`.
     set.optimizer.enable_aggregate_dynamic_filter_pushdown = false;

@@ -70,13 +70,13 @@ pub(crate) fn files_config(
     full: &SchemaRef,
     groups: Vec<FileGroup>,
     statistics: Option<Statistics>,
-    late: bool,
+    late_materialization: bool,
 ) -> crate::Result<FileScanConfig> {
     let mut options = TableParquetOptions::default();
     options.global.pruning = spec.pruning;
     let source = ParquetSource::new(Arc::clone(full))
         .with_table_parquet_options(options)
-        .with_pushdown_filters(late)
+        .with_pushdown_filters(late_materialization)
         .with_bloom_filter_on_read(spec.pruning)
         .with_enable_page_index(spec.pruning);
     let source = NamedSource::new(source, &spec.table.name);

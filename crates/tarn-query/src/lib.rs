@@ -60,7 +60,7 @@ mod while_waited;
 mod zeros;
 
 mod clauses;
-mod late;
+mod late_materialization;
 mod predicate;
 
 mod pages;

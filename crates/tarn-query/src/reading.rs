@@ -61,7 +61,8 @@ pub(crate) fn plan(
             check_counts(&spec, lake, &files)?;
             let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];
             if !files.groups.is_empty() {
-                let config = files_config(&spec, &full, files.groups, Some(files.statistics), lake.late)?;
+                let config =
+                    files_config(&spec, &full, files.groups, Some(files.statistics), lake.late_materialization)?;
                 inputs.push(Arc::new(LakeSource::exec(config, &spec)));
             }
             if lake.recent_rows > 0 || inputs.is_empty() {

@@ -69,14 +69,14 @@ impl fmt::Display for Access {
         let ScanSpec { table, version, chosen, .. } = self.spec.as_ref();
         let Chosen { path, why, cost_us, not_taken } = chosen;
         write!(f, "table={}, access_path={path}, why={why:?}, version={version}", table.name)?;
-        if let Some(LakeRead { counts, recent_rows, late, .. }) = self.spec.lake() {
+        if let Some(LakeRead { counts, recent_rows, late_materialization, .. }) = self.spec.lake() {
             let PruningCounts { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
             write!(f, ", files={}/{files_total}, blocks={}/{blocks_total}", counts.files_kept, counts.blocks_kept)?;
             write!(f, ", pruned_time={time}, pruned_statistics={statistics}, pruned_bloom={bloom}")?;
             write!(f, ", metastore_bytes={metastore_bytes}")?;
             write!(f, ", delivered_rows={}, recent_rows={recent_rows}", counts.delivered_rows)?;
             write!(f, ", dead_rows={}, hidden_rows={}", counts.dead_rows, counts.hidden_rows)?;
-            write!(f, ", read={}", if *late { "filter columns first" } else { "all columns" })?;
+            write!(f, ", read={}", if *late_materialization { "filter columns first" } else { "all columns" })?;
             match (self.pages_not_used, self.ran.get().and_then(|ran| ran.readers.usage().not_used())) {
                 (Some(why), _) => write!(f, ", pages=not_used: {why}")?,
                 (None, Some(why)) => write!(f, ", pages=not_used: {why}")?,

@@ -89,7 +89,7 @@ pub(crate) struct LakeRead {
     /// Whether files are asked for their page indexes: not all of each is read.
     pub by_pages: bool,
     /// Are the filter's columns read first, the others only where a row is left?
-    pub late: bool,
+    pub late_materialization: bool,
     /// Whether blocks were left out by blooms.
     pub asked_bloom: bool,
     /// Whether the rows of every file of the version are in the order of the key.

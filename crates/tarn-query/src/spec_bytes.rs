@@ -95,7 +95,7 @@ fn put_positions(out: &mut Vec<u8>, positions: &[usize]) {
 
 fn put_lake(out: &mut Vec<u8>, table: &TableSchema, lake: &LakeRead) {
     let LakeRead { pruned, vectors, hidden, counts, recent_rows, columns, in_filter, .. } = lake;
-    put_flags(out, &[lake.by_pages, lake.late, lake.asked_bloom, lake.sorted_by_key]);
+    put_flags(out, &[lake.by_pages, lake.late_materialization, lake.asked_bloom, lake.sorted_by_key]);
     put_positions(out, columns);
     put_positions(out, in_filter);
     let Counts { pruning, files_kept, blocks_kept, dead_rows, hidden_rows, delivered_rows } = *counts;
@@ -166,7 +166,7 @@ fn ranges(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<RangeRead> {
 }
 
 fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
-    let [by_pages, late, asked_bloom, sorted_by_key] = flags(reader)?;
+    let [by_pages, late_materialization, asked_bloom, sorted_by_key] = flags(reader)?;
     let columns = positions(reader, table.columns.len())?;
     let in_filter = positions(reader, table.columns.len())?;
     let mut count = || reader.u64();
@@ -210,7 +210,7 @@ fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
         columns,
         in_filter,
         by_pages,
-        late,
+        late_materialization,
         asked_bloom,
         sorted_by_key,
     })

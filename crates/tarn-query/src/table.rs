@@ -28,7 +28,7 @@ use crate::hot::{FileStore, HotSource, HotView, KeyRange};
 use crate::hot_exec::{arranged, recent_statistics};
 use crate::key_ranges::{KeySet, Ranges, key_set};
 use crate::lake::Lake;
-use crate::late::{self, Shape};
+use crate::late_materialization::{self, Shape};
 use crate::opening::Opener;
 use crate::paths::{self, Facts, Path};
 use crate::predicate::predicates;
@@ -320,7 +320,7 @@ impl Scan<'_> {
             columns,
             in_filter: self.filter_columns().into_iter().collect(),
             by_pages,
-            late: false,
+            late_materialization: false,
             asked_bloom,
             sorted_by_key: version.files.iter().all(|file| file.sorted_by_key),
         };
@@ -339,8 +339,14 @@ impl Scan<'_> {
         let pieces = lake_files(&cut, &lake.vectors, &lake.hidden, &lake.pruned)?;
         lake.counts = pieces.counts;
         // What was asked of blooms is rare: in most blocks that are left there are few such rows, in some none.
-        lake.late =
-            asked_bloom || late::pays(self.shape.as_deref(), self.filters, &self.projection, table, &pieces.statistics);
+        lake.late_materialization = asked_bloom
+            || late_materialization::pays(
+                self.shape.as_deref(),
+                self.filters,
+                &self.projection,
+                table,
+                &pieces.statistics,
+            );
         let spec = spec(lake);
         let recent = view.map(|view| self.recent_statistics(&spec, view)).transpose()?.flatten();
         reading::plan(spec, Some(pieces), recent, &self.opener)

@@ -1,4 +1,4 @@
-//! Are the filter's columns read first, and the others only where a row is left?
+//! Late materialization: are the columns of the filter read first, and the others only where a row is left?
 //!
 //! That spares decoding what is thrown away, and pages that no row is left in; but walking a selection row by row costs more than
 //! decoding in bulk, as soon as most pages have a row left. Measured on lineitem (docs/benchmarks.md): reading late wins up to five times
