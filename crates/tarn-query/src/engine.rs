@@ -51,6 +51,7 @@ use crate::in_windows::InWindows;
 use crate::lake::{Lake, lake_url};
 use crate::late_materialization::Shape;
 use crate::lists::Lists;
+use crate::literal_coercion::LiteralCoercion;
 use crate::long_constants::LongConstants;
 use crate::nans::Nans;
 use crate::opening::Opener;
@@ -69,7 +70,6 @@ use crate::seal::sealed_rules;
 use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spec::ScanSpec;
-use crate::spellings::CanonicalSpellings;
 use crate::stop::Stop;
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
@@ -184,7 +184,7 @@ impl Engine {
             Arc::new(Expanded),
             Arc::new(RowValues),
             Arc::new(ArrayTexts),
-            Arc::new(CanonicalSpellings),
+            Arc::new(LiteralCoercion),
             Arc::new(SessionZone),
             Arc::new(Bytea::Written),
             Arc::new(Lists::Written),

@@ -91,8 +91,8 @@ mod totals;
 mod forgets;
 mod fragments;
 
+mod literal_coercion;
 mod snapshot;
-mod spellings;
 mod table;
 mod zones;
 

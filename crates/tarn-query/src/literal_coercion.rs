@@ -1,8 +1,9 @@
-//! Is `'5F0C…'` the UUID that is stored as `'5f0c…'`, and `'2026-11-01 07:00Z'` a time? A text beside a column is read as that column's type.
+//! Literal coercion: is `'5F0C…'` the UUID that is stored as `'5f0c…'`, and `'2026-11-01 07:00Z'` a time? A text beside
+//! a column is read as that column's type.
 //!
-//! Postgres takes more spellings than DataFusion's casts: UUIDs in upper case, in braces or without hyphens, times without seconds. So
-//! that every access path answers alike, literals are brought into canonical form, by the parser that reads the values that are
-//! written, before anything else looks at them.
+//! Postgres takes more forms of a literal than DataFusion's casts: UUIDs in upper case, in braces or without hyphens,
+//! times without seconds. So that every access path answers alike, literals are brought into canonical form, by the
+//! parser that reads the values that are written, before anything else looks at them.
 //!
 //! And `0.5` beside a floating-point value is a floating-point number. DataFusion would make decimals of both, which NaN, 1e300 and the
 //! sixteenth digit are not.
@@ -23,14 +24,15 @@ use crate::rewrite::each_expression;
 use crate::values::to_scalar;
 use crate::zones;
 
-/// Rewrites text literals that are compared with columns, or cast, where their type has several spellings.
+/// Rewrites text literals that are compared with columns, or cast, where values of their type can be written in several
+/// ways.
 #[derive(Debug)]
-pub(crate) struct CanonicalSpellings;
+pub(crate) struct LiteralCoercion;
 
-impl AnalyzerRule for CanonicalSpellings {
+impl AnalyzerRule for LiteralCoercion {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         let zone = zones::of_config(config);
-        each_expression(plan, |expr, schema| Ok(spelled(expr, schema, &zone)))
+        each_expression(plan, |expr, schema| Ok(coerced(expr, schema, &zone)))
     }
 
     fn name(&self) -> &str {
@@ -38,7 +40,7 @@ impl AnalyzerRule for CanonicalSpellings {
     }
 }
 
-fn spelled(mut expr: Expr, schema: &DFSchema, zone: &Zone) -> Transformed<Expr> {
+fn coerced(mut expr: Expr, schema: &DFSchema, zone: &Zone) -> Transformed<Expr> {
     if let Some(instant) = instant(&expr, zone) {
         return Transformed::yes(instant);
     }
@@ -122,7 +124,7 @@ fn float(literal: &mut Expr) -> bool {
     }
 }
 
-/// The type of a column, where it has several spellings.
+/// The type of a column, where its values can be written in several ways.
 fn of_column(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     let Expr::Column(column) = expr else { return None };
     let data_type = data_type_of(schema.field_from_column(column).ok()?).ok()?;
@@ -130,7 +132,8 @@ fn of_column(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     several.contains(&data_type).then_some(data_type)
 }
 
-/// Whether the literal was a value in another spelling. A text that is no value stays: DataFusion says what it makes of it.
+/// Whether the literal was a value, written in another way than the canonical one. A text that is no value stays:
+/// DataFusion says what it makes of it.
 fn canonical(expr: &mut Expr, data_type: DataType, zone: &Zone) -> bool {
     let Expr::Literal(
         ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) | ScalarValue::LargeUtf8(Some(text)),
@@ -147,7 +150,7 @@ fn canonical(expr: &mut Expr, data_type: DataType, zone: &Zone) -> bool {
         return true;
     }
     let canonical = value.to_display(&data_type);
-    // Casts know no years before Christ, in whatever spelling.
+    // Casts know no years before Christ, however they are written.
     let changed = canonical != *text && !canonical.ends_with(" BC");
     if changed {
         *text = canonical;
