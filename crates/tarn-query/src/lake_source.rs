@@ -21,7 +21,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning, SortOrderPushdownResult};
 
-use crate::culprit::NamedSource;
+use crate::error_context::ContextSource;
 use crate::lake::lake_url;
 use crate::opening::{OpenScan, Opener};
 use crate::spec::ScanSpec;
@@ -79,7 +79,7 @@ pub(crate) fn files_config(
         .with_pushdown_filters(late_materialization)
         .with_bloom_filter_on_read(spec.pruning)
         .with_enable_page_index(spec.pruning);
-    let source = NamedSource::new(source, &spec.table.name);
+    let source = ContextSource::new(source, &spec.table.name);
     let mut config = FileScanConfigBuilder::new(lake_url()?, Arc::new(source))
         .with_file_groups(groups)
         .with_projection_indices(Some(spec.projection.clone()))?
@@ -92,7 +92,7 @@ pub(crate) fn files_config(
 
 /// The same scan, to be run.
 pub(crate) fn opened(config: &FileScanConfig, open: &OpenScan) -> Result<FileScanConfig> {
-    let Some(named) = config.file_source.downcast_ref::<NamedSource>() else {
+    let Some(named) = config.file_source.downcast_ref::<ContextSource>() else {
         return internal_err!("a scan of files of no table");
     };
     let mut opened = config.clone();

@@ -67,7 +67,7 @@ mod pages;
 mod projected;
 
 mod chunks;
-mod culprit;
+mod error_context;
 mod foreign;
 mod reader;
 mod rebatch;

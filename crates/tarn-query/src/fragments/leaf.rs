@@ -38,7 +38,7 @@ use tarn_types::TableSchema;
 use super::aggregate::{self, Output};
 use super::canonical::{self, Canonical, Encoder, FORMAT, Reason, Term, table_column, unknown};
 use super::prove::Claim;
-use crate::culprit::NamedSource;
+use crate::error_context::ContextSource;
 use crate::lake_source::LakeSource;
 use crate::scan::{Access, TarnScan};
 use crate::spec::ScanSpec;
@@ -211,7 +211,7 @@ impl Predicate {
         };
         let is_whole = kept.len() == n_fixed && !self.is_dynamic;
         let mut builder = FileScanConfigBuilder::from(files.clone()).with_file_groups(vec![]);
-        if let Some(named) = files.file_source.downcast_ref::<NamedSource>() {
+        if let Some(named) = files.file_source.downcast_ref::<ContextSource>() {
             let stored = named.table_schema().table_schema();
             builder = builder.with_statistics(Statistics::new_unknown(stored));
             if let (false, Some(source)) = (is_whole, named.inner().downcast_ref::<ParquetSource>()) {
@@ -309,7 +309,7 @@ impl<'a> Climb<'a> {
         if config.preserve_order || !config.output_ordering.is_empty() {
             return Err("files are read in order".to_owned());
         }
-        let named = config.file_source.downcast_ref::<NamedSource>().ok_or("an unknown source")?;
+        let named = config.file_source.downcast_ref::<ContextSource>().ok_or("an unknown source")?;
         let source = named.inner().downcast_ref::<ParquetSource>().ok_or("an unknown source")?;
         let stored = named.table_schema().table_schema();
         let predicate = source.filter();

@@ -1,4 +1,5 @@
-//! Which file is to blame when a scan fails, and what is wrong with it? The scan's [`FileSource`] with a name on every error.
+//! Error context: of which file is the error of a scan, and what is wrong with it? The scan's [`FileSource`], which
+//! adds table and path to every error.
 //!
 //! A reader of Parquet says what it met, not where. Errors of a file get its path and its table here; of a file of an archive it is
 //! looked up once whether it is still the one that was attached: what was written anew is not damaged, and what is gone is neither.
@@ -34,8 +35,8 @@ use tarn_types::Kind;
 use crate::Error;
 use crate::reader::Readers;
 
-/// A source whose errors say whose they are.
-pub(crate) struct NamedSource {
+/// A source whose errors name the table and the file.
+pub(crate) struct ContextSource {
     inner: Arc<dyn FileSource>,
     table: Arc<str>,
     /// Of the scan that was opened.
@@ -43,24 +44,24 @@ pub(crate) struct NamedSource {
 }
 
 #[derive(Clone)]
-struct Whose {
+struct ScanContext {
     readers: Arc<Readers>,
     table: Arc<str>,
 }
 
-impl NamedSource {
+impl ContextSource {
     /// Of a scan that is planned.
     pub(crate) fn new(inner: ParquetSource, table: &str) -> Self {
-        NamedSource { inner: Arc::new(inner), table: table.into(), readers: None }
+        ContextSource { inner: Arc::new(inner), table: table.into(), readers: None }
     }
 
     /// The same, to read with.
-    pub(crate) fn opened(&self, readers: &Arc<Readers>) -> Result<NamedSource> {
+    pub(crate) fn opened(&self, readers: &Arc<Readers>) -> Result<ContextSource> {
         let Some(source) = self.inner().downcast_ref::<ParquetSource>() else {
             return internal_err!("a scan of {} reads no Parquet", self.table);
         };
         let inner = source.clone().with_parquet_file_reader_factory(Arc::clone(readers) as _);
-        Ok(NamedSource { inner: Arc::new(inner), table: Arc::clone(&self.table), readers: Some(Arc::clone(readers)) })
+        Ok(ContextSource { inner: Arc::new(inner), table: Arc::clone(&self.table), readers: Some(Arc::clone(readers)) })
     }
 
     pub(crate) fn inner(&self) -> &dyn FileSource {
@@ -68,34 +69,34 @@ impl NamedSource {
     }
 
     /// `source`, which is the one inside, with another predicate.
-    pub(crate) fn with_predicate(&self, source: &ParquetSource, predicate: Arc<dyn PhysicalExpr>) -> NamedSource {
+    pub(crate) fn with_predicate(&self, source: &ParquetSource, predicate: Arc<dyn PhysicalExpr>) -> ContextSource {
         self.with_inner(Arc::new(source.with_predicate(predicate)))
     }
 
-    fn with_inner(&self, inner: Arc<dyn FileSource>) -> NamedSource {
-        NamedSource { inner, table: Arc::clone(&self.table), readers: self.readers.clone() }
+    fn with_inner(&self, inner: Arc<dyn FileSource>) -> ContextSource {
+        ContextSource { inner, table: Arc::clone(&self.table), readers: self.readers.clone() }
     }
 
     fn over(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         Arc::new(self.with_inner(inner))
     }
 
-    fn whose(&self) -> Result<Whose> {
+    fn scan_context(&self) -> Result<ScanContext> {
         match &self.readers {
-            Some(readers) => Ok(Whose { readers: Arc::clone(readers), table: Arc::clone(&self.table) }),
+            Some(readers) => Ok(ScanContext { readers: Arc::clone(readers), table: Arc::clone(&self.table) }),
             None => internal_err!("a scan of {} is read before it is opened", self.table),
         }
     }
 }
 
-impl FileSource for NamedSource {
+impl FileSource for ContextSource {
     fn create_file_opener(
         &self,
         store: Arc<dyn ObjectStore>,
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        self.whose()?;
+        self.scan_context()?;
         self.inner.create_file_opener(store, config, partition)
     }
 
@@ -105,9 +106,9 @@ impl FileSource for NamedSource {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
-        let whose = self.whose()?;
+        let scan = self.scan_context()?;
         let inner = self.inner.create_morselizer(store, config, partition)?;
-        Ok(Box::new(NamedMorselizer { inner, whose }))
+        Ok(Box::new(ContextMorselizer { inner, scan }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -186,39 +187,39 @@ impl FileSource for NamedSource {
     }
 }
 
-struct NamedMorselizer {
+struct ContextMorselizer {
     inner: Box<dyn Morselizer>,
-    whose: Whose,
+    scan: ScanContext,
 }
 
-impl fmt::Debug for NamedMorselizer {
+impl fmt::Debug for ContextMorselizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl Morselizer for NamedMorselizer {
+impl Morselizer for ContextMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
-        let of = Arc::new(Suspect { whose: self.whose.clone(), file: file.object_meta.clone() });
+        let context = Arc::new(FileContext { scan: self.scan.clone(), file: file.object_meta.clone() });
         match self.inner.plan_file(file) {
-            Ok(inner) => Ok(Box::new(NamedPlanner { inner, of })),
+            Ok(inner) => Ok(Box::new(ContextPlanner { inner, context })),
             Err(error) => Err(error),
         }
     }
 }
 
 /// A file that is read.
-struct Suspect {
-    whose: Whose,
+struct FileContext {
+    scan: ScanContext,
     /// As it was attached or written.
     file: ObjectMeta,
 }
 
-impl Suspect {
+impl FileContext {
     async fn explain(&self, error: DataFusionError) -> DataFusionError {
         let error = Error::from(error);
         let Some((kind, what)) = of_file(&error) else { return error.into() };
-        let Whose { readers, table } = &self.whose;
+        let ScanContext { readers, table } = &self.scan;
         match readers.lost(&self.file).await {
             Some(lost) => lost.into(),
             None => {
@@ -229,7 +230,7 @@ impl Suspect {
     }
 }
 
-/// What the bytes of a file are to blame for.
+/// Kind and text of an error that the bytes of a file caused; none for others.
 fn of_file(error: &Error) -> Option<(Kind, String)> {
     let source = match error {
         Error::Sql { source } => source,
@@ -265,67 +266,69 @@ fn of_parquet(error: &ParquetError) -> Option<(Kind, String)> {
     }
 }
 
-struct NamedPlanner {
+struct ContextPlanner {
     inner: Box<dyn MorselPlanner>,
-    of: Arc<Suspect>,
+    context: Arc<FileContext>,
 }
 
-impl fmt::Debug for NamedPlanner {
+impl fmt::Debug for ContextPlanner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl MorselPlanner for NamedPlanner {
+impl MorselPlanner for ContextPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
-        let NamedPlanner { inner, of } = *self;
+        let ContextPlanner { inner, context } = *self;
         match inner.plan() {
-            Ok(plan) => Ok(plan.map(|plan| named(plan, &of))),
+            Ok(plan) => Ok(plan.map(|plan| with_context(plan, &context))),
             // It takes IO to say what is wrong.
-            Err(error) => Ok(Some(MorselPlan::new().with_pending_planner(async move { Err(of.explain(error).await) }))),
+            Err(error) => {
+                Ok(Some(MorselPlan::new().with_pending_planner(async move { Err(context.explain(error).await) })))
+            }
         }
     }
 }
 
-fn named(mut plan: MorselPlan, of: &Arc<Suspect>) -> MorselPlan {
-    let morsel = |inner| Box::new(NamedMorsel { inner, of: Arc::clone(of) }) as Box<dyn Morsel>;
-    let planner = |inner| Box::new(NamedPlanner { inner, of: Arc::clone(of) }) as Box<dyn MorselPlanner>;
+fn with_context(mut plan: MorselPlan, context: &Arc<FileContext>) -> MorselPlan {
+    let morsel = |inner| Box::new(ContextMorsel { inner, context: Arc::clone(context) }) as Box<dyn Morsel>;
+    let planner = |inner| Box::new(ContextPlanner { inner, context: Arc::clone(context) }) as Box<dyn MorselPlanner>;
     let morsels = plan.take_morsels().into_iter().map(morsel).collect();
     let planners = plan.take_ready_planners().into_iter().map(planner).collect();
     let pending = plan.take_pending_planner();
     let mut plan = MorselPlan::new().with_morsels(morsels).with_planners(planners);
     if let Some(pending) = pending {
-        let of = Arc::clone(of);
+        let context = Arc::clone(context);
         plan.set_pending_planner(async move {
             match pending.await {
-                Ok(inner) => Ok(Box::new(NamedPlanner { inner, of }) as Box<dyn MorselPlanner>),
-                Err(error) => Err(of.explain(error).await),
+                Ok(inner) => Ok(Box::new(ContextPlanner { inner, context }) as Box<dyn MorselPlanner>),
+                Err(error) => Err(context.explain(error).await),
             }
         });
     }
     plan
 }
 
-struct NamedMorsel {
+struct ContextMorsel {
     inner: Box<dyn Morsel>,
-    of: Arc<Suspect>,
+    context: Arc<FileContext>,
 }
 
-impl fmt::Debug for NamedMorsel {
+impl fmt::Debug for ContextMorsel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl Morsel for NamedMorsel {
+impl Morsel for ContextMorsel {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
-        let NamedMorsel { inner, of } = *self;
+        let ContextMorsel { inner, context } = *self;
         let explained = move |batch: Result<RecordBatch>| {
-            let of = Arc::clone(&of);
+            let context = Arc::clone(&context);
             async move {
                 match batch {
                     Ok(batch) => Ok(batch),
-                    Err(error) => Err(of.explain(error).await),
+                    Err(error) => Err(context.explain(error).await),
                 }
             }
         };
