@@ -82,7 +82,7 @@ async fn fill(metastore: &Embedded) {
         };
         metastore.commit(table, commit).await.expect("a commit");
     }
-    while metastore.upkeep(1 << 20).await.expect("upkeep").more {}
+    while metastore.maintain(1 << 20).await.expect("upkeep").more {}
 }
 
 fn base() -> &'static Base {

@@ -41,7 +41,7 @@ pub struct Report {
     /// With the metadata of all columns, no filter.
     pub commits_with_columns: Commits,
     pub full_bloom_commits: Commits,
-    /// Until upkeep has nothing to do.
+    /// Until maintenance has nothing to do.
     pub full_blooms_blocks_per_s: f64,
     pub reads: Reads,
     pub cold: Cold,

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::measure::Latency;
 
-const UPKEEP_BYTES: u64 = 64 << 20;
+const MAINTENANCE_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Serialize)]
 pub struct Commits {
@@ -32,7 +32,8 @@ pub struct Pace {
     pub per_s: Option<u64>,
 }
 
-/// Makes commits with `make` from the first of their numbers and of their file ids, with `upkeep` beside them as a server calls it.
+/// Makes commits with `make` from the first of their numbers and of their file ids, with `maintenance` beside them as a
+/// server calls it.
 pub async fn write(
     metastore: &Arc<dyn Metastore>,
     table: TableId,
@@ -42,11 +43,11 @@ pub async fn write(
 ) -> Result<Commits> {
     let Pace { writers, commits, blocks_per_commit, per_s } = pace;
     let (next, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let upkeep = tokio::spawn({
+    let maintenance = tokio::spawn({
         let (metastore, is_over) = (metastore.clone(), is_over.clone());
         async move {
             while !is_over.load(Ordering::Relaxed) {
-                let done = metastore.upkeep(UPKEEP_BYTES).await?;
+                let done = metastore.maintain(MAINTENANCE_BYTES).await?;
                 if !done.more {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -90,13 +91,13 @@ pub async fn write(
     }
     let took = start.elapsed();
     is_over.store(true, Ordering::Relaxed);
-    upkeep.await??;
+    maintenance.await??;
     let blocks_per_s = (commits * blocks_per_commit) as f64 / took.as_secs_f64();
     Ok(Commits { blocks_per_s, blocks_per_commit, latency: Latency::of(times) })
 }
 
-/// Until upkeep has nothing to do.
+/// Until maintenance has nothing to do.
 pub async fn tidy(metastore: &dyn Metastore) -> Result<()> {
-    while metastore.upkeep(UPKEEP_BYTES).await?.more {}
+    while metastore.maintain(MAINTENANCE_BYTES).await?.more {}
     Ok(())
 }

@@ -36,8 +36,8 @@ mod catalog;
 mod commit;
 mod rows;
 
+mod maintenance;
 mod read;
-mod upkeep;
 
 mod migrate;
 
@@ -53,8 +53,8 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, Error, File, MetadataByColumn, Metastore, Probe, Probed, Remote, Result,
-    TableVersion, Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, Error, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed,
+    Remote, Result, TableVersion, Wanted,
 };
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
@@ -273,8 +273,8 @@ impl Metastore for Cql {
         self.run(move |inner| async move { inner.expire(table, keep).await }).await
     }
 
-    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
-        self.run(move |inner| async move { inner.upkeep(budget_bytes).await }).await
+    async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
+        self.run(move |inner| async move { inner.maintain(budget_bytes).await }).await
     }
 }
 

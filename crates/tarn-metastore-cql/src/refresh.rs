@@ -21,10 +21,10 @@ use tarn_types::{FileId, TableId, TableSchema, TabletId, Version};
 use crate::Inner;
 use crate::cache::{Catalog, CatalogTable, FileMeta, Garbage, Head, Loaded, Logged, NO_TIP};
 use crate::layout::{Layout, Phase};
+use crate::maintenance::extent;
 use crate::requests::{Request, answers};
 use crate::session::Cas;
 use crate::tables::{BUCKET, CATALOG, FILE_ROW};
-use crate::upkeep::extent;
 use crate::wire::{decode_commit, decode_file, unsealed};
 
 /// How often something is read anew because it changed meanwhile.

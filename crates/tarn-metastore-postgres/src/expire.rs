@@ -1,6 +1,6 @@
 //! How are old versions forgotten? The oldest kept version moves on: the commits up to it are folded into its files, and go.
 //!
-//! Files that no kept version has are answered, and listed as gone: their metadata is no longer found, and upkeep
+//! Files that no kept version has are answered, and listed as gone: their metadata is no longer found, and maintenance
 //! deletes it.
 
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 //! ```text
 //! commit   lock the table's row ─> read what others did ─> check ─> write ─> COMMIT      one transaction for all that wait
 //! search   rows of packs: chunk c of all blocks of an hour is one row of 32 bytes a block; bits are tested here
-//! upkeep   loose blocks ─> packs ─> larger packs; what is gone is deleted
+//! maintain loose blocks ─> packs ─> larger packs; what is gone is deleted
 //! ```
 //!
 //! Every process keeps the tables in memory, as the embedded backend does, and asks the server what is new before each answer that must
@@ -35,8 +35,8 @@ mod first;
 mod probe;
 mod search;
 
+mod maintenance;
 mod pack;
-mod upkeep;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed, Remote, Result, TableVersion,
-    Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed, Remote,
+    Result, TableVersion, Wanted,
 };
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
@@ -203,7 +203,7 @@ impl Metastore for Postgres {
         self.run(move |inner| async move { Ok(inner.expire(table, keep).await?) }).await
     }
 
-    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
-        self.run(move |inner| async move { inner.upkeep(budget_bytes).await }).await
+    async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
+        self.run(move |inner| async move { inner.maintain(budget_bytes).await }).await
     }
 }

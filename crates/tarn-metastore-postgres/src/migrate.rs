@@ -16,10 +16,10 @@ use crate::block_metadata::columns_of;
 use crate::bytes::{bloom_of, damaged, unseal};
 use crate::directory::block_of;
 use crate::layout::{Knows, Meta, Phase};
+use crate::maintenance::WAIT;
 use crate::pool::{Connection, Failure, Pool, Step, col, params};
 use crate::remote::Target;
 use crate::schema::{DROP_FIRST, NEWEST, SECOND};
-use crate::upkeep::WAIT;
 use crate::write::{NewBlock, loose_step};
 
 /// Blocks that are copied in one transaction: 16 MiB of full filters.
@@ -94,7 +94,7 @@ async fn step(connection: &Connection<'_>, address: &str, report: &(dyn Fn(&str)
 
 /// Copies some blocks of an hour. False: all are there.
 async fn backfill(connection: &Connection<'_>, report: &(dyn Fn(&str) + Sync)) -> Result<bool, Failure> {
-    // Upkeep deletes what this would bring back.
+    // Maintenance deletes what this would bring back.
     connection.flight(vec![Step::Plain("BEGIN"), Step::Query(WAIT, vec![]), Step::Query(Meta::QUERY, vec![])]).await?;
     let hour = "SELECT d.table_id, d.hour FROM block_details d WHERE NOT EXISTS (SELECT FROM loose l WHERE l.table_id = d.table_id
         AND l.hour = d.hour AND l.file_id = d.file_id AND l.row_group = d.row_group) ORDER BY d.table_id, d.hour LIMIT 1";

@@ -86,7 +86,8 @@ pub enum Error {
     /// The setting that names the metastore cannot be understood.
     #[error("setting `metastore`: {reason}")]
     Address { reason: String },
-    /// A write failed earlier in a way that leaves memory and disk apart. Upkeep brings them together again when the disk works.
+    /// A write failed earlier in a way that leaves memory and disk apart. Maintenance brings them together again when
+    /// the disk works.
     #[error("{path} takes no writes since one could not be synced, until it can be read back")]
     Stopped { path: PathBuf },
     /// A store behind a network did not answer, or not in time. Nothing was changed.

@@ -72,7 +72,7 @@ pub use file::{Block, ColumnStats, File, Note};
 pub use files::{Files, Piece};
 pub use memory::Memory;
 pub use metastore::{Metastore, MetastoreExt};
-pub use model::{At, Commit, CommitInfo, CommitKind, Definition, Expected, Stats, TableVersion, Upkeep};
+pub use model::{At, Commit, CommitInfo, CommitKind, Definition, Expected, MaintenanceReport, Stats, TableVersion};
 pub use order::compare;
 pub use probe::{AllOf, Probe, Probed};
 pub use remote::Remote;

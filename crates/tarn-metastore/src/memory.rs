@@ -11,8 +11,8 @@ use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 use crate::check::Checked;
 use crate::state::{Record, State};
 use crate::{
-    At, BlockMetadata, BlockRef, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed,
-    Result, Stats, TableVersion, Upkeep, Wanted, block_metadata, codec, probe,
+    At, BlockMetadata, BlockRef, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore,
+    Probe, Probed, Result, Stats, TableVersion, Wanted, block_metadata, codec, probe,
 };
 
 /// Forgets everything when dropped.
@@ -138,8 +138,8 @@ impl Metastore for Memory {
         Ok(gone)
     }
 
-    async fn upkeep(&self, _budget_bytes: u64) -> Result<Upkeep> {
-        Ok(Upkeep { stats: self.held.lock().stats(), ..Upkeep::default() })
+    async fn maintain(&self, _budget_bytes: u64) -> Result<MaintenanceReport> {
+        Ok(MaintenanceReport { stats: self.held.lock().stats(), ..MaintenanceReport::default() })
     }
 }
 

@@ -11,8 +11,8 @@ use tarn_types::{FileId, TableId, TableSchema, Version};
 
 use crate::define::DOCUMENT_SCHEME;
 use crate::{
-    At, Commit, CommitInfo, Definition, Error, File, MetadataByColumn, Probe, Probed, Result, Stats, TableVersion,
-    Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, Error, File, MaintenanceReport, MetadataByColumn, Probe, Probed, Result, Stats,
+    TableVersion, Wanted,
 };
 
 /// Tables, their versions, the commits between them, and the metadata of their blocks.
@@ -54,7 +54,7 @@ pub trait Metastore: Send + Sync {
 
     /// Does some of the work that keeps the store small and quick, for about so many bytes written, and says how things stand. The
     /// caller decides when; answers are the same before and after. With a budget of 0 it does nothing and only looks.
-    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep>;
+    async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport>;
 }
 
 /// Conveniences over any backend.
@@ -81,7 +81,7 @@ pub trait MetastoreExt: Metastore {
     }
 
     async fn stats(&self) -> Result<Stats> {
-        Ok(self.upkeep(0).await?.stats)
+        Ok(self.maintain(0).await?.stats)
     }
 }
 

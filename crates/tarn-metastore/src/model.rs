@@ -174,9 +174,9 @@ pub struct Stats {
     pub largest_partition_bytes: u64,
 }
 
-/// What [`crate::Metastore::upkeep`] did, and how things stand. With a budget of 0 it does nothing and only looks.
+/// What [`crate::Metastore::maintain`] did, and how things stand. With a budget of 0 it does nothing and only looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Upkeep {
+pub struct MaintenanceReport {
     pub stats: Stats,
     pub bytes_written: u64,
     pub packs_made: u64,

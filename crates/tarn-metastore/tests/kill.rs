@@ -78,10 +78,10 @@ async fn live(dir: &Path) {
         Some(table) => table.id,
         None => metastore.create_table(schema()).await.unwrap().id,
     };
-    let upkeep = metastore.clone();
+    let maintenance = metastore.clone();
     tokio::spawn(async move {
         loop {
-            upkeep.upkeep(1 << 20).await.unwrap();
+            maintenance.maintain(1 << 20).await.unwrap();
             tokio::task::yield_now().await;
         }
     });

@@ -399,7 +399,7 @@ impl Caches {
 
     /// Gives back what others need of the disk. Tries again, once a minute, to write to disk what had stopped being written, if there is
     /// room. Blocks on the disk.
-    pub fn upkeep(&self) {
+    pub fn maintain(&self) {
         let (pages, fragments) = (self.pages.options(), self.fragments.options());
         let stopped = [
             (self.pages.held().stopped, pages.folder.as_deref()),

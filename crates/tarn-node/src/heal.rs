@@ -1,7 +1,7 @@
 //! What does not work on this node now, and why? What `/readyz` says, and what refuses a write before it reaches the
 //! log.
 //!
-//! Every part tells its own faults; what it takes to be well again is tried by the node's upkeep, every second
+//! Every part tells its own faults; what it takes to be well again is tried by the node's maintenance, every second
 //! (`Parts::heal`). Reads go on meanwhile. A fault that only opening the data folder anew can end asks for that
 //! (`Health::reopen`) as soon as the disk works again; whoever runs the node does it (`server.rs`).
 
@@ -71,7 +71,7 @@ impl Parts {
     }
 
     /// One turn of healing what can be healed in place; blocks on the disk. Not the metastore, which heals in its own
-    /// upkeep.
+    /// maintenance.
     pub(crate) fn heal(&self) -> Result<()> {
         let looked = self.reserve.look();
         if self.engine.fault().is_some() && self.engine.heal().is_ok() {
@@ -92,13 +92,13 @@ impl Parts {
     }
 
     /// Whether the log has, or can make, segments to write to.
-    pub(crate) fn note_log(&self, upkeep: Result<(), &tarn_raftlog::Error>) {
+    pub(crate) fn note_log(&self, maintenance: Result<(), &tarn_raftlog::Error>) {
         // A poisoned log says so by itself.
-        self.note_part(LOG, upkeep.err().filter(|_| !self.log.metrics().poisoned).map(|error| chain(error)));
+        self.note_part(LOG, maintenance.err().filter(|_| !self.log.metrics().poisoned).map(|error| chain(error)));
     }
 
-    pub(crate) fn note_metastore(&self, upkeep: Result<(), &tarn_metastore::Error>) {
-        self.note_part(METASTORE, upkeep.err().map(|error| chain(error)));
+    pub(crate) fn note_metastore(&self, maintenance: Result<(), &tarn_metastore::Error>) {
+        self.note_part(METASTORE, maintenance.err().map(|error| chain(error)));
     }
 
     /// Whether users and rights are those of the metastore.

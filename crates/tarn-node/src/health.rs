@@ -15,7 +15,7 @@ pub struct Trouble {
 /// What cannot be asked of the parts themselves.
 #[derive(Default)]
 pub struct Health {
-    /// Parts whose last upkeep failed, and why.
+    /// Parts whose last maintenance failed, and why.
     pub(crate) failing: Mutex<BTreeMap<&'static str, String>>,
     /// What the server's log was told of.
     pub(crate) told: Mutex<BTreeMap<&'static str, String>>,

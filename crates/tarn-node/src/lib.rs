@@ -6,7 +6,7 @@
 //! - what there is: [`catalog`] (the tables), [`attachment`] (tables that others write), [`jobs`], [`auth`] (users, and who may do what);
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
-//! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `upkeep`, [`heal`], `scrub`, `sweep`;
+//! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
 //! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`snapshot`] shows them at one moment, `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `attachments` attaches archives.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -30,6 +30,7 @@ pub mod jobs;
 mod lake_store;
 mod ledger;
 mod log_metrics;
+mod maintenance;
 pub mod metastores;
 pub mod metrics;
 pub mod node;
@@ -49,6 +50,5 @@ mod table_metrics;
 pub mod tables;
 pub mod threads;
 mod together;
-mod upkeep;
 pub mod worker;
 pub mod write;

@@ -43,7 +43,7 @@ use crate::threads::{Threads, blocking};
 use crate::worker::Worker;
 
 /// How often the node looks after the log and the row engine.
-const UPKEEP: Duration = Duration::from_secs(1);
+const MAINTENANCE: Duration = Duration::from_secs(1);
 
 /// Threads of all workers together.
 const BACKGROUND_THREADS: usize = 2;
@@ -98,7 +98,7 @@ impl Node {
             node.end_tasks().await;
             return Err(error);
         }
-        node.start_upkeep();
+        node.start_maintenance();
         node.follow_users();
         node.start_scrub();
         Ok(node)
@@ -218,7 +218,7 @@ impl Node {
         Ok(())
     }
 
-    fn start_upkeep(self: &Arc<Self>) {
+    fn start_maintenance(self: &Arc<Self>) {
         if !self.parts.settings.background {
             return;
         }
@@ -228,10 +228,10 @@ impl Node {
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep(UPKEEP) => {}
+                    () = tokio::time::sleep(MAINTENANCE) => {}
                 }
                 // Closing waits for its end as long as it can.
-                let failed = parts.upkeep(&mut flushed_ms).await.err();
+                let failed = parts.maintain(&mut flushed_ms).await.err();
                 parts.tell_troubles();
                 if let Some(error) = failed {
                     parts.metrics.background_failures.inc();
@@ -252,8 +252,8 @@ impl Node {
         });
     }
 
-    /// Users and rights as other servers change them. Not part of the upkeep, whose turns may wait for the disk, nor of
-    /// what a setting switches off: how old they may be is promised. An embedded metastore has no other server.
+    /// Users and rights as other servers change them. Not part of the maintenance, whose turns may wait for the disk,
+    /// nor of what a setting switches off: how old they may be is promised. An embedded metastore has no other server.
     fn follow_users(&self) {
         if self.parts.settings.metastore == metastores::EMBEDDED {
             return;

@@ -134,7 +134,7 @@ impl Shared {
         self.tell(lane, told, next);
         self.cache.shrink(self.options.cache_bytes, self.durable_lsn.load(Ordering::Acquire));
         if needs_care {
-            self.care();
+            self.maintain_segments();
         }
     }
 

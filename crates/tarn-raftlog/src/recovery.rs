@@ -21,13 +21,13 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use crate::buffer::Buffers;
-use crate::care::FREE_SEGMENTS;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
 use crate::head::{FORMAT, Head};
 use crate::index::Group;
 use crate::lane::{Chain, Draft, Lane};
+use crate::maintenance::FREE_SEGMENTS;
 use crate::options::{Damage, Durability, Options, Recovery, RecoveryReport};
 use crate::replay::{Hole, Source, replay, side_by_side};
 use crate::segment::{self, EXTENSION, Ident, Preparation, Segment, TEMPORARY};

@@ -15,7 +15,8 @@ use object_store::*;
 use parking_lot::Mutex;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed, TableVersion, Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed,
+    TableVersion, Wanted,
 };
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
@@ -219,7 +220,7 @@ impl Metastore for FaultyMetastore {
         self.call(self.inner.block_metadata(table, wanted)).await
     }
 
-    async fn upkeep(&self, budget_bytes: u64) -> Answer<Upkeep> {
-        self.call(self.inner.upkeep(budget_bytes)).await
+    async fn maintain(&self, budget_bytes: u64) -> Answer<MaintenanceReport> {
+        self.call(self.inner.maintain(budget_bytes)).await
     }
 }

@@ -51,7 +51,7 @@ fn whoever_comes_later_reads_the_same() {
         assert_eq!(first.commit(TableId(9), append(9, file)).await.unwrap(), Version(10));
         second.expire(TableId(9), Version(10)).await.unwrap();
         assert_eq!(second.snapshot(TableId(9), At::Latest).await.unwrap().dead_rows(FileId(6)), 1);
-        while second.upkeep(1 << 30).await.unwrap().more {}
+        while second.maintain(1 << 30).await.unwrap().more {}
         let here = describe(&second).await;
         for client in [&first, &keyspace.connect().await] {
             assert_eq!(describe(client).await, here, "after the log was folded into the base");
@@ -129,7 +129,7 @@ fn rows_of_every_width_answer_alike() {
             let probed = metastore.probe(table, probe).await.unwrap();
             assert_eq!((probed.kept.len(), probed.bytes_read), (1, u64::from(width)));
             let drop = metastore.drop_table("t").await.unwrap();
-            while metastore.upkeep(1 << 30).await.unwrap().more {}
+            while metastore.maintain(1 << 30).await.unwrap().more {}
             assert_eq!(drop.id, table);
         }
         for (name, left) in keyspace.count_rows(&["bloom_chunks"]).await {
@@ -208,7 +208,7 @@ fn a_stale_process_keeps_what_it_cannot_test() {
         let files: Vec<FileId> = hours[0].blocks.iter().map(|block| block.file).collect();
         writer.commit(table, Commit { remove: files, ..commit(2, 1) }).await.unwrap();
         writer.expire(table, Version(2)).await.unwrap();
-        while writer.upkeep(1 << 30).await.unwrap().more {}
+        while writer.maintain(1 << 30).await.unwrap().more {}
         let probed = reader.probe(table, ask()).await.unwrap();
         assert_eq!((probed.kept.len(), probed.without_bloom), (2, 2), "cleared rows are no proof of absence");
     });
@@ -237,7 +237,7 @@ fn a_process_that_stops_in_the_middle_leaves_nothing_that_counts() {
         metastore.commit(table, Commit { remove: vec![first], ..commit(4, 2) }).await.unwrap();
         metastore.expire(table, Version(3)).await.unwrap();
         assert_eq!(describe(&keyspace.connect().await).await, describe(&metastore).await);
-        while metastore.upkeep(1 << 30).await.unwrap().more {}
+        while metastore.maintain(1 << 30).await.unwrap().more {}
         // Another that stopped before it folded the same versions goes on: what is cleared away stays away.
         stalled.fold_only(table, Version(1)).await;
         assert_eq!(describe(&keyspace.connect().await).await, describe(&metastore).await);

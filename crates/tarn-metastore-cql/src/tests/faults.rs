@@ -194,7 +194,7 @@ fn a_backend_that_is_away_is_unavailable_with_address_and_setting() {
             client.probe(table, probe).await.err(),
             client.block_metadata(table, wanted).await.err(),
             client.expire(table, Version(1)).await.err(),
-            client.upkeep(1).await.err(),
+            client.maintain(1).await.err(),
             Cql::connect(&keyspace.through(ways.proxy.address(), 500), Arc::new(ManualClock::new(0)), RUNTIME.handle())
                 .await
                 .err(),

@@ -31,7 +31,7 @@ mod first {
         block_metadata_come_back_bit_for_bit,
         block_metadata_of_unknown_blocks_are_missing_not_wrong,
         a_probe_never_drops_a_block_that_has_the_keys,
-        upkeep_changes_no_answer,
+        maintenance_changes_no_answer,
         expire_frees_block_metadata,
         restore_equals_the_source,
     );

@@ -25,7 +25,7 @@ fn damage_is_named() {
         for is_packed in [false, true] {
             if is_packed {
                 admin.execute("UPDATE loose SET column_bytes = 1 << 30", &[]).await.unwrap();
-                while metastore.upkeep(1 << 30).await.unwrap().more {}
+                while metastore.maintain(1 << 30).await.unwrap().more {}
             }
             let columns: &[(&str, &str)] = match is_packed {
                 false => &[

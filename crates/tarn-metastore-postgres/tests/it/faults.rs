@@ -215,7 +215,7 @@ fn a_backend_that_is_away_is_unavailable_with_address_and_setting_and_comes_back
             metastore.commit(table, append(2, second)).await.unwrap_err(),
             metastore.allocate_files(5_000).await.unwrap_err(),
             metastore.expire(table, Version(1)).await.unwrap_err(),
-            metastore.upkeep(1 << 20).await.unwrap_err(),
+            metastore.maintain(1 << 20).await.unwrap_err(),
             metastore.create_table(sample_schema("u")).await.unwrap_err(),
             server.connect(&remote).await.err().unwrap(),
         ];
@@ -249,7 +249,7 @@ fn a_server_that_restarts_is_not_noticed_by_the_next_question() {
 }
 
 #[test]
-fn upkeep_that_dies_changes_no_answer() {
+fn maintenance_that_dies_changes_no_answer() {
     let Some(server) = Server::find() else { return };
     server.run(async {
         let (proxy, remote) = server.proxied().await;
@@ -262,12 +262,12 @@ fn upkeep_that_dies_changes_no_answer() {
         }
         let before = describe(&*metastore).await;
         arm(&proxy, Fault::CutBefore);
-        assert_eq!(metastore.upkeep(1 << 30).await.unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(metastore.maintain(1 << 30).await.unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(describe(&*metastore).await, before);
         // The server may not have noticed yet that the one before is gone, and its lock with it.
         let mut made = 0;
         while made == 0 {
-            made = metastore.upkeep(1 << 30).await.unwrap().packs_made;
+            made = metastore.maintain(1 << 30).await.unwrap().packs_made;
         }
         assert_eq!(metastore.stats().await.unwrap().loose_blocks, 0);
         assert_eq!(describe(&*metastore).await, before);

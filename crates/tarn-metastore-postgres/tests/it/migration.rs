@@ -125,9 +125,9 @@ fn a_store_is_migrated_while_it_is_used_and_killed_at_every_step() {
                 }
                 n_steps += 1;
                 assert!(n_steps < 200);
-                // Between two steps a turn of reading and writing, and upkeep, which deletes but does not pack.
+                // Between two steps a turn of reading and writing, and maintenance, which deletes but does not pack.
                 let (written, read) = (n_written.load(Ordering::SeqCst), n_read.load(Ordering::SeqCst));
-                both.upkeep(1 << 20).await.unwrap();
+                both.maintain(1 << 20).await.unwrap();
                 while n_written.load(Ordering::SeqCst) <= written || n_read.load(Ordering::SeqCst) <= read {
                     tokio::task::yield_now().await;
                 }
@@ -145,7 +145,7 @@ fn a_store_is_migrated_while_it_is_used_and_killed_at_every_step() {
         let new = server.open().await;
         assert_eq!((probes(&new, still, &hours).await, describe_table(&new, still).await), before);
         assert_eq!(describe(&new).await, describe(&*both).await);
-        while new.upkeep(1 << 30).await.unwrap().more {}
+        while new.maintain(1 << 30).await.unwrap().more {}
         assert_eq!((probes(&new, still, &hours).await, describe_table(&new, still).await), before);
         assert_eq!(new.version(table).await.unwrap(), Version(n_written.load(Ordering::SeqCst)));
         let left = "SELECT to_regclass('bloom_chunks') IS NULL AND to_regclass('block_details') IS NULL";

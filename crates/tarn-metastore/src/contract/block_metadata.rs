@@ -1,4 +1,4 @@
-//! What must hold of block metadata, of probes, and of upkeep, which changes neither?
+//! What must hold of block metadata, of probes, and of maintenance, which changes neither?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -63,7 +63,7 @@ pub async fn block_metadata_come_back_bit_for_bit(metastore: Backend) {
             change.block_metadata.insert(file, block_metadata);
         }
         metastore.commit(table, change).await.unwrap();
-        metastore.upkeep(1 << 20).await.unwrap();
+        metastore.maintain(1 << 20).await.unwrap();
     }
     let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await.unwrap().files);
     assert_eq!(hours.iter().map(|of_hour| of_hour.hour).collect::<Vec<_>>(), [-1, 0]);
@@ -178,7 +178,7 @@ async fn indexed(metastore: &Backend, runner: &mut TestRunner) -> Indexed {
         }
         metastore.commit(table, change).await.unwrap();
         if n % 7 == 6 {
-            metastore.upkeep(1 << 20).await.unwrap();
+            metastore.maintain(1 << 20).await.unwrap();
         }
     }
     // A file that is gone from the latest version is still asked for at older ones.
@@ -241,13 +241,13 @@ pub async fn a_probe_equals_sbbf(metastore: Backend) {
     }
 }
 
-pub async fn upkeep_changes_no_answer(metastore: Backend) {
+pub async fn maintenance_changes_no_answer(metastore: Backend) {
     let keys = ["connection", "refused", "a", "b", "z", "nowhere"];
     for step in Script::steps() {
         step.run(&*metastore).await;
         let mut answers = vec![];
         for budget_bytes in [0, 1, 1 << 30] {
-            let done = metastore.upkeep(budget_bytes).await.unwrap();
+            let done = metastore.maintain(budget_bytes).await.unwrap();
             assert!(budget_bytes > 0 || (done.bytes_written, done.packs_made, done.packs_removed) == (0, 0, 0));
             let mut answer = describe(&*metastore).await;
             for table in metastore.tables().await.unwrap() {
@@ -283,7 +283,7 @@ pub async fn a_wide_block(metastore: Backend) {
         .commit(table, Commit { block_metadata: [(file, block_metadata)].into(), ..append(1, file) })
         .await
         .unwrap();
-    metastore.upkeep(1 << 30).await.unwrap();
+    metastore.maintain(1 << 30).await.unwrap();
     let hours = vec![HourBlocks { hour: -1, blocks: vec![BlockRef { file, row_group: 0 }] }];
     let ten: Vec<_> = (0..10).map(|n| ColumnId(1 + n * 1_999)).collect();
     let wanted = Wanted { hours: hours.clone(), columns: Some(ten.clone()), stats: true, chunks: true, blooms: false };
@@ -316,11 +316,11 @@ pub async fn expire_frees_block_metadata(metastore: Backend) {
     assert_eq!(ask().await, 1);
     metastore.expire(table, Version(3)).await.unwrap();
     assert_eq!(ask().await, 0);
-    while metastore.upkeep(1 << 30).await.unwrap().more {}
+    while metastore.maintain(1 << 30).await.unwrap().more {}
     let stats = metastore.stats().await.unwrap();
     assert_eq!((stats.bloom_bytes, stats.column_bytes), (one.bloom_bytes, one.column_bytes));
     metastore.drop_table("t").await.unwrap();
-    while metastore.upkeep(1 << 30).await.unwrap().more {}
+    while metastore.maintain(1 << 30).await.unwrap().more {}
     let stats = metastore.stats().await.unwrap();
     assert_eq!((stats.bloom_bytes, stats.column_bytes, stats.loose_blocks), (0, 0, 0));
 }

@@ -10,8 +10,8 @@ use tarn_types::{FileId, Kind, ManualClock, TableId, TableSchema, Version};
 use super::samples::{Backend, append, commit, cursor, sample_block_metadata, sample_file, sample_schema, with_column};
 use super::script::{Script, describe};
 use crate::{
-    At, Commit, CommitInfo, Copied, Definition, Error, File, Memory, MetadataByColumn, Metastore, MetastoreExt, Probe,
-    Probed, Result, TableVersion, Upkeep, Wanted, copy, extent, sums,
+    At, Commit, CommitInfo, Copied, Definition, Error, File, MaintenanceReport, Memory, MetadataByColumn, Metastore,
+    MetastoreExt, Probe, Probed, Result, TableVersion, Wanted, copy, extent, sums,
 };
 
 /// With every kind of record, and an hour of several batches.
@@ -164,7 +164,7 @@ impl Metastore for Stopping {
         self.inner.expire(table, keep).await
     }
 
-    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
-        self.inner.upkeep(budget_bytes).await
+    async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
+        self.inner.maintain(budget_bytes).await
     }
 }

@@ -70,7 +70,7 @@ macro_rules! contract_suite {
             block_metadata_of_unknown_blocks_are_missing_not_wrong,
             unlawful_block_metadata_change_nothing,
             a_probe_never_drops_a_block_that_has_the_keys,
-            upkeep_changes_no_answer,
+            maintenance_changes_no_answer,
             a_wide_block,
             expire_frees_block_metadata,
             restore_equals_the_source,

@@ -24,7 +24,7 @@ pub enum Script {
     Allocate(u64),
     Commit(Box<Commit>),
     Expire(u64),
-    Upkeep,
+    Maintain,
 }
 
 impl Script {
@@ -60,13 +60,13 @@ impl Script {
             Self::Commit(Box::new(first)),
             Self::Commit(Box::new(second)),
             Self::Create("b"),
-            Self::Upkeep,
+            Self::Maintain,
             Self::Commit(Box::new(third)),
             Self::Expire(2),
             Self::Drop("b"),
             Self::Commit(Box::new(attached)),
             Self::Alter,
-            Self::Upkeep,
+            Self::Maintain,
             Self::Restore,
             Self::RestoreFiles(Box::new(restored)),
             Self::Restored,
@@ -80,7 +80,7 @@ impl Script {
             Self::Allocate(n) => drop(metastore.allocate_files(n).await.unwrap()),
             Self::Commit(commit) => drop(metastore.commit(TableId(1), *commit).await.unwrap()),
             Self::Expire(keep) => drop(metastore.expire(TableId(1), Version(keep)).await.unwrap()),
-            Self::Upkeep => drop(metastore.upkeep(1 << 20).await.unwrap()),
+            Self::Maintain => drop(metastore.maintain(1 << 20).await.unwrap()),
             Self::Alter => {
                 let from = metastore.tables().await.unwrap()[0].clone();
                 let to = Box::new(with_column(&from, "added"));

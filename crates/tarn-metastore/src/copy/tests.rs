@@ -8,7 +8,7 @@ use super::*;
 use crate::contract::{
     Backend, Script, Stopping, commit, describe, sample_block_metadata, sample_file, scratch, source,
 };
-use crate::{Embedded, Memory, Probe, Probed, Upkeep, token_hash};
+use crate::{Embedded, MaintenanceReport, Memory, Probe, Probed, token_hash};
 
 fn memory() -> Backend {
     Arc::new(Memory::new(Arc::new(ManualClock::new(9))))
@@ -135,7 +135,7 @@ async fn packed(dir: &std::path::Path) -> Embedded {
         let block_metadata = [(file.id, sample_block_metadata(&["a", "b"]))].into();
         metastore.commit(table, Commit { add: vec![file], block_metadata, ..commit(n.into(), n - 1) }).await.unwrap();
     }
-    while metastore.upkeep(1 << 20).await.unwrap().more {}
+    while metastore.maintain(1 << 20).await.unwrap().more {}
     metastore
 }
 
@@ -213,8 +213,8 @@ impl Metastore for Forgetful {
         self.0.expire(table, keep).await
     }
 
-    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
-        self.0.upkeep(budget_bytes).await
+    async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
+        self.0.maintain(budget_bytes).await
     }
 }
 
@@ -232,7 +232,7 @@ async fn from_folder_to_folder_and_back_to_memory() {
     let from = packed(first.path()).await;
     let (to, _) = Embedded::open(second.path(), Arc::new(ManualClock::new(9))).unwrap();
     copy(&from, &to, &silent).await.unwrap();
-    to.upkeep(1 << 20).await.unwrap();
+    to.maintain(1 << 20).await.unwrap();
     drop(to);
     let (to, _) = Embedded::open(second.path(), Arc::new(ManualClock::new(9))).unwrap();
     let back = memory();

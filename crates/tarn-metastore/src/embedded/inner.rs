@@ -1,8 +1,8 @@
 //! What does the open store hold, and under which locks?
 //!
 //! Locks: `writer` orders changes and is held over the sync; `held` is held only to look or to apply, so readers never wait for
-//! the disk; `chores` is held by the one who does upkeep. They are taken in the order `chores`, `writer`, `held`; the queue,
-//! `files` and `doomed` are held for a moment, and nothing is taken under them but `writer` and `held` under `files`.
+//! the disk; `chores` is held by the one who does maintenance. They are taken in the order `chores`, `writer`, `held`;
+//! the queue, `files` and `doomed` are held for a moment, and nothing is taken under them but `writer` and `held` under `files`.
 
 use std::fs;
 use std::ops::Range;
@@ -28,9 +28,9 @@ pub(super) struct Inner {
     pub files: Mutex<Range<u64>>,
     /// Packs that are to be deleted.
     pub chores: Mutex<Vec<Arc<PackFile>>>,
-    /// Packs that nothing named when the folder was opened, until the first upkeep deletes them.
+    /// Packs that nothing named when the folder was opened, until the first maintenance deletes them.
     pub unnamed_packs: Mutex<Vec<PathBuf>>,
-    /// Packs that are to be deleted, not yet seen by upkeep.
+    /// Packs that are to be deleted, not yet seen by maintenance.
     pub doomed: Mutex<Vec<Arc<PackFile>>>,
     pub open: OpenPacks,
     #[cfg(test)]
@@ -66,7 +66,7 @@ pub(super) struct Limits {
     /// whole, which opening reads, four times that and this many.
     pub log_bytes: u64,
     pub block_metadata_bytes: u64,
-    /// How many times that size the log may have when nobody calls `upkeep`.
+    /// How many times that size the log may have when nobody calls `maintain`.
     pub patience: u64,
     /// So many loose blocks of an hour become a pack, or so many bytes.
     pub loose_blocks: usize,

@@ -9,18 +9,18 @@
 //!
 //! Invariants: a record is in the log and synced before its effect is visible or answered; writes are numbered without a
 //! gap; only the very end of the log can be torn, and what is cut there was never answered (`log.rs` says how that is
-//! known). After a failed sync nothing more is written until upkeep has cut off what was not answered and read back from the disk
-//! what was (`Inner::mend`). What an older format wrote is written anew when it is opened.
+//! known). After a failed sync nothing more is written until maintenance has cut off what was not answered and read
+//! back from the disk what was (`Inner::mend`). What an older format wrote is written anew when it is opened.
 
 mod commit;
 mod held;
 mod inner;
 mod journal;
+mod maintenance;
 mod places;
 mod queue;
 mod read;
 mod recover;
-mod upkeep;
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -44,8 +44,8 @@ use crate::error::io_error;
 use crate::log::{self, Entry, Payload, Prepared};
 use crate::state::Record;
 use crate::{
-    At, Commit, CommitInfo, Definition, Error, File, HourBlocks, MetadataByColumn, Metastore, Probe, Probed, Result,
-    TableVersion, Upkeep, Wanted, codec,
+    At, Commit, CommitInfo, Definition, Error, File, HourBlocks, MaintenanceReport, MetadataByColumn, Metastore, Probe,
+    Probed, Result, TableVersion, Wanted, codec,
 };
 
 /// File ids are reserved on disk this many at a time; a restart skips what was reserved and not used.
@@ -340,8 +340,8 @@ impl Metastore for Embedded {
         self.blocking(move |inner| inner.expire(table, keep)).await
     }
 
-    async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
-        self.blocking(move |inner| inner.upkeep(budget_bytes)).await
+    async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
+        self.blocking(move |inner| inner.maintain(budget_bytes)).await
     }
 }
 

@@ -4,7 +4,7 @@
 //! they name must be there.
 //!
 //! Invariant: no pack is deleted here. A log that was cut short or exchanged names fewer packs than the right one, and that is seen
-//! only when it is held against the rows: the first upkeep deletes what was left over.
+//! only when it is held against the rows: the first maintenance deletes what was left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -14,7 +14,8 @@ use object_store::{
 };
 use parking_lot::Mutex;
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, File, MetadataByColumn, Metastore, Probe, Probed, TableVersion, Upkeep, Wanted,
+    At, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed,
+    TableVersion, Wanted,
 };
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
@@ -165,7 +166,7 @@ impl Metastore for RecordingMetastore {
         self.inner.expire(table, keep).await
     }
 
-    async fn upkeep(&self, budget_bytes: u64) -> tarn_metastore::Result<Upkeep> {
-        self.inner.upkeep(budget_bytes).await
+    async fn maintain(&self, budget_bytes: u64) -> tarn_metastore::Result<MaintenanceReport> {
+        self.inner.maintain(budget_bytes).await
     }
 }

@@ -22,7 +22,7 @@ use super::output::{grouped, table};
 const LARGE_PARTITION_BYTES: u64 = 50 << 20;
 
 /// What the target of a copy may write of its packs in one turn.
-const UPKEEP_BYTES: u64 = 64 << 20;
+const MAINTENANCE_BYTES: u64 = 64 << 20;
 
 /// Copy a metastore, check one, or bring one up to date
 #[derive(Args)]
@@ -185,7 +185,7 @@ async fn copy(from: &Place, to: &Place, checked: bool) -> Result<()> {
         anyhow::Error::new(error).context(format!("copy {} to {}; {what_now}", from.shown(), to.shown()))
     })?;
     bar.set_message("putting details together");
-    while target.upkeep(UPKEEP_BYTES).await?.more {}
+    while target.maintain(MAINTENANCE_BYTES).await?.more {}
     bar.finish_and_clear();
     let [tables, versions, files, blocks] = [copied.tables, copied.versions, copied.files, copied.blocks].map(grouped);
     say!("{tables} tables, {versions} versions, {files} files, {blocks} blocks")?;

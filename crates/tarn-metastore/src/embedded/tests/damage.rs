@@ -150,7 +150,7 @@ fn space_that_a_log_took_ahead_is_not_torn() {
     let crashed = copy(dir.path());
     // As a crash leaves it that comes before the space of the log before is given back, and before the checkpoint is whole.
     let first = fs::read(last_log(dir.path())).unwrap();
-    runtime.block_on(metastore.upkeep(1)).unwrap();
+    runtime.block_on(metastore.maintain(1)).unwrap();
     runtime.block_on(metastore.create_table(contract::sample_schema("u"))).unwrap();
     let turned = copy(dir.path());
     fs::write(turned.path().join(last_log(crashed.path()).file_name().unwrap()), &first).unwrap();
@@ -187,7 +187,7 @@ fn what_was_not_finished_is_deleted() {
     fs::write(dir.path().join("packs/1/-1-98.pack"), b"whole, and named by nothing").unwrap();
     let metastore = open(dir.path()).unwrap().0;
     assert_eq!(&describe(&metastore), held.last().unwrap());
-    runtime().block_on(metastore.upkeep(1)).unwrap();
+    runtime().block_on(metastore.maintain(1)).unwrap();
     assert_eq!(files_in(dir.path()), before);
 }
 

@@ -11,8 +11,8 @@ fn stop(metastore: &Embedded) {
     metastore.inner.writer.lock().stopped = Some(Stopped::Unsynced);
 }
 
-fn upkeep(metastore: &Embedded) -> Result<()> {
-    runtime().block_on(metastore.upkeep(1)).map(drop)
+fn maintain(metastore: &Embedded) -> Result<()> {
+    runtime().block_on(metastore.maintain(1)).map(drop)
 }
 
 /// A store with one table, and what its log would be with one more.
@@ -41,7 +41,7 @@ fn a_store_whose_sync_failed_takes_writes_again_without_what_was_not_answered() 
         let refused = create(&metastore, "refused").unwrap_err();
         assert!(matches!(refused, Error::Stopped { .. }), "{refused}");
 
-        upkeep(&metastore).unwrap();
+        maintain(&metastore).unwrap();
         assert_eq!(describe(&metastore), answered);
         create(&metastore, "later").unwrap();
         let now = describe(&metastore);
@@ -57,7 +57,7 @@ fn a_store_whose_new_log_could_not_be_synced_goes_on_in_the_old_one() {
     let next = metastore.inner.writer.lock().log.last_seq() + 1;
     drop(Prepared::create(dir.path(), "test").unwrap().install(next).unwrap());
     stop(&metastore);
-    upkeep(&metastore).unwrap();
+    maintain(&metastore).unwrap();
     create(&metastore, "later").unwrap();
     let now = describe(&metastore);
     drop(metastore);
@@ -68,7 +68,7 @@ fn a_store_whose_new_log_could_not_be_synced_goes_on_in_the_old_one() {
 fn an_empty_log_whose_sync_failed_is_begun_anew() {
     let (metastore, dir) = made();
     stop(&metastore);
-    upkeep(&metastore).unwrap();
+    maintain(&metastore).unwrap();
     create(&metastore, "first").unwrap();
     let now = describe(&metastore);
     drop(metastore);
@@ -85,7 +85,7 @@ fn a_store_takes_no_writes_while_the_disk_does_not_have_what_was_answered() {
     fs::write(&log, &damaged).unwrap();
     stop(&metastore);
     for _ in 0..2 {
-        let error = upkeep(&metastore).unwrap_err();
+        let error = maintain(&metastore).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         assert!(create(&metastore, "refused").is_err());
     }

@@ -2,8 +2,8 @@
 
 mod damage;
 mod groups;
+mod maintenance;
 mod mend;
-mod upkeep;
 
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ mod packed {
 
     impl Packed {
         async fn pack(&self) -> Result<()> {
-            while self.0.upkeep(1 << 30).await?.more {}
+            while self.0.maintain(1 << 30).await?.more {}
             Ok(())
         }
     }
@@ -106,8 +106,8 @@ mod packed {
             self.0.expire(table, keep).await
         }
 
-        async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
-            self.0.upkeep(budget_bytes).await
+        async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
+            self.0.maintain(budget_bytes).await
         }
     }
 
@@ -196,7 +196,7 @@ fn everything_is_there_after_reopening_with_and_without_checkpoints() {
             assert_eq!(recovery.torn_bytes, 0);
         }
         let (metastore, _) = open_with(dir.path(), READY).unwrap();
-        while runtime().block_on(metastore.upkeep(1)).unwrap().more {}
+        while runtime().block_on(metastore.maintain(1)).unwrap().more {}
         assert_eq!(&describe(&metastore), held.last().unwrap());
         assert_eq!(log::scan(dir.path()).unwrap().logs.len(), 1, "old logs are gone");
     }

@@ -1,4 +1,4 @@
-//! Where do empty segments come from?
+//! Maintenance of segments: where do empty ones come from?
 //!
 //! First from segments in which nothing lives any more, then from files made new. A committer looks after its callers
 //! are told: it renews a dead segment (two writes), or fills the next MiB of a new file, at the pace at which the active
@@ -123,7 +123,7 @@ impl Shared {
 
     /// After a commit: sees that the next segment will be there in time. What fails here fails again, and is told,
     /// when a batch needs the segment.
-    pub fn care(&self) {
+    pub fn maintain_segments(&self) {
         let Some(mut making) = self.making.try_lock() else { return };
         if making.failed || self.renew_idle().is_err() {
             return;

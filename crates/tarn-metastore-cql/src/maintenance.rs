@@ -3,7 +3,7 @@
 //! ```text
 //! expire   1 commits up to the new oldest version are folded into `blocks`, `dead_rows`, `bases`     again and again, if need be
 //!          2 head: oldest, oldest_seq                                                                from here on they are forgotten
-//! upkeep   3 block metadata and rows of files that are gone, and the log up to oldest_seq, are deleted
+//! maintain 3 block metadata and rows of files that are gone, and the log up to oldest_seq, are deleted
 //! ```
 //!
 //! Whoever stops between the steps leaves what the next one finds: rows of versions that are not in yet count for nobody, and files that are gone
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use scylla::errors::ExecutionError;
 
 use tarn_metastore::backend::{Record, put_bitmap, put_cursor};
-use tarn_metastore::{At, Block, CHUNK_BYTES, CommitInfo, Error, File, Result, Stats, Upkeep};
+use tarn_metastore::{At, Block, CHUNK_BYTES, CommitInfo, Error, File, MaintenanceReport, Result, Stats};
 use tarn_types::{FileId, TableId, Version};
 
 use crate::Inner;
@@ -193,7 +193,7 @@ impl Inner {
         }
     }
 
-    pub async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
+    pub async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
         self.refresh_catalog().await?;
         let tables: Vec<TableId> = self.cache.read().state.tables.keys().copied().collect();
         for table in &tables {
@@ -203,7 +203,7 @@ impl Inner {
                 Err(error) => return Err(error),
             }
         }
-        let mut done = Upkeep::default();
+        let mut done = MaintenanceReport::default();
         if budget_bytes > 0 {
             self.find_dropped().await?;
             while done.bytes_written < budget_bytes

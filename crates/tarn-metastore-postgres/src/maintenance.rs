@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use tarn_metastore::{BlockMetadata, BlockRef, Bloom, Error, Stats, Upkeep};
+use tarn_metastore::{BlockMetadata, BlockRef, Bloom, Error, MaintenanceReport, Stats};
 use tarn_types::{FileId, TableId, Version};
 
 use crate::Inner;
@@ -31,7 +31,7 @@ const MERGED_PACKS: usize = 32;
 /// Blocks with column metadata of more bytes do not stay loose: there, one column is read with all others.
 const WIDE_BYTES: i64 = 256 << 10;
 
-/// Held while upkeep works; while a migration copies, until its transaction ends.
+/// Held while maintenance works; while a migration copies, until its transaction ends.
 const LOCK: &str = "SELECT pg_try_advisory_lock(hashtext('tarn_metastore.upkeep'), hashtext(current_schema()))";
 const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtext('tarn_metastore.upkeep'), hashtext(current_schema()))";
 pub(crate) const WAIT: &str =
@@ -61,8 +61,8 @@ struct Listed {
 type Hours<T> = BTreeMap<(i64, i64), T>;
 
 impl Inner {
-    pub async fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep, Failure> {
-        let mut done = Upkeep::default();
+    pub async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport, Failure> {
+        let mut done = MaintenanceReport::default();
         if budget_bytes > 0 {
             let connection = self.pool.take().await?;
             if col(&connection.query(LOCK, vec![]).await?[0], 0)? {
@@ -167,7 +167,7 @@ impl Inner {
         Ok(None)
     }
 
-    async fn run(&self, connection: &Connection<'_>, job: Job, done: &mut Upkeep) -> Result<(), Failure> {
+    async fn run(&self, connection: &Connection<'_>, job: Job, done: &mut MaintenanceReport) -> Result<(), Failure> {
         // Before anything else: a migration's next step waits for those who have read the phase.
         let answers = connection.flight(vec![Step::Plain("BEGIN"), Step::Query(Meta::QUERY, vec![])]).await?;
         let layout = self.take_layout(&Meta::of(&answers[1])?)?;
@@ -298,7 +298,12 @@ async fn gone_files(connection: &Connection<'_>, table: i64, hour: i64) -> Resul
 }
 
 /// A pack at a time, then the rest.
-async fn clear(connection: &Connection<'_>, table: i64, layout: Layout, done: &mut Upkeep) -> Result<(), Failure> {
+async fn clear(
+    connection: &Connection<'_>,
+    table: i64,
+    layout: Layout,
+    done: &mut MaintenanceReport,
+) -> Result<(), Failure> {
     let of_table = |sql| Step::Query(sql, params![table]);
     let mut steps = Vec::new();
     if layout.writes_second {
@@ -320,7 +325,12 @@ async fn clear(connection: &Connection<'_>, table: i64, layout: Layout, done: &m
 }
 
 /// Takes loose blocks, no more than are held in memory at once, and makes a pack for each size of filters.
-async fn pack_loose(connection: &Connection<'_>, table: i64, hour: i64, done: &mut Upkeep) -> Result<(), Failure> {
+async fn pack_loose(
+    connection: &Connection<'_>,
+    table: i64,
+    hour: i64,
+    done: &mut MaintenanceReport,
+) -> Result<(), Failure> {
     let list = "SELECT file_id, row_group, (octet_length(columns) + coalesce(octet_length(bloom), 0))::int8 FROM loose
         WHERE table_id = $1 AND hour = $2 ORDER BY file_id, row_group LIMIT 65536";
     let (mut files, mut row_groups, mut n_bytes) = (Vec::new(), Vec::new(), 0);

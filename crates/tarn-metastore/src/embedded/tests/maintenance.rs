@@ -1,4 +1,4 @@
-//! Does upkeep change no answer, wherever it is stopped?
+//! Does maintenance change no answer, wherever it is stopped?
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ const STEPS: [Step; 8] = [
     Step::OldDeleted,
 ];
 
-/// Packs on the disk are those that are named, once upkeep has deleted what was found when the folder was opened.
+/// Packs on the disk are those that are named, once maintenance has deleted what was found when the folder was opened.
 fn assert_no_rubbish(dir: &Path, metastore: &Embedded) {
     metastore.inner.delete_unnamed_packs().unwrap();
     let named: BTreeSet<PathBuf> = metastore.inner.held.read().places.packs().map(|pack| pack.path(dir)).collect();
@@ -34,7 +34,7 @@ fn assert_no_rubbish(dir: &Path, metastore: &Embedded) {
 }
 
 #[test]
-fn a_process_that_dies_at_any_step_of_upkeep_lost_nothing() {
+fn a_process_that_dies_at_any_step_of_maintenance_lost_nothing() {
     let mut reached = BTreeSet::new();
     for step in STEPS {
         for n in 0..3 {
@@ -44,7 +44,7 @@ fn a_process_that_dies_at_any_step_of_upkeep_lost_nothing() {
                 runtime().block_on(change.run(&metastore));
                 let before = describe(&metastore);
                 *metastore.inner.stop_at.lock() = Some((step, n));
-                let stopped = runtime().block_on(metastore.upkeep(1 << 30));
+                let stopped = runtime().block_on(metastore.maintain(1 << 30));
                 if stopped.is_err() {
                     reached.insert(format!("{step:?} {n}"));
                     // The process goes on, or another one opens what it left.
@@ -57,7 +57,7 @@ fn a_process_that_dies_at_any_step_of_upkeep_lost_nothing() {
                 *metastore.inner.stop_at.lock() = None;
             }
             let before = describe(&metastore);
-            while runtime().block_on(metastore.upkeep(1)).unwrap().more {}
+            while runtime().block_on(metastore.maintain(1)).unwrap().more {}
             assert_eq!(describe(&metastore), before);
             assert_no_rubbish(dir.path(), &metastore);
         }
@@ -78,7 +78,7 @@ enum Op {
     /// Every so many-th file, counted from some file on.
     Remove(usize, usize),
     Expire,
-    Upkeep(u64),
+    Maintain(u64),
     Stop(usize, u32),
     Reopen,
     Drop,
@@ -91,7 +91,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         6 => proptest::collection::vec(file, 1..4).prop_map(Op::Add),
         2 => (0..4usize, 1..4usize).prop_map(|(from, every)| Op::Remove(from, every)),
         2 => Just(Op::Expire),
-        4 => (1..5_000u64).prop_map(Op::Upkeep),
+        4 => (1..5_000u64).prop_map(Op::Maintain),
         2 => (0..STEPS.len(), 0..3u32).prop_map(|(step, n)| Op::Stop(step, n)),
         1 => Just(Op::Reopen),
         1 => Just(Op::Drop),
@@ -210,10 +210,10 @@ fn run(ops: Vec<Op>, limits: Limits) {
                     let gone = ours.expire(table, latest.version).await.unwrap();
                     assert_eq!(gone, model.expire(table, latest.version).await.unwrap());
                 }
-                Op::Upkeep(budget_bytes) => drop(ours.upkeep(budget_bytes).await.unwrap()),
+                Op::Maintain(budget_bytes) => drop(ours.maintain(budget_bytes).await.unwrap()),
                 Op::Stop(step, n) => {
                     *ours.inner.stop_at.lock() = Some((STEPS[step], n));
-                    if ours.upkeep(1 << 30).await.is_err() {
+                    if ours.maintain(1 << 30).await.is_err() {
                         drop(ours);
                         ours = open_with(dir.path(), limits).unwrap().0;
                         assert_no_rubbish(dir.path(), &ours);
@@ -234,7 +234,7 @@ fn run(ops: Vec<Op>, limits: Limits) {
             }
             assert_same(&ours, &model, table).await;
         }
-        while ours.upkeep(1 << 30).await.unwrap().more {}
+        while ours.maintain(1 << 30).await.unwrap().more {}
         assert_same(&ours, &model, table).await;
         assert_no_rubbish(dir.path(), &ours);
         // Nothing is kept of what is gone, but where more of a pack is alive than gone: at most one block for each that is

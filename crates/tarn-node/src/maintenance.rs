@@ -34,7 +34,7 @@ impl Parts {
     }
 
     /// One turn.
-    pub(crate) async fn upkeep(self: &Arc<Self>, flushed_ms: &mut i64) -> Result<()> {
+    pub(crate) async fn maintain(self: &Arc<Self>, flushed_ms: &mut i64) -> Result<()> {
         let unflushed = self.log.metrics().entry_bytes - self.flushed_log_bytes.load(Ordering::Acquire);
         let now_ms = self.clock.now_ms();
         let due = unflushed > 0 && now_ms.saturating_sub(*flushed_ms) >= FLUSH_INTERVAL_MS;
@@ -45,7 +45,7 @@ impl Parts {
         }
         blocking(move || {
             // First: what follows may need the room.
-            parts.caches.upkeep();
+            parts.caches.maintain();
             let healed = parts.heal();
             let flushed = if flush { parts.flush() } else { Ok(()) };
             let collected = parts.log.collect_garbage(GARBAGE_BUDGET_BYTES);
@@ -58,12 +58,12 @@ impl Parts {
             Ok(prepared?)
         })
         .await
-        .and(self.upkeep_metastore().await)
+        .and(self.maintain_metastore().await)
     }
 
-    async fn upkeep_metastore(self: &Arc<Self>) -> Result<()> {
+    async fn maintain_metastore(self: &Arc<Self>) -> Result<()> {
         self.sweep_dropped().await;
-        let done = self.metastore.upkeep(METASTORE_BUDGET_BYTES).await;
+        let done = self.metastore.maintain(METASTORE_BUDGET_BYTES).await;
         self.note_metastore(done.as_ref().map(|_| ()));
         Ok(done.map(|_| ())?)
     }

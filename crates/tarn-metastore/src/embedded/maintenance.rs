@@ -10,7 +10,8 @@
 //! change: before the record block metadata is read where it was, after it where it is.
 //!
 //! Invariants: a pack is durable before the record that names it, and what the record leaves behind is deleted only when nobody who
-//! began before still reads it. A crash at any point leaves files that nothing names: the first upkeep after opening deletes them.
+//! began before still reads it. A crash at any point leaves files that nothing names: the first maintenance after
+//! opening deletes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +26,7 @@ use crate::checkpoint;
 use crate::error::io_error;
 use crate::log::{self, Log, LogFile, Prepared};
 use crate::pack::{self, MAX_SLOTS, Pack, Source};
-use crate::{BlockMetadata, BlockRef, Result, Stats, Upkeep, codec};
+use crate::{BlockMetadata, BlockRef, MaintenanceReport, Result, Stats, codec};
 
 /// Blocks with column metadata of more bytes do not stay loose: there, one column is read with all others.
 const WIDE_BYTES: u32 = 256 << 10;
@@ -58,8 +59,8 @@ struct Alike {
 }
 
 impl Inner {
-    pub(super) fn upkeep(&self, budget_bytes: u64) -> Result<Upkeep> {
-        let mut done = Upkeep::default();
+    pub(super) fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
+        let mut done = MaintenanceReport::default();
         if budget_bytes > 0 {
             // One at a time.
             let mut doomed = self.chores.lock();
@@ -151,7 +152,7 @@ impl Inner {
         due.map(|packs| packs.into_iter().cloned().collect())
     }
 
-    fn run(&self, job: Job, done: &mut Upkeep) -> Result<()> {
+    fn run(&self, job: Job, done: &mut MaintenanceReport) -> Result<()> {
         self.reached(Step::Planned)?;
         let Job { table, hour, of_hour, packs, loose } = job;
         let add = self.write_packs(table, hour, &of_hour, &packs, &loose)?;
@@ -308,7 +309,7 @@ impl Inner {
         Ok(Turned { seq, image: Image::of(&held.state, &held.places), before })
     }
 
-    fn delete_packs(&self, doomed: &mut Vec<Arc<PackFile>>, done: &mut Upkeep) -> Result<()> {
+    fn delete_packs(&self, doomed: &mut Vec<Arc<PackFile>>, done: &mut MaintenanceReport) -> Result<()> {
         let mut kept = Vec::new();
         for pack in doomed.drain(..) {
             // Whoever reads an hour holds its packs.
