@@ -17,7 +17,7 @@ use crate::format::{self, BLOCK};
 use crate::gate::{Gate, Woken};
 use crate::lane::{Draft, Lane, Work};
 use crate::options::Durability;
-use crate::pipeline::Told;
+use crate::pipeline::Completion;
 use crate::recovery;
 use crate::shared::Shared;
 
@@ -103,7 +103,7 @@ impl Shared {
         let frame = &work.frame;
 
         let mut lane = self.lane.lock();
-        let mut told = Told::default();
+        let mut completion = Completion::default();
         match written {
             Ok(()) => {
                 lane.counters.frames += 1;
@@ -114,41 +114,41 @@ impl Shared {
                 frame.segment.end.fetch_max(frame.end(), Ordering::Relaxed);
                 if let Some(done) = lane.frames.finish(frame.last_lsn()) {
                     self.durable_lsn.store(done.lsn, Ordering::Release);
-                    told = done;
+                    completion = done;
                 }
             }
             Err(error) => {
                 lane.fail(format!("write {}: {error}", frame.segment.path.display()).into());
-                told = lane.frames.give_up();
-                told.gates.extend(lane.committer.take());
+                completion = lane.frames.give_up();
+                completion.gates.extend(lane.committer.take());
             }
         }
         let next = lane.pick_writer();
-        let mut needs_care = lane.free.is_empty() || !lane.idle.is_empty();
-        if needs_care || lane.closed {
+        let mut needs_maintenance = lane.free.is_empty() || !lane.idle.is_empty();
+        if needs_maintenance || lane.closed {
             // A host's thread does that beside the commits.
             let committer = lane.committer.take();
-            needs_care &= committer.is_none();
-            told.gates.extend(committer);
+            needs_maintenance &= committer.is_none();
+            completion.gates.extend(committer);
         }
-        self.tell(lane, told, next);
+        self.complete(lane, completion, next);
         self.cache.shrink(self.options.cache_bytes, self.durable_lsn.load(Ordering::Acquire));
-        if needs_care {
+        if needs_maintenance {
             self.maintain_segments();
         }
     }
 
     /// Wakes and calls those whose fate is decided.
-    fn tell(&self, lane: MutexGuard<'_, Lane>, told: Told, next: Option<Arc<Gate>>) {
-        let any = !told.calls.is_empty();
+    fn complete(&self, lane: MutexGuard<'_, Lane>, completion: Completion, next: Option<Arc<Gate>>) {
+        let any = !completion.calls.is_empty();
         if any {
             // Under the lane's lock, so that two committers queue their calls in the order of their frames.
-            self.calls.queue(told.calls, lane.poisoned.clone(), self.durable_lsn.load(Ordering::Acquire));
+            self.calls.queue(completion.calls, lane.poisoned.clone(), self.durable_lsn.load(Ordering::Acquire));
         }
         drop(lane);
         // The device first: who writes the next frame wakes before those who are done.
         next.iter().for_each(|gate| gate.let_one_look());
-        told.gates.iter().for_each(|gate| gate.open());
+        completion.gates.iter().for_each(|gate| gate.open());
         if any {
             self.calls.run();
         }

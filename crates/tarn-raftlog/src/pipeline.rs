@@ -18,9 +18,9 @@ use crate::gate::Gate;
 /// Called once: with `Ok` when the batch is durable, else with what went wrong.
 pub type Call = Box<dyn FnOnce(Result<(), Arc<str>>) + Send>;
 
-/// Who is to be told, and that up to which lsn all is done.
+/// The batches up to `lsn` are durable: whom to wake for that, and which calls to make.
 #[derive(Default)]
-pub struct Told {
+pub struct Completion {
     pub lsn: u64,
     pub gates: Vec<Arc<Gate>>,
     pub calls: Vec<(u64, Call)>,
@@ -100,19 +100,19 @@ impl<F> Pipeline<F> {
 
     /// The frame that ends with `last_lsn` is written. Acknowledges it and those behind it, or nothing while one before
     /// it is still being written.
-    pub fn finish(&mut self, last_lsn: u64) -> Option<Told> {
+    pub fn finish(&mut self, last_lsn: u64) -> Option<Completion> {
         if let Some(slot) = self.slots.iter_mut().take(self.started).find(|slot| slot.last_lsn == last_lsn) {
             slot.written = true;
         }
         let waiting = self.slots.iter().map(|slot| slot.sleepers + slot.calls.len()).sum::<usize>();
         self.crowd = ((waiting + self.started) as u64).max(self.crowd - self.crowd.div_ceil(8));
-        let mut told: Option<Told> = None;
+        let mut completion: Option<Completion> = None;
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.written) {
             self.started -= 1;
             self.acknowledged = slot.last_lsn;
-            told.get_or_insert_default().add(slot);
+            completion.get_or_insert_default().add(slot);
         }
-        told
+        completion
     }
 
     /// The gate of the frame that holds `lsn`, for a thread that will sleep there; `None` if there is no such frame.
@@ -146,18 +146,18 @@ impl<F> Pipeline<F> {
     }
 
     /// Everybody who waits: nothing more will be acknowledged.
-    pub fn give_up(&mut self) -> Told {
-        let mut told = Told::default();
+    pub fn give_up(&mut self) -> Completion {
+        let mut completion = Completion::default();
         for slot in &mut self.slots {
-            told.gates.extend(slot.gate.take());
-            told.calls.append(&mut slot.calls);
+            completion.gates.extend(slot.gate.take());
+            completion.calls.append(&mut slot.calls);
         }
-        told.lsn = self.acknowledged;
-        told
+        completion.lsn = self.acknowledged;
+        completion
     }
 }
 
-impl Told {
+impl Completion {
     fn add<F>(&mut self, slot: Slot<F>) {
         self.lsn = slot.last_lsn;
         self.gates.extend(slot.gate);

@@ -48,10 +48,10 @@ proptest! {
                 _ => {
                     if running.is_empty() { continue; }
                     let last = running.remove(running.len() / 2);
-                    if let Some(told) = pipeline.finish(last) {
-                        prop_assert!(told.lsn > acknowledged);
-                        acknowledged = told.lsn;
-                        for (lsn, _) in told.calls {
+                    if let Some(completion) = pipeline.finish(last) {
+                        prop_assert!(completion.lsn > acknowledged);
+                        acknowledged = completion.lsn;
+                        for (lsn, _) in completion.calls {
                             prop_assert!(lsn <= acknowledged);
                             let at = waiting.iter().position(|&w| w == lsn);
                             waiting.remove(at.expect("woken once"));
@@ -157,11 +157,11 @@ impl Threads {
                 self.threads[i].at = At::Asleep;
             }
             At::Write(last) => {
-                if let Some(told) = self.pipeline.finish(last) {
-                    assert!(told.lsn > self.durable);
-                    self.durable = told.lsn;
+                if let Some(completion) = self.pipeline.finish(last) {
+                    assert!(completion.lsn > self.durable);
+                    self.durable = completion.lsn;
                     self.pass_on();
-                    told.gates.iter().for_each(|gate| gate.open());
+                    completion.gates.iter().for_each(|gate| gate.open());
                 } else {
                     self.pass_on();
                 }

@@ -26,13 +26,13 @@ fn payload(group: u64, index: u64) -> Vec<u8> {
 
 /// What was acknowledged: the last index, and the highest purge, of each of two groups.
 #[derive(Debug, Default, Clone, Copy)]
-struct Told {
+struct Acknowledged {
     last: [u64; 2],
     floor: [u64; 2],
 }
 
 /// Ends at the first error: the power is off.
-fn life(disk: &MemoryDisk, told: &mut Told) -> Result<()> {
+fn life(disk: &MemoryDisk, acknowledged: &mut Acknowledged) -> Result<()> {
     let log = open(disk)?;
     for round in 1..=20u64 {
         for group in 0..2 {
@@ -49,8 +49,8 @@ fn life(disk: &MemoryDisk, told: &mut Told) -> Result<()> {
                 batch.purge(id, Index(floor), Term(1));
             }
             log.commit(batch)?;
-            told.last[group] = index.0;
-            told.floor[group] = if group == 0 { floor } else { 0 };
+            acknowledged.last[group] = index.0;
+            acknowledged.floor[group] = if group == 0 { floor } else { 0 };
         }
         if round % 5 == 0 {
             log.collect_garbage(u64::MAX)?;
@@ -62,13 +62,19 @@ fn life(disk: &MemoryDisk, told: &mut Told) -> Result<()> {
     log.close()
 }
 
-fn check(disk: &MemoryDisk, told: Told, what: &str) {
+fn check(disk: &MemoryDisk, acknowledged: Acknowledged, what: &str) {
     let log = open(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
     for group in 0..2 {
         let id = GroupId(group as u64);
         let (first, last) = (log.first_index(id), log.last_index(id));
-        assert!((told.last[group]..=told.last[group] + 1).contains(&last.0), "{what}: {last} after {told:?}");
-        assert!(first.0 > told.floor[group] && first.0 <= told.floor[group] + 2, "{what}: {first} after {told:?}");
+        assert!(
+            (acknowledged.last[group]..=acknowledged.last[group] + 1).contains(&last.0),
+            "{what}: {last} after {acknowledged:?}"
+        );
+        assert!(
+            first.0 > acknowledged.floor[group] && first.0 <= acknowledged.floor[group] + 2,
+            "{what}: {first} after {acknowledged:?}"
+        );
         for entry in log.entries(id, first..last.next(), usize::MAX).unwrap() {
             assert_eq!(entry.payload, payload(group as u64, entry.index.0), "{what}");
         }
@@ -85,14 +91,14 @@ fn check(disk: &MemoryDisk, told: Told, what: &str) {
 #[test]
 fn the_power_goes_at_every_step_of_a_life_and_of_its_recovery() {
     let whole = MemoryDisk::new(1);
-    life(&whole, &mut Told::default()).unwrap();
+    life(&whole, &mut Acknowledged::default()).unwrap();
     let n_steps = whole.n_steps();
     assert!(n_steps > 100, "{n_steps}");
     for step in 0..n_steps {
         let disk = MemoryDisk::new(step);
-        let mut told = Told::default();
+        let mut acknowledged = Acknowledged::default();
         disk.pull_plug_in(step);
-        let error = life(&disk, &mut told).expect_err("the power goes before the end");
+        let error = life(&disk, &mut acknowledged).expect_err("the power goes before the end");
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
         disk.cut_power();
         // The recovery is cut at a step of its own, as long as it has so many.
@@ -105,13 +111,13 @@ fn the_power_goes_at_every_step_of_a_life_and_of_its_recovery() {
                 break;
             }
         }
-        check(&disk, told, &format!("cut at step {step}"));
+        check(&disk, acknowledged, &format!("cut at step {step}"));
     }
 }
 
 /// A life that ends with a close, a short one that ends with a kill, and another that is closed.
-fn lives(disk: &MemoryDisk, told: &mut Told) -> Result<()> {
-    life(disk, told)?;
+fn lives(disk: &MemoryDisk, acknowledged: &mut Acknowledged) -> Result<()> {
+    life(disk, acknowledged)?;
     let log = open(disk)?;
     for _ in 0..2 {
         let mut batch = log.batch();
@@ -119,21 +125,21 @@ fn lives(disk: &MemoryDisk, told: &mut Told) -> Result<()> {
         batch.append(GroupId(0), Term(1), index, [&payload(0, index.0)[..]]).state(GroupId(0), &index.0.to_le_bytes());
         batch.purge(GroupId(0), Index(index.0 - 3), Term(1));
         log.commit(batch)?;
-        (told.last[0], told.floor[0]) = (index.0, index.0 - 3);
+        (acknowledged.last[0], acknowledged.floor[0]) = (index.0, index.0 - 3);
     }
     drop(log);
-    life(disk, told)
+    life(disk, acknowledged)
 }
 
 /// Takes each file of a segment away. The log is refused, or nothing acknowledged was in it.
-fn check_without_each(disk: &MemoryDisk, told: Told, what: &str) {
+fn check_without_each(disk: &MemoryDisk, acknowledged: Acknowledged, what: &str) {
     for path in disk.paths().into_iter().filter(|path| path.extension().is_some_and(|e| e == "seg")) {
-        let disk = disk.fork(told.last[0]);
+        let disk = disk.fork(acknowledged.last[0]);
         Disk::remove(&disk, &path).unwrap();
         let Ok(log) = open(&disk) else { continue };
         for group in 0..2 {
             let last = log.last_index(GroupId(group as u64));
-            assert!(last.0 >= told.last[group], "{what}, without {path:?}: {last} after {told:?}");
+            assert!(last.0 >= acknowledged.last[group], "{what}, without {path:?}: {last} after {acknowledged:?}");
         }
     }
 }
@@ -141,40 +147,40 @@ fn check_without_each(disk: &MemoryDisk, told: Told, what: &str) {
 #[test]
 fn wherever_the_power_goes_no_missing_file_is_overlooked() {
     let whole = MemoryDisk::new(1);
-    lives(&whole, &mut Told::default()).unwrap();
+    lives(&whole, &mut Acknowledged::default()).unwrap();
     let n_steps = whole.n_steps();
     for (step, is_killed) in (0..n_steps).flat_map(|step| [(step, false), (step, true)]) {
         let what = format!("cut at step {step}, killed: {is_killed}");
         let disk = MemoryDisk::new(step);
-        let mut told = Told::default();
+        let mut acknowledged = Acknowledged::default();
         disk.pull_plug_in(step);
-        let _ = lives(&disk, &mut told);
+        let _ = lives(&disk, &mut acknowledged);
         if is_killed {
             disk.kill_process()
         } else {
             disk.cut_power()
         }
-        check_without_each(&disk, told, &what);
+        check_without_each(&disk, acknowledged, &what);
         let cut = step % 31;
         disk.pull_plug_in(cut);
         let _ = open(&disk);
         disk.cut_power();
         let what = format!("{what}, its recovery cut at {cut}");
-        check_without_each(&disk, told, &what);
-        check(&disk, told, &what);
+        check_without_each(&disk, acknowledged, &what);
+        check(&disk, acknowledged, &what);
     }
 }
 
 #[test]
 fn any_one_step_may_fail_without_the_power_going() {
     let whole = MemoryDisk::new(1);
-    life(&whole, &mut Told::default()).unwrap();
+    life(&whole, &mut Acknowledged::default()).unwrap();
     for step in 0..whole.n_steps() {
         let disk = MemoryDisk::new(step);
-        let mut told = Told::default();
+        let mut acknowledged = Acknowledged::default();
         disk.fail_in(step);
-        let _ = life(&disk, &mut told);
+        let _ = life(&disk, &mut acknowledged);
         disk.cut_power();
-        check(&disk, told, &format!("failed at step {step}"));
+        check(&disk, acknowledged, &format!("failed at step {step}"));
     }
 }

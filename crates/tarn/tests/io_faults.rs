@@ -313,7 +313,7 @@ fn n_fired(control: &Path) -> u64 {
 
 /// What became of rows, by id.
 #[derive(Default)]
-struct Told {
+struct Outcomes {
     acknowledged: Mutex<BTreeSet<i64>>,
     refused: Mutex<BTreeSet<i64>>,
     /// Errors, with how often each state came.
@@ -362,9 +362,9 @@ async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
     client.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY, v text) WITH (delivery = '200 ms')").await?;
     drop(client);
 
-    let told = Arc::new(Told::default());
-    let writer = tokio::spawn(write(server.clone(), told.clone()));
-    acknowledge_more(&told, 30).await?;
+    let outcomes = Arc::new(Outcomes::default());
+    let writer = tokio::spawn(write(server.clone(), outcomes.clone()));
+    acknowledge_more(&outcomes, 30).await?;
 
     std::fs::write(&control, format!("{} {} {} {} 0\n", fault.place, fault.operation, fault.error, fault.one_in))?;
     let began = Instant::now();
@@ -372,8 +372,8 @@ async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
     // Until it shows, and has struck again: the server has tried in vain.
     while !server.has_ended() && began.elapsed() < FAULT && (not_ready.is_none() || n_fired(&control) < ENOUGH_FIRED) {
         tokio::time::sleep(PAUSE).await;
-        let told = get(http, "/readyz").await.ok().filter(|(status, _)| *status == 503).map(|(_, body)| body);
-        not_ready = told.or(not_ready);
+        let answer = get(http, "/readyz").await.ok().filter(|(status, _)| *status == 503).map(|(_, body)| body);
+        not_ready = answer.or(not_ready);
         ensure!(get(http, "/livez").await.is_ok() || not_ready.is_some() || !fault.shows, "the server does not answer");
     }
     let fired = n_fired(&control);
@@ -399,8 +399,8 @@ async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
         tokio::time::sleep(PAUSE).await;
     }
     let healed_in = over.elapsed();
-    acknowledge_more(&told, 30).await.context("writes go on")?;
-    told.stop.store(true, Ordering::SeqCst);
+    acknowledge_more(&outcomes, 30).await.context("writes go on")?;
+    outcomes.stop.store(true, Ordering::SeqCst);
     writer.await??;
     let client = server.connect().await?;
     // What nobody noticed yet is healed at the next turn.
@@ -410,27 +410,27 @@ async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
             tokio::time::sleep(PAUSE).await;
         }
     }
-    check(&server, &told).await.context("healed")?;
+    check(&server, &outcomes).await.context("healed")?;
     eprintln!(
         "{fault:?}: fired {fired} times or more, healed in {healed_in:?}, {} acknowledged, {} refused, {:?}; {}",
-        told.acknowledged.lock().len(),
-        told.refused.lock().len(),
-        told.states.lock(),
+        outcomes.acknowledged.lock().len(),
+        outcomes.refused.lock().len(),
+        outcomes.states.lock(),
         not_ready.unwrap_or_default().trim(),
     );
 
     server.kill();
     server.wait();
     let server = Server::start(folder, &ARGUMENTS, &variables).await.context("the next start")?;
-    check(&server, &told).await.context("after kill -9")
+    check(&server, &outcomes).await.context("after kill -9")
 }
 
 /// Inserts one row after the other, each once.
-async fn write(server: Arc<Server>, told: Arc<Told>) -> Result<()> {
+async fn write(server: Arc<Server>, outcomes: Arc<Outcomes>) -> Result<()> {
     let text = "x".repeat(400);
     let mut client = None;
     let mut id = 0;
-    while !told.stop.load(Ordering::SeqCst) {
+    while !outcomes.stop.load(Ordering::SeqCst) {
         if client.is_none() {
             ensure!(!server.has_ended(), "the server has ended");
             client = server.connect().await.ok();
@@ -442,17 +442,17 @@ async fn write(server: Arc<Server>, told: Arc<Told>) -> Result<()> {
         id += 1;
         match connected.batch_execute(&format!("INSERT INTO t VALUES ({id}, '{text}')")).await {
             Ok(()) => {
-                told.acknowledged.lock().insert(id);
-                told.n_acknowledged.fetch_add(1, Ordering::SeqCst);
+                outcomes.acknowledged.lock().insert(id);
+                outcomes.n_acknowledged.fetch_add(1, Ordering::SeqCst);
             }
             Err(error) => {
                 let state = error.code().map(|state| state.code().to_owned());
                 // Nobody knows of a row whose connection broke, or of which the server says so.
                 let is_unknown = state.as_deref().is_none_or(|state| ["40003", "57P01"].contains(&state));
                 if !is_unknown {
-                    told.refused.lock().insert(id);
+                    outcomes.refused.lock().insert(id);
                 }
-                *told.states.lock().entry(state.unwrap_or_else(|| "connection".to_owned())).or_default() += 1;
+                *outcomes.states.lock().entry(state.unwrap_or_else(|| "connection".to_owned())).or_default() += 1;
                 if connected.is_closed() {
                     client = None;
                 }
@@ -463,11 +463,11 @@ async fn write(server: Arc<Server>, told: Arc<Told>) -> Result<()> {
     Ok(())
 }
 
-async fn acknowledge_more(told: &Told, n: usize) -> Result<()> {
-    let wanted = told.n_acknowledged.load(Ordering::SeqCst) + n;
+async fn acknowledge_more(outcomes: &Outcomes, n: usize) -> Result<()> {
+    let wanted = outcomes.n_acknowledged.load(Ordering::SeqCst) + n;
     let began = Instant::now();
-    while told.n_acknowledged.load(Ordering::SeqCst) < wanted {
-        ensure!(began.elapsed() < PATIENCE, "no writes are acknowledged: {:?}", told.states.lock());
+    while outcomes.n_acknowledged.load(Ordering::SeqCst) < wanted {
+        ensure!(began.elapsed() < PATIENCE, "no writes are acknowledged: {:?}", outcomes.states.lock());
         tokio::time::sleep(PAUSE).await;
     }
     Ok(())
@@ -478,7 +478,7 @@ async fn count(server: &Server) -> Result<i64> {
     Ok(client.query_one("SELECT count(*) FROM t", &[]).await?.get(0))
 }
 
-async fn check(server: &Server, told: &Told) -> Result<()> {
+async fn check(server: &Server, outcomes: &Outcomes) -> Result<()> {
     let client = server.connect().await?;
     for path in ["auto", "rows", "lake"] {
         client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await?;
@@ -486,9 +486,9 @@ async fn check(server: &Server, told: &Told) -> Result<()> {
         let n_rows = rows.len();
         let found: BTreeSet<i64> = rows.iter().map(|row| row.get(0)).collect();
         ensure!(found.len() == n_rows, "{path}: rows are there twice");
-        let lost: Vec<i64> = told.acknowledged.lock().difference(&found).copied().collect();
+        let lost: Vec<i64> = outcomes.acknowledged.lock().difference(&found).copied().collect();
         ensure!(lost.is_empty(), "{path}: acknowledged rows are lost: {lost:?}");
-        let refused: Vec<i64> = told.refused.lock().intersection(&found).copied().collect();
+        let refused: Vec<i64> = outcomes.refused.lock().intersection(&found).copied().collect();
         ensure!(refused.is_empty(), "{path}: refused rows are there: {refused:?}");
     }
     Ok(())
