@@ -49,7 +49,7 @@ impl FileReaders {
 
     /// Of the store of an archive, behind `table`, with the footers of these; each is kept as `prepare` makes it.
     #[must_use]
-    pub fn of_archive(&self, store: ReadStore, table: &str, prepare: Prepare) -> Self {
+    pub fn of_external_table(&self, store: ReadStore, table: &str, prepare: Prepare) -> Self {
         FileReaders { store, foreign: Some(Foreign { table: table.into(), prepare }), ..self.clone() }
     }
 

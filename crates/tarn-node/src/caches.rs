@@ -219,7 +219,7 @@ impl Caches {
     }
 
     /// Around a store that others write.
-    pub fn around_archive(&self, place: &Place, store: Arc<dyn ObjectStore>) -> Near {
+    pub fn around_external_table(&self, place: &Place, store: Arc<dyn ObjectStore>) -> Near {
         let counted = Arc::new(CachedStore::new(store));
         let read = self.read(place, Arc::clone(&counted) as _, Trust::Checked);
         let is_listed = self.listings_on && self.is_cached(place);

@@ -1,6 +1,6 @@
 //! Which tables are open on this node?
 //!
-//! A [`TableHandle`] is one table's store, replicas and worker; an [`Attachment`] is a table that others write. The [`Catalog`] finds
+//! A [`TableHandle`] is one table's store, replicas and worker; an [`ExternalTable`] is a table that others write. The [`Catalog`] finds
 //! both by name; its generation moves whenever a table is made, dropped or changes its columns, so that prepared statements know when
 //! to be planned anew.
 
@@ -17,8 +17,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::attachment::Attachment;
 use crate::error::{Error, ErrorKind, Result};
+use crate::external_table::ExternalTable;
 use crate::jobs::Job;
 
 /// One open table.
@@ -126,7 +126,7 @@ pub struct Catalog {
 #[derive(Clone)]
 pub enum Entry {
     Table(Arc<TableHandle>),
-    Archive(Arc<Attachment>),
+    Archive(Arc<ExternalTable>),
 }
 
 impl Entry {
@@ -162,7 +162,7 @@ impl Catalog {
     }
 
     /// A table that others write.
-    pub fn archive(&self, name: &str) -> Option<Arc<Attachment>> {
+    pub fn archive(&self, name: &str) -> Option<Arc<ExternalTable>> {
         match self.entry(name)? {
             Entry::Table(_) => None,
             Entry::Archive(attachment) => Some(attachment),
@@ -198,7 +198,7 @@ impl Catalog {
     }
 
     /// All tables that others write, by name.
-    pub fn archives(&self) -> Vec<Arc<Attachment>> {
+    pub fn archives(&self) -> Vec<Arc<ExternalTable>> {
         let tables = self.tables.read();
         tables
             .values()
@@ -215,7 +215,7 @@ impl Catalog {
         self.changed();
     }
 
-    pub(crate) fn insert_archive(&self, attachment: Arc<Attachment>) {
+    pub(crate) fn insert_archive(&self, attachment: Arc<ExternalTable>) {
         self.tables.write().insert(attachment.name().to_owned(), Entry::Archive(attachment));
         self.changed();
     }

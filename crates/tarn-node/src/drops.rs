@@ -113,8 +113,8 @@ impl Node {
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
-        if let Some(attachment) = self.catalog().archive(name) {
-            return self.forget_archive(&attachment).await;
+        if let Some(external) = self.catalog().archive(name) {
+            return self.forget_external_table(&external).await;
         }
         let handle = self.catalog().get(name);
         let schema = match &handle {

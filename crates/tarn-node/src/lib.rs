@@ -3,17 +3,15 @@
 //! It knows no statement and no protocol; its errors are kinds ([`error`]). From below:
 //!
 //! - where things are: [`settings`], `folder`, [`stores`], [`metastores`], `lake_store`, [`caches`], `reserve`, `ledger`;
-//! - what there is: [`catalog`] (the tables), [`attachment`] (tables that others write), [`jobs`], [`auth`] (users, and who may do what);
+//! - what there is: [`catalog`] (the tables), [`external_table`] (tables whose files others write), [`jobs`], [`auth`] (users, and who may do what);
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
 //! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
-//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`snapshot`] shows them at one moment, `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `attachments` attaches archives.
+//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`snapshot`] shows them at one moment, `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod attach;
-pub mod attachment;
-mod attachments;
 pub mod auth;
 mod cache_metrics;
 pub mod caches;
@@ -22,6 +20,8 @@ pub mod clock;
 mod dropped;
 mod drops;
 pub mod error;
+pub mod external_table;
+mod external_tables;
 mod folder;
 mod follow;
 pub mod heal;

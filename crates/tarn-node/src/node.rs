@@ -22,13 +22,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::attachment::{Attachment, archive_of};
 use crate::auth::Directory;
 use crate::auth::directory::REFRESH;
 use crate::caches::Caches;
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::SystemClock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::external_table::{ExternalTable, archive_of};
 use crate::folder::lock_folder;
 use crate::jobs::MAX_JOBS;
 use crate::metastores;
@@ -115,7 +115,7 @@ impl Node {
             }
             let name = schema.name.clone();
             let opened = match schema.options.archive {
-                Some(_) => self.open_archive(schema).await.map(|()| None),
+                Some(_) => self.add_external_table(schema).await.map(|()| None),
                 None => self.open_table(schema).await,
             };
             opened.map_err(|error| {
@@ -187,27 +187,27 @@ impl Node {
     }
 
     /// Opens an archive of the metastore, when the server starts.
-    async fn open_archive(&self, schema: Arc<TableSchema>) -> Result<()> {
-        let attachment = self.open_attachment(schema).await?;
-        if let Err(error) = attachment.near() {
-            tracing::error!(table = %attachment.name(), %error, "archive cannot be read");
+    async fn add_external_table(&self, schema: Arc<TableSchema>) -> Result<()> {
+        let external = self.open_external_table(schema).await?;
+        if let Err(error) = external.near() {
+            tracing::error!(table = %external.name(), %error, "archive cannot be read");
         }
-        self.parts().catalog.insert_archive(Arc::clone(&attachment));
-        let goes_on = !archive_of(&attachment.schema())?.attached;
-        self.start_following(&attachment, goes_on);
+        self.parts().catalog.insert_archive(Arc::clone(&external));
+        let goes_on = !archive_of(&external.schema())?.attached;
+        self.start_following(&external, goes_on);
         Ok(())
     }
 
     /// The table as the metastore has it. Looks at no file.
-    pub(crate) async fn open_attachment(&self, schema: Arc<TableSchema>) -> Result<Arc<Attachment>> {
+    pub(crate) async fn open_external_table(&self, schema: Arc<TableSchema>) -> Result<Arc<ExternalTable>> {
         let stop = self.parts.stop.child_token();
-        Attachment::open(&*self.parts.metastore, &self.parts.caches, schema, stop).await
+        ExternalTable::open(&*self.parts.metastore, &self.parts.caches, schema, stop).await
     }
 
-    pub(crate) fn start_following(&self, attachment: &Arc<Attachment>, goes_on: bool) {
+    pub(crate) fn start_following(&self, external: &Arc<ExternalTable>, goes_on: bool) {
         if self.settings().background {
-            let living = Arc::clone(attachment).live(Arc::clone(self.parts()), goes_on);
-            *attachment.worker.lock() = self.spawn_background(living);
+            let living = Arc::clone(external).live(Arc::clone(self.parts()), goes_on);
+            *external.worker.lock() = self.spawn_background(living);
         }
     }
 
@@ -330,8 +330,8 @@ impl Node {
                 let _ = worker.await;
             }
         }
-        for attachment in self.parts.catalog.archives() {
-            attachment.end().await;
+        for external in self.parts.catalog.archives() {
+            external.end().await;
         }
         let tasks = std::mem::take(&mut *self.tasks.lock());
         for task in tasks {

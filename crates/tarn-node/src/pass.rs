@@ -17,8 +17,8 @@ use tarn_types::{Archive, Kind, TableId, TableSchema};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::attachment::{Attachment, Seen, Standing, archive_of};
 use crate::error::{Error, ErrorKind, Result, chain};
+use crate::external_table::{ExternalTable, Seen, Standing, archive_of};
 use crate::parts::Parts;
 use crate::stores::Place;
 
@@ -31,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(60);
 /// How often a change of the definition is tried that others get in the way of.
 const TRIES: usize = 3;
 
-impl Attachment {
+impl ExternalTable {
     /// Lists the archive and takes in what is new, changed or gone; waits for a pass that runs. Dropped half-way, what is committed
     /// stays.
     ///
@@ -178,10 +178,10 @@ fn from_now(wait: Duration) -> Instant {
 }
 
 /// A pass that runs. Dropped before its end, it was cancelled.
-struct Running<'a>(&'a Attachment);
+struct Running<'a>(&'a ExternalTable);
 
 impl Running<'_> {
-    fn begin(of: &Attachment, now_ms: i64) -> Running<'_> {
+    fn begin(of: &ExternalTable, now_ms: i64) -> Running<'_> {
         let mut standing = of.standing.lock();
         *standing = Standing {
             is_running: true,

@@ -9,10 +9,10 @@ use tarn_rows::{HotSnapshot, Table};
 pub use tarn_rows::{KeyRange, Lookup};
 use tarn_types::{Cursor, FileId, TableSchema, Version};
 
-use crate::attachment::{Attachment, Seen};
 use crate::auth::{Principal, Privilege};
 use crate::catalog::{Entry, TableHandle};
 use crate::error::{Error, Result};
+use crate::external_table::{ExternalTable, Seen};
 use crate::tables::TableService;
 
 /// A table as a statement is planned with it: what is read later is this one, whatever has its name by then.
@@ -21,7 +21,7 @@ pub enum Opened {
     /// One that is written here.
     Table(Arc<TableHandle>),
     /// One that others write.
-    Archive(Arc<Attachment>, Arc<Seen>),
+    External(Arc<ExternalTable>, Arc<Seen>),
 }
 
 impl Opened {
@@ -29,7 +29,7 @@ impl Opened {
     pub fn schema(&self) -> &Arc<TableSchema> {
         match self {
             Opened::Table(handle) => handle.schema(),
-            Opened::Archive(_, seen) => &seen.schema,
+            Opened::External(_, seen) => &seen.schema,
         }
     }
 }
@@ -39,9 +39,9 @@ impl TableService {
     pub fn open(&self, name: &str) -> Option<Opened> {
         Some(match self.parts.catalog.entry(name)? {
             Entry::Table(handle) => Opened::Table(handle),
-            Entry::Archive(attachment) => {
-                let seen = attachment.seen();
-                Opened::Archive(attachment, seen)
+            Entry::Archive(external) => {
+                let seen = external.seen();
+                Opened::External(external, seen)
             }
         })
     }
@@ -57,14 +57,14 @@ impl TableService {
             self.may(who, table.schema(), Privilege::Select)?;
             match table {
                 Opened::Table(handle) => written.push(handle.table.as_ref()),
-                Opened::Archive(attachment, _) => drop(attachment.near()?),
+                Opened::External(external, _) => drop(external.near()?),
             }
         }
         let mut written = Table::snapshot_all(&written)?.into_iter();
         for table in tables {
             taken.push(TableSnapshot(match table {
                 Opened::Table(_) => Of::Rows(written.next().ok_or_else(|| Error::no_table(&table.schema().name))?),
-                Opened::Archive(_, seen) => Of::Files { version: seen.version(), position: Cursor::default() },
+                Opened::External(_, seen) => Of::Files { version: seen.version(), position: Cursor::default() },
             }));
         }
         Ok(taken)

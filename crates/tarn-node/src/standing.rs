@@ -109,7 +109,7 @@ impl Node {
     pub async fn lake_of(&self, table: &Opened) -> Result<Arc<TableVersion>> {
         let version = match table {
             Opened::Table(handle) => handle.installed(),
-            Opened::Archive(_, seen) => seen.version(),
+            Opened::External(_, seen) => seen.version(),
         };
         Ok(self.metastore().snapshot(table.schema().id, At::Version(version)).await?)
     }

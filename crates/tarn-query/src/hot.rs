@@ -50,7 +50,7 @@ pub enum FileStore {
     /// In the lake's own store; nobody else writes there.
     Lake,
     /// Where somebody else writes: a file that is no longer the one that was attached is an error, not rows.
-    Archive {
+    External {
         /// Paths of files are below its root.
         store: ReadStore,
         /// Of this store and no other, and not 0: files of two archives may have the same path.

@@ -93,7 +93,7 @@ impl Opener {
         let readers = self.lake.readers.of_scan(caches);
         Ok(match self.files(table)? {
             FileStore::Lake => readers,
-            FileStore::Archive { store, id } => readers.of_archive(store, id, &table.name),
+            FileStore::External { store, id } => readers.of_external_table(store, id, &table.name),
         })
     }
 

@@ -47,8 +47,8 @@ impl Readers {
     }
 
     /// Of the archive behind `table`, with the footers of these.
-    pub(crate) fn of_archive(&self, store: ReadStore, id: u64, table: &str) -> Self {
-        let files = self.files.of_archive(store, table, usable);
+    pub(crate) fn of_external_table(&self, store: ReadStore, id: u64, table: &str) -> Self {
+        let files = self.files.of_external_table(store, table, usable);
         Readers { files, id, page_index_bytes: self.page_index_bytes, loader: None }
     }
 

@@ -41,7 +41,7 @@ use crate::values::to_scalar;
 use crate::{Error, Result};
 
 /// So many files of an archive are read at once: its store may be far.
-const ARCHIVE_PARTITIONS: usize = 16;
+const EXTERNAL_PARTITIONS: usize = 16;
 
 /// Rows of the row engine that are read at once.
 const SCAN_BATCH_ROWS: usize = 8_192;
@@ -304,7 +304,7 @@ impl Scan<'_> {
         let hidden = view.map_or_else(|| Ok(Arc::default()), HotView::hidden)?;
         let partitions = match self.table.source.files() {
             FileStore::Lake => self.partitions,
-            FileStore::Archive { .. } => self.partitions.max(pruned.files.len().min(ARCHIVE_PARTITIONS)),
+            FileStore::External { .. } => self.partitions.max(pruned.files.len().min(EXTERNAL_PARTITIONS)),
         };
         // What is not read whole is read by pages.
         let skips = |id| version.deletion_vectors.contains_key(&id) || hidden.contains_key(&id);

@@ -37,8 +37,8 @@ impl HotSource for Source {
     }
 
     fn files(&self) -> FileStore {
-        let Opened::Archive(attachment, _) = &self.0 else { return FileStore::Lake };
-        FileStore::Archive { store: attachment.reads(), id: attachment.store_id() }
+        let Opened::External(external, _) = &self.0 else { return FileStore::Lake };
+        FileStore::External { store: external.reads(), id: external.store_id() }
     }
 }
 

@@ -36,9 +36,9 @@ impl System {
             "total_rows",
             "total_bytes_read",
         ]);
-        for attachment in self.node.catalog().archives() {
-            let (state, standing, seen) = (attachment.state(), attachment.standing(), attachment.seen());
-            let opened = Opened::Archive(Arc::clone(&attachment), Arc::clone(&seen));
+        for external in self.node.catalog().archives() {
+            let (state, standing, seen) = (external.state(), external.standing(), external.seen());
+            let opened = Opened::External(Arc::clone(&external), Arc::clone(&seen));
             let version = self.node.lake_of(&opened).await.map_err(failed)?;
             let archive = seen.schema.options.archive.clone().unwrap_or_default();
             let pass = standing.progress.as_ref();
@@ -46,7 +46,7 @@ impl System {
             let done = standing.done();
             let at = |ms: Option<i64>| ms.map_or(Cell::Null, Cell::Time);
             rows.push(vec![
-                text(attachment.name()),
+                text(external.name()),
                 text(&archive.url),
                 text(state),
                 of(pass.map(|at| at.listed)),
@@ -76,14 +76,14 @@ impl System {
     /// Files of which something is not in the table: `is_skipped` tells those of which nothing is.
     pub(crate) async fn attach_errors(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&["table_name", "path", "is_skipped", "reason"]);
-        for attachment in self.node.catalog().archives() {
-            let seen = attachment.seen();
-            let opened = Opened::Archive(Arc::clone(&attachment), Arc::clone(&seen));
+        for external in self.node.catalog().archives() {
+            let seen = external.seen();
+            let opened = Opened::External(Arc::clone(&external), Arc::clone(&seen));
             let version = self.node.lake_of(&opened).await.map_err(failed)?;
             for file in &version.files {
                 let Some(note) = &file.note else { continue };
                 let is_skipped = Cell::Bool(file.blocks.is_empty());
-                rows.push(vec![text(attachment.name()), text(&file.path), is_skipped, Cell::Text(note.to_string())]);
+                rows.push(vec![text(external.name()), text(&file.path), is_skipped, Cell::Text(note.to_string())]);
             }
         }
         rows.finish()

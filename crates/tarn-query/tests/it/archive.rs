@@ -36,7 +36,7 @@ impl HotSource for Source {
     }
 
     fn files(&self) -> FileStore {
-        FileStore::Archive { store: ReadStore::plain(Arc::clone(&self.0.store) as _, "in memory"), id: 7 }
+        FileStore::External { store: ReadStore::plain(Arc::clone(&self.0.store) as _, "in memory"), id: 7 }
     }
 }
 

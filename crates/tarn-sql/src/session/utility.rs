@@ -401,15 +401,15 @@ impl Session {
 
     /// One pass over an archive. The rows and files that came into the table.
     async fn pass(&self, table: &str) -> Result<Report> {
-        let Some(attachment) = self.node.catalog().archive(table) else {
+        let Some(external) = self.node.catalog().archive(table) else {
             let schema = self.node.catalog().schema(table)?;
             let message = format!("table \"{}\" is not an archive", schema.name);
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message)
                 .with_hint("ATTACH 'url' AS name makes a table of files that others write"));
         };
         // Who asks for it means what is there now.
-        attachment.near()?.forget_listings();
-        let progress = self.node.pass(&attachment).await?;
+        external.near()?.forget_listings();
+        let progress = self.node.pass(&external).await?;
         Ok(Report { rows: progress.rows, files: progress.attached, version: progress.version.0 })
     }
 

@@ -16,8 +16,8 @@ use crate::caches::{Caches, Near};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::Place;
 
-/// One archive that is attached.
-pub struct Attachment {
+/// An archive as a table of this node: Parquet that others write, attached read-only.
+pub struct ExternalTable {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) place: Place,
@@ -85,21 +85,21 @@ impl Standing {
     }
 }
 
-impl Attachment {
+impl ExternalTable {
     /// The table as the metastore has it. Looks at no file.
     pub async fn open(
         metastore: &dyn Metastore,
         caches: &Caches,
         schema: Arc<TableSchema>,
         stop: CancellationToken,
-    ) -> Result<Arc<Attachment>> {
+    ) -> Result<Arc<ExternalTable>> {
         let archive = archive_of(&schema)?;
         let place = Place::parse_for("open", &archive.url)?;
         let version = metastore.version(schema.id).await?;
-        Ok(Arc::new(Attachment {
+        Ok(Arc::new(ExternalTable {
             id: schema.id,
             name: schema.name.clone(),
-            near: place.open().map(|store| caches.around_archive(&place, store)),
+            near: place.open().map(|store| caches.around_external_table(&place, store)),
             place,
             seen: RwLock::new(Arc::new(Seen { schema, version: AtomicU64::new(version.0) })),
             passing: tokio::sync::Mutex::default(),
@@ -132,7 +132,7 @@ impl Attachment {
         self.near.clone()
     }
 
-    /// How queries read its files. One that cannot be opened has nothing to read; [`Attachment::near`] says why.
+    /// How queries read its files. One that cannot be opened has nothing to read; [`ExternalTable::near`] says why.
     pub fn reads(&self) -> ReadStore {
         match &self.near {
             Ok(near) => near.read.clone(),

@@ -10,9 +10,9 @@ use tarn_metastore::MetastoreExt;
 use tarn_types::{Kind, TableSchema};
 
 use crate::attach::AttachRequest;
-use crate::attachment::Attachment;
 use crate::drops::half_made;
 use crate::error::{Error, ErrorKind, Result};
+use crate::external_table::ExternalTable;
 use crate::node::Node;
 use crate::pass::{explain, reader};
 use crate::stores::Place;
@@ -37,15 +37,15 @@ impl Node {
 
         let node = Arc::clone(self);
         // To its end, also when the client goes away: half a table is none.
-        let making = tokio::spawn(async move { node.create_archive(schema).await });
-        let attachment = making
+        let making = tokio::spawn(async move { node.create_external_table(schema).await });
+        let external = making
             .await
             .map_err(|e| Error::new(ErrorKind::Internal, format!("a change of the catalog died: {e}")))??;
-        self.pass(&attachment).await.map_err(|error| {
+        self.pass(&external).await.map_err(|error| {
             if error.kind() == ErrorKind::Canceled {
                 return error;
             }
-            let name = attachment.name();
+            let name = external.name();
             let hint = error.hint().map(|hint| format!("{hint}; then ")).unwrap_or_default();
             error.with_hint(format!(
                 "{hint}CALL tarn.attach('{name}') to go on: what was read until now is in the table"
@@ -53,20 +53,20 @@ impl Node {
         })
     }
 
-    async fn create_archive(&self, schema: TableSchema) -> Result<Arc<Attachment>> {
+    async fn create_external_table(&self, schema: TableSchema) -> Result<Arc<ExternalTable>> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
         self.check_free(&schema.name)?;
         let schema = self.parts().metastore.create_table(schema).await.map_err(|e| half_made(e.into()))?;
-        let attachment = match self.open_attachment(Arc::clone(&schema)).await {
-            Ok(attachment) => attachment,
+        let external = match self.open_external_table(Arc::clone(&schema)).await {
+            Ok(external) => external,
             Err(error) => return Err(self.undo_create(&schema, error).await),
         };
-        self.parts().catalog.insert_archive(Arc::clone(&attachment));
+        self.parts().catalog.insert_archive(Arc::clone(&external));
         self.parts().metrics.tables.inc();
         // The statement runs the first pass, and whoever cancels that means it.
-        self.start_following(&attachment, false);
-        Ok(attachment)
+        self.start_following(&external, false);
+        Ok(external)
     }
 
     /// Whether a table may be called so.
@@ -85,9 +85,9 @@ impl Node {
     }
 
     /// One pass over an archive, on the threads of background work. Cancelled when it is dropped.
-    pub async fn pass(&self, attachment: &Arc<Attachment>) -> Result<Progress> {
-        let (attachment, parts) = (Arc::clone(attachment), Arc::clone(self.parts()));
-        self.in_background(async move { attachment.pass(&parts).await }).await
+    pub async fn pass(&self, external: &Arc<ExternalTable>) -> Result<Progress> {
+        let (external, parts) = (Arc::clone(external), Arc::clone(self.parts()));
+        self.in_background(async move { external.pass(&parts).await }).await
     }
 
     /// Forgets an archive; its files stay where they are. False: there was none and `if_exists` was said.
@@ -97,7 +97,7 @@ impl Node {
         let _one = self.lock_catalog().await;
         self.check_open()?;
         match self.catalog().archive(name) {
-            Some(attachment) => self.forget_archive(&attachment).await,
+            Some(external) => self.forget_external_table(&external).await,
             None if self.catalog().contains(name) => {
                 Err(Error::new(ErrorKind::WrongObject, format!("table \"{name}\" is not an archive"))
                     .with_hint("DROP TABLE removes a table with its rows"))
@@ -108,15 +108,15 @@ impl Node {
     }
 
     /// The caller holds the catalog.
-    pub(crate) async fn forget_archive(&self, attachment: &Attachment) -> Result<bool> {
+    pub(crate) async fn forget_external_table(&self, external: &ExternalTable) -> Result<bool> {
         // First: an archive that could not be detached is followed as before.
-        match self.parts().metastore.drop_table(attachment.name()).await {
+        match self.parts().metastore.drop_table(external.name()).await {
             // By an earlier DETACH whose answer was lost, or by another server.
             Err(error) if error.kind() == Kind::NotFound => {}
             dropped => drop(dropped?),
         }
-        self.parts().catalog.remove(attachment.name());
-        attachment.end().await;
+        self.parts().catalog.remove(external.name());
+        external.end().await;
         self.parts().metrics.tables.dec();
         Ok(true)
     }
