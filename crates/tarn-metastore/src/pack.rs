@@ -54,14 +54,14 @@ pub(crate) struct Pack {
     pub hour: i64,
     pub n_chunks: u32,
     slots: Vec<BlockRef>,
-    columns: Vec<Place>,
+    columns: Vec<SlabExtent>,
     blooms_at: u64,
     pub size_bytes: u64,
 }
 
 /// Where a column's slab lies.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct SlabExtent {
     column: ColumnId,
     offset: u64,
     bytes: u32,
@@ -142,7 +142,7 @@ pub(crate) fn write(
     let (columns, column_bytes) = write_slabs(&mut out, sources, &slots)?;
     let dir_at = out.at;
     let mut dir = Vec::with_capacity(columns.len() * DIR_BYTES);
-    for Place { column, offset, bytes } in &columns {
+    for SlabExtent { column, offset, bytes } in &columns {
         dir.extend_from_slice(&column.0.to_le_bytes());
         dir.extend_from_slice(&offset.to_le_bytes());
         dir.extend_from_slice(&bytes.to_le_bytes());
@@ -219,7 +219,7 @@ fn write_slabs(
     out: &mut Out<'_>,
     sources: &[Source<'_>],
     slots: &[(BlockRef, usize, usize)],
-) -> Result<(Vec<Place>, u64)> {
+) -> Result<(Vec<SlabExtent>, u64)> {
     let mut column_bytes = 0;
     let mut ids = BTreeSet::new();
     for source in sources {
@@ -256,7 +256,7 @@ fn write_slabs(
         let bytes = u32::try_from(slab.len() + 4).map_err(|_| io::Error::other("metadata of one column over 4 GiB"));
         let bytes = bytes.map_err(io_error("write", out.path))?;
         out.put_checked(&mut slab)?;
-        places.push(Place { column, offset, bytes });
+        places.push(SlabExtent { column, offset, bytes });
     }
     Ok((places, column_bytes))
 }
@@ -329,15 +329,15 @@ impl Pack {
             })
             .collect();
         let dir = whole.checked(dir_at, end - dir_at)?;
-        let columns: Vec<Place> = dir
+        let columns: Vec<SlabExtent> = dir
             .chunks_exact(DIR_BYTES)
-            .map(|entry| Place {
+            .map(|entry| SlabExtent {
                 column: ColumnId(u32::from_le_bytes(entry[..4].try_into().expect("four bytes"))),
                 offset: u64::from_le_bytes(entry[4..12].try_into().expect("eight bytes")),
                 bytes: u32::from_le_bytes(entry[12..].try_into().expect("four bytes")),
             })
             .collect();
-        let inside = |place: &Place| place.offset >= slabs_at && place.offset + u64::from(place.bytes) <= dir_at;
+        let inside = |place: &SlabExtent| place.offset >= slabs_at && place.offset + u64::from(place.bytes) <= dir_at;
         if !slots.is_sorted_by(|a, b| a < b) || !columns.iter().all(|place| place.bytes >= 4 && inside(place)) {
             return Err(whole.corrupt(dict_at, "blocks or columns are out of order"));
         }
@@ -434,7 +434,7 @@ impl Pack {
         out: &mut ColumnMetadata,
     ) -> Result<u64> {
         let Ok(at) = self.columns.binary_search_by_key(&id, |place| place.column) else { return Ok(0) };
-        let Place { offset, bytes, .. } = self.columns[at];
+        let SlabExtent { offset, bytes, .. } = self.columns[at];
         let slab = self.part().checked(offset, u64::from(bytes))?;
         let read = codec::read_slab(&slab, self.slots.len() as u32, parts, place, out);
         read.map_err(|malformed| self.part().corrupt(offset, &malformed.0))?;

@@ -31,10 +31,10 @@ pub struct Guest {
     places: Arc<Places>,
     /// Shown out: somebody else needs the place.
     out: CancellationToken,
-    place: Mutex<Place>,
+    place: Mutex<SeatState>,
 }
 
-enum Place {
+enum SeatState {
     Waiting {
         ticket: u64,
     },
@@ -63,7 +63,7 @@ impl Places {
     pub fn admit(self: &Arc<Self>) -> Guest {
         let out = CancellationToken::new();
         let ticket = self.queue(&out);
-        Guest { places: Arc::clone(self), out, place: Mutex::new(Place::Waiting { ticket }) }
+        Guest { places: Arc::clone(self), out, place: Mutex::new(SeatState::Waiting { ticket }) }
     }
 
     fn queue(&self, out: &CancellationToken) -> u64 {
@@ -91,16 +91,16 @@ impl Guest {
     pub fn sit(&self) -> bool {
         let mut place = self.place.lock();
         match &mut *place {
-            Place::Seated { times } => *times += 1,
-            Place::Waiting { ticket } => {
+            SeatState::Seated { times } => *times += 1,
+            SeatState::Waiting { ticket } => {
                 let mut state = self.places.state.lock();
                 if state.n_seated >= self.places.max_seated || state.waiting.remove(ticket).is_none() {
                     return false;
                 }
                 state.n_seated += 1;
-                *place = Place::Seated { times: 1 };
+                *place = SeatState::Seated { times: 1 };
             }
-            Place::Gone => return false,
+            SeatState::Gone => return false,
         }
         true
     }
@@ -109,25 +109,25 @@ impl Guest {
     pub fn rise(&self) {
         let mut place = self.place.lock();
         match &mut *place {
-            Place::Waiting { .. } | Place::Gone => {}
-            Place::Seated { times } if *times > 1 => *times -= 1,
-            Place::Seated { .. } => {
+            SeatState::Waiting { .. } | SeatState::Gone => {}
+            SeatState::Seated { times } if *times > 1 => *times -= 1,
+            SeatState::Seated { .. } => {
                 self.places.state.lock().n_seated -= 1;
-                *place = Place::Waiting { ticket: self.places.queue(&self.out) };
+                *place = SeatState::Waiting { ticket: self.places.queue(&self.out) };
             }
         }
     }
 
     /// Frees the place; nothing more is asked for.
     pub fn leave(&self) {
-        let place = std::mem::replace(&mut *self.place.lock(), Place::Gone);
+        let place = std::mem::replace(&mut *self.place.lock(), SeatState::Gone);
         let mut state = self.places.state.lock();
         match place {
-            Place::Waiting { ticket } => {
+            SeatState::Waiting { ticket } => {
                 state.waiting.remove(&ticket);
             }
-            Place::Seated { .. } => state.n_seated -= 1,
-            Place::Gone => {}
+            SeatState::Seated { .. } => state.n_seated -= 1,
+            SeatState::Gone => {}
         }
     }
 }

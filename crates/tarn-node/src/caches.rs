@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, Result, chain};
 use crate::settings::Settings;
-use crate::stores::Place;
+use crate::stores::StoreLocation;
 use crate::threads::blocking;
 
 const LOCAL: &str = "the files are on a local disk";
@@ -211,7 +211,7 @@ impl Caches {
     }
 
     /// Around the lake's own store, in which no name is used twice.
-    pub fn around_lake(&self, place: &Place, store: Arc<dyn ObjectStore>) -> Near {
+    pub fn around_lake(&self, place: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
         let counted = Arc::new(CachedStore::new(store));
         self.remember(place, &counted, None);
         let read = self.read(place, Arc::clone(&counted) as _, Trust::WrittenOnce);
@@ -219,7 +219,7 @@ impl Caches {
     }
 
     /// Around a store that others write.
-    pub fn around_external_table(&self, place: &Place, store: Arc<dyn ObjectStore>) -> Near {
+    pub fn around_external_table(&self, place: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
         let counted = Arc::new(CachedStore::new(store));
         let read = self.read(place, Arc::clone(&counted) as _, Trust::Checked);
         let is_listed = self.listings_on && self.is_cached(place);
@@ -232,11 +232,11 @@ impl Caches {
         Near { store, read, listed }
     }
 
-    fn is_cached(&self, place: &Place) -> bool {
-        self.is_local_cached || !matches!(place, Place::Folder(_))
+    fn is_cached(&self, place: &StoreLocation) -> bool {
+        self.is_local_cached || !matches!(place, StoreLocation::Folder(_))
     }
 
-    fn read(&self, place: &Place, store: Arc<dyn ObjectStore>, trust: Trust) -> ReadStore {
+    fn read(&self, place: &StoreLocation, store: Arc<dyn ObjectStore>, trust: Trust) -> ReadStore {
         let options = self.pages.options();
         match () {
             () if !self.is_cached(place) => ReadStore::plain(store, LOCAL),
@@ -248,7 +248,7 @@ impl Caches {
         }
     }
 
-    fn remember(&self, place: &Place, counted: &Arc<CachedStore>, listed: Option<&Arc<ListedStore>>) {
+    fn remember(&self, place: &StoreLocation, counted: &Arc<CachedStore>, listed: Option<&Arc<ListedStore>>) {
         let mut stores = self.stores.lock();
         stores.retain(|(_, wrapped)| wrapped.counted.strong_count() > 0);
         let wrapped = Wrapped { counted: Arc::downgrade(counted), listed: listed.map(Arc::downgrade) };

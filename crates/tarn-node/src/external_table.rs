@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caches::{Caches, Near};
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::Place;
+use crate::stores::StoreLocation;
 
 /// An archive as a table of this node: Parquet that others write, attached read-only.
 pub struct ExternalTable {
     pub(crate) id: TableId,
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) place: StoreLocation,
     /// As the environment of this process has it; whether somebody answers there is another question.
     near: Result<Near>,
     /// What queries see. Held for moments only.
@@ -94,7 +94,7 @@ impl ExternalTable {
         stop: CancellationToken,
     ) -> Result<Arc<ExternalTable>> {
         let archive = archive_of(&schema)?;
-        let place = Place::parse_for("open", &archive.url)?;
+        let place = StoreLocation::parse_for("open", &archive.url)?;
         let version = metastore.version(schema.id).await?;
         Ok(Arc::new(ExternalTable {
             id: schema.id,
@@ -140,7 +140,7 @@ impl ExternalTable {
         }
     }
 
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &StoreLocation {
         &self.place
     }
 

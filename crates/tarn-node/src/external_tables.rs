@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::ExternalTable;
 use crate::node::Node;
 use crate::pass::{explain, reader};
-use crate::stores::Place;
+use crate::stores::StoreLocation;
 
 impl Node {
     /// Makes a table of an archive and runs the first pass. Cancelled or failed during the pass, the table is there with what was
@@ -23,7 +23,7 @@ impl Node {
     pub async fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<Progress> {
         self.check_open()?;
         self.check_free(&request.name)?;
-        let place = Place::parse(&request.url)?;
+        let place = StoreLocation::parse(&request.url)?;
         place.check().await?;
         let (store, archive) = (place.open()?, request.archive(place.to_string()));
         let attach = reader(store, self.parts(), &archive);

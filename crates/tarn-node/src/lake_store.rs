@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::error::{Error, ErrorKind, Result, chain};
 use crate::ledger::replace;
 use crate::settings::Settings;
-use crate::stores::{Place, same_place};
+use crate::stores::{StoreLocation, same_place};
 use crate::threads::blocking;
 
 /// In the lake: who writes there.
@@ -33,18 +33,22 @@ const OWN_FOLDER: &str = "data folder";
 ///
 /// Errors: `Unavailable` when it cannot be reached or written, `InUse` when it is another data folder's, `WrongState` when there are tables whose
 /// files are elsewhere.
-pub async fn open(settings: &Settings, has_tables: bool, folder: Uuid) -> Result<(Place, Arc<dyn ObjectStore>)> {
-    let place = Place::parse_for("have the lake in", &settings.lake_location())?;
+pub async fn open(
+    settings: &Settings,
+    has_tables: bool,
+    folder: Uuid,
+) -> Result<(StoreLocation, Arc<dyn ObjectStore>)> {
+    let place = StoreLocation::parse_for("have the lake in", &settings.lake_location())?;
     let store: Arc<dyn ObjectStore> = match (&place, place.open_bucket()?) {
         (_, Some(bucket)) => {
             place.check().await?;
             bucket
         }
-        (Place::Folder(folder), None) => Arc::new(LocalStore::open(folder).map_err(|e| {
+        (StoreLocation::Folder(folder), None) => Arc::new(LocalStore::open(folder).map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("open the lake in {}: {e}", folder.display()))
                 .with_hint("set `lake` to a folder that can be written")
         })?),
-        (Place::Bucket { .. }, None) => return Err(place.unavailable("it is no bucket")),
+        (StoreLocation::Bucket { .. }, None) => return Err(place.unavailable("it is no bucket")),
     };
     let named = settings.lake.is_some().then(|| place.to_string());
     let (mark, is_named) = (settings.data_dir.join(MARK), named.is_some());
@@ -55,7 +59,7 @@ pub async fn open(settings: &Settings, has_tables: bool, folder: Uuid) -> Result
     Ok((place, store))
 }
 
-async fn own(place: &Place, store: &dyn ObjectStore, own: Uuid, data_dir: &FilePath) -> Result<()> {
+async fn own(place: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_dir: &FilePath) -> Result<()> {
     let path = Path::from(OWNER);
     let failed = |error: StoreError| place.unavailable(&chain(&error)).with_hint(place.remedy());
     let owner = match store.get(&path).await {
@@ -145,7 +149,7 @@ mod tests {
     async fn a_lake_has_one_owner() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (Uuid::new_v4(), Uuid::new_v4());
-        let (store, place) = (InMemory::new(), Place::parse("s3://bucket/lake").unwrap());
+        let (store, place) = (InMemory::new(), StoreLocation::parse("s3://bucket/lake").unwrap());
         own(&place, &store, one, dir.path()).await.unwrap();
         own(&place, &store, one, dir.path()).await.unwrap();
         let refused = own(&place, &store, two, dir.path()).await.unwrap_err();

@@ -31,35 +31,35 @@ const WANT: &str = "want `embedded`, postgres://user@host/database, or cql://hos
 
 /// Where a metastore is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum MetastoreLocation {
     /// A folder of this machine.
     Folder(PathBuf),
     /// A server.
     Server(Remote),
 }
 
-impl Place {
+impl MetastoreLocation {
     /// As the setting has it.
     ///
     /// Errors: neither `embedded` nor a URL.
-    pub fn of(settings: &Settings) -> Result<Place, tarn_metastore::Error> {
+    pub fn of(settings: &Settings) -> Result<MetastoreLocation, tarn_metastore::Error> {
         match settings.metastore.as_str() {
-            EMBEDDED => Ok(Place::Folder(settings.data_dir.join("meta"))),
-            url if url.contains("://") => Ok(Place::server(url, settings)),
+            EMBEDDED => Ok(MetastoreLocation::Folder(settings.data_dir.join("meta"))),
+            url if url.contains("://") => Ok(MetastoreLocation::server(url, settings)),
             other => Err(tarn_metastore::Error::Address { reason: format!("`{other}`: {WANT}") }),
         }
     }
 
     /// As one types it: a URL, or else a folder.
-    pub fn typed(text: &str, settings: &Settings) -> Place {
+    pub fn typed(text: &str, settings: &Settings) -> MetastoreLocation {
         match text.contains("://") {
-            true => Place::server(text, settings),
-            false => Place::Folder(PathBuf::from(text)),
+            true => MetastoreLocation::server(text, settings),
+            false => MetastoreLocation::Folder(PathBuf::from(text)),
         }
     }
 
-    fn server(url: &str, settings: &Settings) -> Place {
-        Place::Server(Remote {
+    fn server(url: &str, settings: &Settings) -> MetastoreLocation {
+        MetastoreLocation::Server(Remote {
             url: url.to_owned(),
             timeout_ms: settings.metastore_timeout_ms,
             concurrency: settings.metastore_concurrency,
@@ -70,8 +70,8 @@ impl Place {
     /// As it may be shown: without a password.
     pub fn shown(&self) -> String {
         match self {
-            Place::Folder(dir) => dir.display().to_string(),
-            Place::Server(remote) => remote.shown(),
+            MetastoreLocation::Folder(dir) => dir.display().to_string(),
+            MetastoreLocation::Server(remote) => remote.shown(),
         }
     }
 }
@@ -86,19 +86,23 @@ pub fn shown(value: &str) -> String {
 /// Errors: the folder is damaged or held by another process; the server is away, or its layout is another one; no backend has such
 /// URLs.
 pub async fn open(
-    place: &Place,
+    place: &MetastoreLocation,
     clock: Arc<dyn Clock>,
     runtime: &Handle,
 ) -> Result<Arc<dyn Metastore>, tarn_metastore::Error> {
     match place {
-        Place::Folder(dir) => {
+        MetastoreLocation::Folder(dir) => {
             let (metastore, recovery) = Embedded::open(dir, clock)?;
             tracing::info!(?recovery, "metastore opened");
             Ok(Arc::new(metastore))
         }
-        Place::Server(remote) if is_postgres(remote) => Ok(Arc::new(Postgres::connect(remote, clock, runtime).await?)),
-        Place::Server(remote) if is_cql(remote) => Ok(Arc::new(Cql::connect(remote, clock, runtime).await?)),
-        Place::Server(remote) => Err(no_backend(remote)),
+        MetastoreLocation::Server(remote) if is_postgres(remote) => {
+            Ok(Arc::new(Postgres::connect(remote, clock, runtime).await?))
+        }
+        MetastoreLocation::Server(remote) if is_cql(remote) => {
+            Ok(Arc::new(Cql::connect(remote, clock, runtime).await?))
+        }
+        MetastoreLocation::Server(remote) => Err(no_backend(remote)),
     }
 }
 
@@ -106,21 +110,23 @@ pub async fn open(
 ///
 /// Errors: as for [`open`]. What is done stays done: it goes on when it is called again.
 pub async fn migrate(
-    place: &Place,
+    place: &MetastoreLocation,
     runtime: &Handle,
     report: &(dyn Fn(&str) + Sync),
 ) -> Result<(), tarn_metastore::Error> {
     match place {
-        Place::Folder(dir) => {
+        MetastoreLocation::Folder(dir) => {
             report(&format!(
                 "{}: a folder is brought up to date when a server opens it; nothing was done",
                 dir.display()
             ));
             Ok(())
         }
-        Place::Server(remote) if is_postgres(remote) => Postgres::migrate(remote, runtime, report).await.map(drop),
-        Place::Server(remote) if is_cql(remote) => Cql::migrate(remote, runtime, report).await.map(drop),
-        Place::Server(remote) => Err(no_backend(remote)),
+        MetastoreLocation::Server(remote) if is_postgres(remote) => {
+            Postgres::migrate(remote, runtime, report).await.map(drop)
+        }
+        MetastoreLocation::Server(remote) if is_cql(remote) => Cql::migrate(remote, runtime, report).await.map(drop),
+        MetastoreLocation::Server(remote) => Err(no_backend(remote)),
     }
 }
 
@@ -244,11 +250,13 @@ mod tests {
     #[test]
     fn a_place_is_a_folder_or_a_server_and_hides_its_password() {
         let mut settings = Settings { data_dir: "/data".into(), ..Settings::default() };
-        assert_eq!(Place::of(&settings).unwrap(), Place::Folder("/data/meta".into()));
+        assert_eq!(MetastoreLocation::of(&settings).unwrap(), MetastoreLocation::Folder("/data/meta".into()));
         settings.metastore = "postgres://me:secret@h/db".into();
         settings.metastore_timeout_ms = 7;
-        let place = Place::of(&settings).unwrap();
-        assert!(matches!(&place, Place::Server(remote) if remote.timeout_ms == 7 && remote.concurrency == 64));
+        let place = MetastoreLocation::of(&settings).unwrap();
+        assert!(
+            matches!(&place, MetastoreLocation::Server(remote) if remote.timeout_ms == 7 && remote.concurrency == 64)
+        );
         assert_eq!(
             (place.shown().as_str(), shown(&settings.metastore).as_str()),
             ("postgres://me@h/db", "postgres://me@h/db")
@@ -256,10 +264,10 @@ mod tests {
         assert!(!format!("{place:?}").contains("secret"));
         settings.metastore = "sqlite".into();
         assert_eq!(
-            Place::of(&settings).unwrap_err().to_string(),
+            MetastoreLocation::of(&settings).unwrap_err().to_string(),
             "setting `metastore`: `sqlite`: want `embedded`, postgres://user@host/database, or cql://host/keyspace"
         );
-        assert_eq!(Place::typed("./meta", &settings), Place::Folder("./meta".into()));
+        assert_eq!(MetastoreLocation::typed("./meta", &settings), MetastoreLocation::Folder("./meta".into()));
     }
 
     #[test]

@@ -367,7 +367,7 @@ impl Node {
         &self.parts.caches
     }
 
-    pub fn lake_place(&self) -> &stores::Place {
+    pub fn lake_place(&self) -> &stores::StoreLocation {
         &self.parts.lake_place
     }
 

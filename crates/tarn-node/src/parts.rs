@@ -26,7 +26,7 @@ use crate::health::Health;
 use crate::lake_store;
 use crate::ledger::Ledger;
 use crate::log_metrics::LogMetrics;
-use crate::metastores::{self, Place};
+use crate::metastores::{self, MetastoreLocation};
 use crate::metrics::Metrics;
 use crate::reserve::Reserve;
 use crate::settings::{LogRecovery, Settings};
@@ -43,7 +43,7 @@ pub struct Parts {
     pub metastore: Arc<dyn Metastore>,
     pub lake: Lake,
     /// Where lake files are.
-    pub lake_place: stores::Place,
+    pub lake_place: stores::StoreLocation,
     pub(crate) lake_near: Near,
     /// How rows are read by their address.
     pub(crate) lake_files: FileReaders,
@@ -94,7 +94,8 @@ impl Parts {
         let rocks =
             RocksOptions { memory_budget_bytes: settings.rows_memory_bytes as usize, ..RocksOptions::default() };
         let engine = RocksEngine::open(&dir.join("rows"), &rocks)?;
-        let metastore = metastores::open(&Place::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;
+        let metastore =
+            metastores::open(&MetastoreLocation::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;
 
         let Found { kept, abandoned, homeless } = before.check(&settings, &log, &engine, metastore.as_ref()).await?;
         let folder = kept.folder;

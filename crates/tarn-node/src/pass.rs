@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result, chain};
 use crate::external_table::{ExternalTable, Seen, Standing, archive_of};
 use crate::parts::Parts;
-use crate::stores::Place;
+use crate::stores::StoreLocation;
 
 /// Files read at once, unless `concurrency` says otherwise.
 const CONCURRENCY: u32 = 4;
@@ -232,7 +232,7 @@ fn stopped(name: &str) -> Error {
     Error::new(ErrorKind::Canceled, message)
 }
 
-pub(crate) fn explain(error: &tarn_lake::Error, place: &Place) -> Error {
+pub(crate) fn explain(error: &tarn_lake::Error, place: &StoreLocation) -> Error {
     use tarn_lake::Error as Lake;
     let explained = Error::of_kind(error.kind(), chain(error));
     match error {

@@ -1,6 +1,6 @@
 //! Where is a URL? Opens the object stores that a user may name: folders of the server, and buckets (`cloud`).
 //!
-//! Invariant: an archive ([`Place::open`]) can be listed and read, and no more.
+//! Invariant: an archive ([`StoreLocation::open`]) can be listed and read, and no more.
 
 mod cloud;
 mod etags;
@@ -33,7 +33,7 @@ const PLACES: &str =
 
 /// A place that can be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum StoreLocation {
     /// Absolute.
     Folder(PathBuf),
     Bucket {
@@ -44,12 +44,12 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
-    /// The same place however it was written; [`Place::parse_for`] gives it again.
+impl fmt::Display for StoreLocation {
+    /// The same place however it was written; [`StoreLocation::parse_for`] gives it again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Folder(folder) => write!(f, "{}", folder.display()),
-            Place::Bucket { cloud, bucket, prefix } => {
+            StoreLocation::Folder(folder) => write!(f, "{}", folder.display()),
+            StoreLocation::Bucket { cloud, bucket, prefix } => {
                 let prefix =
                     prefix.as_ref().replace('%', "%25").replace('#', "%23").replace('?', "%3F").replace(' ', "%20");
                 write!(f, "{}://{bucket}{}{prefix}", cloud.scheme(), if prefix.is_empty() { "" } else { "/" })
@@ -58,35 +58,37 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl StoreLocation {
     /// Reads a URL that somebody typed; what has no scheme is a folder, from the server's working folder on.
     ///
     /// Errors: `Invalid`, naming the schemes there are.
-    pub fn parse(text: &str) -> Result<Place> {
+    pub fn parse(text: &str) -> Result<StoreLocation> {
         if text.contains('*') {
             let message = format!("cannot attach '{text}': patterns are not known");
             return Err(
                 Error::new(ErrorKind::Invalid, message).with_hint("all Parquet files below a folder are attached")
             );
         }
-        Place::parse_for("attach", text)
+        StoreLocation::parse_for("attach", text)
     }
 
-    /// As [`Place::parse`], of a place that an error says somebody wanted to `use_it` for; stars are stars.
-    pub fn parse_for(use_it: &str, text: &str) -> Result<Place> {
+    /// As [`StoreLocation::parse`], of a place that an error says somebody wanted to `use_it` for; stars are stars.
+    pub fn parse_for(use_it: &str, text: &str) -> Result<StoreLocation> {
         let bad =
             |why: &str| Error::new(ErrorKind::Invalid, format!("cannot {use_it} '{text}': {why}")).with_hint(PLACES);
         if text.trim().is_empty() {
             return Err(bad("it names nothing"));
         }
         if !text.contains("://") {
-            return path::absolute(text).map(|folder| Place::Folder(clean(folder))).map_err(|e| bad(&e.to_string()));
+            return path::absolute(text)
+                .map(|folder| StoreLocation::Folder(clean(folder)))
+                .map_err(|e| bad(&e.to_string()));
         }
         let parsed = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
         match parsed.scheme() {
             "file" => {
                 let folder = parsed.to_file_path().map_err(|()| bad("a file URL begins with file:///"))?;
-                Ok(Place::Folder(clean(folder)))
+                Ok(StoreLocation::Folder(clean(folder)))
             }
             scheme => {
                 let cloud = Cloud::of(scheme).ok_or_else(|| bad(&format!("there is no store for {scheme}://")))?;
@@ -100,7 +102,7 @@ impl Place {
                 let bucket = parsed.host_str().filter(|bucket| !bucket.is_empty());
                 let bucket = bucket.ok_or_else(|| bad("it names no bucket"))?.to_owned();
                 let prefix = Path::from_url_path(parsed.path()).map_err(|error| bad(&error.to_string()))?;
-                Ok(Place::Bucket { cloud, bucket, prefix })
+                Ok(StoreLocation::Bucket { cloud, bucket, prefix })
             }
         }
     }
@@ -110,11 +112,11 @@ impl Place {
     /// Errors: `Unavailable`, if the environment says nothing that makes sense.
     pub fn open(&self) -> Result<Arc<dyn ObjectStore>> {
         match self {
-            Place::Folder(folder) => {
+            StoreLocation::Folder(folder) => {
                 let root = Path::from_absolute_path(folder).map_err(|error| self.unavailable(&error.to_string()))?;
                 Ok(Arc::new(ReadOnly { store: PrefixStore::new(LocalFileSystem::new(), root), place: self.clone() }))
             }
-            Place::Bucket { .. } => Ok(Arc::new(ReadOnly { store: self.bucket()?, place: self.clone() })),
+            StoreLocation::Bucket { .. } => Ok(Arc::new(ReadOnly { store: self.bucket()?, place: self.clone() })),
         }
     }
 
@@ -123,13 +125,15 @@ impl Place {
     /// Errors: `Unavailable`, if the environment says nothing that makes sense.
     pub fn open_bucket(&self) -> Result<Option<Arc<dyn ObjectStore>>> {
         match self {
-            Place::Folder(_) => Ok(None),
-            Place::Bucket { .. } => Ok(Some(Arc::new(self.bucket()?))),
+            StoreLocation::Folder(_) => Ok(None),
+            StoreLocation::Bucket { .. } => Ok(Some(Arc::new(self.bucket()?))),
         }
     }
 
     fn bucket(&self) -> Result<PrefixStore<Arc<dyn ObjectStore>>> {
-        let Place::Bucket { cloud, bucket, prefix } = self else { return Err(self.unavailable("it is no bucket")) };
+        let StoreLocation::Bucket { cloud, bucket, prefix } = self else {
+            return Err(self.unavailable("it is no bucket"));
+        };
         let store =
             cloud.open(bucket).map_err(|error| self.unavailable(&chain(&error)).with_hint(cloud.credentials()))?;
         Ok(PrefixStore::new(store, prefix.clone()))
@@ -140,15 +144,15 @@ impl Place {
     /// Errors: `Unavailable`, with the remedy.
     pub async fn check(&self) -> Result<()> {
         match self {
-            Place::Folder(folder) => match tokio::fs::metadata(folder).await {
+            StoreLocation::Folder(folder) => match tokio::fs::metadata(folder).await {
                 Ok(found) if found.is_dir() => Ok(()),
                 Ok(_) => Err(self.unavailable("it is a file").with_hint("attach the folder that it is in")),
                 Err(error) => {
                     Err(self.unavailable(&error.to_string()).with_hint("the folder is looked for on the server"))
                 }
             },
-            Place::Bucket { cloud, .. } if cloud.has_credentials().await => Ok(()),
-            Place::Bucket { cloud, .. } => {
+            StoreLocation::Bucket { cloud, .. } if cloud.has_credentials().await => Ok(()),
+            StoreLocation::Bucket { cloud, .. } => {
                 let why = format!("the server has no credentials for {cloud}");
                 Err(self.unavailable(&why).with_hint(cloud.credentials()))
             }
@@ -158,8 +162,8 @@ impl Place {
     /// What to look at when it does not answer.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Place::Folder(_) => "see that the server may read the folder and the files below it",
-            Place::Bucket { cloud, .. } => cloud.remedy(),
+            StoreLocation::Folder(_) => "see that the server may read the folder and the files below it",
+            StoreLocation::Bucket { cloud, .. } => cloud.remedy(),
         }
     }
 
@@ -170,7 +174,7 @@ impl Place {
 
 /// Whether two texts name one place, however they are written.
 pub fn same_place(one: &str, other: &str) -> bool {
-    let parsed = |text| Place::parse_for("open", text).ok();
+    let parsed = |text| StoreLocation::parse_for("open", text).ok();
     one == other || parsed(one).is_some_and(|one| Some(one) == parsed(other))
 }
 
@@ -183,7 +187,7 @@ fn clean(folder: PathBuf) -> PathBuf {
 #[derive(Debug)]
 struct ReadOnly<S> {
     store: S,
-    place: Place,
+    place: StoreLocation,
 }
 
 impl<S> fmt::Display for ReadOnly<S> {
@@ -228,8 +232,8 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         match &self.place {
-            Place::Folder(_) => without_loops(&self.store, prefix),
-            Place::Bucket { .. } => self.store.list(prefix),
+            StoreLocation::Folder(_) => without_loops(&self.store, prefix),
+            StoreLocation::Bucket { .. } => self.store.list(prefix),
         }
     }
 
@@ -307,11 +311,11 @@ mod tests {
             ("az://container/a/b", "az://container/a/b"),
             ("azure://container", "az://container"),
         ] {
-            let place = Place::parse(text).unwrap();
+            let place = StoreLocation::parse(text).unwrap();
             assert_eq!(place.to_string(), want, "{text}");
-            assert_eq!(Place::parse_for("open", want).unwrap(), place, "{text}");
+            assert_eq!(StoreLocation::parse_for("open", want).unwrap(), place, "{text}");
         }
-        assert!(Place::parse("logs").unwrap().to_string().starts_with('/'));
+        assert!(StoreLocation::parse("logs").unwrap().to_string().starts_with('/'));
     }
 
     #[test]
@@ -329,7 +333,7 @@ mod tests {
             ("", "it names nothing"),
             ("s3://bucket/*.parquet", "patterns are not known"),
         ] {
-            let error = Place::parse(text).unwrap_err();
+            let error = StoreLocation::parse(text).unwrap_err();
             assert!(error.message().contains(want), "{error}");
             assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
             assert!(error.hint().is_some(), "{text}");
@@ -339,7 +343,7 @@ mod tests {
     #[tokio::test]
     async fn a_folder_is_read_and_never_written() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::parse(&dir.path().display().to_string()).unwrap();
+        let place = StoreLocation::parse(&dir.path().display().to_string()).unwrap();
         std::fs::write(dir.path().join("a b.parquet"), "bytes").unwrap();
         place.check().await.unwrap();
         let store = place.open().unwrap();
@@ -352,7 +356,7 @@ mod tests {
         assert!(store.copy(&found.location, &Path::from("x")).await.is_err());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 
-        let file = Place::parse(&dir.path().join("a b.parquet").display().to_string()).unwrap();
+        let file = StoreLocation::parse(&dir.path().join("a b.parquet").display().to_string()).unwrap();
         assert!(file.check().await.unwrap_err().message().contains("it is a file"));
         drop(dir);
         assert_eq!(place.check().await.unwrap_err().kind(), ErrorKind::Unavailable);

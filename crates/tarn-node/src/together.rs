@@ -147,7 +147,7 @@ impl Folder<'_> {
     }
 
     fn metastore(&self) -> String {
-        match metastores::Place::of(self.settings) {
+        match metastores::MetastoreLocation::of(self.settings) {
             Ok(place) => place.shown(),
             Err(_) => metastores::shown(&self.settings.metastore),
         }

@@ -165,8 +165,8 @@ impl KeyedPlan {
         for (place, slot) in self.slots() {
             if let Slot::Parameter(idx) = slot {
                 let column = match place {
-                    Place::Key(part) => key_column(part),
-                    Place::Column(column) => column,
+                    SlotUse::Key(part) => key_column(part),
+                    SlotUse::Column(column) => column,
                 };
                 types[*idx] = Some(table.columns[column].data_type);
             }
@@ -229,25 +229,25 @@ impl KeyedPlan {
         })
     }
 
-    fn slots(&self) -> Vec<(Place, &Slot)> {
-        fn of_key(key: &[Slot]) -> impl Iterator<Item = (Place, &Slot)> {
-            key.iter().enumerate().map(|(part, slot)| (Place::Key(part), slot))
+    fn slots(&self) -> Vec<(SlotUse, &Slot)> {
+        fn of_key(key: &[Slot]) -> impl Iterator<Item = (SlotUse, &Slot)> {
+            key.iter().enumerate().map(|(part, slot)| (SlotUse::Key(part), slot))
         }
         match self {
             KeyedPlan::Select { key, .. } | KeyedPlan::Delete { key } => of_key(key).collect(),
             KeyedPlan::Update { key, set } => {
-                of_key(key).chain(set.iter().map(|(column, slot)| (Place::Column(*column), slot))).collect()
+                of_key(key).chain(set.iter().map(|(column, slot)| (SlotUse::Column(*column), slot))).collect()
             }
             KeyedPlan::Insert { rows, .. } => rows
                 .iter()
-                .flat_map(|row| row.iter().enumerate().map(|(column, slot)| (Place::Column(column), slot)))
+                .flat_map(|row| row.iter().enumerate().map(|(column, slot)| (SlotUse::Column(column), slot)))
                 .collect(),
         }
     }
 }
 
 /// What a slot is for.
-enum Place {
+enum SlotUse {
     Key(usize),
     Column(usize),
 }

@@ -287,10 +287,10 @@ impl<'a> Wish<'a> {
 /// The blocks of some pieces as the metastore is asked for them.
 struct Blocks<'a> {
     /// By hour and place.
-    sorted: Vec<Place<'a>>,
+    sorted: Vec<PlacedBlock<'a>>,
 }
 
-struct Place<'a> {
+struct PlacedBlock<'a> {
     hour: i64,
     reference: BlockRef,
     piece: usize,
@@ -299,12 +299,12 @@ struct Place<'a> {
 
 impl<'a> Blocks<'a> {
     fn of(pieces: impl Iterator<Item = &'a Piece>) -> Self {
-        let mut sorted: Vec<Place<'a>> = vec![];
+        let mut sorted: Vec<PlacedBlock<'a>> = vec![];
         for (piece, files) in pieces.enumerate() {
             for file in files.iter() {
                 sorted.extend(file.blocks.iter().map(|block| {
                     let reference = BlockRef { file: file.id, row_group: block.row_group };
-                    Place { hour: file.hour, reference, piece, block }
+                    PlacedBlock { hour: file.hour, reference, piece, block }
                 }));
             }
         }

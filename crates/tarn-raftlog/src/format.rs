@@ -96,7 +96,7 @@ pub fn decode_format(block: &[u8]) -> Result<u64, Bad> {
 
 /// A segment and its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct SegmentRef {
     /// The segment's number; 0: none.
     pub seq: u64,
     /// The number in its file's name, to name the file when it is gone.
@@ -109,9 +109,9 @@ pub struct Names {
     /// Counts how often they were written; the parity says in which of two blocks.
     pub turn: u64,
     /// The one that takes frames; it may be empty.
-    pub newest: Place,
+    pub newest: SegmentRef,
     /// Those with frames before it, oldest first; of more than [`MAX_NAMES`] the newest.
-    pub before: Vec<Place>,
+    pub before: Vec<SegmentRef>,
 }
 
 /// As many as a block holds.
@@ -133,8 +133,8 @@ impl Names {
             return Err(Bad::What("names of another log's segments"));
         }
         let pairs = numbers[5..].chunks_exact(2).take(n as usize);
-        let before = pairs.map(|pair| Place { seq: pair[0], slot: pair[1] }).collect();
-        Ok(Names { turn, newest: Place { seq, slot }, before })
+        let before = pairs.map(|pair| SegmentRef { seq: pair[0], slot: pair[1] }).collect();
+        Ok(Names { turn, newest: SegmentRef { seq, slot }, before })
     }
 }
 
@@ -408,8 +408,8 @@ mod tests {
             let trailer = Trailer { salt, seal_offset: 1, frames_end: 2, n_frames: 3, first_lsn: seq, first_prev_crc: 5, last_crc: 6 };
             prop_assert_eq!(Trailer::decode(&trailer.encode()), Ok(trailer));
             for n in [0, 1, MAX_NAMES] {
-                let before = (0..n as u64).map(|i| Place { seq: i, slot: salt }).collect();
-                let names = Names { turn: salt, newest: Place { seq, slot: 2 }, before };
+                let before = (0..n as u64).map(|i| SegmentRef { seq: i, slot: salt }).collect();
+                let names = Names { turn: salt, newest: SegmentRef { seq, slot: 2 }, before };
                 prop_assert!(Names::decode(&names.encode(1), 2).is_err());
                 prop_assert_eq!(Names::decode(&names.encode(1), 1), Ok(names));
             }

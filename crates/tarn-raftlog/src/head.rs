@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use crate::buffer::Buffers;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::format::{self, BLOCK, MAX_NAMES, Names, Place};
+use crate::format::{self, BLOCK, MAX_NAMES, Names, SegmentRef};
 use crate::options::Damage;
 use crate::segment::{EXTENSION, Segment, TEMPORARY};
 use crate::tail::{read_at, refuse};
@@ -107,16 +107,16 @@ impl Head {
     /// Names the segment that takes frames, and all with frames before it, oldest first; all are durable. Durable when
     /// this returns. Writes nothing if they are named already.
     pub fn name(&self, newest: &Segment, before: &[Arc<Segment>], buffers: &Buffers) -> Result<()> {
-        let before = before.iter().map(|segment| place(segment)).collect();
-        let name = |old: &Names| Names { newest: place(newest), before, ..*old };
+        let before = before.iter().map(|segment| segment_ref(segment)).collect();
+        let name = |old: &Names| Names { newest: segment_ref(newest), before, ..*old };
         self.write_both(name, buffers)
     }
 
     /// The log goes on in `newest`; `before`: the sealed one before it, if it got frames. One write.
     pub fn enter(&self, newest: &Segment, before: Option<&Segment>, buffers: &Buffers) -> io::Result<()> {
         let enter = |old: &Names| {
-            let before = old.before.iter().copied().chain(before.map(place)).collect();
-            Names { newest: place(newest), before, ..*old }
+            let before = old.before.iter().copied().chain(before.map(segment_ref)).collect();
+            Names { newest: segment_ref(newest), before, ..*old }
         };
         let mut known = self.known.lock();
         let names = known.change(enter);
@@ -173,7 +173,7 @@ impl Head {
         gone.map(|place| self.gone(place)).collect()
     }
 
-    fn gone(&self, Place { seq, slot }: &Place) -> Damage {
+    fn gone(&self, SegmentRef { seq, slot }: &SegmentRef) -> Damage {
         let dir = self.path.parent().unwrap_or(Path::new(""));
         let path = dir.join(format!("{slot:016}{EXTENSION}"));
         let what = format!(
@@ -195,8 +195,8 @@ impl Known {
     }
 }
 
-fn place(segment: &Segment) -> Place {
-    Place { seq: segment.seq, slot: slot_of(&segment.path) }
+fn segment_ref(segment: &Segment) -> SegmentRef {
+    SegmentRef { seq: segment.seq, slot: slot_of(&segment.path) }
 }
 
 /// The number in the file's name.

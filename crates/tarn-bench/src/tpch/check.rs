@@ -6,9 +6,9 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use super::options::{Options, Store};
-use super::place::{Caches, Lake, Place};
 use super::progress;
 use super::tables::TABLES;
+use super::workspace::{Caches, Lake, Workspace};
 use crate::answers::{same, same_as_reference};
 use crate::far_store::FarStore;
 use crate::python::Engine;
@@ -21,7 +21,7 @@ const Q17: (&str, &str) = ("348406.02", "348406.05");
 const Q11_KEY: (usize, usize) = (6, 4);
 
 /// All that is wrong is said on stderr, each answer in a line.
-pub async fn check(options: &Options, place: &Place, report: &mut Report) -> Result<()> {
+pub async fn check(options: &Options, workspace: &Workspace, report: &mut Report) -> Result<()> {
     let scratch = options.scratch()?;
     let mut duckdb = Engine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());
@@ -30,15 +30,15 @@ pub async fn check(options: &Options, place: &Place, report: &mut Report) -> Res
         let n_rows = table.write_parquet(options.sf, &path)?;
         let path = path.display();
         duckdb.time(&format!("CREATE VIEW {} AS SELECT * FROM read_parquet('{path}')", table.name))?;
-        let loaded = place.rows().get(table.name).copied().unwrap_or_default();
+        let loaded = workspace.rows().get(table.name).copied().unwrap_or_default();
         ensure!(loaded == n_rows, "{} has {n_rows} rows, {loaded} were loaded", table.name);
     }
-    let store = FarStore::serve(&place.objects(), Default::default()).await?;
+    let store = FarStore::serve(&workspace.objects(), Default::default()).await?;
     let lake = match options.store {
         Store::Local => Lake::Near,
         Store::S3 => Lake::Far(&store),
     };
-    let server = place.start(options, lake, Caches::All).await?;
+    let server = workspace.start(options, lake, Caches::All).await?;
     let queries: Vec<_> = options.asked().collect();
     let bar = progress::bar("checking", queries.len() as u64)?;
     let (mut n_equal, mut wrong) = (0, Vec::new());

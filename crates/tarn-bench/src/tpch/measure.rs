@@ -9,17 +9,22 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use super::options::{Options, Store};
-use super::place::{Lake, Place};
 use super::progress;
 use super::queries::Query;
 use super::summary::Summary;
 use super::way::{Run, Way};
+use super::workspace::{Lake, Workspace};
 use crate::far_store::{FarStore, Line};
 use crate::report::{Report, ms_since};
 use crate::server::Server;
 
-pub async fn measure(options: &Options, place: &Place, summary: &mut Summary, report: &mut Report) -> Result<()> {
-    let store = FarStore::serve(&place.objects(), options.line()).await?;
+pub async fn measure(
+    options: &Options,
+    workspace: &Workspace,
+    summary: &mut Summary,
+    report: &mut Report,
+) -> Result<()> {
+    let store = FarStore::serve(&workspace.objects(), options.line()).await?;
     let far = [Way::FarOff, Way::Metadata, Way::Pages, Way::Fragments, Way::Warm];
     let near = [Way::LocalOff, Way::LocalWarm];
     let ways: Vec<Way> = match options.store {
@@ -28,7 +33,7 @@ pub async fn measure(options: &Options, place: &Place, summary: &mut Summary, re
     };
     for way in ways {
         let lake = if way.is_far() { Lake::Far(&store) } else { Lake::Near };
-        let server = place.start(options, lake, way.caches()).await?;
+        let server = workspace.start(options, lake, way.caches()).await?;
         if way == Way::Fragments
             && server.rows("SELECT layer FROM tarn.caches WHERE layer = 'fragments'").await?.is_empty()
         {

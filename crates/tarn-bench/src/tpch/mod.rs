@@ -18,7 +18,6 @@
 mod check;
 mod measure;
 mod options;
-mod place;
 mod progress;
 mod queries;
 mod rivals;
@@ -26,6 +25,7 @@ mod run;
 mod summary;
 mod tables;
 mod way;
+mod workspace;
 
 pub use options::Options;
 pub use run::run;

@@ -7,16 +7,21 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use super::options::Options;
-use super::place::{Caches, Lake, Place};
 use super::progress;
 use super::summary::Summary;
+use super::workspace::{Caches, Lake, Workspace};
 use crate::python::Engine;
 use crate::report::Report;
 
 /// DuckDB always, ClickHouse where there is a Python for it. A query that one cannot run is told on stderr and left out.
-pub async fn measure(options: &Options, place: &Place, summary: &mut Summary, report: &mut Report) -> Result<()> {
-    let server = place.start(options, Lake::Near, Caches::Off).await?;
-    let tables = place.files(&server).await?;
+pub async fn measure(
+    options: &Options,
+    workspace: &Workspace,
+    summary: &mut Summary,
+    report: &mut Report,
+) -> Result<()> {
+    let server = workspace.start(options, Lake::Near, Caches::Off).await?;
+    let tables = workspace.files(&server).await?;
     server.stop().await?;
     let mut duckdb = Engine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());

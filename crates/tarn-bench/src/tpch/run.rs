@@ -5,9 +5,9 @@ use anyhow::{Result, ensure};
 use super::check::check;
 use super::measure::measure;
 use super::options::Options;
-use super::place::Place;
 use super::rivals;
 use super::summary::Summary;
+use super::workspace::Workspace;
 use crate::report::Report;
 
 /// Loads the tables, unless they are kept, then checks or measures. The error of a check says which answers differ.
@@ -16,10 +16,10 @@ pub async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("tpch");
     report.parameter("sf", options.sf);
     report.parameter("store", serde_json::to_value(options.store)?);
-    let place = Place::open(options, &mut report).await?;
-    report.parameter("rows", serde_json::to_value(place.rows())?);
+    let workspace = Workspace::open(options, &mut report).await?;
+    report.parameter("rows", serde_json::to_value(workspace.rows())?);
     if options.check {
-        check(options, &place, &mut report).await?;
+        check(options, &workspace, &mut report).await?;
         return Ok(report);
     }
     report.parameter("latency_ms", options.latency.as_secs_f64() * 1e3);
@@ -27,8 +27,8 @@ pub async fn run(options: &Options) -> Result<Report> {
     report.parameter("rounds", options.rounds);
     report.parameter("query_memory", options.query_memory.clone());
     let mut summary = Summary::default();
-    measure(options, &place, &mut summary, &mut report).await?;
-    rivals::measure(options, &place, &mut summary, &mut report).await?;
+    measure(options, &workspace, &mut summary, &mut report).await?;
+    rivals::measure(options, &workspace, &mut summary, &mut report).await?;
     summary.report(options, &mut report)?;
     Ok(report)
 }

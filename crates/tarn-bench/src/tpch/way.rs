@@ -1,7 +1,7 @@
 //! In which ways is a query run, and what is known of a run?
 
 use super::options::Options;
-use super::place::Caches;
+use super::workspace::Caches;
 use crate::far_store::Asked;
 
 /// Where the lake is, and what is kept of it.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
-use crate::stores::Place;
+use crate::stores::StoreLocation;
 
 /// Files that are none.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -17,8 +17,8 @@ const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 ///
 /// Errors: `Denied`, with what to do.
 pub fn check(settings: &Settings, has_users: bool, url: &str) -> Result<()> {
-    let place = resolved(Place::parse(url)?);
-    if let Place::Folder(folder) = &place {
+    let place = resolved(StoreLocation::parse(url)?);
+    if let StoreLocation::Folder(folder) = &place {
         let data = resolve(&settings.data_dir);
         if KERNEL.iter().any(|kernel| folder.starts_with(kernel)) {
             return Err(refused(&place, "it shows the kernel's state, not files"));
@@ -47,29 +47,29 @@ pub fn check(settings: &Settings, has_users: bool, url: &str) -> Result<()> {
 /// Of the setting.
 ///
 /// Errors: one is no place.
-pub fn roots(settings: &Settings) -> Result<Vec<Place>> {
+pub fn roots(settings: &Settings) -> Result<Vec<StoreLocation>> {
     let texts = settings.attach_roots.split(',').map(str::trim).filter(|text| !text.is_empty());
-    texts.map(|text| Place::parse_for("use as a root of attach_roots", text).map(resolved)).collect()
+    texts.map(|text| StoreLocation::parse_for("use as a root of attach_roots", text).map(resolved)).collect()
 }
 
-fn refused(place: &Place, why: &str) -> Error {
+fn refused(place: &StoreLocation, why: &str) -> Error {
     Error::new(ErrorKind::Denied, format!("{place} may not be attached: {why}"))
 }
 
-fn is_in(place: &Place, root: &Place) -> bool {
+fn is_in(place: &StoreLocation, root: &StoreLocation) -> bool {
     match (place, root) {
-        (Place::Folder(folder), Place::Folder(root)) => folder.starts_with(root),
+        (StoreLocation::Folder(folder), StoreLocation::Folder(root)) => folder.starts_with(root),
         (
-            Place::Bucket { cloud, bucket, prefix },
-            Place::Bucket { cloud: root_cloud, bucket: root_bucket, prefix: root_prefix },
+            StoreLocation::Bucket { cloud, bucket, prefix },
+            StoreLocation::Bucket { cloud: root_cloud, bucket: root_bucket, prefix: root_prefix },
         ) => cloud == root_cloud && bucket == root_bucket && prefix.prefix_matches(root_prefix),
         _ => false,
     }
 }
 
-fn resolved(place: Place) -> Place {
+fn resolved(place: StoreLocation) -> StoreLocation {
     match place {
-        Place::Folder(folder) => Place::Folder(resolve(&folder)),
+        StoreLocation::Folder(folder) => StoreLocation::Folder(resolve(&folder)),
         bucket => bucket,
     }
 }

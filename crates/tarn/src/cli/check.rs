@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
-use tarn_node::metastores::Place;
+use tarn_node::metastores::MetastoreLocation;
 use tarn_raftlog::{Damage, Lost, RaftLog, VerifyReport};
 
 use super::check_lake::CheckLake;
@@ -55,7 +55,7 @@ impl Check {
         match self.what {
             What::Log { dir } => check_log(&dir),
             What::Lake(lake) => lake.run(),
-            What::Metastore { dir } => runtime()?.block_on(metastore::check(&Place::Folder(dir))),
+            What::Metastore { dir } => runtime()?.block_on(metastore::check(&MetastoreLocation::Folder(dir))),
         }
     }
 }

@@ -15,7 +15,7 @@ use tarn::settings::NodeSettings;
 use tarn_lake::{Lake, Options};
 use tarn_metastore::{At, Metastore};
 use tarn_node::clock::SystemClock;
-use tarn_node::metastores::Place;
+use tarn_node::metastores::MetastoreLocation;
 use tarn_node::stores;
 use tarn_types::Clock;
 
@@ -59,9 +59,10 @@ impl CheckLake {
 
     async fn check(&self, settings: &NodeSettings) -> Result<()> {
         let _stopped = must_be_stopped(&settings.data_dir)?;
-        let place = Place::of(settings)?;
+        let place = MetastoreLocation::of(settings)?;
         let (metastore, _scratch) = metastore::open_twin(&place).await?;
-        let lake_place = stores::Place::parse_for("check the lake in", &settings.lake_location()).map_err(as_told)?;
+        let lake_place =
+            stores::StoreLocation::parse_for("check the lake in", &settings.lake_location()).map_err(as_told)?;
         lake_place.check().await.map_err(as_told)?;
         let store = lake_place.open().map_err(as_told)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());

@@ -10,7 +10,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use tarn::settings::{Layers, NodeSettings};
 use tarn_metastore::{Copied, Error, Metastore, MetastoreExt, Stats, TableSum};
 use tarn_node::clock::SystemClock;
-use tarn_node::metastores::{self, Place};
+use tarn_node::metastores::{self, MetastoreLocation};
 use tarn_types::Kind;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -73,7 +73,7 @@ Then start the server with `metastore` set to the target, and the same data fold
 impl MetastoreCommand {
     pub fn run(self) -> Result<()> {
         let settings = settings()?;
-        let typed = |text: &str| Place::typed(text, &settings);
+        let typed = |text: &str| MetastoreLocation::typed(text, &settings);
         runtime()?.block_on(async {
             match &self.what {
                 What::Copy { from, to, unchecked } => copy(&typed(from), &typed(to), !unchecked).await,
@@ -91,7 +91,7 @@ fn settings() -> Result<NodeSettings> {
     Ok(layers.settings().node.clone())
 }
 
-async fn open(place: &Place) -> Result<Arc<dyn Metastore>> {
+async fn open(place: &MetastoreLocation) -> Result<Arc<dyn Metastore>> {
     let opened = metastores::open(place, Arc::new(SystemClock::default()), &Handle::current()).await;
     opened.map_err(|error| {
         let remedy =
@@ -157,15 +157,15 @@ fn must_be_apart(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn copy(from: &Place, to: &Place, checked: bool) -> Result<()> {
+async fn copy(from: &MetastoreLocation, to: &MetastoreLocation, checked: bool) -> Result<()> {
     ensure!(from != to, "--from and --to are the same");
-    if let Place::Folder(dir) = from {
+    if let MetastoreLocation::Folder(dir) = from {
         must_hold_a_metastore(dir)?;
     }
-    if let (Place::Folder(from), Place::Folder(to)) = (from, to) {
+    if let (MetastoreLocation::Folder(from), MetastoreLocation::Folder(to)) = (from, to) {
         must_be_apart(from, to)?;
     }
-    if let Place::Folder(dir) = to {
+    if let MetastoreLocation::Folder(dir) = to {
         must_be_free(dir)?;
     }
     let (source, target) = (open(from).await?, open(to).await?);
@@ -212,29 +212,29 @@ fn progress(all: &Copied) -> Result<ProgressBar> {
 }
 
 /// Also what `tarn check metastore` does.
-pub async fn check(place: &Place) -> Result<()> {
-    let Place::Folder(dir) = place else { return check_opened(place).await };
+pub async fn check(place: &MetastoreLocation) -> Result<()> {
+    let MetastoreLocation::Folder(dir) = place else { return check_opened(place).await };
     must_hold_a_metastore(dir)?;
     let scratch = twin(dir)?;
-    let checked = check_opened(&Place::Folder(scratch.path().to_owned())).await;
+    let checked = check_opened(&MetastoreLocation::Folder(scratch.path().to_owned())).await;
     // The folder itself is damaged, not only its twin.
     let inside = scratch.path().display().to_string();
     checked.map_err(|error| anyhow!("{}", format!("{error:#}").replace(&inside, &dir.display().to_string())))
 }
 
 /// A metastore to read from. One in a folder is opened beside it, so that nothing of it changes; the folder goes with the second part.
-pub async fn open_twin(place: &Place) -> Result<(Arc<dyn Metastore>, Option<TempDir>)> {
-    let Place::Folder(dir) = place else { return Ok((open(place).await?, None)) };
+pub async fn open_twin(place: &MetastoreLocation) -> Result<(Arc<dyn Metastore>, Option<TempDir>)> {
+    let MetastoreLocation::Folder(dir) = place else { return Ok((open(place).await?, None)) };
     must_hold_a_metastore(dir)?;
     let scratch = twin(dir)?;
-    let opened = open(&Place::Folder(scratch.path().to_owned())).await;
+    let opened = open(&MetastoreLocation::Folder(scratch.path().to_owned())).await;
     let inside = scratch.path().display().to_string();
     let opened =
         opened.map_err(|error| anyhow!("{}", format!("{error:#}").replace(&inside, &dir.display().to_string())));
     Ok((opened?, Some(scratch)))
 }
 
-async fn check_opened(place: &Place) -> Result<()> {
+async fn check_opened(place: &MetastoreLocation) -> Result<()> {
     let metastore = open(place).await?;
     let sums = tarn_metastore::sums(metastore.as_ref()).await.with_context(|| place.shown())?;
     print(&sums)?;
@@ -302,8 +302,8 @@ fn describe(stats: &Stats) -> Vec<String> {
     lines
 }
 
-async fn migrate(place: &Place) -> Result<()> {
-    if let Place::Folder(dir) = place {
+async fn migrate(place: &MetastoreLocation) -> Result<()> {
+    if let MetastoreLocation::Folder(dir) = place {
         must_hold_a_metastore(dir)?;
     }
     let report = |step: &str| {
@@ -312,7 +312,7 @@ async fn migrate(place: &Place) -> Result<()> {
     };
     let migrated = metastores::migrate(place, &Handle::current(), &report).await;
     migrated.with_context(|| format!("migrate {}; started again, it goes on", place.shown()))?;
-    if let Place::Server(remote) = place {
+    if let MetastoreLocation::Server(remote) = place {
         say!("{} is up to date", remote.shown())?;
     }
     Ok(())
@@ -372,8 +372,8 @@ mod tests {
         }
     }
 
-    fn folder(path: PathBuf) -> Place {
-        Place::Folder(path)
+    fn folder(path: PathBuf) -> MetastoreLocation {
+        MetastoreLocation::Folder(path)
     }
 
     #[tokio::test]
@@ -488,7 +488,7 @@ mod tests {
     #[tokio::test]
     async fn urls_that_no_backend_has_are_named_without_their_password() {
         let settings = NodeSettings::default();
-        let place = Place::typed("mystore://me:secret@h/db", &settings);
+        let place = MetastoreLocation::typed("mystore://me:secret@h/db", &settings);
         for error in [check(&place).await, migrate(&place).await] {
             let error = format!("{:#}", error.unwrap_err());
             assert!(error.contains("mystore://me@h/db") && !error.contains("secret"), "{error}");

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use tarn_metastore::Metastore;
 use tarn_node::auth::Directory;
 use tarn_node::clock::SystemClock;
-use tarn_node::metastores::{self, Place};
+use tarn_node::metastores::{self, MetastoreLocation};
 use tokio::runtime::Handle;
 
 use super::client::runtime;
@@ -80,7 +80,7 @@ impl User {
 async fn open(flags: &SettingFlags) -> Result<Directory> {
     let layers = flags.layers()?;
     let settings = &layers.settings().node;
-    let place = Place::of(settings)?;
+    let place = MetastoreLocation::of(settings)?;
     let opened = metastores::open(&place, Arc::new(SystemClock::default()), &Handle::current()).await;
     let metastore: Arc<dyn Metastore> =
         opened.with_context(|| format!("open the metastore {} (is the server stopped?)", place.shown()))?;

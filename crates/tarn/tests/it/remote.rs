@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tarn::server::start;
 use tarn_metastore::{Metastore, copy, sums};
 use tarn_node::clock::SystemClock;
-use tarn_node::metastores::{Place, open};
+use tarn_node::metastores::{MetastoreLocation, open};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -56,7 +56,7 @@ impl Schema {
 }
 
 async fn opened(place: &str) -> Arc<dyn Metastore> {
-    let place = Place::typed(place, &tarn::settings::NodeSettings::default());
+    let place = MetastoreLocation::typed(place, &tarn::settings::NodeSettings::default());
     open(&place, Arc::new(SystemClock::default()), &Handle::current()).await.unwrap()
 }
 

@@ -31,7 +31,7 @@ const LOADING: (&str, &str) = ("TARN_VERSIONS_KEPT_MS", "10s");
 /// Nothing else runs while a query is timed.
 const MEASURING: (&str, &str) = ("TARN_BACKGROUND", "false");
 
-pub struct Place {
+pub struct Workspace {
     folder: PathBuf,
     made: Made,
     /// Removes the folder at the end, if nobody keeps it.
@@ -62,16 +62,16 @@ pub enum Lake<'a> {
     Far(&'a FarStore),
 }
 
-impl Place {
+impl Workspace {
     /// The folder of `--data` as it was kept, or a new one.
-    pub async fn open(options: &Options, report: &mut Report) -> Result<Place> {
+    pub async fn open(options: &Options, report: &mut Report) -> Result<Workspace> {
         if let Some(folder) = &options.data {
             let read = std::fs::read(folder.join("tpch.json"));
             let read = read.with_context(|| format!("{} was not kept by --keep", folder.display()))?;
             let made: Made = serde_json::from_slice(&read)?;
             ensure!(made.sf == options.sf, "{} has scale factor {}; say --sf {0}", folder.display(), made.sf);
             ensure!(made.store == options.store, "{} has --store {:?}", folder.display(), made.store);
-            return Ok(Place { folder: folder.clone(), made, _scratch: None });
+            return Ok(Workspace { folder: folder.clone(), made, _scratch: None });
         }
         let (folder, scratch) = match &options.keep {
             Some(folder) => (folder.clone(), None),
@@ -83,10 +83,10 @@ impl Place {
         ensure!(!folder.join("tpch.json").exists(), "{} has tables already: --data uses them", folder.display());
         std::fs::create_dir_all(folder.join("store").join(BUCKET))?;
         let made = Made { sf: options.sf, store: options.store, rows: BTreeMap::new() };
-        let mut place = Place { folder, made, _scratch: scratch };
-        place.load(options, report).await?;
-        std::fs::write(place.folder.join("tpch.json"), serde_json::to_vec_pretty(&place.made)?)?;
-        Ok(place)
+        let mut workspace = Workspace { folder, made, _scratch: scratch };
+        workspace.load(options, report).await?;
+        std::fs::write(workspace.folder.join("tpch.json"), serde_json::to_vec_pretty(&workspace.made)?)?;
+        Ok(workspace)
     }
 
     /// Through the front door: COPY, delivery, compaction. The far store answers without delay meanwhile.
@@ -153,27 +153,27 @@ impl Place {
             vec![("TARN_CACHE_FOLDER", cache.as_str()), ("TARN_QUERY_MEMORY_BYTES", &options.query_memory)];
         variables.push(purpose);
         variables.extend_from_slice(caches.variables());
-        let place = match lake {
+        let location = match lake {
             Lake::Near => near.as_str(),
             Lake::Far(store) => {
                 variables.extend(store.variables());
                 far.as_str()
             }
         };
-        variables.push(("TARN_LAKE", place));
-        self.moved_to(place)?;
+        variables.push(("TARN_LAKE", location));
+        self.moved_to(location)?;
         Server::start_with(options.tarn.as_deref(), &self.folder.join("data"), &variables).await
     }
 
     /// The same files, by another way: the data folder remembers the one before.
-    fn moved_to(&self, place: &str) -> Result<()> {
+    fn moved_to(&self, location: &str) -> Result<()> {
         let mark = self.folder.join("data").join("LAKE");
         if !mark.exists() {
             return Ok(());
         }
         let text = std::fs::read_to_string(&mark)?;
         let id = text.lines().next().unwrap_or_default();
-        Ok(std::fs::write(&mark, format!("{id}\n{place}\n"))?)
+        Ok(std::fs::write(&mark, format!("{id}\n{location}\n"))?)
     }
 
     fn lake_folder(&self) -> PathBuf {
