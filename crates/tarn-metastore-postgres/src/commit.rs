@@ -26,8 +26,8 @@ use tarn_types::{FileId, TableId, Version};
 
 use crate::Inner;
 use crate::bytes::seal;
-use crate::held::Held;
 use crate::layout::{Layout, Meta};
+use crate::local_state::LocalState;
 use crate::pool::{Failure, Param, Step, change, params};
 use crate::write::{NewBlock, block_metadata_bytes, write_steps};
 
@@ -245,7 +245,7 @@ impl Inner {
 }
 
 /// One after the other, each against what those before it make.
-fn check_group(held: &Held, id: TableId, commits: Vec<Commit>, layout: Layout) -> Result<Checks, Failure> {
+fn check_group(held: &LocalState, id: TableId, commits: Vec<Commit>, layout: Layout) -> Result<Checks, Failure> {
     let table = held.table(id)?;
     let mut latest = table.latest().clone();
     let mut ahead: HashMap<Uuid, Version> = HashMap::new();

@@ -12,8 +12,8 @@ use tarn_types::{FileId, TableId, Version};
 use crate::Inner;
 use crate::catalog::sealed_base;
 use crate::commit::{dead_step, file_steps};
-use crate::held::Held;
 use crate::layout::Meta;
+use crate::local_state::LocalState;
 use crate::pool::{Failure, Step, change, params};
 
 impl Inner {
@@ -70,7 +70,7 @@ impl Inner {
     }
 }
 
-fn expire_steps(held: &Held, id: TableId, keep: Version, gone: &[Arc<File>]) -> Result<Vec<Step>, Failure> {
+fn expire_steps(held: &LocalState, id: TableId, keep: Version, gone: &[Arc<File>]) -> Result<Vec<Step>, Failure> {
     let table = held.table(id)?;
     let whole = table.snapshot(At::Version(keep))?;
     let (mut added, mut removed, mut buried) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());

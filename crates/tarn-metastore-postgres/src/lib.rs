@@ -25,7 +25,7 @@ mod schema;
 mod catalog;
 mod commit;
 mod expire;
-mod held;
+mod local_state;
 mod refresh;
 mod write;
 
@@ -53,8 +53,8 @@ use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
 use self::commit::Queues;
 use self::directory::Slots;
-use self::held::Held;
 use self::layout::{Knows, Layout, Meta};
+use self::local_state::LocalState;
 use self::pool::{Failure, Pool};
 use self::remote::Target;
 
@@ -77,7 +77,7 @@ struct Inner {
     knows: Knows,
     /// As last seen: block metadata is read by it. A change looks again.
     layout: Mutex<Layout>,
-    held: RwLock<Held>,
+    held: RwLock<LocalState>,
     queues: Mutex<Queues>,
     slots: Mutex<Slots>,
     /// File ids that were reserved and not given out.
@@ -119,7 +119,7 @@ impl Postgres {
             runtime: runtime.clone(),
             knows,
             layout: Mutex::new(Layout::SECOND),
-            held: RwLock::new(Held::new()),
+            held: RwLock::new(LocalState::new()),
             queues: Mutex::default(),
             slots: Mutex::default(),
             files: tokio::sync::Mutex::new(0..0),

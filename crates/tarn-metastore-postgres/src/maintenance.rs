@@ -18,8 +18,8 @@ use crate::Inner;
 use crate::block_metadata::columns_of;
 use crate::bytes::{bloom_of, decode_bloom};
 use crate::directory::block_of;
-use crate::held::Seen;
 use crate::layout::{Layout, Meta};
+use crate::local_state::Seen;
 use crate::pack::{self, MAX_SLOTS, Source, max_merged_slots};
 use crate::pool::{Connection, Failure, Step, ask, col, params};
 

@@ -15,7 +15,7 @@ use tarn_types::{FileId, TableId, TableSchema, Version};
 
 use crate::Inner;
 use crate::bytes::decode;
-use crate::held::{Known, Seen, Tail};
+use crate::local_state::{Known, Seen, Tail};
 use crate::pool::{Connection, Failure, Step, ask, col, params};
 
 const TAIL: &str = "SELECT t.oldest, t.definition_seq, t.base_seq, CASE WHEN t.definition_seq <> $3 THEN t.definition END, c.payload

@@ -17,11 +17,11 @@ use crate::{
 
 /// Forgets everything when dropped.
 pub struct Memory {
-    held: Mutex<Held>,
+    held: Mutex<MemoryState>,
     clock: Arc<dyn Clock>,
 }
 
-struct Held {
+struct MemoryState {
     state: State,
     /// Of files of kept versions.
     block_metadata: BTreeMap<TableId, BTreeMap<FileId, FileMetadata>>,
@@ -37,11 +37,11 @@ struct FileMetadata {
 impl Memory {
     /// Empty. The clock dates the creation of tables.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { held: Mutex::new(Held { state: State::default(), block_metadata: BTreeMap::new() }), clock }
+        Self { held: Mutex::new(MemoryState { state: State::default(), block_metadata: BTreeMap::new() }), clock }
     }
 }
 
-impl Held {
+impl MemoryState {
     fn apply(&mut self, record: Record) {
         match &record {
             Record::Drop { table } => drop(self.block_metadata.remove(table)),

@@ -272,12 +272,12 @@ fn sliced(args: &ScalarFunctionArgs, rows: Range<usize>) -> ScalarFunctionArgs {
 
 /// The same array, whose reservation lives as long as its bytes.
 fn held(array: &ArrayRef, reservation: MemoryReservation) -> Result<ArrayRef> {
-    struct Held {
+    struct ReservedBuffer {
         buffer: Buffer,
         _reservation: Arc<MemoryReservation>,
     }
 
-    impl AsRef<[u8]> for Held {
+    impl AsRef<[u8]> for ReservedBuffer {
         fn as_ref(&self) -> &[u8] {
             self.buffer.as_slice()
         }
@@ -287,7 +287,7 @@ fn held(array: &ArrayRef, reservation: MemoryReservation) -> Result<ArrayRef> {
         let buffers = data.buffers().iter().map(|buffer| match buffer.len() < FREE_BYTES / 8 {
             true => buffer.clone(),
             false => {
-                let held = Held { buffer: buffer.clone(), _reservation: Arc::clone(reservation) };
+                let held = ReservedBuffer { buffer: buffer.clone(), _reservation: Arc::clone(reservation) };
                 Buffer::from(Bytes::from_owner(held))
             }
         });

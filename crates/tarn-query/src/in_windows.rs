@@ -68,11 +68,11 @@ pub(crate) fn give(bytes: usize) -> Result<()> {
 #[derive(Debug, Default)]
 struct InWindow {
     reservation: OnceLock<MemoryReservation>,
-    held: Mutex<Held>,
+    held: Mutex<HeldRows>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldRows {
     n_streams: usize,
     rows: usize,
     bytes: usize,
@@ -91,7 +91,7 @@ impl InWindow {
         let mut held = self.held.lock();
         held.n_streams -= 1;
         if held.n_streams == 0 {
-            *held = Held::default();
+            *held = HeldRows::default();
             self.reservation.get().map(MemoryReservation::free);
         }
     }

@@ -43,13 +43,13 @@ struct Shared {
     n_syncs: u64,
     holding: bool,
     /// Durable writes in flight, oldest first.
-    held: Vec<Held>,
+    held: Vec<HeldWrite>,
     n_held: u64,
     /// Files opened before the last power cut are of no use.
     generation: u64,
 }
 
-struct Held {
+struct HeldWrite {
     id: u64,
     file: usize,
     bytes: Vec<u8>,
@@ -437,7 +437,7 @@ impl MemoryFile {
         }
         let id = shared.n_held;
         shared.n_held += 1;
-        shared.held.push(Held { id, file: self.id, bytes: bytes.to_vec(), offset: offset as usize, fate: None });
+        shared.held.push(HeldWrite { id, file: self.id, bytes: bytes.to_vec(), offset: offset as usize, fate: None });
         self.disk.changed.notify_all();
         loop {
             let at = shared.held.iter().position(|held| held.id == id);

@@ -17,11 +17,11 @@ const SHARDS: usize = 64;
 
 /// A group under its lock.
 pub struct Cell {
-    group: Mutex<Held>,
+    group: Mutex<GroupEntry>,
 }
 
 #[derive(Default)]
-struct Held {
+struct GroupEntry {
     group: Group,
     /// It left the table: who finds this looks again.
     gone: bool,
@@ -64,7 +64,7 @@ impl Shards {
     pub fn new(groups: impl IntoIterator<Item = (u64, Group)>) -> Shards {
         let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::default()).collect();
         for (id, group) in groups {
-            shards[shard_of(id)].insert(id, Arc::new(Cell { group: Mutex::new(Held { group, gone: false }) }));
+            shards[shard_of(id)].insert(id, Arc::new(Cell { group: Mutex::new(GroupEntry { group, gone: false }) }));
         }
         Shards { shards: shards.into_iter().map(RwLock::new).collect() }
     }
@@ -130,7 +130,7 @@ pub fn lock_all(cells: &[Arc<Cell>]) -> Option<Guards<'_>> {
 
 /// The groups of a batch, locked; each has its place in the batch's ascending list of groups.
 pub struct Guards<'a> {
-    guards: Vec<MutexGuard<'a, Held>>,
+    guards: Vec<MutexGuard<'a, GroupEntry>>,
 }
 
 impl Guards<'_> {

@@ -22,10 +22,10 @@ use uuid::Uuid;
 
 use tarn_types::{FileId, TableId, Version};
 
-use super::held::{Brought, Held};
 use super::inner::{Inner, Stopped, Writer};
 use super::journal::Change;
 use super::queue::{Queue, Waiting};
+use super::store_state::{Brought, StoreState};
 use crate::check::{Checked, check_commit};
 use crate::codec::{self, BlockMetadataOffsets};
 use crate::log::{Append, Entry, Payload};
@@ -245,7 +245,7 @@ impl Inner {
 }
 
 /// Against the table as the commits before it in the group leave it.
-fn check(held: &Held, ahead: &mut HashMap<TableId, Ahead>, id: TableId, commit: Commit) -> Result<Checked> {
+fn check(held: &StoreState, ahead: &mut HashMap<TableId, Ahead>, id: TableId, commit: Commit) -> Result<Checked> {
     let table = held.state.table(id)?;
     let before = ahead.get(&id);
     if let Some(version) = before.and_then(|ahead| ahead.ids.get(&commit.id)) {

@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::held::Held;
 use super::places::PackFile;
 use super::queue::Queue;
 use super::read::OpenPacks;
+use super::store_state::StoreState;
 use crate::log::{Log, LogFile};
 
 /// Shared by all who call, and who leads their commits.
 pub(super) struct Inner {
     pub dir: PathBuf,
     pub limits: Limits,
-    pub held: RwLock<Held>,
+    pub held: RwLock<StoreState>,
     pub writer: Mutex<Writer>,
     pub queue: Arc<Queue>,
     /// The first id that is reserved on disk and not given out, and the first that is not reserved.

@@ -13,7 +13,6 @@
 //! back from the disk what was (`Inner::mend`). What an older format wrote is written anew when it is opened.
 
 mod commit;
-mod held;
 mod inner;
 mod journal;
 mod maintenance;
@@ -21,6 +20,7 @@ mod places;
 mod queue;
 mod read;
 mod recover;
+mod store_state;
 
 use std::fs::{self, OpenOptions};
 use std::io;

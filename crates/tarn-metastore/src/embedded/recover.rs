@@ -11,9 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::held::{Brought, Held};
 use super::journal;
 use super::places::{self, PackFile};
+use super::store_state::{Brought, StoreState};
 use crate::checkpoint;
 use crate::error::io_error;
 use crate::log::{self, Frame, Log, LogFile, Prepared};
@@ -30,7 +30,7 @@ pub struct Recovery {
 }
 
 pub(super) struct Recovered {
-    pub held: Held,
+    pub held: StoreState,
     pub log: Log,
     /// Logs before it, ascending.
     pub older: Vec<Arc<LogFile>>,
@@ -46,7 +46,7 @@ pub(super) struct Recovered {
 pub(super) fn recover(dir: &Path) -> Result<Recovered> {
     let found = log::scan(dir)?;
     let mut recovery = Recovery::default();
-    let (mut held, mut seq, mut checkpoint_bytes, mut format) = (Held::new(), 0, 0, codec::FORMAT);
+    let (mut held, mut seq, mut checkpoint_bytes, mut format) = (StoreState::new(), 0, 0, codec::FORMAT);
     if let Some((path, at)) = &found.checkpoint {
         let checkpoint = checkpoint::read(path, *at)?;
         // Since format 2 the next log is there before the checkpoint is.
@@ -61,7 +61,7 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
         };
         let decoded = journal::decode_state(&checkpoint.payload, checkpoint.format, &mut log);
         let (state, places) = decoded.map_err(|e| corrupt(path, log::HEADER_BYTES, e.0))?;
-        held = Held { state, places };
+        held = StoreState { state, places };
         (seq, checkpoint_bytes, format) = (*at, checkpoint.payload.len() as u64, checkpoint.format);
     }
     let contents = log::read(&found.logs, seq, &mut |frame| {
@@ -86,7 +86,7 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
 }
 
 /// A record with the block metadata in front of it.
-fn replay(held: &mut Held, frame: &Frame<'_>) -> Result<()> {
+fn replay(held: &mut StoreState, frame: &Frame<'_>) -> Result<()> {
     let path = frame.log.path();
     let at = |offset| move |reason: Malformed| corrupt(path, offset, reason.0);
     let change = journal::decode_change(frame.payload, frame.format).map_err(at(frame.offset))?;
@@ -101,7 +101,7 @@ fn replay(held: &mut Held, frame: &Frame<'_>) -> Result<()> {
 }
 
 /// The logs that block metadata is read from are there.
-fn check_logs(held: &Held, found: &[Arc<LogFile>]) -> Result<()> {
+fn check_logs(held: &StoreState, found: &[Arc<LogFile>]) -> Result<()> {
     let found: BTreeSet<u64> = found.iter().map(|log| log.first_seq).collect();
     let loose = held.places.hours().flat_map(|of_hour| of_hour.loose.values());
     match loose.map(|loose| &loose.log).find(|log| !found.contains(&log.first_seq)) {
@@ -111,7 +111,7 @@ fn check_logs(held: &Held, found: &[Arc<LogFile>]) -> Result<()> {
 }
 
 /// The packs that nothing names. Misses those that are named.
-fn unnamed_packs(dir: &Path, held: &Held) -> Result<Vec<PathBuf>> {
+fn unnamed_packs(dir: &Path, held: &StoreState) -> Result<Vec<PathBuf>> {
     let mut unnamed = Vec::new();
     let mut named: BTreeMap<PathBuf, &PackFile> = held.places.packs().map(|pack| (pack.path(dir), &**pack)).collect();
     let root = dir.join("packs");

@@ -8,7 +8,7 @@ use tarn_query::dml::{rows_of, table_of};
 use tarn_types::TableSchema;
 
 use super::copy_from::{CopyFrom, start};
-use super::{Answer, CopyTo, Held, Rows, Session};
+use super::{Answer, CopyTo, PendingChanges, Rows, Session};
 use crate::copy_format::Format;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
@@ -83,7 +83,7 @@ impl Session {
         Ok(Answer::CopyTo(CopyTo { rows, format }))
     }
 
-    pub(super) fn hold(&self, held: Held) -> Result<()> {
+    pub(super) fn hold(&self, held: PendingChanges) -> Result<()> {
         self.transaction.lock().hold(held, self.sql.settings().transaction_bytes, self.sql.held())
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::gather::Gathered;
 use super::interrupt::{Unless, part_of_it, unless};
-use super::transaction::{Held, no_room};
+use super::transaction::{PendingChanges, no_room};
 use crate::copy_format::{Format, Kind, Splitter};
 use crate::error::{Result, SqlError, state};
 use crate::service::Sql;
@@ -64,7 +64,7 @@ struct Done {
     /// Rows that are committed, or held.
     rows: u64,
     /// Inside BEGIN: what is to be held.
-    held: Option<Held>,
+    held: Option<PendingChanges>,
     error: Option<SqlError>,
 }
 
@@ -93,7 +93,7 @@ impl CopyFrom {
     }
 
     /// All data was sent: commits what is left. Answers how many rows were written and, inside BEGIN, what is to be held.
-    pub(super) async fn finish(&mut self) -> Result<(u64, Option<Held>)> {
+    pub(super) async fn finish(&mut self) -> Result<(u64, Option<PendingChanges>)> {
         if let Some(input) = &self.input {
             let _ = input.send(Input::End).await;
         }
@@ -276,7 +276,8 @@ async fn commit(
             break;
         }
     }
-    let held = (hold && rows > 0).then(|| Held::new(Arc::clone(handle.schema()), Privilege::Insert, kept, true));
+    let held =
+        (hold && rows > 0).then(|| PendingChanges::new(Arc::clone(handle.schema()), Privilege::Insert, kept, true));
     Done { rows, held, error: failed }
 }
 

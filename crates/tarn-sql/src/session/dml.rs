@@ -21,7 +21,7 @@ use tarn_types::{BatchBuilder, MutationBatch, Op, SeqNo, batch_from_columns, enc
 
 use super::gather::Gathered;
 use super::transaction::no_room;
-use super::{Answer, Held, Session};
+use super::{Answer, PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -98,7 +98,7 @@ impl Session {
         }
         let n_rows = rows.num_rows() as u64;
         let batch = batch_from_columns(handle.schema(), &rows, op)?;
-        let held = Held::new(Arc::clone(handle.schema()), Privilege::Insert, vec![batch], true);
+        let held = PendingChanges::new(Arc::clone(handle.schema()), Privilege::Insert, vec![batch], true);
         self.hold(held)?;
         Ok(n_rows)
     }
@@ -118,7 +118,7 @@ impl Session {
             // The transaction has one of its own.
             drop(reservation);
             if n_rows > 0 {
-                let held = Held::new(Arc::clone(handle.schema()), privilege, batches, false);
+                let held = PendingChanges::new(Arc::clone(handle.schema()), privilege, batches, false);
                 self.hold(held)?;
             }
             return Ok(n_rows);

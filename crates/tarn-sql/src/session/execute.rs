@@ -256,10 +256,10 @@ impl Session {
     }
 
     /// Commits what a transaction held.
-    pub(super) async fn commit_held(&self, held: super::Held) -> Result<()> {
+    pub(super) async fn commit_held(&self, held: super::PendingChanges) -> Result<()> {
         match held {
-            super::Held::Ddl(ddl) => self.run_ddl(ddl).await.map(|_| ()),
-            super::Held::Mutations { table, privilege, batches, .. } => {
+            super::PendingChanges::Ddl(ddl) => self.run_ddl(ddl).await.map(|_| ()),
+            super::PendingChanges::Mutations { table, privilege, batches, .. } => {
                 let handle: Arc<TableHandle> = self.node.catalog().require(&table.name)?;
                 if handle.schema().id != table.id {
                     return Err(SqlError::undefined_table(&table.name)

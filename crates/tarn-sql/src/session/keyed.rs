@@ -12,7 +12,7 @@ use tarn_node::tables::Row;
 use tarn_query::keyed::{Bound, KeyedPlan};
 use tarn_types::{BatchBuilder, MutationBatch, Value, encode_cells, encode_key, encode_patch};
 
-use super::{Answer, Held, Session};
+use super::{Answer, PendingChanges, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 
@@ -92,7 +92,7 @@ impl Session {
             Bound::Nothing if matches!(plan, KeyedPlan::Update { .. }) => return Ok(Answer::counted("UPDATE", 0)),
             _ => return Ok(Answer::counted("DELETE", 0)),
         };
-        self.hold(Held::new(table, privilege, batches, is_plain))?;
+        self.hold(PendingChanges::new(table, privilege, batches, is_plain))?;
         Ok(answer)
     }
 

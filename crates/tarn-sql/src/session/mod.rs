@@ -40,7 +40,7 @@ pub use answer::{Answer, Batches, CopyTo, Rows, Tag};
 pub use copy_from::CopyFrom;
 pub use interrupt::Interrupt;
 pub use prepare::{Parameter, Prepared};
-pub use transaction::{Held, Transaction};
+pub use transaction::{PendingChanges, Transaction};
 pub use utility::is_all;
 pub use vars::{REPORTED, Vars};
 

@@ -17,7 +17,7 @@ use crate::error::{Result, SqlError, state};
 
 /// What a transaction has to do at COMMIT.
 #[derive(Debug)]
-pub enum Held {
+pub enum PendingChanges {
     Mutations {
         table: Arc<TableSchema>,
         privilege: Privilege,
@@ -31,10 +31,15 @@ pub enum Held {
     Ddl(Ddl),
 }
 
-impl Held {
-    pub fn new(table: Arc<TableSchema>, privilege: Privilege, batches: Vec<MutationBatch>, is_plain: bool) -> Held {
+impl PendingChanges {
+    pub fn new(
+        table: Arc<TableSchema>,
+        privilege: Privilege,
+        batches: Vec<MutationBatch>,
+        is_plain: bool,
+    ) -> PendingChanges {
         let size_bytes = batches.iter().map(MutationBatch::size_bytes).sum();
-        Held::Mutations { table, privilege, batches, size_bytes, is_plain, reservation: None }
+        PendingChanges::Mutations { table, privilege, batches, size_bytes, is_plain, reservation: None }
     }
 }
 
@@ -45,7 +50,7 @@ pub enum Transaction {
     #[default]
     Idle,
     Open {
-        held: Option<Held>,
+        held: Option<PendingChanges>,
         read_only: bool,
     },
     /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted.
@@ -100,15 +105,15 @@ impl Transaction {
     }
 
     /// Holds one write until COMMIT. `budget` is what all transactions together may hold.
-    pub fn hold(&mut self, write: Held, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
+    pub fn hold(&mut self, write: PendingChanges, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
         let Transaction::Open { held, .. } = self else {
             return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress"));
         };
         match (held.as_mut(), write) {
             (None, write) => *held = Some(write),
             (
-                Some(Held::Mutations { table, batches, size_bytes, is_plain: true, .. }),
-                Held::Mutations { table: other, batches: more, size_bytes: n, is_plain: true, .. },
+                Some(PendingChanges::Mutations { table, batches, size_bytes, is_plain: true, .. }),
+                PendingChanges::Mutations { table: other, batches: more, size_bytes: n, is_plain: true, .. },
             ) if table.id == other.id => {
                 batches.extend(more);
                 *size_bytes += n;
@@ -116,12 +121,14 @@ impl Transaction {
             _ => return Err(second_write()),
         }
         match held {
-            Some(Held::Mutations { size_bytes, .. }) if *size_bytes as u64 > limit_bytes => Err(SqlError::new(
-                state::PROGRAM_LIMIT,
-                format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}"),
-            )
-            .with_hint("load outside BEGIN (autocommit), or raise the setting transaction_bytes")),
-            Some(Held::Mutations { size_bytes, reservation, .. }) => {
+            Some(PendingChanges::Mutations { size_bytes, .. }) if *size_bytes as u64 > limit_bytes => {
+                Err(SqlError::new(
+                    state::PROGRAM_LIMIT,
+                    format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}"),
+                )
+                .with_hint("load outside BEGIN (autocommit), or raise the setting transaction_bytes"))
+            }
+            Some(PendingChanges::Mutations { size_bytes, reservation, .. }) => {
                 let taken = reservation.get_or_insert_with(|| budget.reservation()).resize(*size_bytes as u64);
                 if taken { Ok(()) } else { Err(no_room(budget)) }
             }

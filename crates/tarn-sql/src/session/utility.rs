@@ -19,7 +19,7 @@ use super::access::{may_drop, own};
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
 use super::transaction::Transaction;
-use super::{Answer, Held, Parameter, Session};
+use super::{Answer, Parameter, PendingChanges, Session};
 use crate::ddl::{Ddl, table_schema};
 use crate::definition::create_statement;
 use crate::error::{Result, SqlError, state};
@@ -168,7 +168,7 @@ impl Session {
         };
         if self.transaction.lock().must_hold()? {
             self.check_ddl(&ddl)?;
-            self.hold(Held::Ddl(ddl))?;
+            self.hold(PendingChanges::Ddl(ddl))?;
             return Ok(Answer::done(tag));
         }
         self.run_ddl(ddl).await?;

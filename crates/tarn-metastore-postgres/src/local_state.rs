@@ -35,7 +35,7 @@ pub(crate) struct Tail {
     pub commits: Vec<Arc<CommitInfo>>,
 }
 
-pub(crate) struct Held {
+pub(crate) struct LocalState {
     pub state: State,
     seen: HashMap<TableId, Seen>,
     /// Ids do not come back.
@@ -44,7 +44,7 @@ pub(crate) struct Held {
     schemas: HashMap<TableId, (i64, Arc<TableSchema>)>,
 }
 
-impl Held {
+impl LocalState {
     pub fn new() -> Self {
         Self { state: State::default(), seen: HashMap::new(), dropped: HashSet::new(), schemas: HashMap::new() }
     }

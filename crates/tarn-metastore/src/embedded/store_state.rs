@@ -10,7 +10,7 @@ use crate::state::{Record, State};
 
 /// Tables and versions, and where the metadata of their blocks is.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct StoreState {
     pub state: State,
     pub places: Places,
 }
@@ -24,7 +24,7 @@ pub(super) struct Brought {
     pub at: BlockMetadataOffsets,
 }
 
-impl Held {
+impl StoreState {
     pub fn new() -> Self {
         Self { state: State::default(), places: Places::default() }
     }
