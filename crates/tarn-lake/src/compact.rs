@@ -23,7 +23,7 @@ use tracing::Instrument;
 use crate::error::parquet_error;
 use crate::flaws::Flaw;
 use crate::lake::{commit_id, failpoint, metastore_error};
-use crate::merge::{Merged, Source};
+use crate::merge::{Merged, SortedBatches};
 use crate::read::live_rows;
 use crate::sort::KeyOrder;
 use crate::writer::Spec;
@@ -158,7 +158,7 @@ impl Lake {
     }
 
     /// The live rows of a file, for a blocking thread.
-    async fn source(&self, file: &Arc<File>, dead: Option<&RoaringBitmap>) -> Result<Source> {
+    async fn source(&self, file: &Arc<File>, dead: Option<&RoaringBitmap>) -> Result<SortedBatches> {
         let mut stream = live_rows(self.store.clone(), file, None, dead).await?;
         let (runtime, file) = (Handle::current(), file.clone());
         Ok(Box::new(move || -> Result<Option<RecordBatch>> {

@@ -19,7 +19,7 @@ use crate::writer::{CHUNK_BYTES, size_bytes};
 const LONG_RUN: usize = 1024;
 
 /// Batches in key order, one after the other; `None` at the end.
-pub(crate) type Source = Box<dyn FnMut() -> Result<Option<RecordBatch>> + Send>;
+pub(crate) type SortedBatches = Box<dyn FnMut() -> Result<Option<RecordBatch>> + Send>;
 
 /// All rows of the sources in key order. Rows of one key come in the order of their sources.
 pub(crate) struct Merged {
@@ -36,7 +36,7 @@ pub(crate) struct Merged {
 }
 
 struct Cursor {
-    source: Source,
+    source: SortedBatches,
     /// The batch it stands in, and its keys; `None` at the end.
     batch: Option<(RecordBatch, Rows)>,
     /// Of the batch, on average.
@@ -47,7 +47,7 @@ struct Cursor {
 }
 
 impl Merged {
-    pub fn new(order: KeyOrder, sources: Vec<Source>, chunk_rows: usize) -> Result<Self> {
+    pub fn new(order: KeyOrder, sources: Vec<SortedBatches>, chunk_rows: usize) -> Result<Self> {
         let sources = sources.into_iter().map(|source| Cursor { source, batch: None, row_bytes: 0, at: 0, slot: None });
         let mut merged = Self {
             order,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::test_data::{Event, batch, event, events};
 
-    fn source(rows: Vec<Event>, batch_rows: usize) -> Source {
+    fn source(rows: Vec<Event>, batch_rows: usize) -> SortedBatches {
         let batches: Vec<_> = rows.chunks(batch_rows).map(|rows| batch(&events(), rows)).collect();
         let mut batches = batches.into_iter();
         Box::new(move || Ok(batches.next()))

@@ -20,7 +20,7 @@ use crate::bytes::{bloom_of, decode_bloom};
 use crate::directory::block_of;
 use crate::layout::{Layout, Meta};
 use crate::local_state::Seen;
-use crate::pack::{self, MAX_SLOTS, Source, max_merged_slots};
+use crate::pack::{self, MAX_SLOTS, PackInput, max_merged_slots};
 use crate::pool::{Connection, Failure, Step, ask, col, params};
 
 /// So many loose blocks of an hour become a pack, or so many bytes; and so many packs of an hour one.
@@ -205,8 +205,10 @@ impl Inner {
                 }
                 listed.sort_unstable_by(|a, b| b.cmp(a));
                 let slots = self.slots_of(connection, listed.clone()).await?;
-                let sources: Vec<Source> =
-                    listed.iter().map(|(pack, _)| Source::Packed { pack: *pack, slots: slots[pack].clone() }).collect();
+                let sources: Vec<PackInput> = listed
+                    .iter()
+                    .map(|(pack, _)| PackInput::Packed { pack: *pack, slots: slots[pack].clone() })
+                    .collect();
                 let is_kept = |block: BlockRef| !gone.contains(&block.file);
                 let written = pack::write(connection, TableId(table as u32), hour, n_chunks, &sources, is_kept).await?;
                 pack::delete(connection, &packs).await?;
@@ -361,7 +363,7 @@ async fn pack_loose(
     for (n_chunks, mut blocks) in by_size {
         blocks.sort_unstable_by_key(|(block, _)| *block);
         let is_kept = |block: BlockRef| !gone.contains(&block.file);
-        let sources = [Source::Loose(blocks)];
+        let sources = [PackInput::Loose(blocks)];
         let written = pack::write(connection, TableId(table as u32), hour, n_chunks, &sources, is_kept).await?;
         done.packs_made += u64::from(written.is_some());
         done.bytes_written += written.unwrap_or(0);

@@ -33,16 +33,16 @@ pub(crate) fn max_merged_slots(n_chunks: u32) -> usize {
 }
 
 /// Where the block metadata of a new pack comes from. All blocks have filters of the same number of chunks.
-pub(crate) enum Source {
+pub(crate) enum PackInput {
     Loose(Vec<(BlockRef, BlockMetadata)>),
     Packed { pack: i64, slots: Arc<Vec<BlockRef>> },
 }
 
-impl Source {
+impl PackInput {
     fn blocks(&self) -> Box<dyn Iterator<Item = BlockRef> + Send + '_> {
         match self {
-            Source::Loose(blocks) => Box::new(blocks.iter().map(|(block, _)| *block)),
-            Source::Packed { slots, .. } => Box::new(slots.iter().copied()),
+            PackInput::Loose(blocks) => Box::new(blocks.iter().map(|(block, _)| *block)),
+            PackInput::Packed { slots, .. } => Box::new(slots.iter().copied()),
         }
     }
 }
@@ -61,7 +61,7 @@ pub(crate) async fn write(
     table: TableId,
     hour: i64,
     n_chunks: u32,
-    sources: &[Source],
+    sources: &[PackInput],
     is_kept: impl Fn(BlockRef) -> bool,
 ) -> Result<Option<u64>, Failure> {
     let mut from: Vec<From> = Vec::new();
@@ -90,7 +90,7 @@ async fn write_rows(
     connection: &Connection<'_>,
     pack: i64,
     n_chunks: u32,
-    sources: &[Source],
+    sources: &[PackInput],
     from: &[From],
 ) -> Result<u64, Failure> {
     let widest = sources.iter().map(|source| source.blocks().count()).max().unwrap_or(0).max(from.len());
@@ -101,8 +101,8 @@ async fn write_rows(
         let mut windows: Vec<Vec<Vec<u8>>> = Vec::with_capacity(sources.len());
         for source in sources {
             windows.push(match source {
-                Source::Loose(_) => Vec::new(),
-                Source::Packed { pack, slots } => read_rows(connection, *pack, slots.len(), first, n).await?,
+                PackInput::Loose(_) => Vec::new(),
+                PackInput::Packed { pack, slots } => read_rows(connection, *pack, slots.len(), first, n).await?,
             });
         }
         let mut rows: Vec<Vec<u8>> = Vec::with_capacity(n as usize);
@@ -110,11 +110,11 @@ async fn write_rows(
             let mut row = Vec::with_capacity(from.len() * CHUNK_BYTES + 4);
             for From { source, slot, .. } in from {
                 match &sources[*source] {
-                    Source::Loose(blocks) => {
+                    PackInput::Loose(blocks) => {
                         let bloom = blocks[*slot].1.bloom.as_ref();
                         row.extend_from_slice(bloom.expect("all of the pack have filters").chunk(first + chunk));
                     }
-                    Source::Packed { .. } => {
+                    PackInput::Packed { .. } => {
                         row.extend_from_slice(&windows[*source][chunk as usize][slot * CHUNK_BYTES..][..CHUNK_BYTES]);
                     }
                 }
@@ -133,18 +133,20 @@ async fn write_rows(
 async fn write_slabs(
     connection: &Connection<'_>,
     pack: i64,
-    sources: &[Source],
+    sources: &[PackInput],
     from: &[From],
 ) -> Result<(u64, u64), Failure> {
-    let packs: Vec<i64> =
-        sources.iter().filter_map(|of| if let Source::Packed { pack, .. } = of { Some(*pack) } else { None }).collect();
+    let packs: Vec<i64> = sources
+        .iter()
+        .filter_map(|of| if let PackInput::Packed { pack, .. } = of { Some(*pack) } else { None })
+        .collect();
     let mut ids: BTreeSet<i64> = BTreeSet::new();
     let list = "SELECT DISTINCT column_id FROM pack_slabs WHERE pack_id = ANY($1)";
     for row in connection.query(list, params![packs.clone()]).await? {
         ids.insert(col(&row, 0)?);
     }
     for source in sources {
-        if let Source::Loose(blocks) = source {
+        if let PackInput::Loose(blocks) = source {
             ids.extend(blocks.iter().flat_map(|(_, of)| &of.columns).map(|(stats, _)| i64::from(stats.column.0)));
         }
     }
@@ -157,7 +159,7 @@ async fn write_slabs(
         for row in connection.query(read, params![packs.clone(), ids.to_vec()]).await? {
             let (of, column): (i64, i64) = (col(&row, 0)?, col(&row, 1)?);
             let n_slots = sources.iter().find_map(|source| match source {
-                Source::Packed { pack, slots } if *pack == of => Some(slots.len()),
+                PackInput::Packed { pack, slots } if *pack == of => Some(slots.len()),
                 _ => None,
             });
             let records = slab_of(col(&row, 2)?, of, column, n_slots.unwrap_or(0), |_| true)?;
@@ -166,8 +168,8 @@ async fn write_slabs(
         let (mut columns, mut slabs) = (Vec::new(), Vec::new());
         for id in ids {
             let record = |of: &From| match &sources[of.source] {
-                Source::Loose(blocks) => blocks[of.slot].1.column(ColumnId(*id as u32)),
-                Source::Packed { pack, .. } => packed.get(&(*pack, *id))?.get(&(of.slot as u32)),
+                PackInput::Loose(blocks) => blocks[of.slot].1.column(ColumnId(*id as u32)),
+                PackInput::Packed { pack, .. } => packed.get(&(*pack, *id))?.get(&(of.slot as u32)),
             };
             let records: Vec<(u32, &Record)> =
                 (0..).zip(from).filter_map(|(slot, of)| Some((slot, record(of)?))).collect();

@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 8;
 /// The first pause before a change is looked for whose answer was lost; each is twice the one before it, up to the time-out.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A parameter of a statement, owned by it.
 pub(crate) type Param = Box<dyn ToSql + Send + Sync>;
@@ -41,7 +41,7 @@ pub(crate) use params;
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The server is away, or too slow, or went away: what was asked last may have happened.
-    Lost(Source),
+    Lost(BoxError),
     /// The server said no: what was asked did not happen, and its transaction is void.
     Refused(tokio_postgres::Error),
     /// What is stored is not what was written.
@@ -146,8 +146,11 @@ impl Pool {
 
     /// For whoever asked. Of a change: it did not happen.
     pub fn error(&self, failure: Failure) -> Error {
-        let unavailable =
-            |source: Source| Error::Unavailable { address: self.target.address.clone(), setting: "metastore", source };
+        let unavailable = |source: BoxError| Error::Unavailable {
+            address: self.target.address.clone(),
+            setting: "metastore",
+            source,
+        };
         match failure {
             Failure::Lost(source) => unavailable(source),
             Failure::Refused(source) => unavailable(Box::new(source)),
@@ -159,7 +162,7 @@ impl Pool {
     }
 
     /// Of a change that may have happened.
-    pub fn unknown(&self, source: Source) -> Error {
+    pub fn unknown(&self, source: BoxError) -> Error {
         Error::Indeterminate { action: "change", place: format!("metastore at {}", self.target.address), source }
     }
 

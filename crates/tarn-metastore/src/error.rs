@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tarn_types::{FileId, Kind, TableId, Version};
 
-pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -72,7 +72,7 @@ pub enum Error {
         /// A path, or the address of a server.
         place: String,
         #[source]
-        source: Source,
+        source: BoxError,
     },
     /// What a server gave back is not what was stored. `what` names the row.
     #[error("metastore at {address}: {what}: {reason}")]
@@ -96,7 +96,7 @@ pub enum Error {
         address: String,
         setting: &'static str,
         #[source]
-        source: Source,
+        source: BoxError,
     },
 }
 

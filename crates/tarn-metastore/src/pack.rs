@@ -68,23 +68,23 @@ struct SlabExtent {
 }
 
 /// Where the block metadata of a new pack comes from. All blocks have filters of the same number of chunks.
-pub(crate) enum Source<'a> {
+pub(crate) enum PackInput<'a> {
     Loose(&'a [(BlockRef, BlockMetadata)]),
     Packed(&'a Pack),
 }
 
-impl Source<'_> {
+impl PackInput<'_> {
     pub fn blocks(&self) -> Box<dyn Iterator<Item = BlockRef> + '_> {
         match self {
-            Source::Loose(blocks) => Box::new(blocks.iter().map(|(block, _)| *block)),
-            Source::Packed(pack) => Box::new(pack.slots.iter().copied()),
+            PackInput::Loose(blocks) => Box::new(blocks.iter().map(|(block, _)| *block)),
+            PackInput::Packed(pack) => Box::new(pack.slots.iter().copied()),
         }
     }
 
     fn n_chunks(&self) -> Option<u32> {
         match self {
-            Source::Loose(blocks) => blocks.first().map(|(_, of)| of.bloom.as_ref().map_or(0, Bloom::n_chunks)),
-            Source::Packed(pack) => Some(pack.n_chunks),
+            PackInput::Loose(blocks) => blocks.first().map(|(_, of)| of.bloom.as_ref().map_or(0, Bloom::n_chunks)),
+            PackInput::Packed(pack) => Some(pack.n_chunks),
         }
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn write(
     path: &Path,
     table: TableId,
     hour: i64,
-    sources: &[Source<'_>],
+    sources: &[PackInput<'_>],
     keep: impl Fn(BlockRef) -> bool,
 ) -> Result<Written> {
     let mut slots: Vec<(BlockRef, usize, usize)> = Vec::new();
@@ -118,10 +118,12 @@ pub(crate) fn write(
     slots.sort_unstable();
     slots.dedup_by_key(|(block, ..)| *block);
     assert!(slots.len() <= MAX_SLOTS, "{} blocks for one pack", slots.len());
-    let n_chunks = sources.iter().find_map(Source::n_chunks).unwrap_or(0);
-    let same = |source: &Source<'_>| match source {
-        Source::Loose(blocks) => blocks.iter().all(|(_, of)| of.bloom.as_ref().map_or(0, Bloom::n_chunks) == n_chunks),
-        Source::Packed(pack) => pack.n_chunks == n_chunks,
+    let n_chunks = sources.iter().find_map(PackInput::n_chunks).unwrap_or(0);
+    let same = |source: &PackInput<'_>| match source {
+        PackInput::Loose(blocks) => {
+            blocks.iter().all(|(_, of)| of.bloom.as_ref().map_or(0, Bloom::n_chunks) == n_chunks)
+        }
+        PackInput::Packed(pack) => pack.n_chunks == n_chunks,
     };
     assert!(sources.iter().all(same), "filters of a pack are of one size");
 
@@ -179,11 +181,12 @@ pub(crate) fn write(
 /// Row by row; the rows of packs are read a window at a time.
 fn write_blooms(
     out: &mut Out<'_>,
-    sources: &[Source<'_>],
+    sources: &[PackInput<'_>],
     slots: &[(BlockRef, usize, usize)],
     n_chunks: u32,
 ) -> Result<()> {
-    let widest = sources.iter().map(|source| if let Source::Packed(pack) = source { pack.stride() } else { 0 }).max();
+    let widest =
+        sources.iter().map(|source| if let PackInput::Packed(pack) = source { pack.stride() } else { 0 }).max();
     let per_window = (WINDOW_BYTES / widest.unwrap_or(0).max(1)).clamp(1, n_chunks.max(1) as usize) as u32;
     let mut row = Vec::with_capacity(slots.len() * CHUNK_BYTES + 4);
     let mut first = 0;
@@ -191,17 +194,17 @@ fn write_blooms(
         let n = per_window.min(n_chunks - first);
         let mut windows = Vec::with_capacity(sources.len());
         for source in sources {
-            windows.push(if let Source::Packed(pack) = source { pack.rows(first, n)? } else { Vec::new() });
+            windows.push(if let PackInput::Packed(pack) = source { pack.rows(first, n)? } else { Vec::new() });
         }
         for chunk in 0..n {
             row.clear();
             for &(_, which, slot) in slots {
                 match &sources[which] {
-                    Source::Loose(blocks) => {
+                    PackInput::Loose(blocks) => {
                         let bloom = blocks[slot].1.bloom.as_ref();
                         row.extend_from_slice(bloom.expect("the pack has filters").chunk(first + chunk));
                     }
-                    Source::Packed(pack) => {
+                    PackInput::Packed(pack) => {
                         let at = chunk as usize * pack.stride() + slot * CHUNK_BYTES;
                         row.extend_from_slice(&windows[which][at..at + CHUNK_BYTES]);
                     }
@@ -217,17 +220,17 @@ fn write_blooms(
 /// Answers where they lie, and the bytes of their records.
 fn write_slabs(
     out: &mut Out<'_>,
-    sources: &[Source<'_>],
+    sources: &[PackInput<'_>],
     slots: &[(BlockRef, usize, usize)],
 ) -> Result<(Vec<SlabExtent>, u64)> {
     let mut column_bytes = 0;
     let mut ids = BTreeSet::new();
     for source in sources {
         match source {
-            Source::Loose(blocks) => {
+            PackInput::Loose(blocks) => {
                 ids.extend(blocks.iter().flat_map(|(_, of)| of.columns.iter().map(|(stats, _)| stats.column)));
             }
-            Source::Packed(pack) => ids.extend(pack.columns.iter().map(|place| place.column)),
+            PackInput::Packed(pack) => ids.extend(pack.columns.iter().map(|place| place.column)),
         }
     }
     let mut places = Vec::with_capacity(ids.len());
@@ -235,13 +238,13 @@ fn write_slabs(
         let mut packed: Vec<HashMap<u32, Record>> = Vec::with_capacity(sources.len());
         for source in sources {
             packed.push(match source {
-                Source::Loose(_) => HashMap::new(),
-                Source::Packed(pack) => pack.records(column)?.into_iter().collect(),
+                PackInput::Loose(_) => HashMap::new(),
+                PackInput::Packed(pack) => pack.records(column)?.into_iter().collect(),
             });
         }
         let record = |which: usize, slot: usize| match &sources[which] {
-            Source::Loose(blocks) => blocks[slot].1.column(column),
-            Source::Packed(_) => packed[which].get(&(slot as u32)),
+            PackInput::Loose(blocks) => blocks[slot].1.column(column),
+            PackInput::Packed(_) => packed[which].get(&(slot as u32)),
         };
         let records: Vec<(u32, &Record)> = (0..)
             .zip(slots)
@@ -588,7 +591,7 @@ mod tests {
         })
     }
 
-    fn pack_of(dir: &Path, name: &str, sources: &[Source<'_>], keep: impl Fn(BlockRef) -> bool) -> Pack {
+    fn pack_of(dir: &Path, name: &str, sources: &[PackInput<'_>], keep: impl Fn(BlockRef) -> bool) -> Pack {
         let path = dir.join(name);
         write(&path, TableId(7), -3, sources, keep).unwrap();
         Pack::open(&path).unwrap()
@@ -605,7 +608,7 @@ mod tests {
         #[test]
         fn a_pack_answers_as_its_blocks_do(blocks in any_blocks(), clauses in clauses(), asked: u32) {
             let dir = scratch().unwrap();
-            let pack = pack_of(dir.path(), "a.pack", &[Source::Loose(&blocks)], |_| true);
+            let pack = pack_of(dir.path(), "a.pack", &[PackInput::Loose(&blocks)], |_| true);
             prop_assert_eq!((pack.table, pack.hour), (TableId(7), -3));
             pack.verify().unwrap();
             let same = |a: &[(BlockRef, BlockMetadata)], b: &[(BlockRef, BlockMetadata)]| format!("{a:?}") == format!("{b:?}");
@@ -650,10 +653,10 @@ mod tests {
             };
             let (loose, packed) = (part(0), [part(1), part(2), part(3)]);
             let packs: Vec<Pack> = (0..).zip(&packed).filter(|(_, part)| !part.is_empty()).map(|(i, part)| {
-                pack_of(dir.path(), &format!("{i}.pack"), &[Source::Loose(part)], |_| true)
+                pack_of(dir.path(), &format!("{i}.pack"), &[PackInput::Loose(part)], |_| true)
             }).collect();
-            let mut sources: Vec<Source<'_>> = packs.iter().map(Source::Packed).collect();
-            sources.extend((!loose.is_empty()).then_some(Source::Loose(&loose)));
+            let mut sources: Vec<PackInput<'_>> = packs.iter().map(PackInput::Packed).collect();
+            sources.extend((!loose.is_empty()).then_some(PackInput::Loose(&loose)));
             let lives = |block: BlockRef| (dead >> ((block.file.0 * 4 + u64::from(block.row_group)) % 32)) & 1 == 0;
             let merged = pack_of(dir.path(), "merged.pack", &sources, lives);
             let expected: Vec<_> = blocks.iter().filter(|(block, _)| lives(*block)).cloned().collect();
@@ -693,7 +696,7 @@ mod tests {
         };
         let blocks = [block(1, &[1, 4]), block(5, &[4])];
         let path = dir.path().join("a.pack");
-        write(&path, TableId(1), 5, &[Source::Loose(&blocks)], |_| true).unwrap();
+        write(&path, TableId(1), 5, &[PackInput::Loose(&blocks)], |_| true).unwrap();
         let whole = fs::read(&path).unwrap();
         let sees = |bytes: &[u8], what: &str| {
             fs::write(&path, bytes).unwrap();

@@ -29,7 +29,7 @@ use crate::index::Group;
 use crate::lane::{Chain, Draft, Lane};
 use crate::maintenance::FREE_SEGMENTS;
 use crate::options::{Damage, Durability, Options, Recovery, RecoveryReport};
-use crate::replay::{Hole, Source, replay, side_by_side};
+use crate::replay::{Hole, SegmentRecords, replay, side_by_side};
 use crate::segment::{self, EXTENSION, Ident, Preparation, Segment, TEMPORARY};
 use crate::shards::Shards;
 use crate::shared::{Making, Shared};
@@ -165,7 +165,7 @@ impl Opening<'_> {
     }
 
     /// Reads all files: the sealed by their seals; of the others the newest, and any that seem to hold frames, whole.
-    fn load(&mut self, listing: &Listing, head: &Head) -> Result<Vec<(PathBuf, Source)>> {
+    fn load(&mut self, listing: &Listing, head: &Head) -> Result<Vec<(PathBuf, SegmentRecords)>> {
         let (disk, paths) = (self.disk, &listing.segments);
         let opened = side_by_side(paths.len(), |i| {
             let path = &paths[i].1;
@@ -192,13 +192,13 @@ impl Opening<'_> {
                 let bound = loaded.size_bytes;
                 tail::scan(&mut loaded, &path, bound)?;
             }
-            let mut source = Source::new(loaded);
+            let mut source = SegmentRecords::new(loaded);
             if source.loaded.damage.is_none() {
                 source.parse(&path)?;
             }
             Ok((path, source))
         });
-        let mut sources: Vec<(PathBuf, Source)> = sources.into_iter().collect::<Result<_>>()?;
+        let mut sources: Vec<(PathBuf, SegmentRecords)> = sources.into_iter().collect::<Result<_>>()?;
         for (_, source) in &mut sources {
             if let Some(Damage { path, offset, what }) = source.loaded.damage.clone() {
                 self.damaged(Error::Corrupt { path: path.clone(), offset, what })?;
@@ -210,7 +210,7 @@ impl Opening<'_> {
     }
 
     /// Whether segments are gone, and it was chosen to go on all the same.
-    fn miss(&mut self, head: &Head, loaded: &[(PathBuf, Source)]) -> Result<bool> {
+    fn miss(&mut self, head: &Head, loaded: &[(PathBuf, SegmentRecords)]) -> Result<bool> {
         let found = loaded.iter().map(|(_, source)| (source.loaded.header.seq, !source.loaded.is_empty()));
         let gone = head.find_gone(&found.collect::<Vec<_>>());
         let is_gone = !gone.is_empty();
@@ -230,8 +230,8 @@ impl Opening<'_> {
     #[expect(clippy::type_complexity, reason = "two lists and the end of the chain, taken apart at once")]
     fn order(
         &mut self,
-        sources: Vec<(PathBuf, Source)>,
-    ) -> Result<(Vec<(PathBuf, Source)>, Vec<(PathBuf, Loaded)>, Chain)> {
+        sources: Vec<(PathBuf, SegmentRecords)>,
+    ) -> Result<(Vec<(PathBuf, SegmentRecords)>, Vec<(PathBuf, Loaded)>, Chain)> {
         let (sources, empty): (Vec<_>, Vec<_>) = sources.into_iter().partition(|(_, source)| !source.loaded.is_empty());
         let empty: Vec<_> = empty.into_iter().map(|(path, source)| (path, source.loaded)).collect();
         for pair in sources.windows(2) {
@@ -275,10 +275,10 @@ impl Opening<'_> {
     #[expect(clippy::type_complexity, reason = "three lists, taken apart at once")]
     fn replay(
         &mut self,
-        sources: &[(PathBuf, Source)],
+        sources: &[(PathBuf, SegmentRecords)],
     ) -> Result<(Vec<Arc<Segment>>, Vec<(u64, Group)>, Vec<(u64, u64)>)> {
         let segments: Vec<Arc<Segment>> = sources.iter().map(|(path, source)| segment_of(path, source)).collect();
-        let only: Vec<&Source> = sources.iter().map(|(_, source)| source).collect();
+        let only: Vec<&SegmentRecords> = sources.iter().map(|(_, source)| source).collect();
         let (mut groups, mut holes) = replay(&only, &segments);
         holes.sort_unstable_by_key(|hole| hole.group);
         if let Some(&Hole { group, from, to }) = holes.first() {
@@ -307,7 +307,7 @@ impl Opening<'_> {
     }
 
     /// Seals what has frames and no seal. The newest ends after its last good frame.
-    fn seal(&self, sources: &[(PathBuf, Source)], segments: &[Arc<Segment>]) -> Result<()> {
+    fn seal(&self, sources: &[(PathBuf, SegmentRecords)], segments: &[Arc<Segment>]) -> Result<()> {
         for ((path, source), segment) in sources.iter().zip(segments) {
             if !source.loaded.sealed {
                 seal(&source.loaded, segment, &self.buffers).map_err(Error::io("seal", path))?;
@@ -415,7 +415,7 @@ fn empty_segment((path, loaded): (PathBuf, Loaded)) -> Arc<Segment> {
     Arc::new(Segment::new(&loaded.header, path, loaded.file, loaded.size_bytes))
 }
 
-fn segment_of(path: &Path, source: &Source) -> Arc<Segment> {
+fn segment_of(path: &Path, source: &SegmentRecords) -> Arc<Segment> {
     let loaded = &source.loaded;
     let segment = Segment::new(&loaded.header, path.to_path_buf(), Arc::clone(&loaded.file), loaded.size_bytes);
     segment.end.store(loaded.end, Ordering::Relaxed);
@@ -435,7 +435,7 @@ fn may_be_newest(loaded: &[(PathBuf, Loaded)], head: &Head) -> [Option<u64>; 2] 
 
 /// Damage if two segments with frames have one number: they are of two histories, and nobody can say which one counts.
 /// Of an empty segment the number means nothing: it is renewed.
-pub fn same_number(one: &(PathBuf, Source), other: &(PathBuf, Source)) -> Option<Damage> {
+pub fn same_number(one: &(PathBuf, SegmentRecords), other: &(PathBuf, SegmentRecords)) -> Option<Damage> {
     let is_same = one.1.loaded.header.seq == other.1.loaded.header.seq;
     let what = || format!("the same segment as {}", one.0.display());
     is_same.then(|| Damage { path: other.0.clone(), offset: 0, what: what() })

@@ -23,7 +23,7 @@ use crate::tail::Loaded;
 
 /// One segment's records, taken apart: those of a group are all in one of the lots, in order, so that lots can be worked
 /// on side by side.
-pub struct Source {
+pub struct SegmentRecords {
     pub loaded: Loaded,
     lots: [Mutex<Lot>; LOTS],
     n_entries: usize,
@@ -57,9 +57,9 @@ enum What {
     Group { at: u32, floor: u64, last: u64 },
 }
 
-impl Source {
-    pub fn new(loaded: Loaded) -> Source {
-        Source { loaded, lots: Default::default(), n_entries: 0, born_bytes: 0 }
+impl SegmentRecords {
+    pub fn new(loaded: Loaded) -> SegmentRecords {
+        SegmentRecords { loaded, lots: Default::default(), n_entries: 0, born_bytes: 0 }
     }
 
     /// Takes all records apart. Runs beside those of other segments.
@@ -214,7 +214,7 @@ const ENTRIES_PER_THREAD: usize = 10_000;
 
 /// Replays all segments, oldest first, and builds the index; what is missing in a group is reported, and the group ends
 /// before it.
-pub fn replay(sources: &[&Source], segments: &[Arc<Segment>]) -> (Vec<(u64, Group)>, Vec<Hole>) {
+pub fn replay(sources: &[&SegmentRecords], segments: &[Arc<Segment>]) -> (Vec<(u64, Group)>, Vec<Hole>) {
     let n_entries = sources.iter().map(|source| source.n_entries).sum::<usize>();
     let n_threads = n_threads().min(1 + n_entries / ENTRIES_PER_THREAD);
     let built = side_by_side_on(n_threads, LOTS, |lot| {
@@ -292,7 +292,7 @@ fn build(
     id: u64,
     rebuilt: Rebuilt,
     lots: &[Lot],
-    sources: &[&Source],
+    sources: &[&SegmentRecords],
     segments: &[Arc<Segment>],
     holes: &mut Vec<Hole>,
 ) -> Group {

@@ -15,7 +15,7 @@ use crate::head::{FORMAT, Head};
 use crate::options::{Damage, Lost, VerifyReport};
 use crate::record::{self, RecordView};
 use crate::recovery;
-use crate::replay::{self, Source};
+use crate::replay::{self, SegmentRecords};
 use crate::segment::Segment;
 use crate::tail::{self, Loaded, LoadedBatch};
 use crate::{GroupId, Index};
@@ -41,7 +41,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
         }
     }
     segments.sort_by_key(|(_, segment)| segment.header.seq);
-    let (mut unfinished, mut sources): (Option<Damage>, Vec<(PathBuf, Source)>) = (None, Vec::new());
+    let (mut unfinished, mut sources): (Option<Damage>, Vec<(PathBuf, SegmentRecords)>) = (None, Vec::new());
     let mut found = Vec::new();
     for (path, segment) in segments {
         let loaded = check(segment, &path, &mut report)?;
@@ -58,7 +58,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
             let what = "segment was never finished, but a later one has entries".to_string();
             unfinished = Some(Damage { path: path.clone(), offset: loaded.end, what });
         }
-        let mut source = Source::new(loaded);
+        let mut source = SegmentRecords::new(loaded);
         match source.parse(&path) {
             Ok(()) => sources.push((path, source)),
             Err(Error::Corrupt { path, offset, what }) => report.damages.push(Damage { path, offset, what }),
@@ -73,7 +73,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
 }
 
 /// Damage if a segment does not continue the sealed one before it: one was put back after the log went on without it.
-fn two_histories(before: &(PathBuf, Source), next: &(PathBuf, Source)) -> Option<Damage> {
+fn two_histories(before: &(PathBuf, SegmentRecords), next: &(PathBuf, SegmentRecords)) -> Option<Damage> {
     let is_other = before.1.loaded.sealed && before.1.loaded.header.seq != next.1.loaded.header.seq;
     let broken = is_other.then(|| recovery::broken_chain((&before.0, &before.1.loaded), (&next.0, &next.1.loaded)));
     match broken.flatten() {
@@ -201,11 +201,11 @@ fn names<'a>(metas: impl Iterator<Item = &'a [u8]>) -> String {
 }
 
 /// Replays what was read: entries that no segment holds, and what an earlier opening has given up.
-fn find_lost(sources: &[(PathBuf, Source)], report: &mut VerifyReport) {
-    let only: Vec<&Source> = sources.iter().map(|(_, source)| source).collect();
+fn find_lost(sources: &[(PathBuf, SegmentRecords)], report: &mut VerifyReport) {
+    let only: Vec<&SegmentRecords> = sources.iter().map(|(_, source)| source).collect();
     let segments: Vec<Arc<Segment>> = sources
         .iter()
-        .map(|(path, Source { loaded, .. })| {
+        .map(|(path, SegmentRecords { loaded, .. })| {
             Arc::new(Segment::new(&loaded.header, path.clone(), Arc::clone(&loaded.file), loaded.size_bytes))
         })
         .collect();

@@ -24,14 +24,14 @@ impl HotCatalog for Tables {
     }
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        Some(Arc::new(Source(self.0.tables().open(name)?)))
+        Some(Arc::new(OpenedSource(self.0.tables().open(name)?)))
     }
 }
 
 /// One of them.
-struct Source(Opened);
+struct OpenedSource(Opened);
 
-impl HotSource for Source {
+impl HotSource for OpenedSource {
     fn schema(&self) -> Arc<TableSchema> {
         Arc::clone(self.0.schema())
     }
@@ -51,8 +51,8 @@ pub struct Reader {
 
 impl HotReader for Reader {
     fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>> {
-        let opened = sources.iter().map(|source| (source.as_ref() as &dyn Any).downcast_ref::<Source>());
-        let opened: Vec<Opened> = opened.flatten().map(|Source(opened)| opened.clone()).collect();
+        let opened = sources.iter().map(|source| (source.as_ref() as &dyn Any).downcast_ref::<OpenedSource>());
+        let opened: Vec<Opened> = opened.flatten().map(|OpenedSource(opened)| opened.clone()).collect();
         let who = self.who.lock().clone();
         let taken = self.node.tables().snapshot(&who, &opened).map_err(|error| {
             let names: Vec<&str> = opened.iter().map(|table| table.schema().name.as_str()).collect();

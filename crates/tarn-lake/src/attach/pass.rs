@@ -26,7 +26,7 @@ use super::columns::Foreign;
 use super::hour::{HourFrom, hour_of};
 use super::list::{Difference, Object, difference, is_same, list};
 use super::merge::{Columns, Places};
-use super::read::{Content, Source, content};
+use super::read::{Content, ListedObject, content};
 use crate::error::store_error;
 use crate::lake::{commit, commit_id, failpoint, metastore_error};
 use crate::names::MS_PER_HOUR;
@@ -172,7 +172,7 @@ impl Attach {
     }
 
     async fn look(&self, object: Object, replaces: Option<FileId>, table: Arc<TableSchema>) -> Result<Looked> {
-        let source = Source::new(self.store.clone(), object.clone());
+        let source = ListedObject::new(self.store.clone(), object.clone());
         let content = content(&source, &table).await?;
         Ok(Looked { object, replaces, content, bytes_read: source.bytes_read() })
     }

@@ -115,13 +115,13 @@ impl From<Error> for Trouble {
 }
 
 /// One object, as it was listed.
-pub(crate) struct Source {
+pub(crate) struct ListedObject {
     store: Arc<dyn ObjectStore>,
     object: Object,
     bytes_read: AtomicU64,
 }
 
-impl Source {
+impl ListedObject {
     pub fn new(store: Arc<dyn ObjectStore>, object: Object) -> Arc<Self> {
         Arc::new(Self { store, object, bytes_read: AtomicU64::new(0) })
     }
@@ -156,7 +156,7 @@ impl Source {
 }
 
 /// Reads what the table wants to know of a file. `Err`: the store is away.
-pub(crate) async fn content(source: &Arc<Source>, table: &Arc<TableSchema>) -> Result<Content, Error> {
+pub(crate) async fn content(source: &Arc<ListedObject>, table: &Arc<TableSchema>) -> Result<Content, Error> {
     match rows(source, table).await {
         Ok((foreign, _)) if foreign.n_rows() == 0 => {
             Ok(Content::Skipped { reason: "it has no rows".to_owned(), retry: false })
@@ -168,7 +168,7 @@ pub(crate) async fn content(source: &Arc<Source>, table: &Arc<TableSchema>) -> R
 }
 
 /// What the footer alone tells.
-pub(crate) async fn columns(source: &Arc<Source>) -> Result<Result<Foreign, String>, Error> {
+pub(crate) async fn columns(source: &Arc<ListedObject>) -> Result<Result<Foreign, String>, Error> {
     match footer(source).await {
         Ok((_, foreign)) => Ok(Ok(foreign)),
         Err(Trouble::File(Content::Skipped { reason, .. })) => Ok(Err(reason)),
@@ -177,7 +177,7 @@ pub(crate) async fn columns(source: &Arc<Source>) -> Result<Result<Foreign, Stri
     }
 }
 
-async fn rows(source: &Arc<Source>, table: &Arc<TableSchema>) -> Result<(Foreign, Vec<Option<Bloom>>), Trouble> {
+async fn rows(source: &Arc<ListedObject>, table: &Arc<TableSchema>) -> Result<(Foreign, Vec<Option<Bloom>>), Trouble> {
     let (metadata, mut foreign) = footer(source).await?;
     if table.options.archive.as_ref().is_some_and(|archive| archive.checksums) {
         foreign.checksums = Some(Arc::new(checksums(source, &metadata).await?));
@@ -188,7 +188,7 @@ async fn rows(source: &Arc<Source>, table: &Arc<TableSchema>) -> Result<(Foreign
     Ok((foreign, blooms))
 }
 
-async fn footer(source: &Arc<Source>) -> Result<(Arc<ParquetMetaData>, Foreign), Trouble> {
+async fn footer(source: &Arc<ListedObject>) -> Result<(Arc<ParquetMetaData>, Foreign), Trouble> {
     let size_bytes = source.object.size_bytes;
     if size_bytes < MIN_BYTES {
         return Err(Trouble::skip(match size_bytes {
@@ -223,7 +223,7 @@ async fn footer(source: &Arc<Source>) -> Result<(Arc<ParquetMetaData>, Foreign),
 }
 
 /// Reads the whole file.
-async fn checksums(source: &Arc<Source>, metadata: &ParquetMetaData) -> Result<Checksums, Trouble> {
+async fn checksums(source: &Arc<ListedObject>, metadata: &ParquetMetaData) -> Result<Checksums, Trouble> {
     let mut summing = Summing::default();
     cuts(metadata).into_iter().for_each(|cut| summing.cut(cut));
     let mut at = 0;
@@ -257,7 +257,7 @@ fn cuts(metadata: &ParquetMetaData) -> Vec<u64> {
 
 /// Reads the key columns, row group by row group, on a blocking thread.
 async fn blooms(
-    source: &Arc<Source>,
+    source: &Arc<ListedObject>,
     metadata: Arc<ParquetMetaData>,
     mut indexer: Indexer,
     foreign: &Foreign,
@@ -294,7 +294,7 @@ async fn blooms(
 
 /// What the Parquet reader asks for bytes.
 struct Reader {
-    source: Arc<Source>,
+    source: Arc<ListedObject>,
     metadata: Arc<ParquetMetaData>,
 }
 

@@ -13,7 +13,7 @@ use super::hour::HourFrom;
 use super::list::Object;
 use super::merge::Columns;
 use super::pass::Attach;
-use super::read::{Source, columns};
+use super::read::{ListedObject, columns};
 use crate::{Error, Result};
 
 /// Files looked at.
@@ -57,7 +57,7 @@ impl Attach {
         let chosen = spread(objects, LOOKED_AT);
         let looked_at = chosen.len() as u64;
         let looks = futures::stream::iter(chosen).map(|object| {
-            let (path, source) = (object.path.to_string(), Source::new(self.store.clone(), object));
+            let (path, source) = (object.path.to_string(), ListedObject::new(self.store.clone(), object));
             async move { columns(&source).await.map(|looked| (path, looked)) }
         });
         let looks: Vec<(String, Result<Foreign, String>)> =

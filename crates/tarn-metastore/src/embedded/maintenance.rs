@@ -25,7 +25,7 @@ use super::places::{self, Hour, Loose, PackFile, Packed};
 use crate::checkpoint;
 use crate::error::io_error;
 use crate::log::{self, Log, LogFile, Prepared};
-use crate::pack::{self, MAX_SLOTS, Pack, Source};
+use crate::pack::{self, MAX_SLOTS, Pack, PackInput};
 use crate::{BlockMetadata, BlockRef, MaintenanceReport, Result, Stats, codec};
 
 /// Blocks with column metadata of more bytes do not stay loose: there, one column is read with all others.
@@ -204,10 +204,10 @@ impl Inner {
         let mut number = self.held.read().places.next_pack();
         let mut written = Vec::new();
         for Alike { loose, packs } in by_size.into_values() {
-            let mut sources = vec![Source::Loose(&loose)];
-            sources.extend(packs.iter().map(|pack| Source::Packed(pack)));
+            let mut sources = vec![PackInput::Loose(&loose)];
+            sources.extend(packs.iter().map(|pack| PackInput::Packed(pack)));
             let is_kept = |block: BlockRef| !of_hour.gone.contains_key(&block.file);
-            let n_slots = sources.iter().flat_map(Source::blocks).filter(|block| is_kept(*block)).count();
+            let n_slots = sources.iter().flat_map(PackInput::blocks).filter(|block| is_kept(*block)).count();
             // Rewriting an hour of more blocks than a pack may have: ranges of them.
             for bounds in ranges(&sources, is_kept, n_slots) {
                 let file = PackFile { table, hour, number, n_slots: 0, n_chunks: 0, size_bytes: 0, column_bytes: 0 };
@@ -419,14 +419,15 @@ fn full_tier<'a>(packs: &[&'a Arc<PackFile>], limits: &Limits) -> Option<Vec<&'a
 
 /// All kept blocks of the sources in ranges of no more than a pack may have; none when there are none.
 fn ranges(
-    sources: &[Source<'_>],
+    sources: &[PackInput<'_>],
     is_kept: impl Fn(BlockRef) -> bool,
     n_slots: usize,
 ) -> Vec<std::ops::RangeInclusive<BlockRef>> {
     if n_slots == 0 {
         return Vec::new();
     }
-    let blocks: BTreeSet<BlockRef> = sources.iter().flat_map(Source::blocks).filter(|block| is_kept(*block)).collect();
+    let blocks: BTreeSet<BlockRef> =
+        sources.iter().flat_map(PackInput::blocks).filter(|block| is_kept(*block)).collect();
     let blocks: Vec<BlockRef> = blocks.into_iter().collect();
     blocks.chunks(MAX_SLOTS).map(|range| range[0]..=range[range.len() - 1]).collect()
 }

@@ -28,9 +28,9 @@ struct Attached {
 }
 
 /// The table itself.
-struct Source(Arc<Attached>);
+struct AttachedSource(Arc<Attached>);
 
-impl HotSource for Source {
+impl HotSource for AttachedSource {
     fn schema(&self) -> Arc<TableSchema> {
         Arc::clone(&self.0.schema)
     }
@@ -40,7 +40,7 @@ impl HotSource for Source {
     }
 }
 
-impl Now for Source {
+impl Now for AttachedSource {
     fn now(&self) -> Arc<dyn HotView> {
         Arc::new(NothingHot::at(self.0.version))
     }
@@ -54,7 +54,7 @@ impl HotCatalog for OneTable {
     }
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        (name == self.0.schema.name).then(|| Arc::new(Source(Arc::clone(&self.0))) as _)
+        (name == self.0.schema.name).then(|| Arc::new(AttachedSource(Arc::clone(&self.0))) as _)
     }
 }
 
@@ -120,7 +120,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
         Arc::new(NoSystemTables),
     );
     attached.store.take();
-    (attached, engine.unwrap().session(Reads::<Source>::all()), paths)
+    (attached, engine.unwrap().session(Reads::<AttachedSource>::all()), paths)
 }
 
 #[tokio::test]

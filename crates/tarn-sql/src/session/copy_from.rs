@@ -293,13 +293,13 @@ fn with_committed(error: SqlError, committed: u64) -> SqlError {
 /// Bytes to batches of the table.
 struct Decoder {
     table: Arc<TableSchema>,
-    input: Source,
+    input: CopyInput,
     batch_rows: usize,
     /// Rows given out so far, for errors.
     n_rows: u64,
 }
 
-enum Source {
+enum CopyInput {
     Text { splitter: Box<Splitter>, last: bool },
     Arrow { decoder: Box<StreamDecoder>, gathered: Gathered },
 }
@@ -308,9 +308,11 @@ impl Decoder {
     fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>, batch_rows: usize) -> Decoder {
         let input = match format.kind {
             Kind::Arrow => {
-                Source::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
+                CopyInput::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
             }
-            _ => Source::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false },
+            _ => {
+                CopyInput::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false }
+            }
         };
         Decoder { table, input, batch_rows, n_rows: 0 }
     }
@@ -346,8 +348,8 @@ impl Decoder {
 
     fn push(&mut self, data: Bytes) -> Result<()> {
         match &mut self.input {
-            Source::Text { splitter, .. } => splitter.push(&data, self.batch_rows),
-            Source::Arrow { decoder, gathered } => {
+            CopyInput::Text { splitter, .. } => splitter.push(&data, self.batch_rows),
+            CopyInput::Arrow { decoder, gathered } => {
                 let mut buffer = Buffer::from(data);
                 while !buffer.is_empty() {
                     // The decoder asserts what a stream can break: offsets, lengths of buffers. What it made of them
@@ -366,11 +368,11 @@ impl Decoder {
 
     fn end(&mut self) -> Result<()> {
         match &mut self.input {
-            Source::Text { splitter, last } => {
+            CopyInput::Text { splitter, last } => {
                 *last = true;
                 splitter.finish(self.batch_rows)
             }
-            Source::Arrow { decoder, .. } => {
+            CopyInput::Arrow { decoder, .. } => {
                 let finished = quiet::catch(AssertUnwindSafe(|| decoder.finish()));
                 finished.map_err(broken_stream)?.map_err(|e| bad_stream(&e))
             }
@@ -380,14 +382,14 @@ impl Decoder {
     /// The next batch that is long enough; with `is_last` whatever there is.
     fn take(&mut self, is_last: bool) -> Result<Option<RecordBatch>> {
         match &mut self.input {
-            Source::Text { splitter, .. } => {
+            CopyInput::Text { splitter, .. } => {
                 if !splitter.is_full(self.batch_rows) && !is_last {
                     return Ok(None);
                 }
                 let Some(batch) = splitter.take()? else { return Ok(None) };
                 Ok(Some(conform(&batch, &self.table)?))
             }
-            Source::Arrow { gathered, .. } => {
+            CopyInput::Arrow { gathered, .. } => {
                 let table = &self.table;
                 let take = || -> Result<Option<Result<RecordBatch>>, ArrowError> {
                     let Some(rows) = gathered.take(is_last)? else { return Ok(None) };
@@ -403,17 +405,19 @@ impl Decoder {
     /// Reads on in what has come, after a batch was taken.
     fn go_on(&mut self) -> Result<()> {
         match &mut self.input {
-            Source::Text { splitter, last: true } => splitter.finish(self.batch_rows),
-            Source::Text { splitter, last: false } => splitter.push(&[], self.batch_rows),
-            Source::Arrow { .. } => Ok(()),
+            CopyInput::Text { splitter, last: true } => splitter.finish(self.batch_rows),
+            CopyInput::Text { splitter, last: false } => splitter.push(&[], self.batch_rows),
+            CopyInput::Arrow { .. } => Ok(()),
         }
     }
 
     /// Rows in errors are counted from the batch's first; say where that is.
     fn place(&self, error: SqlError) -> SqlError {
         match self.input {
-            Source::Arrow { .. } => error.with_detail(format!("rows are counted from row {} of the data", self.n_rows)),
-            Source::Text { .. } => error,
+            CopyInput::Arrow { .. } => {
+                error.with_detail(format!("rows are counted from row {} of the data", self.n_rows))
+            }
+            CopyInput::Text { .. } => error,
         }
     }
 }

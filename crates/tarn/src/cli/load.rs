@@ -73,7 +73,7 @@ enum Kind {
 
 /// One file to load.
 #[derive(Clone)]
-struct Source {
+struct InputFile {
     path: PathBuf,
     kind: Kind,
     delimiter: u8,
@@ -95,12 +95,12 @@ impl Load {
                 .format
                 .or_else(|| kind_of(path))
                 .with_context(|| format!("{}: what is it? say --format csv, ndjson or parquet", path.display()))?;
-            sources.push(Source { path: path.clone(), kind, delimiter, batch_rows: self.batch_rows as usize });
+            sources.push(InputFile { path: path.clone(), kind, delimiter, batch_rows: self.batch_rows as usize });
         }
         runtime()?.block_on(self.load(sources))
     }
 
-    async fn load(&self, sources: Vec<Source>) -> Result<()> {
+    async fn load(&self, sources: Vec<InputFile>) -> Result<()> {
         let connection = self.target.connect().await?;
         if self.create {
             self.create_table(&connection, &sources[0]).await?;
@@ -139,7 +139,7 @@ impl Load {
         Ok(())
     }
 
-    async fn create_table(&self, connection: &Connection, source: &Source) -> Result<()> {
+    async fn create_table(&self, connection: &Connection, source: &InputFile) -> Result<()> {
         let schema = source.infer_schema().with_context(|| format!("read the columns of {}", source.path.display()))?;
         let mut columns: Vec<String> = Vec::new();
         for field in schema.fields() {
@@ -167,7 +167,7 @@ fn kind_of(path: &Path) -> Option<Kind> {
 async fn load_file(
     connection: &Connection,
     table: &str,
-    source: Source,
+    source: InputFile,
     schema: SchemaRef,
     bars: &MultiProgress,
 ) -> Result<u64> {
@@ -209,7 +209,7 @@ fn rows_of(name: &str, acknowledged: u64) -> String {
     format!("{name}: the server refused rows after the first {}", grouped(acknowledged))
 }
 
-impl Source {
+impl InputFile {
     fn name(&self) -> String {
         self.path.display().to_string()
     }
