@@ -46,10 +46,10 @@ pub struct FarStore {
 struct Served {
     service: S3Service,
     /// Held only to look and to count, never while waiting.
-    state: Mutex<Shared>,
+    state: Mutex<LinkState>,
 }
 
-struct Shared {
+struct LinkState {
     line: Line,
     /// When the last byte that was promised to somebody has passed.
     free_at: Instant,
@@ -82,7 +82,7 @@ impl FarStore {
     pub async fn serve(root: &Path, line: Line) -> Result<Self> {
         let mut service = S3ServiceBuilder::new(Buckets::new(root)?);
         service.set_auth(SimpleAuth::from_single(CREDENTIALS.0, CREDENTIALS.1));
-        let state = Mutex::new(Shared { line, free_at: Instant::now(), asked: Asked::default() });
+        let state = Mutex::new(LinkState { line, free_at: Instant::now(), asked: Asked::default() });
         let served = Arc::new(Served { service: service.build(), state });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = format!("http://{}", listener.local_addr()?);
@@ -112,7 +112,7 @@ impl FarStore {
 }
 
 impl Served {
-    fn state(&self) -> MutexGuard<'_, Shared> {
+    fn state(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +125,7 @@ impl Served {
     }
 }
 
-impl Shared {
+impl LinkState {
     /// How long it takes from `now` until `n_bytes` more have passed.
     fn pass(&mut self, now: Instant, n_bytes: u64) -> Duration {
         self.asked.bytes += n_bytes;
@@ -259,7 +259,7 @@ mod tests {
     fn answers_share_the_bandwidth() {
         let now = Instant::now();
         let line = Line { latency: Duration::ZERO, bytes_per_s: 10 << 20 };
-        let mut shared = Shared { line, free_at: now, asked: Asked::default() };
+        let mut shared = LinkState { line, free_at: now, asked: Asked::default() };
         // A megabyte each: one behind the other, and the second client waits for both.
         assert_eq!(shared.pass(now, 1 << 20), Duration::from_millis(100));
         assert_eq!(shared.pass(now, 1 << 20), Duration::from_millis(200));

@@ -76,10 +76,10 @@ pub struct ListingStats {
 /// An object store whose recursive listings ([`ObjectStore::list`]) go through a cache. Everything else passes through.
 pub struct ListedStore {
     inner: Arc<dyn ObjectStore>,
-    shared: Arc<Shared>,
+    shared: Arc<Listings>,
 }
 
-struct Shared {
+struct Listings {
     options: ListingOptions,
     clock: Arc<dyn Clock>,
     on: AtomicBool,
@@ -107,7 +107,7 @@ struct Entry {
 impl ListedStore {
     /// Wraps `inner`.
     pub fn new(inner: Arc<dyn ObjectStore>, options: ListingOptions, clock: Arc<dyn Clock>) -> Self {
-        let shared = Shared { options, clock, on: AtomicBool::new(true), state: Mutex::default() };
+        let shared = Listings { options, clock, on: AtomicBool::new(true), state: Mutex::default() };
         ListedStore { inner, shared: Arc::new(shared) }
     }
 
@@ -138,7 +138,7 @@ fn folder(dir: &Path) -> String {
 /// Everything in and below `dir`, whose own directory is listed unless it is kept and `may_answer`.
 fn walk(
     inner: Arc<dyn ObjectStore>,
-    shared: Arc<Shared>,
+    shared: Arc<Listings>,
     dir: Path,
     may_answer: bool,
 ) -> BoxFuture<'static, Result<BoxStream<'static, Result<ObjectMeta>>>> {
@@ -163,7 +163,7 @@ fn walk(
     .boxed()
 }
 
-impl Shared {
+impl Listings {
     /// What is kept of the directory `name`, unless it is too old.
     fn sealed(&self, name: &str) -> Option<Arc<[ObjectMeta]>> {
         let now_ms = self.clock.now_ms();
@@ -336,7 +336,7 @@ impl ObjectStore for ListedStore {
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let (before, after) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
-        let forget = |shared: &Shared, location: &Result<Path>| {
+        let forget = |shared: &Listings, location: &Result<Path>| {
             if let Ok(location) = location {
                 shared.state.lock().forget(location.as_ref());
             }
@@ -375,7 +375,7 @@ impl ObjectStore for ListedStore {
 /// Forgets the listings that an upload makes old, when it ends.
 struct Upload {
     upload: Box<dyn MultipartUpload>,
-    shared: Arc<Shared>,
+    shared: Arc<Listings>,
     location: Path,
 }
 
@@ -418,7 +418,7 @@ mod tests {
     fn a_pattern_opens_what_is_above_and_below_it_too() {
         let options = ListingOptions { open: vec!["logs/*/live".into()], ..ListingOptions::default() };
         let clock: Arc<dyn Clock> = Arc::new(tarn_types::clock::ManualClock::new(0));
-        let shared = Shared { options, clock, on: AtomicBool::new(true), state: Mutex::default() };
+        let shared = Listings { options, clock, on: AtomicBool::new(true), state: Mutex::default() };
         assert!(["logs/", "logs/a/", "logs/a/live/", "logs/a/live/x/"].iter().all(|dir| shared.is_open(dir)));
         assert!(["other/", "logs/a/done/"].iter().all(|dir| !shared.is_open(dir)));
     }

@@ -55,11 +55,11 @@ pub use tarn_sql::session::Prepared;
 use super::errors::on_wire;
 use super::login::{Login, Next};
 use super::params::{Bound, natural};
-use super::{Shared, send, startup};
+use super::{ServerState, send, startup};
 
 /// One client.
 pub struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     session: Session,
     /// The COPY FROM that is running.
     copy: tokio::sync::Mutex<Option<CopyFrom>>,
@@ -78,7 +78,7 @@ struct Names {
 }
 
 impl Connection {
-    pub fn new(shared: Arc<Shared>, guest: Guest) -> Connection {
+    pub fn new(shared: Arc<ServerState>, guest: Guest) -> Connection {
         let session = Session::new(Arc::clone(&shared.sql));
         Connection {
             shared,

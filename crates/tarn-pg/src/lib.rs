@@ -82,7 +82,7 @@ impl Door {
 }
 
 /// What all connections to a node share.
-pub struct Shared {
+pub struct ServerState {
     pub sql: Arc<Sql>,
     door: Arc<Door>,
     /// Running statements by the key that a cancel request must know.
@@ -90,9 +90,9 @@ pub struct Shared {
     keys: RandomPidSecretKeyGenerator,
 }
 
-impl Shared {
-    pub fn new(sql: Arc<Sql>, door: Arc<Door>) -> Shared {
-        Shared { sql, door, interrupts: Mutex::default(), keys: RandomPidSecretKeyGenerator::default() }
+impl ServerState {
+    pub fn new(sql: Arc<Sql>, door: Arc<Door>) -> ServerState {
+        ServerState { sql, door, interrupts: Mutex::default(), keys: RandomPidSecretKeyGenerator::default() }
     }
 
     fn register(&self, pid: i32, key: SecretKey, interrupt: Arc<Interrupt>) {
@@ -116,7 +116,7 @@ impl Shared {
 
 /// A connection in the books; dropped with it.
 struct Entry<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     connection: Arc<Connection>,
 }
 
@@ -159,7 +159,7 @@ type Socket = Framed<Outgoing, PgWireMessageServerCodec<Arc<Prepared>>>;
 /// `shared` there is no node: the client is told so when it has introduced itself.
 pub async fn serve_connection(
     door: Arc<Door>,
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<ServerState>>,
     guest: Guest,
     mut socket: TcpStream,
     stop: CancellationToken,
@@ -230,7 +230,12 @@ enum Opened {
 }
 
 /// Reads the packets before the startup, and that.
-async fn open<S>(shared: Option<&Shared>, socket: &mut S, frames: &mut Frames, can_encrypt: bool) -> io::Result<Opened>
+async fn open<S>(
+    shared: Option<&ServerState>,
+    socket: &mut S,
+    frames: &mut Frames,
+    can_encrypt: bool,
+) -> io::Result<Opened>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -275,7 +280,7 @@ struct Talk {
 impl Talk {
     async fn serve(
         self,
-        shared: &Arc<Shared>,
+        shared: &Arc<ServerState>,
         stream: Stream,
         stop: CancellationToken,
         mut deadline: Pin<&mut tokio::time::Sleep>,

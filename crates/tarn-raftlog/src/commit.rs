@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
 use crate::gate::{Gate, Woken};
 use crate::lane::{Draft, Lane, Work};
+use crate::open_log::OpenLog;
 use crate::options::Durability;
 use crate::pipeline::Completion;
 use crate::recovery;
-use crate::shared::Shared;
 
 /// Wakes somebody who will write the next frame, if there is one and somebody wants it; without the lock, for which
 /// they would only wait.
@@ -29,7 +29,7 @@ pub fn pass_on(mut lane: MutexGuard<'_, Lane>) {
     next.iter().for_each(|gate| gate.let_one_look());
 }
 
-impl Shared {
+impl OpenLog {
     pub fn is_durable(&self, lsn: u64) -> bool {
         self.durable_lsn.load(Ordering::Acquire) >= lsn
     }

@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::lane::Lane;
+use crate::open_log::OpenLog;
 use crate::options::{Blocker, Compression, GcReport};
 use crate::segment::Segment;
-use crate::shared::Shared;
 use crate::{GroupId, Index};
 
 /// Copies are committed in batches of about this size.
@@ -29,7 +29,7 @@ const WORTH_PER_MILLE: u64 = 667;
 /// So many small segments are merged whatever the disk holds.
 const SMALL_SEGMENTS: usize = 16;
 
-pub fn collect(shared: &Shared, budget_bytes: u64) -> Result<GcReport> {
+pub fn collect(shared: &OpenLog, budget_bytes: u64) -> Result<GcReport> {
     let _one = shared.collecting.lock();
     let mut report = GcReport::default();
     free_dead(shared, &mut report)?;
@@ -46,7 +46,7 @@ pub fn collect(shared: &Shared, budget_bytes: u64) -> Result<GcReport> {
     Ok(report)
 }
 
-pub fn blockers(shared: &Shared) -> Vec<Blocker> {
+pub fn blockers(shared: &OpenLog) -> Vec<Blocker> {
     let mut blockers: Vec<Blocker> = Vec::new();
     shared.groups.for_each(|id, group| {
         let Some(oldest_segment) = group.oldest() else { return };
@@ -59,7 +59,7 @@ pub fn blockers(shared: &Shared) -> Vec<Blocker> {
     blockers
 }
 
-fn free_dead(shared: &Shared, report: &mut GcReport) -> Result<()> {
+fn free_dead(shared: &OpenLog, report: &mut GcReport) -> Result<()> {
     loop {
         // A purge rides with the next commit; here somebody waits for it.
         let killer = {
@@ -94,7 +94,7 @@ fn free_dead(shared: &Shared, report: &mut GcReport) -> Result<()> {
 }
 
 /// Renews the file of a dead segment (`true`) or removes it.
-fn free(shared: &Shared, dead: &Arc<Segment>) -> Result<bool> {
+fn free(shared: &OpenLog, dead: &Arc<Segment>) -> Result<bool> {
     shared.head.let_go(dead, &shared.buffers)?;
     let has_space = { Space::of(shared, &shared.lane.lock()).has_room(dead.size_bytes()) };
     if shared.keep_file(dead, has_space)? {
@@ -107,7 +107,7 @@ fn free(shared: &Shared, dead: &Arc<Segment>) -> Result<bool> {
 }
 
 /// Drops records of destroyed groups from the oldest segment: no older one is left that they would have to clip.
-fn forget_destroyed(shared: &Shared) -> bool {
+fn forget_destroyed(shared: &OpenLog) -> bool {
     // Nothing is being renewed now: a segment that is not in the table is gone for good.
     let _making = shared.making.lock();
     let oldest = shared.lane.lock().segments.values().next().cloned();
@@ -141,7 +141,7 @@ impl Space {
         self.disk_bytes <= self.target_bytes + segment_bytes
     }
 
-    pub fn of(shared: &Shared, lane: &Lane) -> Space {
+    pub fn of(shared: &OpenLog, lane: &Lane) -> Space {
         let files = lane.segments.values().chain(lane.free.values()).chain(&lane.idle);
         let disk_bytes =
             files.map(|s| s.size_bytes()).sum::<u64>() + shared.tally.preparing_bytes.load(Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl Space {
 }
 
 /// Sealed segments to empty, smallest live share first: as many as bring the log to its target, within the budget.
-fn victims(shared: &Shared, budget_bytes: u64) -> Vec<u64> {
+fn victims(shared: &OpenLog, budget_bytes: u64) -> Vec<u64> {
     let lane = shared.lane.lock();
     let segment_bytes = shared.options.segment_bytes();
     let Space { mut disk_bytes, target_bytes } = Space::of(shared, &lane);
@@ -185,7 +185,7 @@ fn victims(shared: &Shared, budget_bytes: u64) -> Vec<u64> {
 }
 
 /// Copies what lives in the victims to the end of the log and waits until the copies are durable.
-fn rewrite(shared: &Shared, victims: &[u64], report: &mut GcReport) -> Result<()> {
+fn rewrite(shared: &OpenLog, victims: &[u64], report: &mut GcReport) -> Result<()> {
     let new_batch = || Batch::packing(shared.options.compression == Compression::Lz4);
     let mut copies = Vec::new();
     let mut batch = new_batch();

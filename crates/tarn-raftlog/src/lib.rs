@@ -54,6 +54,7 @@ mod log;
 mod maintenance;
 mod memory;
 mod metrics;
+mod open_log;
 mod options;
 mod pipeline;
 #[cfg(test)]
@@ -64,7 +65,6 @@ mod recovery;
 mod replay;
 mod segment;
 mod shards;
-mod shared;
 mod shorten;
 mod submit;
 mod sync;

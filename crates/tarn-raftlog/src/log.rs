@@ -1,6 +1,6 @@
 //! One log for many groups: what can be asked of it?
 //!
-//! [`RaftLog`] is the handle; what it shares with tickets and committers is [`Shared`].
+//! [`RaftLog`] is the handle; what it shares with tickets and committers is [`OpenLog`].
 
 use std::any::Any;
 use std::ops::Range;
@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::gc;
 use crate::index::Group;
 use crate::metrics::{Metrics, SegmentInfo};
+use crate::open_log::OpenLog;
 use crate::options::{Blocker, Compression, Durability, GcReport, Options, RecoveryReport, VerifyReport};
 use crate::recovery;
-use crate::shared::Shared;
 use crate::submit::refuse_damaged;
 use crate::ticket::{Committer, Ticket};
 use crate::verify;
@@ -28,7 +28,7 @@ use crate::{GroupId, Index, Term};
 ///
 /// The unit of order is the batch: if a batch survives a crash, so does every batch submitted before it.
 pub struct RaftLog {
-    shared: Arc<Shared>,
+    shared: Arc<OpenLog>,
 }
 
 /// One entry as it was appended.
@@ -226,7 +226,7 @@ impl Drop for RaftLog {
     }
 }
 
-impl Shared {
+impl OpenLog {
     fn metrics(&self) -> Metrics {
         let (mut n_groups, mut index_bytes) = (0, self.groups.table_bytes());
         self.groups.for_each(|_, group| {

@@ -12,13 +12,13 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 use crate::gc::Space;
 use crate::lane::Lane;
+use crate::open_log::{Making, OpenLog};
 use crate::segment::{self, Preparation, Segment};
-use crate::shared::{Making, Shared};
 
 /// Empty segments that are kept whatever the log takes, and that a host's idle moments make ahead.
 pub const FREE_SEGMENTS: usize = 2;
 
-impl Shared {
+impl OpenLog {
     /// A segment of at least `wanted` bytes is free afterwards.
     pub fn make_room(&self, wanted: u64) -> Result<()> {
         let mut making = self.making.lock();
@@ -197,7 +197,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl OpenLog {
     /// Gives back what was made ahead, while the log takes more than is promised.
     pub fn trim(&self) -> Result<()> {
         let mut making = self.making.lock();

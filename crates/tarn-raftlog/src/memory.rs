@@ -20,12 +20,12 @@ const SECTOR: usize = 512;
 /// Shared by all its clones and files.
 #[derive(Clone)]
 pub struct MemoryDisk {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<DiskState>>,
     /// Signalled when a write is held or its fate is decided.
     changed: Arc<Condvar>,
 }
 
-struct Shared {
+struct DiskState {
     random: u64,
     files: Vec<FileState>,
     names: BTreeMap<PathBuf, usize>,
@@ -76,7 +76,7 @@ impl MemoryDisk {
     /// An empty disk without limits or faults.
     pub fn new(seed: u64) -> MemoryDisk {
         MemoryDisk {
-            shared: Arc::new(Mutex::new(Shared {
+            shared: Arc::new(Mutex::new(DiskState {
                 random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
                 files: Vec::new(),
                 names: BTreeMap::new(),
@@ -283,7 +283,7 @@ fn next(state: &mut u64) -> u64 {
     state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 8
 }
 
-impl Shared {
+impl DiskState {
     fn alive(&self) -> io::Result<()> {
         if self.off { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
@@ -406,7 +406,7 @@ struct MemoryFile {
 }
 
 impl MemoryFile {
-    fn lock(&self) -> io::Result<MutexGuard<'_, Shared>> {
+    fn lock(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let shared = self.disk.shared.lock();
         shared.alive()?;
         match shared.generation == self.generation {
@@ -416,7 +416,7 @@ impl MemoryFile {
     }
 
     /// One step that writes, whole or, when the plug is pulled during it, in part.
-    fn write(&self, shared: &mut Shared, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write(&self, shared: &mut DiskState, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut keep = bytes.len();
         if !shared.step()? {
             keep = next(&mut shared.random) as usize % (bytes.len() + 1);
@@ -428,10 +428,10 @@ impl MemoryFile {
     /// Stays in flight while the disk holds writes.
     fn hold<'a>(
         &'a self,
-        mut shared: MutexGuard<'a, Shared>,
+        mut shared: MutexGuard<'a, DiskState>,
         bytes: &[u8],
         offset: u64,
-    ) -> io::Result<MutexGuard<'a, Shared>> {
+    ) -> io::Result<MutexGuard<'a, DiskState>> {
         if !shared.holding {
             return Ok(shared);
         }

@@ -66,7 +66,7 @@ proptest! {
     }
 }
 
-/// The steps of `Shared::wait` and `Shared::write` as they follow each other under the lane's lock, for a few threads
+/// The steps of `OpenLog::wait` and `OpenLog::write` as they follow each other under the lane's lock, for a few threads
 /// that each submit and wait. Between any two steps any other thread may run.
 struct Threads {
     pipeline: Pipeline<u64>,

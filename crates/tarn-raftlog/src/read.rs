@@ -16,9 +16,9 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::index::{Group, Loc};
 use crate::log;
+use crate::open_log::OpenLog;
 use crate::record::{self, BLOCK_HEAD, Unpacked, entry_crc};
 use crate::segment::Segment;
-use crate::shared::Shared;
 use crate::submit::refuse_damaged;
 use crate::{GroupId, Index, Term};
 
@@ -42,7 +42,7 @@ struct Places {
 const GAP_BYTES: u64 = 16 << 10;
 const READ_BYTES: u64 = 4 << 20;
 
-impl Shared {
+impl OpenLog {
     pub fn entries(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<log::Entry>> {
         let Places { mut found, segments } = self.find(group, range, max_bytes)?;
         let mut missed = 0;

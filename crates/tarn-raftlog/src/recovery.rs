@@ -28,11 +28,11 @@ use crate::head::{FORMAT, Head};
 use crate::index::Group;
 use crate::lane::{Chain, Draft, Lane};
 use crate::maintenance::FREE_SEGMENTS;
+use crate::open_log::{Making, OpenLog};
 use crate::options::{Damage, Durability, Options, Recovery, RecoveryReport};
 use crate::replay::{Hole, SegmentRecords, replay, side_by_side};
 use crate::segment::{self, EXTENSION, Ident, Preparation, Segment, TEMPORARY};
 use crate::shards::Shards;
-use crate::shared::{Making, Shared};
 use crate::tail::{self, Loaded};
 use crate::{GroupId, Index};
 
@@ -43,7 +43,7 @@ pub fn open(
     disk: Arc<dyn Disk>,
     options: Options,
     lock: Box<dyn Any + Send + Sync>,
-) -> Result<(Shared, RecoveryReport)> {
+) -> Result<(OpenLog, RecoveryReport)> {
     let started = options.clock.map(|clock| clock());
     let dir = options.dir.clone();
     let listing = list(&*disk, &dir)?;
@@ -94,7 +94,7 @@ pub fn open(
     let flushed = options.sync != Durability::Os;
     let mut lane = Lane::new(table, free, active, next_seq, chain, flushed);
     lane.counters.segments_created = 1;
-    let shared = Shared {
+    let shared = OpenLog {
         disk: Arc::clone(&disk),
         options,
         ident,
@@ -128,7 +128,7 @@ pub fn open(
 }
 
 /// Writes the damage into the groups' records: the next open must know it too.
-fn remember_damage(shared: &Shared, damaged: &[(u64, u64)]) -> Result<()> {
+fn remember_damage(shared: &OpenLog, damaged: &[(u64, u64)]) -> Result<()> {
     if damaged.is_empty() {
         return Ok(());
     }

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK, Trailer};
+use crate::open_log::OpenLog;
 use crate::segment::Segment;
-use crate::shared::Shared;
 use crate::tail::{read_at, refuse};
 
-impl Shared {
+impl OpenLog {
     /// Shortens sealed segments more than half of which is unused.
     pub fn shorten(&self) -> Result<()> {
         let wasteful = |segment: &&Arc<Segment>| {

@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::format::{self, BATCH_HEAD};
 use crate::index::{Group, Killed, Loc, Meta};
 use crate::lane::{EncodedBatch, Room};
+use crate::open_log::OpenLog;
 use crate::record;
 use crate::segment::Segment;
 use crate::shards::{self, Guards};
-use crate::shared::Shared;
 use crate::{GroupId, Index};
 
 /// Offsets are 31 bits; a segment is at most its 1 GiB, or one batch.
@@ -67,7 +67,7 @@ impl Draft {
     }
 }
 
-impl Shared {
+impl OpenLog {
     /// Makes a batch readable and queues it. Returns its lsn.
     pub fn submit(&self, batch: crate::Batch) -> Result<u64> {
         let batch = batch.finish();

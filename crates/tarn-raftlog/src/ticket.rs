@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use crate::commit::pass_on;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
+use crate::open_log::OpenLog;
 use crate::pipeline::Call;
-use crate::shared::Shared;
 
 /// The promise of a submitted batch. Dropping it is allowed: the batch becomes durable with any later one.
 ///
 /// Wait for it ([`Ticket::wait`]), leave a call ([`Ticket::on_durable`]) or `.await` it.
 #[must_use = "a batch is durable only when its ticket has been waited for"]
 pub struct Ticket {
-    shared: Arc<Shared>,
+    shared: Arc<OpenLog>,
     lsn: u64,
     lazy: bool,
     polled: Option<Arc<Mutex<Polled>>>,
@@ -37,7 +37,7 @@ struct Polled {
 }
 
 impl Ticket {
-    pub(crate) fn new(shared: Arc<Shared>, lsn: u64, lazy: bool) -> Ticket {
+    pub(crate) fn new(shared: Arc<OpenLog>, lsn: u64, lazy: bool) -> Ticket {
         Ticket { shared, lsn, lazy, polled: None }
     }
 
@@ -107,7 +107,7 @@ impl Ticket {
     }
 }
 
-impl Shared {
+impl OpenLog {
     fn call(&self, lsn: u64, call: Call) {
         let mut lane = self.lane.lock();
         let call = if lane.poisoned.is_some() && !self.is_durable(lsn) {
@@ -130,11 +130,11 @@ impl Shared {
 
 /// A host's thread at the log's service: see [`crate::RaftLog::committer`].
 pub struct Committer {
-    shared: Arc<Shared>,
+    shared: Arc<OpenLog>,
 }
 
 impl Committer {
-    pub(crate) fn new(shared: Arc<Shared>) -> Committer {
+    pub(crate) fn new(shared: Arc<OpenLog>) -> Committer {
         Committer { shared }
     }
 

@@ -1,7 +1,7 @@
 //! Is anybody forgotten at a gate, in any order in which threads' steps can follow each other, weak memory included?
 //!
 //! The real gate and the real pipeline, over loom's atomics and a futex made of loom's parts. The threads do what
-//! `Shared::wait` and `Shared::write` do, over loom's lock.
+//! `OpenLog::wait` and `OpenLog::write` do, over loom's lock.
 
 #![allow(clippy::unwrap_used)]
 

@@ -150,7 +150,7 @@ impl Doors {
 struct Shift {
     pg: Arc<tarn_pg::Door>,
     /// None: clients are told to come back later.
-    pg_shared: Option<Arc<tarn_pg::Shared>>,
+    pg_shared: Option<Arc<tarn_pg::ServerState>>,
     http: Option<Arc<tarn_http::Face>>,
     stop: CancellationToken,
     connections: JoinSet<()>,
@@ -159,7 +159,7 @@ struct Shift {
 impl Shift {
     fn new(pg: &Arc<tarn_pg::Door>, http: Option<&Arc<tarn_http::Door>>, behind: Behind) -> Shift {
         let pg_shared = match &behind {
-            Behind::Sql(sql) => Some(Arc::new(tarn_pg::Shared::new(Arc::clone(sql), Arc::clone(pg)))),
+            Behind::Sql(sql) => Some(Arc::new(tarn_pg::ServerState::new(Arc::clone(sql), Arc::clone(pg)))),
             Behind::Nothing(_) => None,
         };
         Shift {

@@ -43,7 +43,7 @@ struct Armed {
     answered: Seen,
 }
 
-struct Shared {
+struct ProxyState {
     upstream: SocketAddr,
     armed: Mutex<Option<Armed>>,
     /// Connections end when it changes; new ones end at once while it is true.
@@ -56,7 +56,7 @@ struct Shared {
 /// Between a backend and its server. Ends with all its connections when it is dropped.
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     listening: JoinHandle<()>,
 }
 
@@ -65,7 +65,7 @@ impl Proxy {
     pub async fn start(upstream: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream,
             armed: Mutex::default(),
             refusing: watch::Sender::new(false),
@@ -148,7 +148,7 @@ enum Answers {
     Silent,
 }
 
-async fn serve(client: TcpStream, shared: Arc<Shared>) {
+async fn serve(client: TcpStream, shared: Arc<ProxyState>) {
     let mut refusing = shared.refusing.subscribe();
     let Ok(server) = TcpStream::connect(shared.upstream).await else { return };
     let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
@@ -161,7 +161,7 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, answers: &Mutex<Answers>) {
+async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &ProxyState, answers: &Mutex<Answers>) {
     let (mut buf, mut seen) = (vec![0; 64 << 10], Vec::new());
     loop {
         let Ok(n @ 1..) = from.read(&mut buf).await else { return };
@@ -197,7 +197,7 @@ async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: 
     }
 }
 
-async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, answers: &Mutex<Answers>) {
+async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &ProxyState, answers: &Mutex<Answers>) {
     let (mut buf, mut seen) = (vec![0; 64 << 10], Vec::new());
     loop {
         let Ok(n @ 1..) = from.read(&mut buf).await else { return };
@@ -225,7 +225,7 @@ async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &
     }
 }
 
-fn reached(shared: &Shared) {
+fn reached(shared: &ProxyState) {
     shared.reached.send_modify(|n| *n += 1);
 }
 

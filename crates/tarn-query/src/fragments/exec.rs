@@ -59,7 +59,7 @@ pub(crate) struct Fragment {
 
 /// What all partitions share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct FragmentScan {
     pub cache: FragmentCache,
     pub lake: LakeSide,
     pub template: Template,
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
 
 /// A leaf whose files are answered from the cache where they can be.
 pub(crate) struct FragmentExec {
-    shared: Arc<Shared>,
+    shared: Arc<FragmentScan>,
     /// The same leaf over what is no fragment.
     rest: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
@@ -94,7 +94,11 @@ impl Round {
 impl FragmentExec {
     /// `rest` is the leaf without the fragments, in as many partitions as before.
     /// `properties` are the leaf's, as it stood in the plan.
-    pub(crate) fn new(shared: Arc<Shared>, rest: Arc<dyn ExecutionPlan>, properties: Arc<PlanProperties>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<FragmentScan>,
+        rest: Arc<dyn ExecutionPlan>,
+        properties: Arc<PlanProperties>,
+    ) -> Self {
         let properties = match properties.scheduling_type {
             SchedulingType::Cooperative => properties,
             _ => Arc::new(properties.as_ref().clone().with_scheduling_type(SchedulingType::Cooperative)),
@@ -233,7 +237,7 @@ type Batches = BoxStream<'static, Result<RecordBatch>>;
 
 /// One partition that takes fragments.
 struct Taker {
-    shared: Arc<Shared>,
+    shared: Arc<FragmentScan>,
     context: Arc<TaskContext>,
     counts: Counts,
 }
@@ -259,7 +263,7 @@ impl Taker {
     }
 
     fn compute(&self, at: usize) -> Result<Batches> {
-        let Shared { lake, template, .. } = self.shared.as_ref();
+        let FragmentScan { lake, template, .. } = self.shared.as_ref();
         let unit = &self.shared.fragments[at].unit;
         // Without a live row, there is nothing to read, and nothing to keep.
         let Some(piece) = lake.piece(unit)? else { return Ok(stream::empty().boxed()) };
@@ -294,7 +298,7 @@ impl Taker {
 
 /// What came by of one fragment.
 struct Keeper {
-    shared: Arc<Shared>,
+    shared: Arc<FragmentScan>,
     at: usize,
     counts: Counts,
     packed: Vec<RecordBatch>,

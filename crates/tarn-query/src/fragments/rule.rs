@@ -20,7 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, replace_
 use super::Fragments;
 use super::aggregate::order_matters;
 use super::canonical::Reason;
-use super::exec::{Fragment, FragmentExec, Shared};
+use super::exec::{Fragment, FragmentExec, FragmentScan};
 use super::kept::Layout;
 use super::keys::Keys;
 use super::leaf::{Chain, Leaf, last, partial};
@@ -140,7 +140,8 @@ impl Fragments {
         let Leaf { chain: leaf_chain, schema, order, template, .. } = leaf;
         let properties = template.properties(&leaf_chain);
         let layout = Layout::new(schema, order);
-        let shared = Shared { cache: self.cache.clone(), lake: lake.clone(), template, layout, fragments, left_out };
+        let shared =
+            FragmentScan { cache: self.cache.clone(), lake: lake.clone(), template, layout, fragments, left_out };
         let mut used: Arc<dyn ExecutionPlan> = Arc::new(FragmentExec::new(Arc::new(shared), rest, properties));
         if let Some(single) = single.as_ref().and_then(|single| single.downcast_ref::<AggregateExec>()) {
             used = last(single, used)?;

@@ -39,11 +39,11 @@ pub enum Fault {
 #[derive(Clone)]
 pub struct Buckets {
     pub url: String,
-    shared: Arc<Shared>,
+    shared: Arc<StubState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct StubState {
     /// Method and path with query of each request.
     seen: Mutex<Vec<(Method, String)>>,
     /// Asked for each request; takes its number.
@@ -61,7 +61,7 @@ impl Buckets {
         let service = service.build();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<StubState>::default();
         let buckets = Buckets { url, shared: Arc::clone(&shared) };
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
@@ -103,7 +103,7 @@ impl Buckets {
     }
 }
 
-impl Shared {
+impl StubState {
     async fn answer(&self, request: Request<Incoming>, service: &S3Service) -> Result<Response<Body>, Broken> {
         let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
         self.seen.lock().push((request.method().clone(), path));

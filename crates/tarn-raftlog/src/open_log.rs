@@ -20,7 +20,7 @@ use crate::segment::{Ident, Preparation};
 use crate::shards::Shards;
 
 /// An open log.
-pub(crate) struct Shared {
+pub(crate) struct OpenLog {
     pub disk: Arc<dyn Disk>,
     pub options: Options,
     pub ident: Ident,
