@@ -119,12 +119,12 @@ impl Lake {
         let _writing = self.allocate(&mut spec).await?;
         tracing::debug!(version = %before.version, files = inputs.len(), rows = rows_before, dropped, "chosen");
         let id = commit_id(&table, spec.first_file);
-        let (order, chunk_rows) = (KeyOrder::new(&table)?, spec.chunk_rows);
+        let (order, batch_rows) = (KeyOrder::new(&table)?, spec.batch_rows);
         let mut sources = Vec::with_capacity(inputs.len());
         for (file, dead) in inputs {
             sources.push(self.source(file, dead.as_deref()).await?);
         }
-        let written = self.write_files(spec, move || Merged::new(order, sources, chunk_rows)).await?;
+        let written = self.write_files(spec, move || Merged::new(order, sources, batch_rows)).await?;
         failpoint!("lake::after_write");
 
         let mut compacted = Compacted {

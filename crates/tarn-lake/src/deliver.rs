@@ -76,8 +76,8 @@ impl Lake {
         let mut spec = Spec::new(table.clone(), &self.options, n_rows, row_bytes, self.hour());
         let _writing = self.allocate(&mut spec).await?;
         let id = commit_id(&table, spec.first_file);
-        let (sorted_table, chunk_rows) = (table.clone(), spec.chunk_rows);
-        let written = self.write_files(spec, move || Sorted::new(&sorted_table, rows, chunk_rows)).await?;
+        let (sorted_table, batch_rows) = (table.clone(), spec.batch_rows);
+        let written = self.write_files(spec, move || Sorted::new(&sorted_table, rows, batch_rows)).await?;
         failpoint!("lake::after_write");
 
         let mut delivered = Delivered {

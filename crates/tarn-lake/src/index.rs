@@ -21,7 +21,7 @@ use tarn_metastore::{
 use tarn_types::{ColumnId, DataType, SEQNO_ID, TableSchema, TokenColumns, Value, arrow_type};
 
 use crate::Result;
-use crate::chunks::{Shapes, chunk};
+use crate::column_chunks::{Shapes, column_chunk};
 use crate::error::{arrow_error, types_error};
 
 /// Chunks of a filter while it is filled, when its size is to be chosen: 1 MiB, twice the keys that the default size holds.
@@ -162,7 +162,7 @@ pub(crate) fn block_metadata(
     let n_columns = table.columns.len();
     let shapes: Vec<_> = (0..=n_columns).map(|idx| shapes.of(&descriptor.column(idx))).collect();
     let change = |group: &RowGroupMetaData| {
-        let place = chunk(group.column(n_columns), &shapes[n_columns].as_ref()?.text)?;
+        let place = column_chunk(group.column(n_columns), &shapes[n_columns].as_ref()?.text)?;
         let bytes = place.compressed_bytes;
         Some((ColumnStats { column: SEQNO_ID, min: None, max: None, exact: false, null_count: 0, bytes }, place))
     };
@@ -173,7 +173,7 @@ pub(crate) fn block_metadata(
         let mut columns: Vec<_> = (block.columns.iter())
             .filter_map(|stats| {
                 let idx = *places.get(&stats.column)?;
-                Some((stats.clone(), chunk(group.column(idx), &shapes[idx].as_ref()?.text)?))
+                Some((stats.clone(), column_chunk(group.column(idx), &shapes[idx].as_ref()?.text)?))
             })
             .collect();
         columns.extend(change(group));

@@ -111,13 +111,13 @@ impl Lake {
     pub(crate) async fn write_files<I>(
         &self,
         spec: Spec,
-        chunks: impl FnOnce() -> Result<I> + Send + 'static,
+        batches: impl FnOnce() -> Result<I> + Send + 'static,
     ) -> Result<Written>
     where
         I: Iterator<Item = Result<RecordBatch>>,
     {
         let (sender, receiver) = channel();
-        let encode = tokio::task::spawn_blocking(move || write(&spec, chunks()?, sender));
+        let encode = tokio::task::spawn_blocking(move || write(&spec, batches()?, sender));
         let (etags, written) = tokio::join!(upload(self.store.clone(), self.options.part_bytes, receiver), encode);
         // When the upload failed the encoder did, too, and only says that the pipe broke.
         let (etags, mut written) = (etags?, written??);

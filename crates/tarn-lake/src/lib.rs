@@ -33,7 +33,7 @@ mod local;
 mod options;
 
 mod checked;
-mod chunks;
+mod column_chunks;
 mod fetch;
 mod flaws;
 mod format;

@@ -2,7 +2,7 @@
 //!
 //! The source with the smallest key gives out all its rows up to the next source's smallest key, found by bisection: files of
 //! different times seldom overlap, and then whole batches pass through unread. With `k` sources a run costs `k` comparisons;
-//! memory is one batch a source and one chunk, which has fewer rows where they are wide.
+//! memory is one batch a source and one output batch, which has fewer rows where they are wide.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use arrow::row::Rows;
 use crate::Result;
 use crate::error::arrow_error;
 use crate::sort::KeyOrder;
-use crate::writer::{CHUNK_BYTES, size_bytes};
+use crate::writer::{MAX_BATCH_BYTES, size_bytes};
 
 /// A run at least this long is passed on as a slice instead of row by row.
 const LONG_RUN: usize = 1024;
@@ -25,8 +25,8 @@ pub(crate) type SortedBatches = Box<dyn FnMut() -> Result<Option<RecordBatch>> +
 pub(crate) struct Merged {
     order: KeyOrder,
     sources: Vec<Cursor>,
-    chunk_rows: usize,
-    /// Rows that wait to make a chunk: positions (batch, row) in `batches`.
+    output_rows: usize,
+    /// Rows that wait to make an output batch: positions (batch, row) in `batches`.
     waiting: Vec<(usize, usize)>,
     /// What these rows take, more or less.
     waiting_bytes: usize,
@@ -47,12 +47,12 @@ struct Cursor {
 }
 
 impl Merged {
-    pub fn new(order: KeyOrder, sources: Vec<SortedBatches>, chunk_rows: usize) -> Result<Self> {
+    pub fn new(order: KeyOrder, sources: Vec<SortedBatches>, output_rows: usize) -> Result<Self> {
         let sources = sources.into_iter().map(|source| Cursor { source, batch: None, row_bytes: 0, at: 0, slot: None });
         let mut merged = Self {
             order,
             sources: sources.collect(),
-            chunk_rows,
+            output_rows,
             waiting: Vec::new(),
             waiting_bytes: 0,
             batches: Vec::new(),
@@ -110,7 +110,7 @@ impl Merged {
         Some((idx, cursor.at..low))
     }
 
-    /// Takes runs until there is a chunk.
+    /// Takes runs until there is an output batch.
     fn fill(&mut self) -> Result<Option<RecordBatch>> {
         if let Some(run) = self.run.take() {
             return Ok(Some(run));
@@ -133,9 +133,9 @@ impl Merged {
             if ended {
                 self.refill(idx)?;
             }
-            if self.run.is_some() || self.waiting.len() >= self.chunk_rows || self.waiting_bytes >= CHUNK_BYTES {
+            if self.run.is_some() || self.waiting.len() >= self.output_rows || self.waiting_bytes >= MAX_BATCH_BYTES {
                 return match self.flush()? {
-                    Some(chunk) => Ok(Some(chunk)),
+                    Some(output) => Ok(Some(output)),
                     None => Ok(self.run.take()),
                 };
             }
@@ -143,18 +143,18 @@ impl Merged {
         self.flush()
     }
 
-    /// What waits, as a chunk.
+    /// What waits, as an output batch.
     fn flush(&mut self) -> Result<Option<RecordBatch>> {
         if self.waiting.is_empty() {
             return Ok(None);
         }
         let batches: Vec<_> = self.batches.iter().collect();
-        let chunk = interleave_record_batch(&batches, &self.waiting).map_err(arrow_error("merge rows"))?;
+        let output = interleave_record_batch(&batches, &self.waiting).map_err(arrow_error("merge rows"))?;
         self.waiting.clear();
         self.waiting_bytes = 0;
         self.batches.clear();
         self.sources.iter_mut().for_each(|cursor| cursor.slot = None);
-        Ok(Some(chunk))
+        Ok(Some(output))
     }
 }
 
@@ -179,11 +179,11 @@ mod tests {
         Box::new(move || Ok(batches.next()))
     }
 
-    fn seqnos(chunks: impl Iterator<Item = Result<RecordBatch>>) -> Vec<i64> {
+    fn seqnos(outputs: impl Iterator<Item = Result<RecordBatch>>) -> Vec<i64> {
         use arrow::array::AsArray;
         let values =
-            |chunk: RecordBatch| chunk.column(4).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec();
-        chunks.flat_map(|chunk| values(chunk.unwrap())).collect()
+            |output: RecordBatch| output.column(4).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec();
+        outputs.flat_map(|output| values(output.unwrap())).collect()
     }
 
     proptest! {
@@ -191,7 +191,7 @@ mod tests {
         fn merging_is_sorting(
             files in proptest::collection::vec(proptest::collection::vec((0..3u8, 0..50i64), 0..40), 0..6),
             batch_rows in 1..10usize,
-            chunk_rows in 1..10usize,
+            output_rows in 1..10usize,
         ) {
             let mut seqno = 0;
             let mut all = vec![];
@@ -209,18 +209,18 @@ mod tests {
                 sources.push(source(rows, batch_rows));
             }
             all.sort();
-            let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, chunk_rows).unwrap();
+            let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, output_rows).unwrap();
             prop_assert_eq!(seqnos(merged), all.into_iter().map(|row| row.3).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn a_chunk_of_wide_rows_has_few_of_them() {
+    fn a_batch_of_wide_rows_has_few_of_them() {
         let row = |at: i64| Event { note: Some("x".repeat(1 << 20)), ..event("a", at, at) };
         let rows = |odd: i64| (0..100).map(|at| row(at * 2 + odd)).collect::<Vec<_>>();
         let sources = vec![source(rows(0), 10), source(rows(1), 10)];
         let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, 65_536).unwrap();
-        let sizes: Vec<usize> = merged.map(|chunk| chunk.unwrap().num_rows()).collect();
+        let sizes: Vec<usize> = merged.map(|output| output.unwrap().num_rows()).collect();
         assert_eq!(sizes.iter().sum::<usize>(), 200);
         assert!(sizes.iter().all(|n_rows| *n_rows <= 70), "{sizes:?}");
     }
@@ -230,8 +230,8 @@ mod tests {
         let rows = |from: i64| (from..from + 5000).rev().map(|at| event("a", at, at)).collect::<Vec<_>>();
         let sources = vec![source(rows(0), 2000), source(rows(10_000), 2000), source(rows(5000), 2000)];
         let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, 100).unwrap();
-        let chunks: Vec<_> = merged.map(|chunk| chunk.unwrap()).collect();
-        assert_eq!(chunks.len(), 9, "{:?}", chunks.iter().map(|chunk| chunk.num_rows()).collect::<Vec<_>>());
-        assert_eq!(seqnos(chunks.into_iter().map(Ok)), (0..15_000).rev().collect::<Vec<_>>());
+        let outputs: Vec<_> = merged.map(|output| output.unwrap()).collect();
+        assert_eq!(outputs.len(), 9, "{:?}", outputs.iter().map(|output| output.num_rows()).collect::<Vec<_>>());
+        assert_eq!(seqnos(outputs.into_iter().map(Ok)), (0..15_000).rev().collect::<Vec<_>>());
     }
 }

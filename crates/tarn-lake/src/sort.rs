@@ -54,7 +54,7 @@ pub(crate) fn key_columns(table: &TableSchema) -> Vec<String> {
 pub(crate) struct Sorted {
     batches: Vec<RecordBatch>,
     order: Order,
-    chunk_rows: usize,
+    output_rows: usize,
 }
 
 enum Order {
@@ -66,7 +66,7 @@ enum Order {
 
 impl Sorted {
     /// Sorts; rows of one key stay in the order they came in. Costs the keys' bytes and eight bytes a row, or only the look.
-    pub fn new(table: &TableSchema, batches: Vec<RecordBatch>, chunk_rows: usize) -> Result<Self> {
+    pub fn new(table: &TableSchema, batches: Vec<RecordBatch>, output_rows: usize) -> Result<Self> {
         let n_rows: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         if n_rows > MAX_ROWS {
             return Err(Error::TooMany { n_rows, max: MAX_ROWS });
@@ -78,7 +78,7 @@ impl Sorted {
         }
         let in_order = (1..keys.num_rows()).all(|row| keys.row(row - 1) <= keys.row(row));
         let order = if in_order { Order::AsIs { batch: 0, row: 0 } } else { by_key(&keys, &batches) };
-        Ok(Self { batches, order, chunk_rows })
+        Ok(Self { batches, order, output_rows })
     }
 }
 
@@ -101,20 +101,20 @@ impl Iterator for Sorted {
                     (*batch, *row) = (*batch + 1, 0);
                 }
                 let rows = self.batches.get(*batch)?;
-                let len = (rows.num_rows() - *row).min(self.chunk_rows);
-                let chunk = rows.slice(*row, len);
+                let len = (rows.num_rows() - *row).min(self.output_rows);
+                let output = rows.slice(*row, len);
                 *row += len;
-                Some(Ok(chunk))
+                Some(Ok(output))
             }
             Order::By { positions, at } => {
-                let end = positions.len().min(*at + self.chunk_rows);
-                let chunk: Vec<_> = positions[*at..end].iter().map(|(b, r)| (*b as usize, *r as usize)).collect();
-                if chunk.is_empty() {
+                let end = positions.len().min(*at + self.output_rows);
+                let chosen: Vec<_> = positions[*at..end].iter().map(|(b, r)| (*b as usize, *r as usize)).collect();
+                if chosen.is_empty() {
                     return None;
                 }
                 *at = end;
                 let batches: Vec<_> = self.batches.iter().collect();
-                Some(interleave_record_batch(&batches, &chunk).map_err(arrow_error("sort rows")))
+                Some(interleave_record_batch(&batches, &chosen).map_err(arrow_error("sort rows")))
             }
         }
     }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::test_data::{batch, event, events};
 
-    fn sorted(batches: &[&[(&str, i64)]], chunk_rows: usize) -> (Vec<(String, i64, i64)>, bool) {
+    fn sorted(batches: &[&[(&str, i64)]], output_rows: usize) -> (Vec<(String, i64, i64)>, bool) {
         use arrow::array::AsArray;
         use arrow::datatypes::Int64Type;
         let table = events();
@@ -135,15 +135,15 @@ mod tests {
             event(device, *at, seqno)
         };
         let batches = batches.iter().map(|rows| batch(&table, &rows.iter().map(&mut next).collect::<Vec<_>>()));
-        let sorted = Sorted::new(&table, batches.collect(), chunk_rows).unwrap();
+        let sorted = Sorted::new(&table, batches.collect(), output_rows).unwrap();
         let as_is = matches!(sorted.order, Order::AsIs { .. });
-        let rows = sorted.flat_map(|chunk| {
-            let chunk = chunk.unwrap();
-            assert!((1..=chunk_rows).contains(&chunk.num_rows()));
-            let (device, at) = (chunk.column(0).as_string::<i32>(), chunk.column(1).as_primitive::<Int64Type>());
-            let seqno = chunk.column(4).as_primitive::<Int64Type>();
+        let rows = sorted.flat_map(|output| {
+            let output = output.unwrap();
+            assert!((1..=output_rows).contains(&output.num_rows()));
+            let (device, at) = (output.column(0).as_string::<i32>(), output.column(1).as_primitive::<Int64Type>());
+            let seqno = output.column(4).as_primitive::<Int64Type>();
             let row = |row| (device.value(row).to_owned(), at.value(row), seqno.value(row));
-            (0..chunk.num_rows()).map(row).collect::<Vec<_>>()
+            (0..output.num_rows()).map(row).collect::<Vec<_>>()
         });
         (rows.collect(), as_is)
     }

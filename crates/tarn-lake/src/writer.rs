@@ -41,9 +41,9 @@ use crate::{Error, Result};
 const TABLE_KEY: &str = "tarn.table";
 const FILE_KEY: &str = "tarn.file";
 
-/// Rows of one chunk on its way into a file; fewer when they are wide.
-const CHUNK_ROWS: usize = 1 << 16;
-pub(crate) const CHUNK_BYTES: usize = 64 << 20;
+/// Rows of one batch on its way into a file; fewer when they are wide.
+const MAX_BATCH_ROWS: usize = 1 << 16;
+pub(crate) const MAX_BATCH_BYTES: usize = 64 << 20;
 
 /// What [`BATCH_ROWS`] rows of a row group take in memory, at most; a row that is longer has a row group of its own.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -63,7 +63,7 @@ pub(crate) struct Spec {
     pub options: Arc<Options>,
     /// Rows of a row group, so that one fits the memory it may take.
     pub row_group_rows: usize,
-    pub chunk_rows: usize,
+    pub batch_rows: usize,
     pub first_file: FileId,
     pub n_files: u64,
     pub instance: Uuid,
@@ -80,7 +80,7 @@ impl Spec {
         Self {
             schema: table.arrow_with_seqno(),
             row_group_rows,
-            chunk_rows: (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS),
+            batch_rows: (MAX_BATCH_BYTES / row_bytes).clamp(1, MAX_BATCH_ROWS),
             first_file: FileId(0),
             n_files: n_rows / row_group_rows as u64 + 1,
             instance: Uuid::nil(),
@@ -105,12 +105,12 @@ pub(crate) struct Written {
 /// Writes rows in key order, in as many files as they need. Blocks: run it off the executor.
 pub(crate) fn write(
     spec: &Spec,
-    chunks: impl Iterator<Item = Result<RecordBatch>>,
+    batches: impl Iterator<Item = Result<RecordBatch>>,
     pieces: mpsc::Sender<Piece>,
 ) -> Result<Written> {
     let mut writer = Writer { spec, pieces, key_idx: key_idx(spec), current: None, written: Written::default() };
-    for chunk in chunks {
-        writer.push(chunk?)?;
+    for batch in batches {
+        writer.push(batch?)?;
     }
     writer.close()?;
     Ok(writer.written)
@@ -196,17 +196,17 @@ impl Current {
 }
 
 impl Writer<'_> {
-    fn push(&mut self, mut chunk: RecordBatch) -> Result<()> {
-        while chunk.num_rows() > 0 {
+    fn push(&mut self, mut batch: RecordBatch) -> Result<()> {
+        while batch.num_rows() > 0 {
             let mut file = match self.current.take() {
                 Some(file) => file,
-                None => self.open(&chunk)?,
+                None => self.open(&batch)?,
             };
             // Row groups are ended here, not by the writer: a file may only end where one does.
             let room = self.spec.row_group_rows - file.parquet.in_progress_rows();
-            let n_rows = file.window.take(&chunk.slice(0, room.min(chunk.num_rows())));
-            let rows = chunk.slice(0, n_rows);
-            chunk = chunk.slice(n_rows, chunk.num_rows() - n_rows);
+            let n_rows = file.window.take(&batch.slice(0, room.min(batch.num_rows())));
+            let rows = batch.slice(0, n_rows);
+            batch = batch.slice(n_rows, batch.num_rows() - n_rows);
             self.add(&mut file, &rows)?;
             let group_ended = n_rows == 0 || file.parquet.in_progress_rows() >= self.spec.row_group_rows;
             if group_ended {
@@ -395,7 +395,7 @@ mod tests {
     fn wide_rows_make_small_row_groups() {
         let spec = |row_bytes| Spec::new(Arc::new(events()), &Arc::new(Options::default()), 1_000_000, row_bytes, 0);
         assert_eq!((spec(100).row_group_rows, spec(100).n_files), (1 << 18, 4));
-        assert_eq!((spec(1 << 20).row_group_rows, spec(1 << 20).chunk_rows), (128, 64));
+        assert_eq!((spec(1 << 20).row_group_rows, spec(1 << 20).batch_rows), (128, 64));
     }
 
     #[test]

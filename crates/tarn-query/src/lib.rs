@@ -63,10 +63,10 @@ mod clauses;
 mod late_materialization;
 mod predicate;
 
-mod pages;
+mod page_index;
 mod projected;
 
-mod chunks;
+mod column_chunks;
 mod error_context;
 mod foreign;
 mod reader;

@@ -13,7 +13,7 @@ use tarn_cache::ProjectedCache;
 use tarn_metastore::{At, TableVersion};
 use tarn_types::{DataType, SEQNO_COLUMN, SEQNO_ID, TableSchema};
 
-use crate::chunks::{ChunkLoader, Columns};
+use crate::column_chunks::{ColumnChunkLoader, Columns};
 use crate::hot::{FileStore, HotView};
 use crate::lake::Lake;
 use crate::projected::Named;
@@ -114,12 +114,12 @@ impl Opener {
     }
 
     /// Who says where the columns of the scan lie.
-    fn loader(&self, spec: &ScanSpec, lake: &LakeRead, page_index_bytes: u64) -> ChunkLoader {
+    fn loader(&self, spec: &ScanSpec, lake: &LakeRead, page_index_bytes: u64) -> ColumnChunkLoader {
         let projected = match spec.caches.metadata {
             true => Arc::clone(&self.lake.projected),
             false => Arc::new(ProjectedCache::new(0)),
         };
-        ChunkLoader::new(
+        ColumnChunkLoader::new(
             Arc::clone(&self.lake.metastore),
             projected,
             Arc::clone(&spec.table),

@@ -199,8 +199,8 @@ fn statistics(stats: &ColumnStats, descriptor: &ColumnDescriptor) -> Option<Stat
 }
 
 #[cfg(test)]
-#[path = "../tests/it/chunk.rs"]
-mod chunk;
+#[path = "../tests/it/column_chunk.rs"]
+mod column_chunk;
 
 #[cfg(test)]
 mod tests {
@@ -222,9 +222,9 @@ mod tests {
     use proptest::prelude::*;
     use tarn_types::{FileId, Version, data_type_of};
 
-    use super::chunk::chunk;
+    use super::column_chunk::column_chunk;
     use super::*;
-    use crate::pages::Places;
+    use crate::page_index::Places;
 
     /// A column of each kind there is, one with a name that no schema language can say, one with another unit than the table's.
     fn rows(n: i64, seed: i64) -> RecordBatch {
@@ -341,7 +341,7 @@ mod tests {
         let read: Vec<usize> = (0..footer.num_row_groups()).filter(|at| which(*at)).collect();
         let kept: Vec<Vec<ColumnChunk>> = read
             .iter()
-            .map(|at| columns.iter().map(|idx| chunk(footer.row_group(*at).column(*idx))).collect())
+            .map(|at| columns.iter().map(|idx| column_chunk(footer.row_group(*at).column(*idx))).collect())
             .collect();
         let chunks: Vec<(u32, Vec<&ColumnChunk>)> =
             read.iter().zip(&kept).map(|(at, chunks)| (*at as u32, chunks.iter().collect())).collect();

@@ -21,7 +21,7 @@ use tarn_metastore::Checksums;
 use tarn_types::FileId;
 
 use crate::Error;
-use crate::chunks::ChunkLoader;
+use crate::column_chunks::ColumnChunkLoader;
 use crate::foreign::usable;
 use crate::settings::CacheSettings;
 
@@ -37,7 +37,7 @@ pub(crate) struct Readers {
     /// A file of which less is read is read without its page index.
     pub page_index_bytes: u64,
     /// Of one scan: who knows where its columns lie. `None`: footers are read.
-    loader: Option<Arc<ChunkLoader>>,
+    loader: Option<Arc<ColumnChunkLoader>>,
 }
 
 impl Readers {
@@ -53,11 +53,11 @@ impl Readers {
     }
 
     /// The same, asking `loader` for the metadata of files that say which they are ([`OfFile`]).
-    pub(crate) fn with_loader(self, loader: Arc<ChunkLoader>) -> Self {
+    pub(crate) fn with_loader(self, loader: Arc<ColumnChunkLoader>) -> Self {
         Readers { loader: Some(loader), ..self }
     }
 
-    pub(crate) fn loader(&self) -> Option<&Arc<ChunkLoader>> {
+    pub(crate) fn loader(&self) -> Option<&Arc<ColumnChunkLoader>> {
         self.loader.as_ref()
     }
 
@@ -114,7 +114,7 @@ pub(crate) struct OfFile(pub FileId);
 /// Reads one file for one scan.
 struct Reader {
     file: FileReader,
-    block_metadata: Option<(Arc<ChunkLoader>, OfFile)>,
+    block_metadata: Option<(Arc<ColumnChunkLoader>, OfFile)>,
     of_parquet: ParquetFileMetrics,
     footers: Count,
 }

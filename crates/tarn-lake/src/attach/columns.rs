@@ -16,7 +16,7 @@ use tarn_metastore::{Checksums, ColumnChunk};
 use tarn_types::{DataType, ForeignNames, Value};
 
 use super::bounds::{Bounds, bounds};
-use crate::chunks::{Shapes, chunk};
+use crate::column_chunks::{Shapes, column_chunk};
 
 /// Names that a note lists before it only counts.
 const NAMED: usize = 20;
@@ -218,7 +218,7 @@ fn record(
     order: ColumnOrder,
     n_rows: u64,
 ) -> Option<Record> {
-    let chunk = chunk(of, &leaf.shape)?;
+    let chunk = column_chunk(of, &leaf.shape)?;
     let statistics = of.statistics();
     let said = statistics.and_then(|of| of.null_count_opt());
     let null_count = match said {

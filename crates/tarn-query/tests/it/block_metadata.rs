@@ -5,7 +5,7 @@ use parquet::file::metadata::ParquetMetaData;
 use tarn_metastore::{Block, BlockMetadata, Bloom, BloomBuilder, ColumnStats, token_hash, tokens, value_hash};
 use tarn_types::{FileId, SEQNO_ID, TableSchema, TokenColumns, Value};
 
-use crate::chunk::chunk;
+use crate::column_chunk::column_chunk;
 use crate::fixture::Row;
 
 /// Small, so that some keys are taken for others.
@@ -40,12 +40,12 @@ impl Keep {
         for (block, rows) in blocks.iter_mut().zip(rows) {
             let group = footer.row_group(block.row_group as usize);
             let columns =
-                block.columns.iter().enumerate().map(|(idx, stats)| (stats.clone(), chunk(group.column(idx))));
+                block.columns.iter().enumerate().map(|(idx, stats)| (stats.clone(), column_chunk(group.column(idx))));
             // Files that were written long ago do not tell where the change of a row is.
             let change = (self == Keep::Metadata || !id.0.is_multiple_of(3)).then(|| {
                 let unknown =
                     ColumnStats { column: SEQNO_ID, min: None, max: None, exact: false, ..block.columns[0].clone() };
-                (unknown, chunk(group.column(schema.columns.len())))
+                (unknown, column_chunk(group.column(schema.columns.len())))
             });
             let bloom = self == Keep::Metadata || !(id.0 + u64::from(block.row_group)).is_multiple_of(5);
             block_metadata.push(BlockMetadata {

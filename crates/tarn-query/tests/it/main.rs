@@ -6,7 +6,7 @@ mod archive;
 mod block_metadata;
 mod cached;
 mod changes;
-mod chunk;
+mod column_chunk;
 mod explain;
 mod fixture;
 mod fragments;

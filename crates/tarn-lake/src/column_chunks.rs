@@ -95,7 +95,7 @@ fn print(leaf: &Type) -> String {
 }
 
 /// `None` when a number in the footer makes no sense.
-pub(crate) fn chunk(of: &ColumnChunkMetaData, shape: &Arc<str>) -> Option<ColumnChunk> {
+pub(crate) fn column_chunk(of: &ColumnChunkMetaData, shape: &Arc<str>) -> Option<ColumnChunk> {
     let number = |n: i64| u64::try_from(n).ok();
     let index = |offset: Option<i64>, length: Option<i32>| match (offset, length) {
         (Some(offset), Some(length)) => Some((number(offset)?, u32::try_from(length).ok()?)),

@@ -1,7 +1,7 @@
 //! Where in the files do the columns of this scan lie? The metastore says it, many files at a time, so that no footer is read.
 //!
 //! ```text
-//! ChunkLoader   the columns of one scan
+//! ColumnChunkLoader   the columns of one scan
 //!   └─ Batch    up to 512 files; those that are not in the cache are asked for once, when the first of the batch is opened
 //!        └─ File ──> Leaves::metadata ──> a Parquet reader, and the cache
 //! ```
@@ -27,7 +27,7 @@ use tarn_metastore::{BlockRef, ColumnChunk, HourBlocks, Metastore, Wanted};
 use tarn_types::{FileId, Kind, SEQNO_ID, TableSchema};
 use tokio::sync::{OnceCell, Semaphore};
 
-use crate::pages::Places;
+use crate::page_index::Places;
 use crate::projected::{Leaves, Named};
 use crate::{Error, Result};
 
@@ -66,7 +66,7 @@ impl Columns {
 }
 
 /// Metadata of the files of one scan.
-pub(crate) struct ChunkLoader {
+pub(crate) struct ColumnChunkLoader {
     metastore: Arc<dyn Metastore>,
     cache: Arc<ProjectedCache>,
     table: Arc<TableSchema>,
@@ -97,7 +97,7 @@ type Shapes = Vec<Option<Arc<str>>>;
 /// By the scan's columns, then by the file's blocks that are read.
 type OfFile = Vec<Vec<Option<ColumnChunk>>>;
 
-impl ChunkLoader {
+impl ColumnChunkLoader {
     /// Of files that are left after pruning, in the order in which they will be read. No IO.
     pub(crate) fn new(
         metastore: Arc<dyn Metastore>,
@@ -128,7 +128,7 @@ impl ChunkLoader {
             chunks: OnceCell::new(),
             files,
         };
-        ChunkLoader {
+        ColumnChunkLoader {
             metastore,
             cache,
             table,
@@ -282,7 +282,7 @@ impl ChunkLoader {
     }
 }
 
-impl fmt::Debug for ChunkLoader {
+impl fmt::Debug for ColumnChunkLoader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

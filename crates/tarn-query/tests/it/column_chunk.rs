@@ -7,7 +7,7 @@ use parquet::schema::printer::print_schema;
 use parquet::schema::types::Type;
 use tarn_metastore::ColumnChunk;
 
-pub fn chunk(column: &ColumnChunkMetaData) -> ColumnChunk {
+pub fn column_chunk(column: &ColumnChunkMetaData) -> ColumnChunk {
     let place = |offset: Option<i64>, length: Option<i32>| (offset.unwrap_or(0) as u64, length.unwrap_or(0) as u32);
     ColumnChunk {
         shape: shape(column.column_descr().self_type()).into(),
