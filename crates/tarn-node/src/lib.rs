@@ -24,6 +24,7 @@ pub mod external_table;
 mod external_tables;
 mod folder;
 mod follow;
+mod grown;
 pub mod heal;
 mod health;
 pub mod jobs;

@@ -6,6 +6,7 @@ use tarn_types::{TabletId, Token, Value, encode_partition_prefix, token_prefix};
 
 use crate::catalog::TableHandle;
 use crate::error::{Error, ErrorKind, Result};
+use crate::grown;
 use crate::node::Node;
 use crate::threads::blocking;
 
@@ -40,7 +41,7 @@ impl Node {
             }
         };
         let table = Arc::clone(table);
-        let new = blocking(move || split_at(&table, &at));
+        let new = blocking(move || grown::split_at(&table, &at));
         let new = new.await.map_err(|error| match error.kind() {
             ErrorKind::Conflict => error.with_hint(
                 "CALL tarn.deliver first: a new tablet is split again when what it came with is in the lake",
@@ -50,45 +51,6 @@ impl Node {
         tracing::info!(tablet = %new, "a tablet was split");
         Ok(new)
     }
-}
-
-/// Splits the tablets of a table whose rows take more than `max_bytes` of the row engine's files, each in about its middle; answers how many.
-/// To be called after a delivery: what a tablet came with is in the lake then, and it has the fewest recent rows to look at.
-pub(crate) async fn split_grown(table: &Arc<TableHandle>, max_bytes: u64) -> Result<u64> {
-    let table = Arc::clone(table);
-    blocking(move || {
-        let mut n_new = 0;
-        for tablet in table.table.tablet_map().ids() {
-            let bytes = table.table.rows_bytes(tablet)?;
-            if bytes <= max_bytes {
-                continue;
-            }
-            // A partition is not split.
-            let Some(at) = table.table.middle_of(tablet)? else { continue };
-            match split_at(&table, &at) {
-                Ok(new) => {
-                    n_new += 1;
-                    tracing::info!(table = %table.schema().name, %tablet, %new, bytes, "a tablet grew and was split");
-                }
-                // What it came with is not delivered yet, or all ids are taken.
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid) => {
-                    tracing::debug!(table = %table.schema().name, %tablet, bytes, %error, "a tablet is not split");
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(n_new)
-    })
-    .await
-}
-
-fn split_at(table: &TableHandle, at: &[u8]) -> Result<TabletId> {
-    // A table that is dropped meanwhile gets no tablet more.
-    let dropped = table.dropped.read();
-    if *dropped {
-        return Err(Error::no_table(&table.schema().name));
-    }
-    Ok(table.replicas.split(at)?)
 }
 
 fn partition_key(table: &TableHandle) -> String {

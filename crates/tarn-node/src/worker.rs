@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Stuck, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
+use crate::grown;
 use crate::jobs::{Job, Report, Work};
 use crate::parts::Parts;
-use crate::split;
 use crate::threads::blocking;
 
 /// How long background work may go on when the node closes.
@@ -238,7 +238,7 @@ impl Worker {
     async fn split_grown(&self) -> Result<()> {
         let max_bytes = self.parts.settings.tablet_split_bytes;
         if max_bytes > 0 && self.parts.check_writable().is_ok() {
-            let n_new = split::split_grown(&self.handle, max_bytes).await?;
+            let n_new = grown::split(&self.handle, max_bytes).await?;
             self.parts.metrics.tablet_splits.inc_by(n_new);
         }
         Ok(())
