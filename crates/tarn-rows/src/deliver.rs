@@ -264,18 +264,22 @@ impl Table {
 }
 
 impl Tablets {
-    /// Where each tablet is when a delivery up to `cursor` is installed. One that the cursor does not name was split off after it: what its
-    /// parent had is delivered of it, too.
+    /// Where each tablet is when a delivery up to `cursor` is installed.
     fn after(&self, before: &Cursor, cursor: Option<&Cursor>) -> Vec<(TabletId, SeqNo)> {
-        let delivered = |tablet: &Tablet, cursor: &Cursor| {
-            let of_parent = || tablet.born.map(|born| cursor.get(born.parent).min(born.at));
-            cursor.named(tablet.id).or_else(of_parent).unwrap_or_default()
-        };
         let after = self.all.iter().map(|tablet| {
-            let delivered = cursor.map_or(SeqNo::ZERO, |cursor| delivered(tablet, cursor));
+            let delivered = cursor.map_or(SeqNo::ZERO, |cursor| self.delivered(tablet, cursor));
             (tablet.id, delivered.max(before.get(tablet.id)))
         });
         after.collect()
+    }
+
+    /// One that the cursor does not name was split off after it: what its parent had is delivered of it, too.
+    fn delivered(&self, tablet: &Tablet, cursor: &Cursor) -> SeqNo {
+        let of_parent = || {
+            let born = tablet.born?;
+            Some(self.delivered(self.get(born.parent)?, cursor).min(born.at))
+        };
+        cursor.named(tablet.id).or_else(of_parent).unwrap_or_default()
     }
 }
 

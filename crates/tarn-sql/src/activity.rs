@@ -1,7 +1,7 @@
 //! Which clients are there, and what does each of them run?
 //!
 //! Each session has a [`Backend`], by the name that Postgres gives it: it notes when a message of the client is begun
-//! and when it is answered. Who asks ([`Activity::all`]) looks at the same place. Of a message that took long a line is
+//! and when it is answered. Who asks (`Activity::all`) looks at the same place. Of a message that took long a line is
 //! logged, and the time of each statement is counted.
 //!
 //! A backend's lock is held for moments. A statement about a key takes it three times, reads the clock three times, and
@@ -202,7 +202,7 @@ pub struct Seen {
     pub transaction_ms: Option<i64>,
     pub status: Status,
     pub running: Option<SeenRunning>,
-    /// Of the statement that runs or ran last, at most [`SHOWN_BYTES`].
+    /// Of the statement that runs or ran last, at most 4 KiB.
     pub text: String,
 }
 

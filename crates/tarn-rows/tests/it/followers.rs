@@ -399,3 +399,36 @@ fn a_tablet_of_a_tablet_comes_back_from_the_first_ones_log() {
         Step::Crash(0),
     ]);
 }
+
+/// What was delivered before two splits is delivered of the third tablet, too.
+#[test]
+fn a_delivery_from_before_two_splits_is_installed_in_all_three() {
+    let mut group = Group::new(by_range());
+    group.write(0, &[(Op::Put, 1, 0), (Op::Put, 11, 0), (Op::Put, 21, 0)]);
+    group.freeze(0);
+    group.deliver(0);
+    assert!(group.install(0));
+    group.split(0, 10);
+    group.write(0, &[(Op::Put, 12, 0)]);
+    group.freeze(0);
+    group.split(0, 20);
+    group.follow(1, 9);
+    group.follow(1, 9);
+    assert_eq!(
+        group.table(1).tablet_map().len(),
+        2,
+        "the second split waits: its tablet came with what is not delivered"
+    );
+    group.deliver(0);
+    assert!(group.install(0));
+    group.split(0, 20);
+    (0..3).for_each(|_| group.follow(1, 9));
+    assert_eq!(group.table(1).tablet_map().len(), 3);
+    assert!(group.install(1), "the first version, whose cursor names one tablet");
+    let (_, installed) = group.table(1).installed();
+    let first = installed.iter().map(|(_, seqno)| seqno).collect::<Vec<_>>();
+    assert_eq!(first, [SeqNo(2); 3]);
+    (0..2).for_each(|who| group.check(who));
+    while group.install(1) {}
+    (0..2).for_each(|who| group.check(who));
+}
