@@ -354,11 +354,15 @@ impl<'a> KeyReader<'a> {
             }
             DataType::Float32 => {
                 let bits = u32::from_be_bytes(self.fixed(descending)?);
-                Cell::F32(f32::from_bits(if bits >> 31 == 1 { bits ^ 1 << 31 } else { !bits }))
+                let value = f32::from_bits(if bits >> 31 == 1 { bits ^ 1 << 31 } else { !bits });
+                self.written(canonical_f32(value) == value.to_bits())?;
+                Cell::F32(value)
             }
             DataType::Float64 => {
                 let bits = u64::from_be_bytes(self.fixed(descending)?);
-                Cell::F64(f64::from_bits(if bits >> 63 == 1 { bits ^ 1 << 63 } else { !bits }))
+                let value = f64::from_bits(if bits >> 63 == 1 { bits ^ 1 << 63 } else { !bits });
+                self.written(canonical_f64(value) == value.to_bits())?;
+                Cell::F64(value)
             }
             DataType::Decimal { .. } => Cell::I128(i128::from_be_bytes(self.fixed(descending)?) ^ i128::MIN),
             DataType::Uuid => Cell::Uuid(self.fixed(descending)?),
@@ -368,6 +372,11 @@ impl<'a> KeyReader<'a> {
                 Cell::Bytes(scratch)
             }
         })
+    }
+
+    /// Floats have one zero and one NaN in keys.
+    fn written(&self, is_canonical: bool) -> Result<()> {
+        if is_canonical { Ok(()) } else { Err(self.reader.corrupt("a float that no key has")) }
     }
 
     fn fixed<const N: usize>(&mut self, descending: bool) -> Result<[u8; N]> {

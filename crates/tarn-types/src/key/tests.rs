@@ -56,6 +56,19 @@ fn two_values() -> impl Strategy<Value = (DataType, Value, Value)> {
         .prop_flat_map(|data_type| (Just(data_type), value_of(data_type), value_of(data_type)))
 }
 
+#[test]
+fn a_float_that_no_key_has_is_refused() {
+    let floats = [0.0, 1.5, -2.5, f64::INFINITY, f64::NAN].map(|value| (value.to_bits(), true));
+    let others = [-0.0, -f64::NAN, f64::from_bits(f64::NAN.to_bits() | 1)].map(|value| (value.to_bits(), false));
+    for (bits, is_key) in floats.into_iter().chain(others) {
+        let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
+        let bytes = ordered.to_be_bytes();
+        let mut scratch = Vec::new();
+        let read = KeyReader::new(0, &bytes).unwrap().part(&DataType::Float64, false, &mut scratch).is_ok();
+        assert_eq!(read, is_key, "{bits:x}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
