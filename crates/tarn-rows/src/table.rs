@@ -39,10 +39,13 @@ impl Tablets {
         self.all.iter().find(|tablet| tablet.id == id)
     }
 
-    /// Up to which entry the log of `of` has what a tablet had before it was split off from that one, or from one that was; `None`: it was
-    /// not. A replica that is behind with installing may have to take it from there.
+    /// Up to which entry the log of `of` has what a tablet had before it was split off from that one, or from one that was, and has not
+    /// installed; `None`: nothing. A replica that is behind with installing may have to take it from there.
+    ///
+    /// Asked for each entry of a replay: of most tablets all is installed, and their parents are not looked for.
     pub(crate) fn inherited(&self, tablet: &Tablet, of: TabletId) -> Option<SeqNo> {
-        let mut born = tablet.born?;
+        let installed = tablet.shared.read().installed;
+        let mut born = tablet.born.filter(|born| installed < born.at)?;
         while born.parent != of {
             born = self.get(born.parent)?.born?;
         }
