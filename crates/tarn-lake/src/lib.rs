@@ -62,7 +62,7 @@ pub use clean::{Expired, Orphans};
 pub use compact::Compacted;
 pub use deliver::Delivered;
 pub use error::{Error, Result};
-pub use fetch::fetch_row;
+pub use fetch::fetch_rows;
 pub use flaws::{Flaw, Flaws};
 pub use lake::Lake;
 pub use local::LocalStore;

@@ -35,6 +35,23 @@ pub struct Predicate {
     pub values: Vec<Value>,
 }
 
+impl Predicate {
+    /// Whether it is true of a row that has this value in the column. Of NULL only the NULL tests are.
+    #[must_use]
+    pub fn keeps(&self, value: &Value) -> bool {
+        let any = |wanted: fn(Ordering) -> bool| self.values.iter().any(|of| compare(value, of).is_some_and(wanted));
+        match self.op {
+            Operator::Eq | Operator::In => any(Ordering::is_eq),
+            Operator::Lt => any(Ordering::is_lt),
+            Operator::Le => any(Ordering::is_le),
+            Operator::Gt => any(Ordering::is_gt),
+            Operator::Ge => any(Ordering::is_ge),
+            Operator::IsNull => value.is_null(),
+            Operator::IsNotNull => !value.is_null(),
+        }
+    }
+}
+
 /// A file of which something is left.
 #[derive(Debug, Clone)]
 pub struct PrunedFile {

@@ -7,7 +7,7 @@
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
 //! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
-//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`snapshot`] shows them at one moment, `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives.
+//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -40,6 +40,7 @@ mod pass;
 mod replay;
 mod reserve;
 mod room;
+pub mod scan;
 mod scrub;
 pub mod settings;
 pub mod snapshot;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use roaring::RoaringBitmap;
 use tarn_rows::{HotSnapshot, Table};
-pub use tarn_rows::{KeyRange, Lookup};
+pub use tarn_rows::{KeyRange, Lookup, RangeOfRows, ScannedRows};
 use tarn_types::{Cursor, FileId, TableSchema, Version};
 
 use crate::auth::{Principal, Privilege};
@@ -83,8 +83,8 @@ enum Of {
     },
 }
 
-/// Batches of the row engine, in key order. Each waits for the disk.
-pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+/// Rows by key, in the direction that was asked for. Each batch waits for the disk.
+pub type RowBatches = Box<dyn Iterator<Item = Result<ScannedRows>> + Send>;
 
 impl TableSnapshot {
     /// The lake version that, with the recent rows, is the table.
@@ -123,23 +123,16 @@ impl TableSnapshot {
         self.rows().map_or(Ok(Lookup::Absent), |rows| Ok(rows.get(key)?))
     }
 
-    /// Live rows of the row engine in a range of keys; those that were evicted are missing ([`TableSnapshot::rows_complete`]). Columns as
-    /// in [`TableSnapshot::recent`].
-    pub fn scan(
-        &self,
-        range: &KeyRange,
-        projection: Option<&[usize]>,
-        with_seqno: bool,
-        batch_rows: usize,
-    ) -> RowBatches {
+    /// The rows of a range of keys; of those that were evicted where they lie in [`TableSnapshot::version`]. Not for append-only tables.
+    pub fn scan(&self, wanted: &RangeOfRows) -> RowBatches {
         let Some(rows) = self.rows() else { return Box::new(std::iter::empty()) };
-        match rows.scan(range, projection, with_seqno, batch_rows) {
+        match rows.scan(wanted) {
             Ok(scan) => Box::new(scan.map(|batch| Ok(batch?))),
             Err(error) => Box::new(std::iter::once(Err(error.into()))),
         }
     }
 
-    /// Whether [`TableSnapshot::scan`] gives every row: nothing was evicted, and the table is not append-only.
+    /// Whether the row engine has every row: nothing was evicted, and the table is not append-only.
     pub fn rows_complete(&self) -> bool {
         self.rows().is_some_and(|rows| rows.rows_complete())
     }

@@ -3,9 +3,11 @@
 //! Every call says who asks ([`Principal`]), and [`authorize()`] is asked here before anything is looked at. What needs the lake does so
 //! behind this door: a row that was evicted is read from its file, and a change of cells of such a row is written whole.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tarn_types::{Address, SeqNo, TableSchema, Value, Version, decode_row};
+use tarn_metastore::{At, TableVersion};
+use tarn_types::{Address, FileId, SeqNo, TableSchema, Value, Version, decode_row};
 
 use crate::auth::access::Privilege;
 use crate::auth::{Action, Principal, authorize};
@@ -82,8 +84,10 @@ impl Parts {
             };
             // After the lookup: an address names a file of this version or an earlier one.
             let (version, _) = table.table.installed();
-            if let Some(values) = Box::pin(self.fetch(schema, version, address)).await? {
-                return Ok(Some(Row { values, seqno: address.seqno }));
+            let lake = self.lake_version(schema, version).await?;
+            if lake.file(address.file).is_some() {
+                let values = Box::pin(self.fetch(schema, &lake, &[address])).await?.pop();
+                return Ok(values.map(|values| Row { values, seqno: address.seqno }));
             }
             // A compaction moved it between the two reads.
             found = table.table.get(key)?;
@@ -92,10 +96,41 @@ impl Parts {
         Err(Error::new(ErrorKind::Conflict, message))
     }
 
-    /// The row at an address of a version of the lake. `None`: that version has no such file.
-    async fn fetch(&self, table: &TableSchema, version: Version, address: Address) -> Result<Option<Vec<Value>>> {
-        let lake = self.metastore.snapshot(table.id, tarn_metastore::At::Version(version)).await?;
-        let Some(file) = lake.file(address.file) else { return Ok(None) };
+    pub(crate) async fn lake_version(&self, table: &TableSchema, version: Version) -> Result<Arc<TableVersion>> {
+        Ok(self.metastore.snapshot(table.id, At::Version(version)).await?)
+    }
+
+    /// The rows at addresses in files of a version of the lake, in the order of `addresses`.
+    pub(crate) async fn fetch(
+        &self,
+        table: &TableSchema,
+        lake: &TableVersion,
+        addresses: &[Address],
+    ) -> Result<Vec<Vec<Value>>> {
+        let mut by_file: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
+        for (place, address) in addresses.iter().enumerate() {
+            by_file.entry(address.file).or_default().push(place);
+        }
+        let mut rows = vec![vec![]; addresses.len()];
+        for (file, places) in by_file {
+            let of_file: Vec<Address> = places.iter().map(|place| addresses[*place]).collect();
+            let found = self.fetch_of(table, lake, file, &of_file).await?;
+            for (place, values) in places.into_iter().zip(found) {
+                rows[place] = values;
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn fetch_of(
+        &self,
+        table: &TableSchema,
+        lake: &TableVersion,
+        file: FileId,
+        addresses: &[Address],
+    ) -> Result<Vec<Vec<Value>>> {
+        let unknown = || format!("an address names file {file}, which version {} does not have", lake.version);
+        let file = lake.file(file).ok_or_else(|| Error::new(ErrorKind::Corrupt, unknown()))?;
         let path = object_store::path::Path::parse(&file.path)
             .map_err(|error| Error::new(ErrorKind::Corrupt, format!("path {} of a lake file: {error}", file.path)))?;
         let key = tarn_cache::FooterKey {
@@ -105,6 +140,6 @@ impl Parts {
             etag: file.etag.clone(),
         };
         let reader = self.lake_files.open(key, file.checksums.clone());
-        Ok(Some(tarn_lake::fetch_row(reader, table, file, address).await?))
+        Ok(tarn_lake::fetch_rows(reader, table, file, addresses).await?)
     }
 }

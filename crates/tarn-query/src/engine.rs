@@ -28,6 +28,7 @@ use tokio::runtime::Handle;
 
 use crate::always_a_row::AlwaysARow;
 use crate::array_text::ArrayTexts;
+use crate::backwards::{Backwards, PUSHES_SORTS};
 use crate::balance::Balance;
 use crate::batch_rows;
 use crate::bounded::{Lengths, bounded};
@@ -210,6 +211,7 @@ impl Engine {
         let mut physical = sealed_rules();
         physical.insert(0, Arc::new(Forgets));
         insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(Equated));
+        insert_before(&mut physical, PUSHES_SORTS, Arc::new(Backwards));
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([
             Arc::new(InWindows) as _,

@@ -11,12 +11,12 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tarn_cache::ReadStore;
-use tarn_types::{Address, Cursor, FileId, SeqNo, TableSchema, Version, prefix_end};
+use tarn_types::{Address, Cursor, Direction, FileId, SeqNo, TableSchema, Version, prefix_end};
 
 use crate::Result;
 
-/// Batches from the row engine, in key order. Blocking: polled on a thread that may wait.
-pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+/// Rows in the order of their keys, or against it. Blocking: polled on a thread that may wait.
+pub type RowBatches = Box<dyn Iterator<Item = Result<HotRows>> + Send>;
 
 /// The tables there are.
 pub trait HotCatalog: Send + Sync {
@@ -73,11 +73,35 @@ pub trait HotView: Send + Sync {
     /// The rows of engine keys, in the order of `keys`. Not for append-only tables, whose keys are not unique. Waits
     /// for the disk.
     fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<HotLookup>>;
-    /// Live rows of the row engine in a range of keys, in batches of `batch_rows` at most. Columns as in
-    /// [`HotView::recent`].
-    fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> RowBatches;
-    /// Whether [`HotView::scan`] gives every row of the table: nothing was evicted, and the table is not append-only.
+    /// The rows of a range of keys; of those that were evicted, where they lie in the files of `version`. Not for append-only
+    /// tables.
+    fn scan(&self, scan: &RangeScan) -> RowBatches;
+    /// Whether the row engine has every row of the table: nothing was evicted, and the table is not append-only.
     fn rows_complete(&self) -> bool;
+}
+
+/// Which rows, and what of them?
+#[derive(Debug, Clone)]
+pub struct RangeScan {
+    /// Of these keys.
+    pub range: KeyRange,
+    /// Which of them come first.
+    pub direction: Direction,
+    /// Positions of columns, in the order wanted.
+    pub projection: Vec<usize>,
+    /// Whether `__seqno` is behind them.
+    pub with_seqno: bool,
+    /// Rows of a batch, at most.
+    pub batch_rows: usize,
+}
+
+/// Neighbouring rows of a range.
+#[derive(Debug, Clone)]
+pub struct HotRows {
+    /// Those that the row engine has, of storage types.
+    pub rows: RecordBatch,
+    /// Those that were evicted: the place of each among all rows of the batch, ascending, and where to read it.
+    pub evicted: Vec<(usize, Address)>,
 }
 
 /// Engine keys from `start` on and before `end`.

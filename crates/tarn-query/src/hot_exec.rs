@@ -1,11 +1,9 @@
-//! How do hot rows become a stream? Two leaves: [`RecentExec`] gives recent rows from memory, [`RowsExec`] scans the
-//! row engine. Both find the rows when they run, by what their spec says.
+//! How do recent rows become a stream? They lie in memory, and are found when the plan runs, by what its spec says.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::SortOptions;
 use arrow::compute::kernels::aggregate;
 use arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::stats::Precision;
@@ -13,30 +11,24 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use datafusion::scalar::ScalarValue;
 use futures::{StreamExt, TryStreamExt, stream};
-use tarn_types::DataType;
 
 use crate::column_bounds::usual_bytes;
-use crate::hot::KeyRange;
 use crate::opening::Opener;
-use crate::spec::{RangeRead, ScanSpec};
+use crate::spec::ScanSpec;
 use crate::values::to_sql;
-
-/// Batches that a blocking engine scan may be ahead of its reader.
-const SCAN_AHEAD_BATCHES: usize = 2;
 
 /// Recent rows are spread over partitions when there are more of them than this.
 const RECENT_ROWS_PER_PARTITION: usize = 250_000;
 
-fn properties(schema: &SchemaRef, partitions: usize, order: Option<LexOrdering>) -> Arc<PlanProperties> {
+pub(crate) fn properties(schema: &SchemaRef, partitions: usize, order: Option<LexOrdering>) -> Arc<PlanProperties> {
     let properties = PlanProperties::new(
         EquivalenceProperties::new_with_orderings(Arc::clone(schema), order),
         Partitioning::UnknownPartitioning(partitions),
@@ -222,144 +214,7 @@ pub(crate) fn arranged(spec: &ScanSpec, batch: RecordBatch) -> Result<RecordBatc
 }
 
 /// The rows of a batch in batches of so many: a statement may need short ones (`batch_rows.rs`).
-fn slices(batch: &RecordBatch, batch_rows: usize) -> impl Iterator<Item = RecordBatch> {
+pub(crate) fn slices(batch: &RecordBatch, batch_rows: usize) -> impl Iterator<Item = RecordBatch> {
     let starts = (0..batch.num_rows()).step_by(batch_rows);
     starts.map(move |start| batch.slice(start, batch_rows.min(batch.num_rows() - start)))
-}
-
-/// Live rows of the row engine in some ranges of keys.
-#[derive(Debug)]
-pub(crate) struct RowsExec {
-    spec: Arc<ScanSpec>,
-    /// Some for each partition, in key order.
-    ranges: Vec<Vec<KeyRange>>,
-    batch_rows: usize,
-    /// Enough rows of each partition.
-    limit: Option<usize>,
-    schema: SchemaRef,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
-}
-
-impl RowsExec {
-    /// `schema` is of SQL types: what the scan gives.
-    pub(crate) fn new(spec: Arc<ScanSpec>, read: &RangeRead, schema: SchemaRef) -> Self {
-        let n_partitions = read.ranges.len().clamp(1, spec.partitions.max(1));
-        let mut ranges: Vec<Vec<KeyRange>> = vec![vec![]; n_partitions];
-        for (at, range) in read.ranges.iter().enumerate() {
-            ranges[at % n_partitions].push(range.clone());
-        }
-        let order = (read.ranges.len() == 1).then(|| key_order(&spec, read.n_fixed, &schema)).flatten();
-        RowsExec {
-            properties: properties(&schema, n_partitions, order),
-            limit: spec.limit,
-            batch_rows: read.batch_rows,
-            ranges,
-            spec,
-            schema,
-            metrics: ExecutionPlanMetricsSet::new(),
-        }
-    }
-}
-
-/// In which order the rows of one range come: by the key behind its first `n_fixed` columns, as far as it is given.
-fn key_order(spec: &ScanSpec, n_fixed: usize, schema: &SchemaRef) -> Option<LexOrdering> {
-    let mut order = vec![];
-    for part in &spec.table.key[n_fixed..] {
-        let column = &spec.table.columns[part.column_idx];
-        // Zeros and NaN of floats have one key, and more than one place in the planner's order.
-        let is_float = matches!(column.data_type, DataType::Float32 | DataType::Float64);
-        let Some((at, _)) = schema.column_with_name(&column.name).filter(|_| !is_float) else { break };
-        let options = SortOptions { descending: part.descending, nulls_first: part.descending };
-        order.push(PhysicalSortExpr::new(Arc::new(Column::new(&column.name, at)), options));
-    }
-    LexOrdering::new(order)
-}
-
-impl DisplayAs for RowsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RowsExec: scans={}", self.ranges.iter().map(Vec::len).sum::<usize>())?;
-        if let Some(order) = self.properties.output_ordering() {
-            write!(f, ", output_ordering=[{order}]")?;
-        }
-        self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
-    }
-}
-
-impl ExecutionPlan for RowsExec {
-    fn name(&self) -> &str {
-        "RowsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let view = Opener::of(&context)?.view(&self.spec)?;
-        let batch_rows = context.session_config().batch_size();
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), SCAN_AHEAD_BATCHES);
-        let sender = builder.tx();
-        let (ranges, spec, schema) = (self.ranges[partition].clone(), Arc::clone(&self.spec), Arc::clone(&self.schema));
-        let (limit, read_rows) = (self.limit.unwrap_or(usize::MAX), self.batch_rows);
-        builder.spawn_blocking(move || {
-            let (projection, with_seqno) = spec.hot_projection();
-            let mut given = 0;
-            let scans = ranges.iter().flat_map(|range| view.scan(range, Some(&projection), with_seqno, read_rows));
-            for batch in scans {
-                let batch = arranged(&spec, batch.map_err(DataFusionError::from)?)?;
-                let batch = to_sql(&batch.slice(0, batch.num_rows().min(limit - given)), &schema)?;
-                given += batch.num_rows();
-                // A closed channel means that nobody reads any more.
-                let is_read = slices(&batch, batch_rows).all(|slice| sender.blocking_send(Ok(slice)).is_ok());
-                if !is_read || given >= limit {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        let counted = builder.build().inspect(move |batch| {
-            if let Ok(batch) = batch {
-                metrics.record_output(batch.num_rows());
-            }
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), counted)))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
-    fn fetch(&self) -> Option<usize> {
-        self.limit
-    }
-
-    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        let batch_rows = self.batch_rows.min(limit.unwrap_or(usize::MAX)).max(1);
-        Some(Arc::new(RowsExec {
-            spec: Arc::clone(&self.spec),
-            ranges: self.ranges.clone(),
-            batch_rows,
-            limit,
-            schema: Arc::clone(&self.schema),
-            properties: Arc::clone(&self.properties),
-            metrics: ExecutionPlanMetricsSet::new(),
-        }))
-    }
 }

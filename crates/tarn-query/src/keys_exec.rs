@@ -1,7 +1,6 @@
 //! How do rows of listed keys become a stream? The row engine is asked for all of them; of those that were evicted it
 //! has the addresses, and their rows are read from the files. Nothing is asked before the plan runs.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,8 +10,6 @@ use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::datasource::physical_plan::FileGroup;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -22,15 +19,12 @@ use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
-use roaring::RoaringBitmap;
-use tarn_metastore::At;
-use tarn_types::{FileId, RowDecoder};
+use tarn_types::RowDecoder;
 
 use crate::Error;
-use crate::files::rows_at;
+use crate::addresses::Addresses;
 use crate::hot::{HotLookup, HotView};
 use crate::hot_exec::arranged;
-use crate::lake_source::{files_config, opened};
 use crate::opening::Opener;
 use crate::spec::ScanSpec;
 use crate::values::to_sql;
@@ -134,9 +128,6 @@ struct Lookup {
     evicted: Count,
 }
 
-/// Rows of files, by file.
-type Addresses = BTreeMap<FileId, RoaringBitmap>;
-
 impl Lookup {
     async fn rows(self, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (view, keys, spec) = (Arc::clone(&self.view), Arc::clone(&self.keys), Arc::clone(&self.spec));
@@ -149,28 +140,13 @@ impl Lookup {
         let schema = Arc::clone(&self.schema);
         let rows = match addresses.is_empty() {
             true => hot.boxed(),
-            false => hot.chain(self.rows_of_files(addresses).await?.execute(0, context)?).boxed(),
+            false => {
+                self.evicted.add(addresses.len());
+                let files = addresses.reader(&self.opener, &self.spec, &self.full).await?;
+                hot.chain(files.execute(0, context)?).boxed()
+            }
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
-    }
-
-    /// What reads the rows at these addresses.
-    async fn rows_of_files(&self, addresses: Addresses) -> crate::Result<DataSourceExec> {
-        let table = &self.spec.table;
-        let lake = self.opener.version(table, At::Version(self.spec.version)).await?;
-        let corrupt =
-            |what: String| Error::Corrupt { what: format!("address of a row of {} names {what}", table.name) };
-        let mut pieces = vec![];
-        for (id, rows) in addresses {
-            let gone = || corrupt(format!("file {id}, which version {} does not have", lake.version));
-            let file = lake.file(id).ok_or_else(gone)?;
-            self.evicted.add(rows.len() as usize);
-            let beyond = || corrupt(format!("row {:?} of {}, which has {}", rows.max(), file.path, file.n_rows));
-            pieces.push(rows_at(file, &rows)?.ok_or_else(beyond)?);
-        }
-        let config = files_config(&self.spec, &self.full, vec![FileGroup::new(pieces)], None, false)?;
-        let config = opened(&config, self.opener.open(&self.spec)?.as_ref())?;
-        Ok(DataSourceExec::new(Arc::new(config)))
     }
 }
 
@@ -178,14 +154,14 @@ impl Lookup {
 fn hot_rows(view: &dyn HotView, keys: &[Vec<u8>], spec: &ScanSpec) -> Result<(RecordBatch, Addresses)> {
     let (projection, with_seqno) = spec.hot_projection();
     let mut decoder = RowDecoder::new(&spec.table, Some(&projection), with_seqno);
-    let mut addresses = Addresses::new();
+    let mut addresses = Addresses::default();
     for (key, found) in keys.iter().zip(view.multi_get(keys)?) {
         match found {
             HotLookup::Row { cells, seqno } => {
                 decoder.push(key, &cells, seqno).map_err(Error::types(&spec.table.name))?;
             }
             HotLookup::Absent => {}
-            HotLookup::InLake(address) => drop(addresses.entry(address.file).or_default().insert(address.row)),
+            HotLookup::InLake(address) => addresses.add(address),
         }
     }
     let batch = decoder.finish().map_err(Error::types(&spec.table.name))?;

@@ -15,7 +15,7 @@ use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, FetchType, Limit, LogicalPlan, SkipType};
 use tarn_metastore::prune::{Operator, Predicate};
 use tarn_types::{ColumnId, DataType, TableSchema, Value};
 
@@ -29,10 +29,10 @@ const MAX_SHARE: f64 = 1.0 / 400.0;
 const TEXT_WEIGHT: usize = 4;
 
 /// What a statement looks like from above, for the scans below: in its session's configuration while it is planned.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Shape {
     /// `ORDER BY … LIMIT` of a table's rows as they are.
-    has_top_k: bool,
+    top_k: Option<TopK>,
     /// Joins, which are ordered by the bounds of columns.
     joins: bool,
     /// An aggregate of all rows, which bounds may answer.
@@ -41,9 +41,9 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
-        let mut shape = Shape { has_top_k: false, joins: false, aggregates_all: false };
+        let mut shape = Shape { top_k: None, joins: false, aggregates_all: false };
         plan.apply_with_subqueries(|node| {
-            shape.has_top_k |= is_top_k(node);
+            shape.top_k = shape.top_k.take().or_else(|| top_k(node));
             match node {
                 // A subquery becomes a join.
                 LogicalPlan::Join(_) | LogicalPlan::Subquery(_) => shape.joins = true,
@@ -64,27 +64,47 @@ impl Shape {
         self.joins || self.aggregates_all
     }
 
-    pub(crate) fn has_top_k(&self) -> bool {
-        self.has_top_k
+    pub(crate) fn top_k(&self) -> Option<&TopK> {
+        self.top_k.as_ref()
     }
 }
 
-fn is_top_k(node: &LogicalPlan) -> bool {
-    let LogicalPlan::Limit(limit) = node else { return false };
+/// The first rows in an order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TopK {
+    /// How many, if the statement says it as a number.
+    pub n_rows: Option<usize>,
+    /// Columns, and whether they descend: as far as the order is by columns as they are.
+    pub order: Vec<(String, bool)>,
+}
+
+fn top_k(node: &LogicalPlan) -> Option<TopK> {
+    let LogicalPlan::Limit(limit) = node else { return None };
     let mut below = limit.input.as_ref();
-    let mut sorted = false;
+    let mut order = None;
     loop {
         below = match below {
             LogicalPlan::Sort(sort) => {
-                sorted = true;
+                let columns = sort.expr.iter().map_while(|by| match &by.expr {
+                    Expr::Column(column) => Some((column.name.clone(), !by.asc)),
+                    _ => None,
+                });
+                order = Some(columns.collect());
                 &sort.input
             }
             LogicalPlan::Projection(projection) => &projection.input,
             LogicalPlan::SubqueryAlias(alias) => &alias.input,
             LogicalPlan::Filter(filter) => &filter.input,
-            LogicalPlan::TableScan(_) => return sorted,
-            _ => return false,
+            LogicalPlan::TableScan(_) => return Some(TopK { n_rows: n_rows(limit), order: order? }),
+            _ => return None,
         };
+    }
+}
+
+fn n_rows(limit: &Limit) -> Option<usize> {
+    match (limit.get_skip_type().ok()?, limit.get_fetch_type().ok()?) {
+        (SkipType::Literal(skip), FetchType::Literal(Some(fetch))) => skip.checked_add(fetch),
+        _ => None,
     }
 }
 
@@ -97,7 +117,7 @@ pub(crate) fn pays(
     table: &TableSchema,
     statistics: &Statistics,
 ) -> bool {
-    if shape.is_some_and(|shape| shape.has_top_k) {
+    if shape.is_some_and(|shape| shape.top_k.is_some()) {
         return true;
     }
     let in_filters: HashSet<&str> =
@@ -268,14 +288,15 @@ mod tests {
         let rows = || LogicalPlanBuilder::from(table_scan(Some("t"), &Schema::empty(), None).unwrap().build().unwrap());
         let order = || [lit(1).sort(true, false)];
         let top_k = rows().filter(lit(true)).unwrap().sort(order()).unwrap().limit(0, Some(3)).unwrap();
-        assert!(Shape::of(&top_k.build().unwrap()).unwrap().has_top_k);
+        assert!(Shape::of(&top_k.build().unwrap()).unwrap().top_k.is_some());
         let counted =
             rows().aggregate([lit(1)], [count(lit(1))]).unwrap().sort(order()).unwrap().limit(0, Some(3)).unwrap();
-        assert!(!Shape::of(&counted.build().unwrap()).unwrap().has_top_k);
+        assert_eq!(Shape::of(&counted.build().unwrap()).unwrap().top_k, None);
         let any = rows().filter(lit(true)).unwrap().limit(0, Some(3)).unwrap();
-        assert!(!Shape::of(&any.build().unwrap()).unwrap().has_top_k);
+        assert_eq!(Shape::of(&any.build().unwrap()).unwrap().top_k, None);
         let (table, statistics) = table();
-        let shape = Shape { has_top_k: true, joins: false, aggregates_all: false };
+        let top_k = Some(TopK { n_rows: Some(1), order: vec![] });
+        let shape = Shape { top_k, joins: false, aggregates_all: false };
         assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], &[0], &table, &statistics));
     }
 }

@@ -72,6 +72,7 @@ mod foreign;
 mod reader;
 mod rebatch;
 
+mod addresses;
 mod column_bounds;
 mod files;
 mod hot_exec;
@@ -83,11 +84,13 @@ mod opening;
 mod paths;
 mod pruning;
 mod reading;
+mod rows_exec;
 mod scan;
 mod spec;
 mod spec_bytes;
 mod totals;
 
+mod backwards;
 mod forgets;
 mod fragments;
 
@@ -110,7 +113,9 @@ pub mod parser;
 pub use catalog::{SystemSchema, SystemTables};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
-pub use hot::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, KeyRange, RowBatches};
+pub use hot::{
+    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, KeyRange, RangeScan, RowBatches,
+};
 pub use keyed::Keyed;
 pub use reads::{Read, reads};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};

@@ -4,7 +4,7 @@
 //! | path | reads | open when |
 //! |---|---|---|
 //! | `point`, `keys` | the row engine, key by key; an evicted row from its file, by address | every key column has a value, or a list of them |
-//! | `range` | the row engine, one run of keys for each partition key | the partition key has; and no evicted row can lie there |
+//! | `range` | the row engine, one run of keys for each partition key, in either direction; evicted rows from their files, by address | the partition key has |
 //! | `rows` | the row engine, all of it | it is forced, and no row was evicted |
 //! | `lake` | files at the view's version without dead and hidden rows, and recent rows | unless another is forced |
 //!
@@ -34,7 +34,7 @@ const LAKE_US: f64 = 1_000.0;
 const LAKE_ROW_US: f64 = 0.03;
 
 /// Nobody counts the rows of a partition: so many are assumed, or all there are.
-const RANGE_ROWS: u64 = 1_000;
+pub(crate) const RANGE_ROWS: u64 = 1_000;
 
 /// What is known of a scan before a path is taken.
 #[derive(Debug, Clone, Default)]
@@ -51,6 +51,8 @@ pub(crate) struct Facts {
     pub is_evicted: bool,
     /// Blocks of the lake that may hold an evicted row of the ranges.
     pub evicted_blocks: u64,
+    /// Enough rows of each range.
+    pub first_rows: Option<u64>,
     pub recent_rows: u64,
     /// Live rows of the lake; `None`: nobody was asked.
     pub lake_rows: Option<u64>,
@@ -81,6 +83,8 @@ pub(crate) struct Choice {
     pub path: Path,
     pub why: String,
     pub cost_us: u64,
+    /// Rows of the ranges that are read, as far as anybody knows.
+    pub about_rows: u64,
     /// The others, each with the reason.
     pub not_taken: String,
 }
@@ -104,7 +108,7 @@ pub(crate) fn choose(facts: &Facts) -> Result<Choice, &'static str> {
     };
     let not_taken = weighed.iter().filter_map(other).collect::<Vec<_>>().join("; ");
     let Candidate { path, cost_us, why } = best.clone();
-    Ok(Choice { path, why, cost_us: cost_us.round() as u64, not_taken })
+    Ok(Choice { path, why, cost_us: cost_us.round() as u64, about_rows: facts.about_rows(path), not_taken })
 }
 
 impl Facts {
@@ -167,17 +171,29 @@ impl Facts {
                 None => format!("no equality on {}", self.partition_key),
             });
         };
-        let evicted = match (self.is_evicted, self.evicted_blocks) {
-            (false, _) => "no row evicted",
-            (true, 0) => "no row of it evicted",
-            (true, blocks) => return Err(format!("rows were evicted, and {blocks} blocks may hold some of these")),
+        let (row_us, evicted) = match (self.is_evicted, self.evicted_blocks) {
+            (false, _) => (ROW_US, "no row evicted"),
+            (true, 0) => (ROW_US, "no row of it evicted"),
+            (true, _) => (ADDRESS_US, "an evicted row is read from the lake by its address"),
         };
-        let n_rows = match self.lake_rows {
+        let n_rows = self.rows_of_a_range().min(self.first_rows.unwrap_or(u64::MAX));
+        let first = self.first_rows.map_or_else(String::new, |n| format!(", the first {n} rows"));
+        let keys = if n == 1 { "one partition key".to_owned() } else { format!("{n} partition keys") };
+        Ok((n as f64 * (RANGE_US + n_rows as f64 * row_us), format!("{keys}{first}, {evicted}")))
+    }
+
+    fn rows_of_a_range(&self) -> u64 {
+        match self.lake_rows {
             Some(_) => self.n_rows().min(RANGE_ROWS),
             None => RANGE_ROWS,
-        };
-        let keys = if n == 1 { "one partition key".to_owned() } else { format!("{n} partition keys") };
-        Ok((n as f64 * (RANGE_US + n_rows as f64 * ROW_US), format!("{keys}, {evicted}")))
+        }
+    }
+
+    fn about_rows(&self, path: Path) -> u64 {
+        match (path, self.n_ranges) {
+            (Path::Ranges, Some(n)) => self.rows_of_a_range().saturating_mul(n as u64),
+            _ => self.n_rows(),
+        }
     }
 
     fn why_lake(&self) -> String {
@@ -218,6 +234,7 @@ mod tests {
         let forced = |forced, facts| Facts { forced, ..facts };
         let small = |facts| Facts { lake_rows: Some(0), recent_rows: 500, ..facts };
         let touched = |blocks, facts| Facts { evicted_blocks: blocks, ..facts };
+        let first = |n, facts| Facts { first_rows: Some(n), ..facts };
         for (facts, taken, why, not) in [
             (facts(), "lake", "no equality on a: columns cost less than rows", "range: no equality on a"),
             (keys(1, facts()), "point", "full key", "lake: costs 181000us"),
@@ -230,7 +247,13 @@ mod tests {
             (ranges(1, facts()), "range", "one partition key, no row evicted", "point: not every key column"),
             (ranges(64, facts()), "range", "64 partition keys", "lake: costs"),
             (ranges(64, small(facts())), "lake", "so many ranges", "range: costs"),
-            (ranges(1, touched(3, evicted())), "lake", "but rows were evicted", "3 blocks may hold some"),
+            (ranges(1, touched(3, evicted())), "lake", "but rows were evicted", "range: costs 300020us"),
+            (
+                first(10, ranges(1, touched(3, evicted()))),
+                "range",
+                "the first 10 rows, an evicted row is read",
+                "lake: costs",
+            ),
             (ranges(1, touched(0, evicted())), "range", "no row of it evicted", "lake: costs"),
             (forced(Rows, facts()), "rows", "forced by tarn.access_path", "lake: tarn.access_path is 'rows'"),
             (forced(Rows, keys(1, facts())), "point", "full key", "rows: costs"),
@@ -250,8 +273,6 @@ mod tests {
         let forced = |facts| choose(&Facts { forced: AccessPath::Rows, ..facts }).unwrap_err();
         assert!(forced(Facts { is_evicted: true, ..facts() }).contains("only in the lake"));
         assert!(forced(Facts { is_append_only: true, ..Facts::default() }).contains("append-only"));
-        let range = Facts { n_ranges: Some(1), is_evicted: true, evicted_blocks: 1, ..facts() };
-        assert!(forced(range).contains("only in the lake"));
     }
 
     #[test]

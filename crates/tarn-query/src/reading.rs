@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! TarnScan ── KeysExec                                     keys
-//!          ├─ RowsExec                                     ranges of the row engine
+//!          ├─ RowsExec                                     ranges of keys
 //!          └─ UnionExec ─┬─ DataSourceExec (LakeSource)    files
 //!                        └─ RecentExec                     recent rows, if there are any
 //! ```
@@ -18,10 +18,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
 
 use crate::files::{Cut, LakeFiles, lake_files};
-use crate::hot_exec::{RecentExec, RowsExec};
+use crate::hot_exec::RecentExec;
 use crate::keys_exec::KeysExec;
 use crate::lake_source::{LakeSource, files_config};
 use crate::opening::Opener;
+use crate::rows_exec::RowsExec;
 use crate::scan::{Access, TarnScan};
 use crate::spec::{How, LakeRead, ScanSpec};
 use crate::totals::Known;
@@ -55,7 +56,7 @@ pub(crate) fn plan(
     let schema = Arc::new(full.project(&spec.projection).map_err(DataFusionError::from)?);
     let input: Arc<dyn ExecutionPlan> = match &spec.how {
         How::Keys(keys) => Arc::new(KeysExec::new(Arc::clone(&spec), keys, full, schema)),
-        How::Ranges(read) => Arc::new(RowsExec::new(Arc::clone(&spec), read, schema)),
+        How::Ranges(read) => Arc::new(RowsExec::new(Arc::clone(&spec), read, full, schema)),
         How::Lake(lake) => {
             let files = made.map_or_else(|| pieces(&spec, lake, &full), Ok)?;
             check_counts(&spec, lake, &files)?;

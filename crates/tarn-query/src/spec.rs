@@ -53,7 +53,7 @@ pub(crate) struct Chosen {
 pub(crate) enum How {
     /// These keys, which the row engine or the lake may have.
     Keys(Vec<Vec<u8>>),
-    /// What the row engine has of these ranges.
+    /// The rows of these ranges of keys.
     Ranges(RangeRead),
     /// Files, and recent rows.
     Lake(LakeRead),
@@ -67,6 +67,8 @@ pub(crate) struct RangeRead {
     pub n_fixed: usize,
     /// Rows that are read at once: few when the reader may stop early.
     pub batch_rows: usize,
+    /// How many there are, as far as anybody knows: for the planner.
+    pub about_rows: u64,
 }
 
 /// Blocks of files, and rows that are not read of them.

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use tarn_metastore::prune::{Predicate, prune};
 use tarn_metastore::{At, TableVersion};
-use tarn_types::{Cursor, TableSchema, Version, table_prefix};
+use tarn_types::{Cursor, KeyPart, TableSchema, Version, table_prefix};
 
 use crate::clauses::clauses;
 use crate::files::{Counts, Cut, lake_files};
@@ -180,8 +180,8 @@ impl Scan<'_> {
                 return self.lake(&lake, Some(view.as_ref()), chosen).await;
             }
             Path::Keys => How::Keys(set.keys.unwrap_or_default()),
-            Path::Ranges => How::Ranges(self.range_read(set.ranges)),
-            Path::Rows => How::Ranges(self.range_read(Some(self.everything()))),
+            Path::Ranges => How::Ranges(self.range_read(set.ranges, choice.about_rows)),
+            Path::Rows => How::Ranges(self.range_read(None, choice.about_rows)),
         };
         let spec = self.spec(view.version(), Some(view.position().clone()), chosen, how);
         reading::plan(spec, None, None, &self.opener)
@@ -216,6 +216,7 @@ impl Scan<'_> {
             n_ranges: set.ranges.as_ref().map(|ranges| ranges.ranges.len()),
             is_evicted: !view.rows_complete(),
             evicted_blocks: 0,
+            first_rows: set.ranges.as_ref().and_then(|ranges| self.first_rows(ranges)).map(|n| n as u64),
             recent_rows: view.recent_rows(),
             lake_rows: None,
             partition_key: names.join(", "),
@@ -257,10 +258,36 @@ impl Scan<'_> {
         Ranges { ranges: whole.into_iter().collect(), n_fixed: table.key.len() }
     }
 
-    fn range_read(&self, ranges: Option<Ranges>) -> RangeRead {
+    /// Of the whole table, when there are no ranges.
+    fn range_read(&self, ranges: Option<Ranges>, about_rows: u64) -> RangeRead {
+        let enough = ranges.as_ref().map_or(self.limit, |ranges| self.first_rows(ranges));
+        let some = if self.is_limited() { FIRST_BATCH_ROWS } else { SCAN_BATCH_ROWS };
+        let batch_rows = enough.map_or(some, |n| n.clamp(1, SCAN_BATCH_ROWS));
         let Ranges { ranges, n_fixed } = ranges.unwrap_or_else(|| self.everything());
-        let first = if self.is_limited() { FIRST_BATCH_ROWS } else { SCAN_BATCH_ROWS };
-        RangeRead { ranges, n_fixed, batch_rows: self.limit.map_or(first, |limit| limit.clamp(1, SCAN_BATCH_ROWS)) }
+        RangeRead { ranges, n_fixed, batch_rows, about_rows }
+    }
+
+    /// How many rows from the beginning of a range, or from its end, are enough, were there no other filters: all the statement wants are
+    /// the first ones in the order of the key, or in the opposite one.
+    fn first_rows(&self, ranges: &Ranges) -> Option<usize> {
+        if self.limit.is_some() {
+            return self.limit;
+        }
+        let table = &self.table.table;
+        let top_k = self.shape.as_ref()?.top_k()?;
+        let (fixed, free) = table.key.split_at(ranges.n_fixed);
+        let name = |part: &KeyPart| table.columns[part.column_idx].name.as_str();
+        let mut by = top_k.order.iter().filter(|(column, _)| !fixed.iter().any(|part| name(part) == column)).peekable();
+        let is_backwards = match (by.peek(), free.first()) {
+            (Some((_, descending)), Some(part)) => *descending != part.descending,
+            _ => false,
+        };
+        let mut free = free.iter();
+        let is_of_key = |(column, descending): &(String, bool)| {
+            free.next().is_some_and(|part| name(part) == column && (*descending != part.descending) == is_backwards)
+        };
+        let is_ordered = by.all(is_of_key);
+        top_k.n_rows.filter(|_| is_ordered)
     }
 
     fn spec(&self, version: Version, position: Option<Cursor>, chosen: Chosen, how: How) -> ScanSpec {
@@ -390,6 +417,6 @@ impl Scan<'_> {
 
     /// Whether perhaps only the first rows of a file are read: a limit may come down to the files later, too.
     fn is_limited(&self) -> bool {
-        self.limit.is_some() || self.shape.as_ref().is_some_and(|shape| shape.has_top_k())
+        self.limit.is_some() || self.shape.as_ref().is_some_and(|shape| shape.top_k().is_some())
     }
 }

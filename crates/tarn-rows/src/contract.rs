@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use tarn_types::Direction;
+
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
 
 /// Runs all of it; panics with what is broken. `make` answers with an empty engine every time.
@@ -129,8 +131,23 @@ fn a_scan_is_ordered_half_open_and_bounded(engine: &dyn Engine) {
         assert_eq!((key, value), (&i.to_be_bytes()[..], &i.to_le_bytes()[..]));
     }
     assert!(iter.next().expect("scan").is_none());
+    assert!(iter.entry().is_none(), "it stays at the end");
+    let range = 100u32.to_be_bytes().to_vec()..900u32.to_be_bytes().to_vec();
+    let mut iter = snapshot.scan_in(Space::Rows, range, Direction::Descending);
+    assert!(iter.entry().is_none(), "it stands before the first entry");
+    for i in (100..900u32).rev() {
+        iter.advance().expect("scan");
+        assert_eq!(iter.entry().expect("an entry"), (&i.to_be_bytes()[..], &i.to_le_bytes()[..]));
+    }
+    assert!(iter.next().expect("scan").is_none());
+    assert!(iter.next().expect("scan past the end").is_none());
     drop(iter);
-    assert!(scan(&*snapshot, Space::Rows, "b", "a").is_empty(), "an inverted range is empty");
+    for direction in [Direction::Ascending, Direction::Descending] {
+        let mut inverted = snapshot.scan_in(Space::Rows, b"b".to_vec()..b"a".to_vec(), direction);
+        assert!(inverted.next().expect("scan").is_none(), "an inverted range is empty");
+        let mut beyond = snapshot.scan_in(Space::Rows, b"x".to_vec()..b"y".to_vec(), direction);
+        assert!(beyond.next().expect("scan").is_none(), "nothing is there");
+    }
 }
 
 fn multi_get_answers_in_the_order_asked(engine: &dyn Engine) {

@@ -59,6 +59,7 @@ mod recent;
 mod recent_bytes;
 mod replay;
 mod resolve;
+mod row_scan;
 mod snapshot;
 mod split;
 mod table;
@@ -76,7 +77,8 @@ pub use error::{Error, Result};
 pub use evict::EvictReport;
 pub use recent_bytes::RecentBytes;
 pub use resolve::{Known, Outcome};
-pub use snapshot::{HotSnapshot, KeyRange, Lookup, RowScan};
+pub use row_scan::{KeyRange, RangeOfRows, RowScan, ScannedRows};
+pub use snapshot::{HotSnapshot, Lookup};
 pub use table::{FlushMark, Table};
 pub use tablet::Tuning;
 /// Its errors, and what is frozen and installed, are in the signatures here.

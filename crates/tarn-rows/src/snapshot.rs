@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
-use self_cell::self_cell;
-use tarn_types::{Address, Cursor, RowDecoder, RowKind, SeqNo, StoredRow, TableSchema, TabletId, Version, prefix_end};
+use tarn_types::{Address, Cursor, RowKind, SeqNo, StoredRow, TableSchema, TabletId, Version, prefix_end};
 
-use crate::engine::{EngineSnapshot, RowIter, Space};
+use crate::engine::{EngineSnapshot, Space};
 use crate::error::{Error, Result};
 use crate::hide::{Bitmaps, ChangedKeys, VersionEpoch};
 use crate::layout;
 use crate::recent::RowsView;
+use crate::row_scan::{KeyRange, Part, RangeOfRows, RowScan};
 
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,17 +29,6 @@ pub enum Lookup {
     Absent,
     /// The row lies in the lake alone.
     InLake(Address),
-}
-
-/// Which rows does a scan want?
-#[derive(Clone, Debug)]
-pub enum KeyRange {
-    /// The whole table.
-    All,
-    /// All keys that begin with these bytes (see [`tarn_types::encode_partition_prefix`]).
-    Prefix(Vec<u8>),
-    /// Engine keys, half-open.
-    Range(Range<Vec<u8>>),
 }
 
 /// One moment of a table. Cheap to make; holds back memory and the engine's old values while it lives.
@@ -141,24 +130,17 @@ impl HotSnapshot {
         lookup(tablet.engine.get(Space::Rows, key)?, || tablet.engine.get(Space::Addresses, key))
     }
 
-    /// Does the row space hold every row, so that a scan needs no lake?
+    /// Does the row space hold every row, so that a scan names none that is only in the lake?
     #[must_use]
     pub fn rows_complete(&self) -> bool {
         !self.schema.options.append_only && !self.tablets.iter().any(|tablet| tablet.evicted)
     }
 
-    /// The rows of the engine in key order, in batches of `batch_rows` (the last one smaller, and those of wide rows), storage schema, projected, `__seqno` last when
-    /// asked for. Evicted rows are missing: see [`HotSnapshot::rows_complete`].
-    pub fn scan(
-        &self,
-        range: &KeyRange,
-        projection: Option<&[usize]>,
-        with_seqno: bool,
-        batch_rows: usize,
-    ) -> Result<RowScan> {
+    /// The rows of a range of keys. Of those that were evicted, where they are.
+    pub fn scan(&self, rows: &RangeOfRows) -> Result<RowScan> {
         keyed(&self.schema)?;
         let all = layout::table_range(self.schema.id);
-        let range = match range {
+        let range = match &rows.range {
             KeyRange::All => all,
             KeyRange::Prefix(prefix) => {
                 let end = prefix_end(prefix).map_or_else(|| all.end.clone(), |end| end.min(all.end.clone()));
@@ -166,15 +148,7 @@ impl HotSnapshot {
             }
             KeyRange::Range(range) => range.start.clone().max(all.start)..range.end.clone().min(all.end),
         };
-        Ok(RowScan {
-            schema: Arc::clone(&self.schema),
-            parts: self.parts(&range),
-            iter: None,
-            projection: projection.map(<[usize]>::to_vec),
-            with_seqno,
-            batch_rows: batch_rows.max(1),
-            done: false,
-        })
+        Ok(RowScan::new(Arc::clone(&self.schema), self.parts(&range), rows.clone()))
     }
 
     /// What to read for a range: of neighbours that have one engine snapshot, one piece.
@@ -187,8 +161,14 @@ impl HotSnapshot {
                 continue;
             }
             match parts.back_mut() {
-                Some((engine, last)) if Arc::ptr_eq(engine, &tablet.engine) => last.end = end.to_vec(),
-                _ => parts.push_back((Arc::clone(&tablet.engine), start.to_vec()..end.to_vec())),
+                Some(last) if Arc::ptr_eq(&last.engine, &tablet.engine) && last.evicted == tablet.evicted => {
+                    last.range.end = end.to_vec();
+                }
+                _ => parts.push_back(Part {
+                    engine: Arc::clone(&tablet.engine),
+                    range: start.to_vec()..end.to_vec(),
+                    evicted: tablet.evicted,
+                }),
             }
         }
         parts
@@ -234,79 +214,4 @@ pub(crate) fn lookup(row: Option<Bytes>, address: impl FnOnce() -> Result<Option
         RowKind::Live => Lookup::Row { seqno: stored.seqno, cells: row.slice_ref(stored.cells) },
         RowKind::Tombstone => Lookup::Absent,
     })
-}
-
-type Iter<'a> = Box<dyn RowIter + 'a>;
-
-self_cell!(
-    struct OwnedIter {
-        owner: Arc<dyn EngineSnapshot>,
-        #[covariant]
-        dependent: Iter,
-    }
-);
-
-/// Of the cells of one batch of a scan, at most; one row may be longer.
-const BATCH_BYTES: usize = 16 << 20;
-
-/// Keys, and the engine as it is to be read there.
-type Part = (Arc<dyn EngineSnapshot>, Range<Vec<u8>>);
-
-/// The batches of a scan. It holds its engine snapshot, not the [`HotSnapshot`].
-pub struct RowScan {
-    schema: Arc<TableSchema>,
-    /// Not begun yet.
-    parts: VecDeque<Part>,
-    iter: Option<OwnedIter>,
-    projection: Option<Vec<usize>>,
-    with_seqno: bool,
-    batch_rows: usize,
-    done: bool,
-}
-
-impl RowScan {
-    fn read(&mut self) -> Result<Option<RecordBatch>> {
-        let mut decoder = RowDecoder::new(&self.schema, self.projection.as_deref(), self.with_seqno);
-        let (batch_rows, mut n_bytes) = (self.batch_rows, 0);
-        while decoder.len() < batch_rows && n_bytes < BATCH_BYTES {
-            let Some(iter) = &mut self.iter else {
-                let Some((engine, range)) = self.parts.pop_front() else {
-                    self.done = true;
-                    break;
-                };
-                self.iter = Some(OwnedIter::new(engine, |engine| engine.scan(Space::Rows, range)));
-                continue;
-            };
-            let ended = iter.with_dependent_mut(|_, iter| -> Result<bool> {
-                while decoder.len() < batch_rows && n_bytes < BATCH_BYTES {
-                    let Some((key, value)) = iter.next()? else {
-                        return Ok(true);
-                    };
-                    let stored = StoredRow::parse(value)?;
-                    if stored.kind == RowKind::Live {
-                        decoder.push(key, stored.cells, stored.seqno)?;
-                        n_bytes += stored.cells.len();
-                    }
-                }
-                Ok(false)
-            })?;
-            if ended {
-                self.iter = None;
-            }
-        }
-        Ok(if decoder.is_empty() { None } else { Some(decoder.finish()?) })
-    }
-}
-
-impl Iterator for RowScan {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let batch = self.read();
-        self.done |= batch.is_err();
-        batch.transpose()
-    }
 }

@@ -9,8 +9,10 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use tarn_node::auth::Principal;
 use tarn_node::node::Node;
-use tarn_node::snapshot::{self, Lookup, Opened, TableSnapshot};
-use tarn_query::{FileStore, HotCatalog, HotLookup, HotReader, HotSource, HotView, KeyRange, Result, RowBatches};
+use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableSnapshot};
+use tarn_query::{
+    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, RangeScan, Result, RowBatches,
+};
 use tarn_types::{Cursor, FileId, TableSchema, Version};
 
 use crate::error_from::in_query;
@@ -108,11 +110,21 @@ impl HotView for View {
         found.collect()
     }
 
-    fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> RowBatches {
-        let range = snapshot::KeyRange::Range(range.start.clone()..range.end.clone());
+    fn scan(&self, scan: &RangeScan) -> RowBatches {
+        let RangeScan { range, direction, projection, with_seqno, batch_rows } = scan;
+        let wanted = RangeOfRows {
+            range: snapshot::KeyRange::Range(range.start.clone()..range.end.clone()),
+            direction: *direction,
+            projection: Some(projection.clone()),
+            with_seqno: *with_seqno,
+            batch_rows: *batch_rows,
+        };
         let table = self.table.name.clone();
-        let batches = self.snapshot.scan(&range, projection, with_seqno, batch_rows);
-        Box::new(batches.map(move |batch| batch.map_err(|error| in_query(&table, error))))
+        let batches = self.snapshot.scan(&wanted);
+        Box::new(batches.map(move |batch| {
+            let ScannedRows { rows, evicted, .. } = batch.map_err(|error| in_query(&table, error))?;
+            Ok(HotRows { rows, evicted })
+        }))
     }
 
     fn rows_complete(&self) -> bool {

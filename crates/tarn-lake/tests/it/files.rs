@@ -5,7 +5,7 @@ use arrow::datatypes::Int64Type;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use tarn_lake::{Compression, Options, fetch_row};
+use tarn_lake::{Compression, Options, fetch_rows};
 use tarn_metastore::CommitKind;
 use tarn_types::{Address, Kind, SeqNo, Value, Version};
 
@@ -199,7 +199,10 @@ async fn a_row_is_fetched_by_its_address_and_no_other() {
     for file in &version.files {
         let bytes = world.store.inner.get(&Path::from(file.path.as_str())).await.unwrap().bytes().await.unwrap();
         let reader = || std::io::Cursor::new(bytes.to_vec());
-        let fetch = async |row, seqno| fetch_row(reader(), &table, file, Address { file: file.id, row, seqno }).await;
+        let address = |row, seqno| Address { file: file.id, row, seqno };
+        let fetch = async |row, seqno| {
+            fetch_rows(reader(), &table, file, &[address(row, seqno)]).await.map(|mut rows| rows.remove(0))
+        };
         for (row, event) in world.rows_of(file).await.into_iter().enumerate() {
             let seqno = SeqNo(event.seqno as u64);
             let values = fetch(row as u32, seqno).await.unwrap();
@@ -207,6 +210,13 @@ async fn a_row_is_fetched_by_its_address_and_no_other() {
             let error = fetch(row as u32, SeqNo(seqno.0 + 1)).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{error}");
         }
+        let all = world.rows_of(file).await;
+        let of = |row: usize| address(row as u32, SeqNo(all[row].seqno as u64));
+        let several = [of(all.len() - 1), of(0), of(all.len() - 1)];
+        let rows = fetch_rows(reader(), &table, file, &several).await.unwrap();
+        assert_eq!(rows[1][0], Value::Text(all[0].device.clone()));
+        assert_eq!((&rows[0], rows.len()), (&rows[2], 3), "in the order asked, and as often");
+        assert_ne!(all.len() > 1, rows[0] == rows[1]);
         let error = fetch(file.n_rows as u32, SeqNo(1)).await.unwrap_err();
         assert!(error.kind() == Kind::Corrupt && error.to_string().contains(&file.path), "{error}");
     }

@@ -21,7 +21,8 @@ use tarn_metastore::{
     Block, BlockMetadata, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
 };
 use tarn_query::{
-    Engine, HotCatalog, HotLookup, HotSource, HotView, KeyRange, Options, Result, RowBatches, Session, SystemTables,
+    Engine, HotCatalog, HotLookup, HotRows, HotSource, HotView, Options, RangeScan, Result, RowBatches, Session,
+    SystemTables,
 };
 use tarn_types::{
     Address, Column, ColumnId, Cursor, DataType, FileId, KeyPart, ManualClock, Partitioning, RowDecoder, SeqNo,
@@ -380,7 +381,7 @@ struct View {
 pub enum Asked {
     /// So many keys.
     Keys(usize),
-    /// A range with so many rows.
+    /// A range, of which so many rows at first.
     Rows(usize),
     /// Recent rows.
     Recent,
@@ -449,12 +450,21 @@ impl HotView for View {
         Ok(keys.iter().map(|key| self.get(key)).collect())
     }
 
-    fn scan(&self, range: &KeyRange, projection: Option<&[usize]>, with_seqno: bool, batch_rows: usize) -> RowBatches {
-        let in_range = |key: &Vec<u8>| range.start <= *key && *key < range.end;
-        let rows: Vec<_> = self.state.engine.iter().filter(|(key, _)| in_range(key)).collect();
-        self.log.lock().push(Asked::Rows(rows.len()));
-        let batches: Vec<Result<RecordBatch>> =
-            rows.chunks(batch_rows.min(5)).map(|rows| Ok(self.decode(rows.to_vec(), projection, with_seqno))).collect();
+    fn scan(&self, scan: &RangeScan) -> RowBatches {
+        let State { engine, addresses, recent, .. } = &self.state;
+        let RangeScan { range, projection, with_seqno, .. } = scan;
+        let evicted = addresses.keys().filter(|key| !engine.contains_key(*key) && !recent.contains(*key));
+        let of_range = |key: &&Vec<u8>| range.start <= **key && **key < range.end;
+        let mut keys: Vec<&Vec<u8>> = engine.keys().chain(evicted).filter(of_range).collect();
+        keys.sort_by(|a, b| scan.direction.of(a.cmp(b)));
+        self.log.lock().push(Asked::Rows(keys.len().min(scan.batch_rows)));
+        let batch = |keys: &[&Vec<u8>]| {
+            let rows = keys.iter().filter_map(|key| engine.get_key_value(*key)).collect();
+            let evicted = keys.iter().enumerate().filter(|(_, key)| !engine.contains_key(**key));
+            let evicted = evicted.map(|(place, key)| (place, addresses[*key])).collect();
+            Ok(HotRows { rows: self.decode(rows, Some(projection), *with_seqno), evicted })
+        };
+        let batches: Vec<Result<HotRows>> = keys.chunks(scan.batch_rows.min(5)).map(batch).collect();
         Box::new(batches.into_iter())
     }
 

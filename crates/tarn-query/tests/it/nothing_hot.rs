@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use roaring::RoaringBitmap;
-use tarn_query::{HotLookup, HotReader, HotSource, HotView, KeyRange, Result, RowBatches, SystemTables};
+use tarn_query::{HotLookup, HotReader, HotSource, HotView, RangeScan, Result, RowBatches, SystemTables};
 use tarn_types::{Cursor, FileId, Version};
 
 /// No rows but those of the files.
@@ -47,7 +47,7 @@ impl HotView for NothingHot {
         Ok(vec![HotLookup::Absent; keys.len()])
     }
 
-    fn scan(&self, _: &KeyRange, _: Option<&[usize]>, _: bool, _: usize) -> RowBatches {
+    fn scan(&self, _: &RangeScan) -> RowBatches {
         Box::new(std::iter::empty())
     }
 

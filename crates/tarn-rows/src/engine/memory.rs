@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tarn_types::Direction;
 
 use super::{Engine, EngineSnapshot, EngineStats, RowIter, Space, StagedFile, WriteBatch};
 use crate::error::{Error, Result};
@@ -221,14 +222,14 @@ impl EngineSnapshot for MemorySnapshot {
         Ok(keys.iter().map(|key| inner.get(space, key, self.at)).collect())
     }
 
-    fn scan(&self, space: Space, range: Range<Vec<u8>>) -> Box<dyn RowIter + '_> {
+    fn scan_in(&self, space: Space, range: Range<Vec<u8>>, direction: Direction) -> Box<dyn RowIter + '_> {
         Box::new(MemoryScan {
             snapshot: self,
             space,
-            from: Bound::Included(range.start),
-            end: range.end,
+            left: (Bound::Included(range.start), Bound::Excluded(range.end)),
+            direction,
             chunk: Vec::new(),
-            next: 0,
+            at: None,
         })
     }
 }
@@ -237,42 +238,54 @@ impl EngineSnapshot for MemorySnapshot {
 struct MemoryScan<'a> {
     snapshot: &'a MemorySnapshot,
     space: Space,
-    from: Bound<Vec<u8>>,
-    end: Vec<u8>,
+    /// Keys that were not looked at.
+    left: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    direction: Direction,
     chunk: Vec<(Bytes, Bytes)>,
-    next: usize,
+    /// Which entry of the chunk it stands on, once it advanced.
+    at: Option<usize>,
 }
 
 impl MemoryScan<'_> {
     fn fill(&mut self) {
-        self.next = 0;
         self.chunk.clear();
-        if matches!(&self.from, Bound::Included(from) | Bound::Excluded(from) if *from >= self.end) {
+        let (Bound::Included(from) | Bound::Excluded(from), Bound::Included(end) | Bound::Excluded(end)) = &self.left
+        else {
+            return;
+        };
+        if from >= end {
             return;
         }
         let inner = self.snapshot.inner.lock();
-        let bounds = (self.from.as_ref().map(Vec::as_slice), Bound::Excluded(self.end.as_slice()));
-        for (key, values) in inner.spaces[self.space as usize].range::<[u8], _>(bounds) {
-            if let Some(value) = visible(values, self.snapshot.at) {
-                self.chunk.push((key.clone(), value));
-                if self.chunk.len() == SCAN_CHUNK {
-                    break;
-                }
-            }
+        let bounds = (self.left.0.as_ref().map(Vec::as_slice), self.left.1.as_ref().map(Vec::as_slice));
+        let range = inner.spaces[self.space as usize].range::<[u8], _>(bounds);
+        let of_now = |(key, values): (&Bytes, &Vec<Stamped>)| Some((key.clone(), visible(values, self.snapshot.at)?));
+        match self.direction {
+            Direction::Ascending => self.chunk.extend(range.filter_map(of_now).take(SCAN_CHUNK)),
+            Direction::Descending => self.chunk.extend(range.rev().filter_map(of_now).take(SCAN_CHUNK)),
         }
         if let Some((last, _)) = self.chunk.last() {
-            self.from = Bound::Excluded(last.to_vec());
+            let seen = Bound::Excluded(last.to_vec());
+            match self.direction {
+                Direction::Ascending => self.left.0 = seen,
+                Direction::Descending => self.left.1 = seen,
+            }
         }
     }
 }
 
 impl RowIter for MemoryScan<'_> {
-    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        if self.next == self.chunk.len() {
+    fn advance(&mut self) -> Result<()> {
+        let next = self.at.map_or(0, |at| at + 1);
+        let is_in_chunk = next < self.chunk.len();
+        if !is_in_chunk {
             self.fill();
         }
-        let entry = self.chunk.get(self.next);
-        self.next += 1;
-        Ok(entry.map(|(key, value)| (&key[..], &value[..])))
+        self.at = Some(if is_in_chunk { next } else { 0 });
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.chunk.get(self.at?).map(|(key, value)| (&key[..], &value[..]))
     }
 }

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tarn_types::Direction;
 
 use crate::error::Result;
 
@@ -96,14 +97,28 @@ pub trait EngineSnapshot: Send + Sync {
     /// The values of keys, in their order. Cheapest when the keys ascend.
     fn multi_get(&self, space: Space, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>>;
 
+    /// The entries of a half-open range.
+    fn scan_in(&self, space: Space, range: Range<Vec<u8>>, direction: Direction) -> Box<dyn RowIter + '_>;
+
     /// The entries of a half-open range, ascending.
-    fn scan(&self, space: Space, range: Range<Vec<u8>>) -> Box<dyn RowIter + '_>;
+    fn scan(&self, space: Space, range: Range<Vec<u8>>) -> Box<dyn RowIter + '_> {
+        self.scan_in(space, range, Direction::Ascending)
+    }
 }
 
-/// A lending iterator: an entry lives until the next call, so that nothing is copied on the way.
+/// A lending iterator: an entry lives until it advances, so that nothing is copied on the way.
 pub trait RowIter: Send {
+    /// Goes on to the next entry, at first to the first one. At the end it stays there.
+    fn advance(&mut self) -> Result<()>;
+
+    /// The entry it stands on: None before it first advanced, and at the end.
+    fn entry(&self) -> Option<(&[u8], &[u8])>;
+
     /// The next entry, None at the end.
-    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>>;
+    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.advance()?;
+        Ok(self.entry())
+    }
 }
 
 /// What an engine holds and takes.

@@ -23,6 +23,7 @@ use rust_rocksdb::{
     SstFileWriter, WriteOptions, properties,
 };
 use self_cell::self_cell;
+use tarn_types::Direction;
 
 use super::watch::{Fault, Listener, Remedy, Watch};
 use super::{Engine, EngineSnapshot, EngineStats, RowIter, Space, StagedFile, WriteBatch};
@@ -479,35 +480,50 @@ impl EngineSnapshot for RocksSnapshot {
         copy_values(&batch.map_err(engine_error("read keys"))?)
     }
 
-    fn scan(&self, space: Space, range: Range<Vec<u8>>) -> Box<dyn RowIter + '_> {
+    fn scan_in(&self, space: Space, range: Range<Vec<u8>>, direction: Direction) -> Box<dyn RowIter + '_> {
         let mut options = ReadOptions::default();
-        options.set_iterate_upper_bound(range.end);
-        options.set_readahead_size(SCAN_READAHEAD_BYTES);
         // A scan of everything must not push the hot blocks out.
         options.fill_cache(false);
         let family = family(self.cell.borrow_owner(), space);
-        let mut iter = self.cell.borrow_dependent().raw_iterator_cf_opt(family, options);
-        iter.seek(&range.start);
-        Box::new(RocksScan { iter, started: false })
+        let open = |options| self.cell.borrow_dependent().raw_iterator_cf_opt(family, options);
+        let iter = match direction {
+            Direction::Ascending => {
+                options.set_iterate_upper_bound(range.end);
+                options.set_readahead_size(SCAN_READAHEAD_BYTES);
+                let mut iter = open(options);
+                iter.seek(&range.start);
+                iter
+            }
+            // Nothing is read ahead: RocksDB would read what lies behind.
+            Direction::Descending => {
+                options.set_iterate_range(range);
+                let mut iter = open(options);
+                iter.seek_to_last();
+                iter
+            }
+        };
+        Box::new(RocksScan { iter, direction, started: false })
     }
 }
 
 struct RocksScan<'a> {
+    /// On the first entry before the scan advances.
     iter: DBRawIterator<'a>,
-    /// Does the iterator stand on an entry that was lent?
+    direction: Direction,
     started: bool,
 }
 
 impl RowIter for RocksScan<'_> {
-    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        if self.started {
-            self.iter.next();
+    fn advance(&mut self) -> Result<()> {
+        match (std::mem::replace(&mut self.started, true), self.direction) {
+            (false, _) => {}
+            (true, Direction::Ascending) => self.iter.next(),
+            (true, Direction::Descending) => self.iter.prev(),
         }
-        self.started = true;
-        if !self.iter.valid() {
-            self.iter.status().map_err(engine_error("scan rows"))?;
-            return Ok(None);
-        }
-        Ok(self.iter.item())
+        if self.iter.valid() { Ok(()) } else { self.iter.status().map_err(engine_error("scan rows")) }
+    }
+
+    fn entry(&self) -> Option<(&[u8], &[u8])> {
+        if self.started { self.iter.item() } else { None }
     }
 }

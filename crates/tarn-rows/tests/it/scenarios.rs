@@ -7,7 +7,9 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
 use parking_lot::Mutex;
 use tarn_feed::{ChangeLog, Frozen, Stage};
-use tarn_rows::{Changes, Engine, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RocksEngine, Table, UnderWay};
+use tarn_rows::{
+    Changes, Engine, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RangeOfRows, RocksEngine, Table, UnderWay,
+};
 use tarn_types::{
     BatchBuilder, Cursor, Effects, Entry, Kind, ManualClock, MutationBatch, Op, SeqNo, TableSchema, TabletId, Value,
     Version, batch_from_columns, encode_cells, encode_key,
@@ -72,9 +74,9 @@ fn a_snapshot_never_sees_half_a_batch() {
             }
         };
         uniform(&snapshot.recent(Some(&[0]), false).unwrap());
-        let scanned: Result<Vec<RecordBatch>, _> =
-            snapshot.scan(&KeyRange::All, Some(&[0]), false, 1000).unwrap().collect();
-        uniform(&scanned.unwrap());
+        let asked = RangeOfRows { projection: Some(vec![0]), ..RangeOfRows::all(1000) };
+        let scanned = snapshot.scan(&asked).unwrap().map(|batch| batch.unwrap().rows);
+        uniform(&scanned.collect::<Vec<_>>());
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -330,11 +332,13 @@ fn a_projection_of_nothing_still_counts() {
     let snapshot = table.snapshot().unwrap();
     let n = |rows: &[RecordBatch]| rows.iter().map(RecordBatch::num_rows).sum::<usize>();
     assert_eq!(n(&snapshot.recent(Some(&[]), false).unwrap()), 2000);
-    let scanned: Result<Vec<RecordBatch>, _> = snapshot.scan(&KeyRange::All, Some(&[]), false, 512).unwrap().collect();
-    assert_eq!(n(&scanned.unwrap()), 2000);
+    let nothing_of_all = RangeOfRows { projection: Some(vec![]), ..RangeOfRows::all(512) };
+    let scanned = snapshot.scan(&nothing_of_all).unwrap().map(|batch| batch.unwrap().rows);
+    assert_eq!(n(&scanned.collect::<Vec<_>>()), 2000);
     let key = encode_key(&schema, &[Value::Int64(3)]).unwrap();
-    let one = snapshot.scan(&KeyRange::Prefix(key.clone()), None, true, 512).unwrap();
-    assert_eq!(one.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 1);
+    let of_key = RangeOfRows { range: KeyRange::Prefix(key.clone()), ..RangeOfRows::all(512) };
+    let one = snapshot.scan(&of_key).unwrap();
+    assert_eq!(one.map(|batch| batch.unwrap().rows.num_rows()).sum::<usize>(), 1);
     assert!(matches!(snapshot.get(&key).unwrap(), Lookup::Row { seqno: SeqNo(2), .. }));
     assert!(table.recent_bytes() > 2000 * 8);
 }
@@ -459,14 +463,14 @@ fn an_eviction_never_takes_a_row_that_was_written_meanwhile() {
     table.install(staged).unwrap();
     let check = || {
         let snapshot = table.snapshot().unwrap();
-        if snapshot.rows_complete() {
-            let n: usize = snapshot
-                .scan(&KeyRange::All, Some(&[]), false, 512)
-                .unwrap()
-                .map(|rows| rows.unwrap().num_rows())
-                .sum();
-            assert_eq!(n as i64, N_ROWS, "a snapshot that says it is complete is");
+        let asked = RangeOfRows { projection: Some(vec![]), ..RangeOfRows::all(512) };
+        let (mut n_rows, mut n_evicted) = (0, 0);
+        for batch in snapshot.scan(&asked).unwrap().map(Result::unwrap) {
+            n_rows += batch.rows.num_rows();
+            n_evicted += batch.evicted.len();
         }
+        assert_eq!((n_rows + n_evicted) as i64, N_ROWS);
+        assert!(n_evicted == 0 || !snapshot.rows_complete(), "a snapshot that says it is complete is");
     };
     std::thread::scope(|scope| {
         let evicting = scope.spawn(|| while !table.evict(i64::MAX, 100).unwrap().done {});

@@ -4,6 +4,7 @@
 //! position, lake version minus hidden rows plus recent rows must be the model, row by row with seqnos, and so must every key.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,11 +12,14 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArra
 use arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema};
 use roaring::RoaringBitmap;
 use tarn_feed::{Frozen, Placed, Stage};
-use tarn_rows::{Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, RecentBytes, Table, Tuning, UnderWay};
+use tarn_rows::{
+    Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, RangeOfRows, RecentBytes, ScannedRows, Table, Tuning,
+    UnderWay,
+};
 use tarn_types::{
-    BatchBuilder, Column, ColumnId, Cursor, DataType, Effects, Entry, FileId, KeyPart, ManualClock, MutationBatch, Op,
-    Partitioning, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version, batch_from_columns, decode_row,
-    encode_cells, encode_key, encode_patch,
+    BatchBuilder, Column, ColumnId, Cursor, DataType, Direction, Effects, Entry, FileId, KeyPart, ManualClock,
+    MutationBatch, Op, Partitioning, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version,
+    batch_from_columns, decode_row, encode_cells, encode_key, encode_patch,
 };
 
 pub const N_IDS: i64 = 24;
@@ -535,10 +539,35 @@ impl World {
             };
             assert_eq!(found, truth.get(&id).map(|row| row.seqno), "row {id}");
         }
-        if snapshot.rows_complete() {
-            let scanned: Result<Vec<RecordBatch>, _> = snapshot.scan(&KeyRange::All, None, true, 7).unwrap().collect();
-            assert_same(&rows_of(&scanned.unwrap()), truth, "a scan of the row space");
+        for (from, to) in [(0, N_IDS), (3, 3), (2, N_IDS - 2)] {
+            for direction in [Direction::Ascending, Direction::Descending] {
+                self.check_scan(saved, self.key(from)..self.key(to), direction);
+            }
         }
+    }
+
+    /// Rows of the engine and those that were evicted, each in its place.
+    fn check_scan(&self, Saved { snapshot, truth }: &Saved, range: Range<Vec<u8>>, direction: Direction) {
+        let mut wanted: Vec<&Row> = truth.values().filter(|row| range.contains(&self.key(row.id))).collect();
+        wanted.sort_by(|a, b| direction.of(self.key(a.id).cmp(&self.key(b.id))));
+        let range = KeyRange::Range(range);
+        let asked = RangeOfRows { range, direction, projection: None, with_seqno: true, batch_rows: 7 };
+        let lake = self.version(snapshot.version());
+        let mut found = Vec::new();
+        for batch in snapshot.scan(&asked).unwrap() {
+            let ScannedRows { rows, evicted, last_key } = batch.unwrap();
+            assert!(rows.num_rows() + evicted.len() > 0);
+            assert!(evicted.is_empty() || !snapshot.rows_complete());
+            let mut of_batch = if rows.num_rows() > 0 { rows_of(&[rows]) } else { vec![] };
+            for (place, address) in evicted {
+                of_batch.insert(place, lake.files[&address.file][address.row as usize].clone());
+            }
+            if let Some(key) = last_key {
+                assert_eq!(of_batch.last().map(|row| self.key(row.id)), Some(key));
+            }
+            found.extend(of_batch);
+        }
+        assert_eq!(found.iter().collect::<Vec<_>>(), wanted, "a scan, {direction:?}");
     }
 }
 

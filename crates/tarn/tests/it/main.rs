@@ -29,6 +29,7 @@ mod raw;
 mod remote;
 mod restart;
 mod rot;
+mod scans;
 mod slt;
 mod split;
 mod sql_front;
