@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tarn_node::node::Node;
 use tarn_node::threads::Threads;
 use tarn_query::parser::STACK_BYTES;
+use tarn_types::Opaque;
 
 use crate::activity::Activity;
 use crate::budget::Budget;
@@ -25,7 +26,7 @@ const QUERY_THREADS_PER_CORE: usize = 8;
 pub struct Sql {
     node: Arc<Node>,
     settings: Settings,
-    query: tarn_query::Engine,
+    query: Opaque<tarn_query::Engine>,
     activity: Arc<Activity>,
     /// What transactions hold back until COMMIT.
     held: Arc<Budget>,
@@ -59,7 +60,7 @@ impl Sql {
         let (metastore, footers) = (Arc::clone(node.metastore()), Arc::clone(&caches.footers));
         let query =
             tarn_query::Engine::new(options, metastore, node.lake_reads().clone(), footers, tables, Arc::new(system))?;
-        let held = Budget::new(settings.transactions_bytes);
+        let (query, held) = (Opaque::new(query), Budget::new(settings.transactions_bytes));
         Ok(Arc::new(Sql { node, settings, query, activity, held, _threads: threads }))
     }
 

@@ -61,6 +61,7 @@ pub mod foreign;
 pub mod ids;
 pub mod key;
 pub mod mutation;
+mod opaque;
 pub mod options;
 pub mod row;
 pub mod schema;
@@ -92,6 +93,7 @@ pub use key::{
     prefix_end, table_prefix, token_of, token_prefix,
 };
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns};
+pub use opaque::Opaque;
 pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns};
 pub use row::{
     Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,

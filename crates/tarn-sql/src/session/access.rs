@@ -104,7 +104,7 @@ impl Session {
         }
         // Who may do nothing at all is told so, whatever the statement.
         asking.may(Action::Session)?;
-        match &prepared.kind {
+        match &*prepared.kind {
             Kind::Keyed { plan, table } => {
                 let (write, reads) = match plan {
                     KeyedPlan::Select { .. } => (None, true),
@@ -294,7 +294,7 @@ impl Session {
 
     /// Writes down what changed tables, users and rights, or was to.
     pub(super) fn audit(&self, prepared: &Prepared, failed: Option<&SqlError>) {
-        let (statement, objects) = match &prepared.kind {
+        let (statement, objects) = match &*prepared.kind {
             Kind::Access(access) => (tag(access), access.objects()),
             Kind::Attach(request) => ("ATTACH", request.name.clone()),
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),

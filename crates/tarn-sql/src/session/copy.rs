@@ -3,7 +3,8 @@
 use datafusion::sql::sqlparser::ast::{
     CopySource, CopyTarget, Expr, Ident, Query, SelectItem, Statement, WildcardAdditionalOptions,
 };
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use tarn_query::dml::{rows_of, table_of};
 use tarn_types::TableSchema;
 
@@ -16,12 +17,15 @@ use crate::shown::shown;
 
 impl Session {
     /// All data of a COPY FROM was sent: commits or holds what is left, and answers how many rows were written.
-    pub async fn finish_copy(&self, copy: &mut CopyFrom) -> Result<u64> {
-        let (rows, held) = copy.finish().await?;
-        if let Some(held) = held {
-            self.hold(held)?;
-        }
-        Ok(rows)
+    pub fn finish_copy<'a>(&'a self, copy: &'a mut CopyFrom) -> BoxFuture<'a, Result<u64>> {
+        let finishing = async move {
+            let (rows, held) = copy.finish().await?;
+            if let Some(held) = held {
+                self.hold(held)?;
+            }
+            Ok(rows)
+        };
+        finishing.boxed()
     }
 
     /// What is wrong with a COPY statement is said when it is prepared: some drivers lose count of messages when it is

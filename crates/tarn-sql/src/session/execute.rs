@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::Statement;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::jobs::{Report, Work};
 use tarn_node::worker::ask;
 use tarn_node::write::{Written, all_written};
 use tarn_query::AccessPath;
-use tarn_types::{MutationBatch, TableSchema};
+use tarn_types::{MutationBatch, Opaque, TableSchema};
 use tracing::Instrument;
 
 use super::prepare::{Kind, bind};
@@ -45,9 +47,13 @@ impl Session {
     ///
     /// Errors: `0A000` when tables changed so much that it would answer other columns than it was prepared with: whoever
     /// prepared it was told those, and reads its rows by them.
-    pub async fn execute(&self, prepared: &Arc<Prepared>, parameters: Vec<Parameter>) -> Result<Answer> {
+    pub fn execute<'a>(
+        &'a self,
+        prepared: &'a Arc<Prepared>,
+        parameters: Vec<Parameter>,
+    ) -> BoxFuture<'a, Result<Answer>> {
         self.backend.shows(&prepared.text);
-        self.execute_prepared(prepared, parameters).instrument(self.backend.span()).await
+        self.execute_prepared(prepared, parameters).instrument(self.backend.span()).boxed()
     }
 
     /// As [`Session::execute`], as a part of the statement that others see.
@@ -65,7 +71,7 @@ impl Session {
 
     /// The catalog or the session's time zone is another than when it was prepared.
     async fn execute_anew(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
-        let fresh = self.prepare(prepared.parsed.clone(), &prepared.declared).await?;
+        let fresh = self.prepare(Opaque::new(prepared.parsed.clone()), &prepared.declared).await?;
         if !prepared.answers_as(&fresh) {
             return Err(SqlError::unsupported(
                 "cached plan must not change result type",
@@ -77,11 +83,11 @@ impl Session {
     }
 
     /// As [`Session::execute`], for a statement of which nobody was told anything.
-    pub(super) async fn execute_once(&self, parsed: Parsed) -> Result<Answer> {
+    pub(super) async fn execute_once(&self, parsed: Opaque<Parsed>) -> Result<Answer> {
         self.prepare_and_execute(parsed).instrument(self.backend.span()).await
     }
 
-    async fn prepare_and_execute(&self, parsed: Parsed) -> Result<Answer> {
+    async fn prepare_and_execute(&self, parsed: Opaque<Parsed>) -> Result<Answer> {
         let prepared = self.prepare(parsed, &[]).await?;
         self.node.metrics().statements.inc();
         if self.is_current(&prepared) {
@@ -91,7 +97,7 @@ impl Session {
     }
 
     fn is_current(&self, prepared: &Prepared) -> bool {
-        match &prepared.kind {
+        match &*prepared.kind {
             Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
                 prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
             }
@@ -116,7 +122,7 @@ impl Session {
     }
 
     async fn run_allowed(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
-        match &prepared.kind {
+        match &*prepared.kind {
             Kind::Keyed { plan, table } => {
                 self.transaction.lock().check_usable()?;
                 if prepared.columns.is_some() && self.is_forced() {
@@ -134,7 +140,7 @@ impl Session {
 
     /// What is not about keys.
     async fn run_other(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
-        match &prepared.kind {
+        match &*prepared.kind {
             Kind::Keyed { .. } => Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own")),
             Kind::Query { plan, command } => {
                 {
@@ -201,7 +207,7 @@ impl Session {
 
     /// A keyed SELECT when the session forces an access path or a version: that is the planner's business.
     async fn forced(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
-        let Parsed::Sql(statement) = &prepared.parsed else {
+        let Parsed::Sql(statement) = &*prepared.parsed else {
             return Err(SqlError::new(state::INTERNAL, "a statement about keys has no text"));
         };
         self.transaction.lock().check_read()?;

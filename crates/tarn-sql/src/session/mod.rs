@@ -30,11 +30,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tarn_node::auth::Principal;
 use tarn_node::node::Node;
 use tarn_query::parser::SMALL_BYTES;
-use tarn_types::Zone;
+use tarn_types::{Opaque, Zone};
 
 pub use answer::{Answer, Batches, CopyTo, Rows, Tag};
 pub use copy_from::CopyFrom;
@@ -59,7 +61,7 @@ const TIME_ZONE: &str = "datafusion.execution.time_zone";
 pub struct Session {
     sql: Arc<Sql>,
     node: Arc<Node>,
-    query: tarn_query::Session,
+    query: Opaque<tarn_query::Session>,
     interrupt: Arc<Interrupt>,
     /// What others see of it.
     backend: Arc<Backend>,
@@ -68,17 +70,17 @@ pub struct Session {
     /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
     given: Mutex<BTreeMap<String, String>>,
     principal: Arc<Mutex<Principal>>,
-    transaction: Mutex<Transaction>,
+    transaction: Opaque<Mutex<Transaction>>,
     /// Shared with the rows that a FETCH is still giving out.
-    cursors: Arc<Mutex<HashMap<String, Cursor>>>,
-    named: Mutex<HashMap<String, Arc<Prepared>>>,
+    cursors: Opaque<Arc<Mutex<HashMap<String, Cursor>>>>,
+    named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
     has_pg_catalog: Mutex<bool>,
 }
 
 impl Session {
     pub fn new(sql: Arc<Sql>) -> Session {
         let principal = Arc::new(Mutex::default());
-        let query = query_session(&sql, &principal);
+        let query = Opaque::new(query_session(&sql, &principal));
         let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
         let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
         Session {
@@ -90,9 +92,9 @@ impl Session {
             vars,
             given: Mutex::default(),
             principal,
-            transaction: Mutex::default(),
-            cursors: Arc::default(),
-            named: Mutex::default(),
+            transaction: Opaque::default(),
+            cursors: Opaque::default(),
+            named: Opaque::default(),
             has_pg_catalog: Mutex::new(false),
         }
     }
@@ -222,7 +224,11 @@ impl Session {
     /// Parses a text of one or more statements, within the time limit of the statement.
     ///
     /// Errors: `54000` for a text over the setting `statement_bytes`, or over what the parser takes.
-    pub async fn parse(&self, sql: &str) -> Result<Vec<Parsed>> {
+    pub fn parse<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Opaque<Parsed>>>> {
+        self.parse_within(sql).boxed()
+    }
+
+    async fn parse_within(&self, sql: &str) -> Result<Vec<Opaque<Parsed>>> {
         let limit = self.sql.settings().statement_bytes;
         if sql.len() as u64 > limit {
             let message = format!("the statement is {} bytes long, the limit is {limit}", sql.len());
@@ -238,7 +244,7 @@ impl Session {
             }
         };
         self.backend.shows(&activity::shown(sql, parsed.iter().any(Parsed::has_password)));
-        Ok(parsed)
+        Ok(parsed.into_iter().map(Opaque::new).collect())
     }
 
     /// As it was when this session began.
@@ -275,18 +281,24 @@ impl Session {
     }
 
     /// Parses and runs a text of one or more statements, each by itself, without parameters; for HTTP and tests.
-    pub async fn run(&self, sql: &str) -> Result<Vec<Answer>> {
-        let mut answers = Vec::new();
-        for parsed in self.parse(sql).await? {
-            answers.push(self.run_one(parsed).await?);
-        }
-        Ok(answers)
+    pub fn run<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Answer>>> {
+        let running = async move {
+            let mut answers = Vec::new();
+            for parsed in self.parse(sql).await? {
+                answers.push(self.run_one(parsed).await?);
+            }
+            Ok(answers)
+        };
+        running.boxed()
     }
 
     /// Prepares and runs one statement without parameters. An error fails an open transaction.
-    pub async fn run_one(&self, parsed: Parsed) -> Result<Answer> {
-        let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
-        answer.inspect_err(|_| self.failed())
+    pub fn run_one(&self, parsed: Opaque<Parsed>) -> BoxFuture<'_, Result<Answer>> {
+        let running = async move {
+            let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
+            answer.inspect_err(|_| self.failed())
+        };
+        running.boxed()
     }
 }
 

@@ -14,13 +14,15 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{self, Expr, Ident, SetExpr, Statement, visit_expressions};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tarn_node::attach::AttachRequest;
 use tarn_node::auth::Access;
 use tarn_node::jobs::Work;
 use tarn_query::Keyed;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
-use tarn_types::{DataType, TableSchema, Value, Zone, arrow_field, data_type_of};
+use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_type_of};
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
@@ -43,10 +45,10 @@ pub struct Prepared {
     pub parameters: Vec<Option<FieldRef>>,
     /// The columns it answers; `None` when it answers no rows.
     pub columns: Option<SchemaRef>,
-    pub(super) kind: Kind,
+    pub(super) kind: Opaque<Kind>,
     /// The text that it came in, as it may be shown.
     pub(super) text: Arc<str>,
-    pub(super) parsed: Parsed,
+    pub(super) parsed: Opaque<Parsed>,
     pub(super) declared: Vec<Option<DataType>>,
     /// The catalog it was planned in.
     pub(super) generation: u64,
@@ -79,7 +81,7 @@ pub enum Parameter {
 impl Prepared {
     /// How it is answered.
     pub(super) fn way(&self) -> Way {
-        match &self.kind {
+        match &*self.kind {
             Kind::Keyed { .. } => Way::Keyed,
             Kind::Query { .. } => Way::Query,
             Kind::Dml { .. } => Way::Write,
@@ -163,13 +165,21 @@ pub(super) fn missing_parameters(want: usize, got: usize) -> SqlError {
 
 impl Session {
     /// Prepares one statement. `declared` are the types the client says its parameters have.
-    pub async fn prepare(&self, parsed: Parsed, declared: &[Option<DataType>]) -> Result<Arc<Prepared>> {
+    pub fn prepare<'a>(
+        &'a self,
+        parsed: Opaque<Parsed>,
+        declared: &'a [Option<DataType>],
+    ) -> BoxFuture<'a, Result<Arc<Prepared>>> {
+        self.prepare_parsed(parsed, declared).boxed()
+    }
+
+    async fn prepare_parsed(&self, parsed: Opaque<Parsed>, declared: &[Option<DataType>]) -> Result<Arc<Prepared>> {
         if !ends_transaction(&parsed) {
             self.transaction.lock().check_usable()?;
         }
         let generation = self.node.catalog().generation();
         let zone = self.zone();
-        let (kind, parameters, columns) = match &parsed {
+        let (kind, parameters, columns) = match &*parsed {
             Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
             Parsed::Attach(request) => (Kind::Attach((**request).clone()), vec![], None),
             Parsed::Detach { table, if_exists } => {
@@ -180,7 +190,7 @@ impl Session {
             Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
-        let (text, declared) = (self.backend.text(), declared.to_vec());
+        let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
         Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, zone }))
     }
 

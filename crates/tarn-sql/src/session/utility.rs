@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
-use tarn_types::{Token, Value};
+use tarn_types::{Opaque, Token, Value};
 
 use super::access::{may_drop, own};
 use super::execute::to_its_end;
@@ -426,7 +426,7 @@ impl Session {
                 format!("prepared statement \"{name}\" already exists"),
             ));
         }
-        let prepared = Box::pin(self.prepare(Parsed::Sql(Box::new(statement.clone())), declared)).await?;
+        let prepared = self.prepare(Opaque::new(Parsed::Sql(Box::new(statement.clone()))), declared).await?;
         self.named.lock().insert(name.to_owned(), prepared);
         Ok(Answer::done("PREPARE"))
     }
