@@ -31,6 +31,9 @@ pub async fn fetch_rows(
         return Err(mismatch(file, beyond, format!("the file has {} rows", file.n_rows)));
     }
     let (row_groups, selection) = places(file, &wanted);
+    if let Some(lost) = wanted.first().filter(|_| selection.row_count() != wanted.len()) {
+        return Err(mismatch(file, lost, "its blocks do not cover the file".to_owned()));
+    }
     let stream = ParquetRecordBatchStreamBuilder::new_with_options(reader, ArrowReaderOptions::new())
         .await
         .map_err(failed)?

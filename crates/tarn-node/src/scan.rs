@@ -22,6 +22,9 @@ const PAGE_EXAMINED: usize = 8_192;
 /// Rows that a filter may drop for each one that is wanted, before a page ends.
 const EXAMINED_PER_ROW: usize = 16;
 
+/// Rows that a page with a filter looks at, at least.
+const MIN_EXAMINED: usize = 1_024;
+
 /// Which rows, and what of them?
 #[derive(Debug, Clone)]
 pub struct ScanRequest {
@@ -56,10 +59,11 @@ pub struct Page {
 }
 
 impl TableService {
-    /// A page of the rows of a range, all of one moment; the next page is of a later one. It ends at the limit, or after
-    /// some thousand rows that were looked at: a page without rows need not be the last.
+    /// A page of the rows of a range, all of one moment; the next page is of a later one. It ends at the limit, and before it
+    /// after a few megabytes, some hundred evicted rows, or many rows that a filter dropped: a page with few rows, or none,
+    /// need not be the last.
     ///
-    /// Cost: a run of the row engine; where rows were evicted, the pages of the lake's files that have them, too.
+    /// Cost: a run of the row engine; where rows were evicted, all columns of theirs from the lake's files, too.
     /// Errors: `Denied`; `NoColumn`; `Invalid` for a limit of 0 or a filter that does not fit its column; `WrongObject` for
     /// append-only tables, whose rows have no keys of their own.
     pub async fn scan(&self, who: &Principal, table: &TableHandle, request: &ScanRequest) -> Result<Page> {
@@ -134,7 +138,7 @@ impl<'a> Wanted<'a> {
     fn asked(&self, request: &ScanRequest) -> RangeOfRows {
         let batch_rows = match self.filter.is_empty() {
             true => request.limit,
-            false => request.limit.saturating_mul(EXAMINED_PER_ROW),
+            false => request.limit.saturating_mul(EXAMINED_PER_ROW).max(MIN_EXAMINED),
         };
         RangeOfRows {
             range: KeyRange::Range(request.range.clone()),

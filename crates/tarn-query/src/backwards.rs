@@ -7,14 +7,13 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, replace_children_if_necessary};
 
 use crate::rows_exec::RowsExec;
 use crate::scan::TarnScan;
@@ -42,34 +41,53 @@ impl PhysicalOptimizerRule for Backwards {
 
 fn without_sort(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     // One partition needs no merge.
-    let merged = plan.downcast_ref::<SortPreservingMergeExec>().map(|merge| merge.input());
-    let Some(sort) = merged.unwrap_or(&plan).downcast_ref::<SortExec>() else { return Ok(Transformed::no(plan)) };
-    let Some(input) = reversed(sort.input())? else { return Ok(Transformed::no(plan)) };
-    let is_in_order = input.equivalence_properties().ordering_satisfy(sort.expr().iter().cloned())?;
+    let merge = plan.downcast_ref::<SortPreservingMergeExec>();
+    let below = merge.map_or(&plan, SortPreservingMergeExec::input);
+    let sort = below.downcast_ref::<SortExec>();
+    let (input, order, way) = match (sort, merge) {
+        (Some(sort), _) => (sort.input(), sort.expr(), Way::Back),
+        (None, Some(merge)) => (merge.input(), merge.expr(), Way::There),
+        (None, None) => return Ok(Transformed::no(plan)),
+    };
+    let limits = [merge.and_then(SortPreservingMergeExec::fetch), sort.and_then(SortExec::fetch)];
+    let limit = limits.into_iter().flatten().min();
+    let Some(input) = one_run(input, way, limit.is_some())? else { return Ok(Transformed::no(plan)) };
+    let is_in_order = input.equivalence_properties().ordering_satisfy(order.iter().cloned())?;
     if !is_in_order || input.output_partitioning().partition_count() > 1 {
         return Ok(Transformed::no(plan));
     }
-    Ok(Transformed::yes(match sort.fetch() {
+    Ok(Transformed::yes(match limit {
         Some(n) => input.with_fetch(Some(n)).unwrap_or_else(|| Arc::new(GlobalLimitExec::new(input, 0, Some(n)))),
         None => input,
     }))
 }
 
-/// The same rows the other way round, if nothing between depends on their order.
-fn reversed(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+/// Along the order of the rows below, or against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    There,
+    Back,
+}
+
+/// The rows of a range as one run, if nothing between depends on their order. Dealt out to several partitions, each of which fills up before
+/// the first row is given, they stay unless there is a limit: then the work above them is next to nothing.
+fn one_run(plan: &Arc<dyn ExecutionPlan>, way: Way, is_limited: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(rows) = plan.downcast_ref::<RowsExec>() {
-        return Ok(rows.reversed().map(|rows| Arc::new(rows) as _));
+        return Ok(match way {
+            Way::There => Some(Arc::clone(plan)),
+            Way::Back => rows.reversed().map(|rows| Arc::new(rows) as _),
+        });
     }
-    // The rows of one partition are dealt out to several only for the work above, which is next to nothing when the first ones are enough.
     if let Some(dealt) = plan.downcast_ref::<RepartitionExec>() {
         let is_of_one = dealt.input().output_partitioning().partition_count() == 1;
-        return if is_of_one { reversed(dealt.input()) } else { Ok(None) };
+        let is_dealt = matches!(dealt.partitioning(), Partitioning::RoundRobinBatch(_));
+        return if is_limited && is_of_one && is_dealt { one_run(dealt.input(), way, is_limited) } else { Ok(None) };
     }
-    let passes =
-        plan.is::<FilterExec>() || plan.is::<ProjectionExec>() || plan.is::<CooperativeExec>() || plan.is::<TarnScan>();
-    // Fewer rows than there are would be others.
+    let passes = plan.is::<FilterExec>() || plan.is::<ProjectionExec>() || plan.is::<TarnScan>();
+    // With a limit of its own it would give other rows the other way round.
+    let passes = passes && (way == Way::There || plan.fetch().is_none());
     match plan.children().as_slice() {
-        [input] if passes && plan.fetch().is_none() => match reversed(input)? {
+        [input] if passes => match one_run(input, way, is_limited)? {
             Some(input) => Ok(Some(replace_children_if_necessary(Arc::clone(plan), vec![input])?)),
             None => Ok(None),
         },

@@ -91,7 +91,7 @@ pub struct RangeScan {
     pub projection: Vec<usize>,
     /// Whether `__seqno` is behind them.
     pub with_seqno: bool,
-    /// Rows of a batch, at most.
+    /// Rows of the first batch, at most; later ones grow.
     pub batch_rows: usize,
 }
 

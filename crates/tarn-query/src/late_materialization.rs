@@ -42,6 +42,7 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
         let mut shape = Shape { top_k: None, joins: false, aggregates_all: false };
+        let mut n_scans = 0;
         plan.apply_with_subqueries(|node| {
             shape.top_k = shape.top_k.take().or_else(|| top_k(node));
             match node {
@@ -50,8 +51,12 @@ impl Shape {
                 LogicalPlan::Aggregate(aggregate) => shape.aggregates_all |= aggregate.group_expr.is_empty(),
                 _ => {}
             }
+            n_scans += usize::from(matches!(node, LogicalPlan::TableScan(_)));
             Ok(TreeNodeRecursion::Continue)
         })?;
+        if let Some(top_k) = shape.top_k.as_mut().filter(|_| n_scans > 1) {
+            top_k.order = None;
+        }
         Ok(shape)
     }
 
@@ -74,30 +79,45 @@ impl Shape {
 pub(crate) struct TopK {
     /// How many, if the statement says it as a number.
     pub n_rows: Option<usize>,
-    /// Columns, and whether they descend: as far as the order is by columns as they are.
-    pub order: Vec<(String, bool)>,
+    /// Columns of the table, and whether they descend. `None`: it is not by columns as they are, or other tables are read, too.
+    pub order: Option<Vec<(String, bool)>>,
 }
 
 fn top_k(node: &LogicalPlan) -> Option<TopK> {
     let LogicalPlan::Limit(limit) = node else { return None };
     let mut below = limit.input.as_ref();
+    let mut sorted = false;
     let mut order = None;
     loop {
         below = match below {
             LogicalPlan::Sort(sort) => {
-                let columns = sort.expr.iter().map_while(|by| match &by.expr {
-                    Expr::Column(column) => Some((column.name.clone(), !by.asc)),
-                    _ => None,
-                });
-                order = Some(columns.collect());
+                sorted = true;
+                order = sort.expr.iter().map(|by| Some((column(&by.expr)?, !by.asc))).collect::<Option<Vec<_>>>();
                 &sort.input
             }
-            LogicalPlan::Projection(projection) => &projection.input,
+            LogicalPlan::Projection(projection) => {
+                // By other names below, perhaps.
+                let below = |(name, descending): (String, bool)| {
+                    let at = projection.schema.fields().iter().position(|field| *field.name() == name)?;
+                    Some((column(&projection.expr[at])?, descending))
+                };
+                order = order.and_then(|order: Vec<_>| order.into_iter().map(below).collect());
+                &projection.input
+            }
             LogicalPlan::SubqueryAlias(alias) => &alias.input,
             LogicalPlan::Filter(filter) => &filter.input,
-            LogicalPlan::TableScan(_) => return Some(TopK { n_rows: n_rows(limit), order: order? }),
+            LogicalPlan::TableScan(_) if sorted => return Some(TopK { n_rows: n_rows(limit), order }),
             _ => return None,
         };
+    }
+}
+
+/// Its name, if it is a column, perhaps by another name.
+fn column(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Column(column) => Some(column.name.clone()),
+        Expr::Alias(alias) => column(&alias.expr),
+        _ => None,
     }
 }
 
@@ -295,7 +315,7 @@ mod tests {
         let any = rows().filter(lit(true)).unwrap().limit(0, Some(3)).unwrap();
         assert_eq!(Shape::of(&any.build().unwrap()).unwrap().top_k, None);
         let (table, statistics) = table();
-        let top_k = Some(TopK { n_rows: Some(1), order: vec![] });
+        let top_k = Some(TopK { n_rows: Some(1), order: None });
         let shape = Shape { top_k, joins: false, aggregates_all: false };
         assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], &[0], &table, &statistics));
     }

@@ -34,7 +34,7 @@ const LAKE_US: f64 = 1_000.0;
 const LAKE_ROW_US: f64 = 0.03;
 
 /// Nobody counts the rows of a partition: so many are assumed, or all there are.
-pub(crate) const RANGE_ROWS: u64 = 1_000;
+const RANGE_ROWS: u64 = 1_000;
 
 /// What is known of a scan before a path is taken.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ pub(crate) struct Facts {
     pub is_evicted: bool,
     /// Blocks of the lake that may hold an evicted row of the ranges.
     pub evicted_blocks: u64,
-    /// Enough rows of each range.
+    /// Enough rows of each range, when nothing else is asked of them.
     pub first_rows: Option<u64>,
     pub recent_rows: u64,
     /// Live rows of the lake; `None`: nobody was asked.
@@ -83,8 +83,6 @@ pub(crate) struct Choice {
     pub path: Path,
     pub why: String,
     pub cost_us: u64,
-    /// Rows of the ranges that are read, as far as anybody knows.
-    pub about_rows: u64,
     /// The others, each with the reason.
     pub not_taken: String,
 }
@@ -108,7 +106,7 @@ pub(crate) fn choose(facts: &Facts) -> Result<Choice, &'static str> {
     };
     let not_taken = weighed.iter().filter_map(other).collect::<Vec<_>>().join("; ");
     let Candidate { path, cost_us, why } = best.clone();
-    Ok(Choice { path, why, cost_us: cost_us.round() as u64, about_rows: facts.about_rows(path), not_taken })
+    Ok(Choice { path, why, cost_us: cost_us.round() as u64, not_taken })
 }
 
 impl Facts {
@@ -186,13 +184,6 @@ impl Facts {
         match self.lake_rows {
             Some(_) => self.n_rows().min(RANGE_ROWS),
             None => RANGE_ROWS,
-        }
-    }
-
-    fn about_rows(&self, path: Path) -> u64 {
-        match (path, self.n_ranges) {
-            (Path::Ranges, Some(n)) => self.rows_of_a_range().saturating_mul(n as u64),
-            _ => self.n_rows(),
         }
     }
 

@@ -7,16 +7,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{SortOptions, concat_batches, interleave_record_batch};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -25,7 +22,6 @@ use tokio::sync::mpsc;
 
 use crate::Error;
 use crate::addresses::Addresses;
-use crate::column_bounds::usual_bytes;
 use crate::hot::{HotRows, HotView, KeyRange, RangeScan};
 use crate::hot_exec::{arranged, properties, slices};
 use crate::opening::Opener;
@@ -45,7 +41,6 @@ pub(crate) struct RowsExec {
     batch_rows: usize,
     /// Enough rows of each partition.
     limit: Option<usize>,
-    about_rows: u64,
     /// The full SQL schema.
     full: SchemaRef,
     /// Of it what the scan gives.
@@ -67,7 +62,6 @@ impl RowsExec {
             direction: Direction::Ascending,
             limit: spec.limit,
             batch_rows: read.batch_rows,
-            about_rows: read.about_rows,
             ranges,
             spec,
             full,
@@ -186,19 +180,6 @@ impl ExecutionPlan for RowsExec {
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
-    }
-
-    /// About as many rows as the path was chosen for.
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        let mut statistics = Statistics::new_unknown(&self.schema);
-        if args.partition().is_none() || self.ranges.len() == 1 {
-            let n_rows = self.about_rows.min(self.limit.map_or(u64::MAX, |limit| limit as u64));
-            let fields = self.schema.fields().iter();
-            let n_bytes: u64 = fields.map(|field| usual_bytes(n_rows, field.data_type())).sum();
-            statistics.num_rows = Precision::Inexact(n_rows as usize);
-            statistics.total_byte_size = Precision::Inexact(n_bytes as usize);
-        }
-        Ok(Arc::new(statistics))
     }
 
     fn fetch(&self) -> Option<usize> {

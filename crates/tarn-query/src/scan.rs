@@ -195,7 +195,7 @@ impl ExecutionPlan for TarnScan {
         if partition == 0 {
             self.record();
         }
-        // What is hot lies in no pages.
+        // Of what is hot no pages are counted, nor of evicted rows that are read by their addresses.
         if self.access.spec.lake().is_none() {
             return self.input.execute(partition, context);
         }

@@ -65,10 +65,8 @@ pub(crate) struct RangeRead {
     pub ranges: Vec<KeyRange>,
     /// So many leading key columns have one value in each.
     pub n_fixed: usize,
-    /// Rows that are read at once: few when the reader may stop early.
+    /// Rows that are read at first: few when the reader may stop early.
     pub batch_rows: usize,
-    /// How many there are, as far as anybody knows: for the planner.
-    pub about_rows: u64,
 }
 
 /// Blocks of files, and rows that are not read of them.

@@ -58,7 +58,7 @@ impl ScanSpec {
                 put_len(&mut out, keys.len());
                 keys.iter().for_each(|key| put_bytes(&mut out, key));
             }
-            How::Ranges(RangeRead { ranges, n_fixed, batch_rows, about_rows }) => {
+            How::Ranges(RangeRead { ranges, n_fixed, batch_rows }) => {
                 out.push(RANGES);
                 put_len(&mut out, ranges.len());
                 for KeyRange { start, end } in ranges {
@@ -67,7 +67,6 @@ impl ScanSpec {
                 }
                 put_len(&mut out, *n_fixed);
                 put_len(&mut out, *batch_rows);
-                put_len(&mut out, *about_rows as usize);
             }
             How::Lake(lake) => {
                 out.push(LAKE);
@@ -163,7 +162,7 @@ fn ranges(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<RangeRead> {
     if n_fixed > table.key.len() {
         return malformed(format!("{n_fixed} columns of a key of {} are fixed", table.key.len()));
     }
-    Ok(RangeRead { ranges, n_fixed, batch_rows: number(reader)?, about_rows: reader.u64()? })
+    Ok(RangeRead { ranges, n_fixed, batch_rows: number(reader)? })
 }
 
 fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
@@ -304,7 +303,7 @@ mod tests {
         let range = KeyRange { start: vec![1, 2], end: vec![1, 3] };
         for how in [
             How::Keys(vec![vec![1, 2, 3], vec![]]),
-            How::Ranges(RangeRead { ranges: vec![range], n_fixed: 1, batch_rows: 9, about_rows: 7 }),
+            How::Ranges(RangeRead { ranges: vec![range], n_fixed: 1, batch_rows: 9 }),
         ] {
             let bytes = spec(how).encode();
             let back = ScanSpec::decode(&bytes).unwrap();
@@ -328,7 +327,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(at in 0..200_usize, byte in any::<u8>(), tail in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let mut bytes = spec(How::Ranges(RangeRead { ranges: vec![], n_fixed: 1, batch_rows: 9, about_rows: 7 })).encode();
+            let mut bytes = spec(How::Ranges(RangeRead { ranges: vec![], n_fixed: 1, batch_rows: 9 })).encode();
             let at = at % bytes.len();
             bytes[at] = byte;
             drop(ScanSpec::decode(&bytes));

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use tarn_metastore::prune::{Predicate, prune};
 use tarn_metastore::{At, TableVersion};
-use tarn_types::{Cursor, KeyPart, TableSchema, Version, table_prefix};
+use tarn_types::{Cursor, DataType, KeyPart, TableSchema, Version, table_prefix};
 
 use crate::clauses::clauses;
 use crate::files::{Counts, Cut, lake_files};
@@ -180,8 +180,8 @@ impl Scan<'_> {
                 return self.lake(&lake, Some(view.as_ref()), chosen).await;
             }
             Path::Keys => How::Keys(set.keys.unwrap_or_default()),
-            Path::Ranges => How::Ranges(self.range_read(set.ranges, choice.about_rows)),
-            Path::Rows => How::Ranges(self.range_read(None, choice.about_rows)),
+            Path::Ranges => How::Ranges(self.range_read(set.ranges)),
+            Path::Rows => How::Ranges(self.range_read(None)),
         };
         let spec = self.spec(view.version(), Some(view.position().clone()), chosen, how);
         reading::plan(spec, None, None, &self.opener)
@@ -216,7 +216,12 @@ impl Scan<'_> {
             n_ranges: set.ranges.as_ref().map(|ranges| ranges.ranges.len()),
             is_evicted: !view.rows_complete(),
             evicted_blocks: 0,
-            first_rows: set.ranges.as_ref().and_then(|ranges| self.first_rows(ranges)).map(|n| n as u64),
+            first_rows: set
+                .ranges
+                .as_ref()
+                .filter(|_| self.asks_keys_alone())
+                .and_then(|ranges| self.first_rows(ranges))
+                .map(|n| n as u64),
             recent_rows: view.recent_rows(),
             lake_rows: None,
             partition_key: names.join(", "),
@@ -259,12 +264,18 @@ impl Scan<'_> {
     }
 
     /// Of the whole table, when there are no ranges.
-    fn range_read(&self, ranges: Option<Ranges>, about_rows: u64) -> RangeRead {
+    fn range_read(&self, ranges: Option<Ranges>) -> RangeRead {
         let enough = ranges.as_ref().map_or(self.limit, |ranges| self.first_rows(ranges));
         let some = if self.is_limited() { FIRST_BATCH_ROWS } else { SCAN_BATCH_ROWS };
         let batch_rows = enough.map_or(some, |n| n.clamp(1, SCAN_BATCH_ROWS));
         let Ranges { ranges, n_fixed } = ranges.unwrap_or_else(|| self.everything());
-        RangeRead { ranges, n_fixed, batch_rows, about_rows }
+        RangeRead { ranges, n_fixed, batch_rows }
+    }
+
+    /// Whether no filter looks at another column than those of the key.
+    fn asks_keys_alone(&self) -> bool {
+        let table = &self.table.table;
+        self.filter_columns().iter().all(|column| table.key.iter().any(|part| part.column_idx == *column))
     }
 
     /// How many rows from the beginning of a range, or from its end, are enough, were there no other filters: all the statement wants are
@@ -277,14 +288,24 @@ impl Scan<'_> {
         let top_k = self.shape.as_ref()?.top_k()?;
         let (fixed, free) = table.key.split_at(ranges.n_fixed);
         let name = |part: &KeyPart| table.columns[part.column_idx].name.as_str();
-        let mut by = top_k.order.iter().filter(|(column, _)| !fixed.iter().any(|part| name(part) == column)).peekable();
+        let mut by = top_k
+            .order
+            .as_ref()?
+            .iter()
+            .filter(|(column, _)| !fixed.iter().any(|part| name(part) == column))
+            .peekable();
         let is_backwards = match (by.peek(), free.first()) {
             (Some((_, descending)), Some(part)) => *descending != part.descending,
             _ => false,
         };
         let mut free = free.iter();
         let is_of_key = |(column, descending): &(String, bool)| {
-            free.next().is_some_and(|part| name(part) == column && (*descending != part.descending) == is_backwards)
+            free.next().is_some_and(|part| {
+                // Rows of a float key are in an order that the planner does not know (`rows_exec.rs`).
+                let is_float =
+                    matches!(table.columns[part.column_idx].data_type, DataType::Float32 | DataType::Float64);
+                name(part) == column && !is_float && (*descending != part.descending) == is_backwards
+            })
         };
         let is_ordered = by.all(is_of_key);
         top_k.n_rows.filter(|_| is_ordered)

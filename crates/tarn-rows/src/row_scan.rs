@@ -15,8 +15,11 @@ use crate::error::Result;
 /// Of the cells of one batch of a scan, at most; one row may be longer.
 const BATCH_BYTES: usize = 16 << 20;
 
-/// Rows of one batch that lie in the lake, at most: whoever reads them holds them all.
-const BATCH_EVICTED: usize = 1_024;
+/// Rows of one batch that lie in the lake, at most: whoever reads them holds them all, however wide they are.
+const BATCH_EVICTED: usize = 256;
+
+/// Batches grow up to so many rows: who goes on reading wants more than the first ones.
+const GROWN_ROWS: usize = 8_192;
 
 /// Which keys does a scan want?
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ pub struct RangeOfRows {
     pub projection: Option<Vec<usize>>,
     /// Whether `__seqno` is wanted, as the last column.
     pub with_seqno: bool,
-    /// So many rows a batch, at least one; of wide and of evicted rows fewer.
+    /// So many rows has the first batch, at least one; of wide and of evicted rows fewer. Each later one may be twice as long as the one before.
     pub batch_rows: usize,
 }
 
@@ -167,6 +170,7 @@ impl RowScan {
                 self.part = None;
             }
         }
+        self.wanted.batch_rows = batch.max_rows.saturating_mul(2).min(GROWN_ROWS).max(batch.max_rows);
         batch.finish()
     }
 }

@@ -151,7 +151,7 @@ impl HotSnapshot {
         Ok(RowScan::new(Arc::clone(&self.schema), self.parts(&range), rows.clone()))
     }
 
-    /// What to read for a range: of neighbours that have one engine snapshot, one piece.
+    /// What to read for a range: of neighbours that have one engine snapshot, and both evicted rows or none, one piece.
     fn parts(&self, range: &Range<Vec<u8>>) -> VecDeque<Part> {
         let mut parts: VecDeque<Part> = VecDeque::new();
         for tablet in &self.tablets {

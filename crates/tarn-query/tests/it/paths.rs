@@ -113,6 +113,7 @@ async fn the_latest_rows_of_a_descending_key_are_the_first() {
     let sql = "SELECT b, day FROM t WHERE a = 1 AND b < 12 ORDER BY b DESC, day LIMIT 3";
     let plan = fixture.explain(sql).await;
     assert!(!plan.contains("SortExec") && plan.contains("access_path=range"), "{plan}");
+    assert!(!plan.contains("RepartitionExec"), "each partition would wait for its first rows: {plan}");
     fixture.table.asked();
     assert_eq!(fixture.rows(sql).await, ["11|1994-09-03", "11|1994-12-12", "10|1994-09-02"]);
     assert_eq!(fixture.table.asked(), [Asked::Rows(3)]);
@@ -127,7 +128,7 @@ async fn a_range_is_read_backwards_when_that_is_wanted() {
         ("SELECT b FROM t WHERE a = 3 AND b < 7 ORDER BY b DESC LIMIT 2", ["6", "5"], 2),
         ("SELECT b FROM t WHERE a = 3 ORDER BY a, b DESC LIMIT 1 OFFSET 1", ["8", ""], 2),
         ("SELECT b FROM t WHERE a = 3 AND n < 38 ORDER BY b DESC LIMIT 2", ["7", "6"], 2),
-        ("SELECT b + 100 FROM (SELECT * FROM t WHERE a = 3 AND b < 2) ORDER BY b DESC", ["101", "100"], 2),
+        ("SELECT b + 100 FROM (SELECT * FROM t WHERE a = 3 AND b < 2) ORDER BY b DESC LIMIT 9", ["101", "100"], 2),
     ] {
         let plan = fixture.explain(sql).await;
         assert!(!plan.contains("SortExec") && plan.contains("reverse=true"), "{sql}\n{plan}");
@@ -136,6 +137,10 @@ async fn a_range_is_read_backwards_when_that_is_wanted() {
         assert_eq!(fixture.rows(sql).await, rows, "{sql}");
         assert_eq!(fixture.table.asked(), [Asked::Rows(asked)], "{sql}");
     }
+    // Another column by the name of the key's.
+    fixture.table.asked();
+    fixture.rows("SELECT n AS b FROM t WHERE a = 3 ORDER BY b LIMIT 3").await;
+    assert_eq!(fixture.table.asked(), [Asked::Rows(10)]);
     // The rows below are the first ones, which the order above does not change.
     let sql = "SELECT b FROM (SELECT b FROM t WHERE a = 3 ORDER BY b LIMIT 2) ORDER BY b DESC";
     assert_eq!(fixture.rows(sql).await, ["1", "0"]);
@@ -166,6 +171,9 @@ async fn evicted_rows_of_a_range_come_in_their_places() {
     assert_eq!(fixture.rows(sql).await, ["7|37", "6|1006"]);
     let text = fixture.rows(&format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
     assert!(text.contains("reverse=true") && text.contains("evicted_rows=2"), "{text}");
+    // Nobody knows how many addresses it takes to find three.
+    let sql = "SELECT b FROM t WHERE a = 3 AND n > 30 ORDER BY b LIMIT 3";
+    assert_eq!((path(&fixture, sql).await.as_str(), fixture.rows(sql).await.len()), ("lake", 3));
 }
 
 #[tokio::test]
