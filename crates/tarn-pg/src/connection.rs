@@ -116,6 +116,11 @@ impl Connection {
         self.session.backend().terminated().await
     }
 
+    /// Whether somebody has ended the connection.
+    pub fn is_terminated(&self) -> bool {
+        self.session.backend().is_terminated()
+    }
+
     /// What stops the running statement.
     pub fn interrupt(&self) -> &Interrupt {
         self.session.interrupt()

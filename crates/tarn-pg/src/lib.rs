@@ -293,6 +293,17 @@ impl Talk {
         socket.set_state(PgWireConnectionState::AwaitingStartup);
         let connection = Arc::new(Connection::new(Arc::clone(shared), guest));
         let _entry = Entry { shared, connection: Arc::clone(&connection) };
+        // One for all messages: to begin and to end such a wait costs more than to read a message does.
+        let ended = async {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {
+                    SqlError::new(state::ADMIN_SHUTDOWN, "terminating connection: the server stops").fatal()
+                }
+                ended = connection.terminated() => ended,
+            }
+        };
+        tokio::pin!(ended);
 
         let mut startup = Some(PgWireFrontendMessage::Startup(startup));
         loop {
@@ -309,22 +320,24 @@ impl Talk {
             let idle_limit = connection.idle_limit().filter(|_| copying.is_none());
             let frame = match startup.take() {
                 Some(startup) => Ok(Some(Frame::Message(startup))),
+                // Whoever always has a message there is ended all the same.
+                None if stop.is_cancelled() || connection.is_terminated() => Err(ended.as_mut().await),
                 None => tokio::select! {
                     biased;
-                    () = stop.cancelled() => Err(SqlError::new(state::ADMIN_SHUTDOWN, "terminating connection: the server stops").fatal()),
                     () = &mut deadline, if starting => break,
                     () = connection.guest().shown_out(), if starting => break,
-                    ended = connection.terminated() => Err(ended),
-                    () = sleep_or_forever(idle_limit) => Err(SqlError::new(
-                        state::IDLE_TRANSACTION_TIMEOUT,
-                        "terminating connection due to idle-in-transaction timeout",
-                    ).fatal()),
                     // A COPY that waits for its client is stopped where it waits.
                     reason = connection.interrupt().triggered(), if copying.is_some() => {
                         let is_extended = copying.unwrap_or_default();
                         Ok(Some(Frame::Bad { error: connection.abort_copy(reason).await, is_extended }))
                     }
+                    // What is there already is taken without a look at the waits that follow.
                     frame = frames.next(&mut incoming, phase) => frame,
+                    ended = &mut ended => Err(ended),
+                    () = sleep_or_forever(idle_limit) => Err(SqlError::new(
+                        state::IDLE_TRANSACTION_TIMEOUT,
+                        "terminating connection due to idle-in-transaction timeout",
+                    ).fatal()),
                     // The client may wait for the error with its data all sent.
                     error = connection.copy_failed(), if copying.is_some() => {
                         Ok(Some(Frame::Bad { error, is_extended: copying.unwrap_or_default() }))

@@ -3,7 +3,7 @@
 //! Rows are written as they come, never gathered; a cancel or a timeout stops between two rows.
 
 use std::fmt::Debug;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -103,6 +103,7 @@ where
     PgWireError: From<C::Error>,
 {
     let mut n_rows = 0;
+    let mut stopped = pin!(interrupt.triggered());
     loop {
         if max_rows > 0 && n_rows == max_rows {
             client.feed(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())).await?;
@@ -110,7 +111,7 @@ where
         }
         let row = tokio::select! {
             biased;
-            error = interrupt.triggered() => return Err(on_wire(error)),
+            error = &mut stopped => return Err(on_wire(error)),
             row = response.data_rows.next() => row,
         };
         match row {
@@ -144,10 +145,11 @@ where
     client.feed(PgWireBackendMessage::CopyOutResponse(response)).await?;
     let mut encoder = CopyEncoder::new(&rows, &format).map_err(on_wire)?;
     let mut n_rows = 0;
+    let mut stopped = pin!(interrupt.triggered());
     loop {
         let batch = tokio::select! {
             biased;
-            error = interrupt.triggered() => return Err(on_wire(error)),
+            error = &mut stopped => return Err(on_wire(error)),
             batch = rows.batches.next() => batch,
         };
         let Some(batch) = batch else { break };

@@ -342,6 +342,11 @@ impl Backend {
         self.interrupt.cancel(terminated());
     }
 
+    /// Whether somebody has ended the session.
+    pub fn is_terminated(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
     /// Returns when somebody ends the session, with what its client is told.
     pub async fn terminated(&self) -> SqlError {
         self.ended.cancelled().await;

@@ -41,11 +41,23 @@ struct Current {
     leftovers: Option<Leftovers>,
 }
 
+impl Current {
+    fn forget_writes(&mut self) {
+        (self.committed, self.stopping, self.leftovers) = (0, None, None);
+    }
+}
+
 impl Interrupt {
     /// Begins a statement, with an optional time limit.
     pub fn arm(&self, limit: Option<Duration>) {
         let deadline = limit.map(|limit| Instant::now() + limit);
-        *self.current.lock() = Current { deadline, ..Current::default() };
+        let mut current = self.current.lock();
+        // Most statements are never cancelled: a token that nobody fired is as good for the next one.
+        if current.token.is_cancelled() {
+            current.token = CancellationToken::new();
+        }
+        (current.reason, current.deadline, current.is_submitted) = (None, deadline, false);
+        current.forget_writes();
     }
 
     /// Stops the running statement with `reason`.
@@ -87,10 +99,7 @@ impl Interrupt {
 
     /// `work`, unless the statement must stop first; `work` is dropped then, but not while a write of it is submitted.
     pub async fn run<T>(&self, work: impl Future<Output = Result<T, SqlError>>) -> Result<T, SqlError> {
-        {
-            let mut current = self.current.lock();
-            (current.committed, current.stopping, current.leftovers) = (0, None, None);
-        }
+        self.current.lock().forget_writes();
         let work = pin!(work);
         let stop = async {
             let reason = self.triggered().await;
@@ -99,7 +108,7 @@ impl Interrupt {
         };
         let is_submitted = || self.current.lock().is_submitted;
         let (done, reason) = match unless(stop, work, is_submitted).await {
-            Unless::Done(done) => return done.map_err(|error| self.truth(error)),
+            Unless::Done(done) => return done.map_err(|error| self.truth(self.reason(error))),
             Unless::Stopped(reason) => (Err(reason.clone()), reason),
             Unless::DoneAllTheSame(done, reason) => (done, reason),
         };
@@ -119,7 +128,8 @@ impl Interrupt {
         SqlError: From<E>,
     {
         let Some(submitted) = Submitted::by(self) else {
-            return Err(self.current.lock().stopping.clone().unwrap_or_else(SqlError::canceled));
+            let stopping = self.current.lock().stopping.clone();
+            return Err(stopping.unwrap_or_else(|| self.reason(SqlError::canceled())));
         };
         let done = write.await?;
         submitted.decided(rows(&done));
@@ -129,6 +139,14 @@ impl Interrupt {
     /// Asks `leftovers`, if the running statement is stopped, whether something of it is there all the same.
     pub fn leaves(&self, leftovers: impl Fn() -> Option<String> + Send + 'static) {
         self.current.lock().leftovers = Some(Box::new(leftovers));
+    }
+
+    /// Who finds the statement cancelled does not know why.
+    fn reason(&self, error: SqlError) -> SqlError {
+        if error.state() != state::QUERY_CANCELED {
+            return error;
+        }
+        self.current.lock().reason.clone().unwrap_or(error)
     }
 
     /// A stopped statement of which something is there did not simply not happen.
@@ -153,7 +171,8 @@ pub(super) enum Unless<T, R> {
     DoneAllTheSame(T, R),
 }
 
-/// `work`, unless `stop` ends first; `work` is dropped then, but not while a write of it is submitted.
+/// `work`, unless `stop` ends first; `work` is dropped then, but not while a write of it is submitted. Work that never waits is done
+/// before anybody looks at `stop`: most statements about a key are.
 pub(super) async fn unless<T, R>(
     stop: impl Future<Output = R>,
     mut work: Pin<&mut impl Future<Output = T>>,
@@ -161,8 +180,8 @@ pub(super) async fn unless<T, R>(
 ) -> Unless<T, R> {
     let reason = tokio::select! {
         biased;
-        reason = stop => reason,
         done = &mut work => return Unless::Done(done),
+        reason = stop => reason,
     };
     // Polled only for the sake of what is submitted: it is given up at the first wait that is for something else.
     let decided = std::future::poll_fn(|context| {
@@ -184,7 +203,8 @@ pub(super) async fn unless<T, R>(
 impl Waiter for Interrupt {
     fn submits(&self) -> bool {
         let mut current = self.current.lock();
-        current.is_submitted = current.stopping.is_none();
+        // Cancelled already, it may only not have been told yet.
+        current.is_submitted = current.stopping.is_none() && !current.token.is_cancelled();
         current.is_submitted
     }
 
