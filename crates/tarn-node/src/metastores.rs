@@ -10,6 +10,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tarn_metastore::{Embedded, Metastore, Remote};
 use tarn_metastore_cql::Cql;
 use tarn_metastore_postgres::Postgres;
@@ -85,7 +87,15 @@ pub fn shown(value: &str) -> String {
 ///
 /// Errors: the folder is damaged or held by another process; the server is away, or its layout is another one; no backend has such
 /// URLs.
-pub async fn open(
+pub fn open<'a>(
+    place: &'a MetastoreLocation,
+    clock: Arc<dyn Clock>,
+    runtime: &'a Handle,
+) -> BoxFuture<'a, Result<Arc<dyn Metastore>, tarn_metastore::Error>> {
+    connect(place, clock, runtime).boxed()
+}
+
+async fn connect(
     place: &MetastoreLocation,
     clock: Arc<dyn Clock>,
     runtime: &Handle,
@@ -109,7 +119,15 @@ pub async fn open(
 /// Brings the tables of a server to the layout of this build, step by step while others use them; `report` hears of each step.
 ///
 /// Errors: as for [`open`]. What is done stays done: it goes on when it is called again.
-pub async fn migrate(
+pub fn migrate<'a>(
+    place: &'a MetastoreLocation,
+    runtime: &'a Handle,
+    report: &'a (dyn Fn(&str) + Sync),
+) -> BoxFuture<'a, Result<(), tarn_metastore::Error>> {
+    bring_up_to_date(place, runtime, report).boxed()
+}
+
+async fn bring_up_to_date(
     place: &MetastoreLocation,
     runtime: &Handle,
     report: &(dyn Fn(&str) + Sync),

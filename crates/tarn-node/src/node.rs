@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use parking_lot::{Mutex, RwLock};
 use tarn_cache::ReadStore;
 use tarn_feed::HotTable;
@@ -75,12 +76,16 @@ impl Node {
     /// Opens or makes the node in `settings.data_dir`.
     ///
     /// Errors: another process has the folder; anything below is damaged. Nothing is served then.
-    pub async fn open(settings: Settings) -> Result<Arc<Node>> {
-        Node::open_with(settings, Arc::new(SystemClock::default())).await
+    pub fn open(settings: Settings) -> BoxFuture<'static, Result<Arc<Node>>> {
+        Node::open_with(settings, Arc::new(SystemClock::default()))
     }
 
     /// As [`Node::open`], with a clock of the caller's.
-    pub async fn open_with(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
+    pub fn open_with(settings: Settings, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<Node>>> {
+        Node::open_within(settings, clock).boxed()
+    }
+
+    async fn open_within(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
         let lock = lock_folder(&settings.data_dir)?;
         let parts = Parts::open(settings, clock).await?;
         let background = Threads::start("tarn-background", BACKGROUND_THREADS, BACKGROUND_STACK_BYTES)?;
@@ -282,14 +287,18 @@ impl Node {
     }
 
     /// [`Node::close_within`] what a stop may take.
-    pub async fn close(&self) -> Result<()> {
-        self.close_within(Duration::from_millis(self.parts.settings.shutdown_ms)).await
+    pub fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.close_within(Duration::from_millis(self.parts.settings.shutdown_ms))
     }
 
     /// Stops the workers, closes the log, so that the next start has nothing to scan and can tell any damage from a
     /// crash, and makes everything applied durable in the row engine, so that it replays nothing. What is not done in
     /// time is left: it costs the next start what a crash would have cost it.
-    pub async fn close_within(&self, patience: Duration) -> Result<()> {
+    pub fn close_within(&self, patience: Duration) -> BoxFuture<'_, Result<()>> {
+        self.end(patience).boxed()
+    }
+
+    async fn end(&self, patience: Duration) -> Result<()> {
         {
             let mut closed = self.closed.write();
             if std::mem::replace(&mut *closed, true) {

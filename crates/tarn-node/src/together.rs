@@ -123,11 +123,9 @@ impl Before {
         };
         folder.check_homes(kept.folder)?;
         let (kept, abandoned) = folder.check_tables(kept, log, engine)?;
-        let versions = stream::iter(&folder.listed)
-            .map(|table| async move { Ok::<_, Error>((table, metastore.snapshot(table.id, At::Latest).await?)) })
-            .buffered(ASKED_AT_ONCE);
-        let versions: Vec<_> = versions.try_collect().await?;
-        for (table, latest) in versions {
+        let latest: Vec<_> = folder.listed.iter().map(|table| metastore.snapshot(table.id, At::Latest)).collect();
+        let latest: Vec<_> = stream::iter(latest).buffered(ASKED_AT_ONCE).try_collect().await?;
+        for (table, latest) in folder.listed.iter().zip(latest) {
             folder.check_positions(table, &latest, &standing(engine, table)?, log)?;
         }
         let homeless = folder.listed.iter().filter(|table| table.options.home.is_none()).cloned().collect();

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tarn_http::Behind;
 use tarn_net::descriptors;
@@ -54,12 +55,16 @@ pub struct Running {
 ///
 /// Errors: as [`Node::open`]; an address is taken, or would let everybody in; the certificate cannot be used; a root of
 /// archives is no place.
-pub async fn start(settings: Settings) -> Result<Running> {
-    start_with(settings, None).await
+pub fn start(settings: Settings) -> BoxFuture<'static, Result<Running>> {
+    start_with(settings, None)
 }
 
 /// As [`start`]; while there are no users, the superuser `tarn` is made first, if there is a password for it.
-pub async fn start_with(settings: Settings, first_password: Option<String>) -> Result<Running> {
+pub fn start_with(settings: Settings, first_password: Option<String>) -> BoxFuture<'static, Result<Running>> {
+    open_doors(settings, first_password).boxed()
+}
+
+async fn open_doors(settings: Settings, first_password: Option<String>) -> Result<Running> {
     let (node, sql) = open(&settings, first_password).await?;
     let opened = async {
         roots::roots(&settings.node)?;
@@ -249,16 +254,19 @@ fn spare_descriptor() -> Option<File> {
 
 impl Running {
     /// Stops gracefully; the data is flushed when this returns.
-    pub async fn stop(self) -> Result<()> {
+    pub fn stop(self) -> BoxFuture<'static, Result<()>> {
         let Running { node, mut doors, .. } = self;
-        doors.accepting.shutdown().await;
-        let last = doors.change(Behind::Nothing(Arc::default()));
-        close(&node, last).await
+        let stopping = async move {
+            doors.accepting.shutdown().await;
+            let last = doors.change(Behind::Nothing(Arc::default()));
+            close(&node, last).await
+        };
+        stopping.boxed()
     }
 
     /// Opens the data folder anew after a fault that nothing else heals. Connections end, new ones are told to come back.
     /// Tries until it works; meanwhile `/readyz` says why it does not. None: `shutdown` came first.
-    async fn reopen(self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Option<Running> {
+    async fn reopen(self, shutdown: &mut BoxFuture<'_, ()>) -> Option<Running> {
         let Running { pg, http, node, sql, settings, doors } = self;
         let reasons = node.not_ready();
         tracing::warn!(?reasons, "opening the data folder anew");
@@ -307,11 +315,20 @@ async fn close(node: &Node, shift: Shift) -> Result<()> {
 
 /// Serves until `shutdown` is ready, then stops gracefully. `on_ready` learns the bound addresses. The error's text has
 /// the remedy.
-pub async fn run(
+pub fn run(
     settings: Settings,
     first_password: Option<String>,
-    on_ready: impl FnOnce(SocketAddr, Option<SocketAddr>),
-    shutdown: impl Future<Output = ()>,
+    on_ready: fn(SocketAddr, Option<SocketAddr>),
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, anyhow::Result<()>> {
+    serve(settings, first_password, on_ready, shutdown).boxed()
+}
+
+async fn serve(
+    settings: Settings,
+    first_password: Option<String>,
+    on_ready: fn(SocketAddr, Option<SocketAddr>),
+    mut shutdown: BoxFuture<'static, ()>,
 ) -> anyhow::Result<()> {
     let told = |error: SqlError| match error.hint() {
         Some(hint) => anyhow::anyhow!("{error}; {hint}"),
@@ -321,7 +338,6 @@ pub async fn run(
     let running = start_with(settings, first_password).await.map_err(told)?;
     on_ready(running.pg, running.http);
     let mut running = running;
-    let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let node = Arc::clone(&running.node);
         tokio::select! {

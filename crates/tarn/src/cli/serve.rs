@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Read, Write};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use futures::FutureExt;
 use nix::sys::stat::{Mode, umask};
 use tarn_query::parser::CONNECTION_STACK_BYTES;
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,7 +55,8 @@ impl Serve {
             .build()
             .context("start the runtime")?;
         let stdin_closed = self.stop_when_stdin_closes.then(stdin_closed);
-        let stopped = runtime.block_on(tarn::server::run(settings, first_password(), ready, stop_asked(stdin_closed)));
+        let stop = stop_asked(stdin_closed).boxed();
+        let stopped = runtime.block_on(tarn::server::run(settings, first_password(), ready, stop));
         // The node is closed. A query that is deep in a kernel must not keep the process.
         runtime.shutdown_background();
         stopped
