@@ -1,4 +1,4 @@
-//! What is in this row of the lake? One row by its address: one footer and the pages that hold it.
+//! What is in these rows of the lake? Rows by their addresses: one footer of each file, and the pages that hold them.
 
 use std::collections::BTreeMap;
 

@@ -211,48 +211,48 @@ impl Caches {
     }
 
     /// Around the lake's own store, in which no name is used twice.
-    pub fn around_lake(&self, place: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
+    pub fn around_lake(&self, location: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
         let counted = Arc::new(CachedStore::new(store));
-        self.remember(place, &counted, None);
-        let read = self.read(place, Arc::clone(&counted) as _, Trust::WrittenOnce);
+        self.remember(location, &counted, None);
+        let read = self.read(location, Arc::clone(&counted) as _, Trust::WrittenOnce);
         Near { store: counted, read, listed: None }
     }
 
     /// Around a store that others write.
-    pub fn around_external_table(&self, place: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
+    pub fn around_external_table(&self, location: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
         let counted = Arc::new(CachedStore::new(store));
-        let read = self.read(place, Arc::clone(&counted) as _, Trust::Checked);
-        let is_listed = self.listings_on && self.is_cached(place);
+        let read = self.read(location, Arc::clone(&counted) as _, Trust::Checked);
+        let is_listed = self.listings_on && self.is_cached(location);
         let listed = is_listed.then(|| {
             let (listing, clock) = (self.listing.clone(), Arc::clone(&self.clock));
             Arc::new(ListedStore::new(Arc::clone(&counted) as _, listing, clock))
         });
-        self.remember(place, &counted, listed.as_ref());
+        self.remember(location, &counted, listed.as_ref());
         let store = listed.clone().map_or(counted as Arc<dyn ObjectStore>, |listed| listed);
         Near { store, read, listed }
     }
 
-    fn is_cached(&self, place: &StoreLocation) -> bool {
-        self.is_local_cached || !matches!(place, StoreLocation::Folder(_))
+    fn is_cached(&self, location: &StoreLocation) -> bool {
+        self.is_local_cached || !matches!(location, StoreLocation::Folder(_))
     }
 
-    fn read(&self, place: &StoreLocation, store: Arc<dyn ObjectStore>, trust: Trust) -> ReadStore {
+    fn read(&self, location: &StoreLocation, store: Arc<dyn ObjectStore>, trust: Trust) -> ReadStore {
         let options = self.pages.options();
         match () {
-            () if !self.is_cached(place) => ReadStore::plain(store, LOCAL),
+            () if !self.is_cached(location) => ReadStore::plain(store, LOCAL),
             () if !self.pages.is_on() => ReadStore::plain(store, "cache_pages is off"),
             () if options.ram_bytes == 0 && options.folder.is_none() => {
                 ReadStore::plain(store, "there is no room for pages")
             }
-            () => ReadStore::paged(Arc::new(PageStore::new(store, self.pages.clone(), &place.to_string(), trust))),
+            () => ReadStore::paged(Arc::new(PageStore::new(store, self.pages.clone(), &location.to_string(), trust))),
         }
     }
 
-    fn remember(&self, place: &StoreLocation, counted: &Arc<CachedStore>, listed: Option<&Arc<ListedStore>>) {
+    fn remember(&self, location: &StoreLocation, counted: &Arc<CachedStore>, listed: Option<&Arc<ListedStore>>) {
         let mut stores = self.stores.lock();
         stores.retain(|(_, wrapped)| wrapped.counted.strong_count() > 0);
         let wrapped = Wrapped { counted: Arc::downgrade(counted), listed: listed.map(Arc::downgrade) };
-        stores.push((place.to_string(), wrapped));
+        stores.push((location.to_string(), wrapped));
     }
 
     /// Calls and bytes that reached the stores, by the name of their place.

@@ -126,14 +126,14 @@ pub struct Catalog {
 #[derive(Clone)]
 pub enum Entry {
     Table(Arc<TableHandle>),
-    Archive(Arc<ExternalTable>),
+    External(Arc<ExternalTable>),
 }
 
 impl Entry {
     fn schema(&self) -> Arc<TableSchema> {
         match self {
             Entry::Table(handle) => Arc::clone(handle.schema()),
-            Entry::Archive(attachment) => attachment.schema(),
+            Entry::External(external) => external.schema(),
         }
     }
 }
@@ -148,7 +148,7 @@ impl Catalog {
     pub fn get(&self, name: &str) -> Option<Arc<TableHandle>> {
         match self.entry(name)? {
             Entry::Table(handle) => Some(handle),
-            Entry::Archive(_) => None,
+            Entry::External(_) => None,
         }
     }
 
@@ -156,16 +156,16 @@ impl Catalog {
     pub fn require(&self, name: &str) -> Result<Arc<TableHandle>> {
         match self.entry(name) {
             Some(Entry::Table(handle)) => Ok(handle),
-            Some(Entry::Archive(attachment)) => Err(attachment.read_only()),
+            Some(Entry::External(external)) => Err(external.read_only()),
             None => Err(Error::no_table(name)),
         }
     }
 
     /// A table that others write.
-    pub fn archive(&self, name: &str) -> Option<Arc<ExternalTable>> {
+    pub fn external_table(&self, name: &str) -> Option<Arc<ExternalTable>> {
         match self.entry(name)? {
             Entry::Table(_) => None,
-            Entry::Archive(attachment) => Some(attachment),
+            Entry::External(external) => Some(external),
         }
     }
 
@@ -198,11 +198,11 @@ impl Catalog {
     }
 
     /// All tables that others write, by name.
-    pub fn archives(&self) -> Vec<Arc<ExternalTable>> {
+    pub fn external_tables(&self) -> Vec<Arc<ExternalTable>> {
         let tables = self.tables.read();
         tables
             .values()
-            .filter_map(|entry| if let Entry::Archive(of) = entry { Some(of.clone()) } else { None })
+            .filter_map(|entry| if let Entry::External(of) = entry { Some(of.clone()) } else { None })
             .collect()
     }
 
@@ -215,8 +215,8 @@ impl Catalog {
         self.changed();
     }
 
-    pub(crate) fn insert_archive(&self, attachment: Arc<ExternalTable>) {
-        self.tables.write().insert(attachment.name().to_owned(), Entry::Archive(attachment));
+    pub(crate) fn insert_external(&self, external: Arc<ExternalTable>) {
+        self.tables.write().insert(external.name().to_owned(), Entry::External(external));
         self.changed();
     }
 

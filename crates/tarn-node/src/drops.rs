@@ -113,7 +113,7 @@ impl Node {
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
-        if let Some(external) = self.catalog().archive(name) {
+        if let Some(external) = self.catalog().external_table(name) {
             return self.forget_external_table(&external).await;
         }
         let handle = self.catalog().get(name);

@@ -20,7 +20,7 @@ use crate::stores::StoreLocation;
 pub struct ExternalTable {
     pub(crate) id: TableId,
     pub(crate) name: String,
-    pub(crate) place: StoreLocation,
+    pub(crate) location: StoreLocation,
     /// As the environment of this process has it; whether somebody answers there is another question.
     near: Result<Near>,
     /// What queries see. Held for moments only.
@@ -94,13 +94,13 @@ impl ExternalTable {
         stop: CancellationToken,
     ) -> Result<Arc<ExternalTable>> {
         let archive = archive_of(&schema)?;
-        let place = StoreLocation::parse_for("open", &archive.url)?;
+        let location = StoreLocation::parse_for("open", &archive.url)?;
         let version = metastore.version(schema.id).await?;
         Ok(Arc::new(ExternalTable {
             id: schema.id,
             name: schema.name.clone(),
-            near: place.open().map(|store| caches.around_external_table(&place, store)),
-            place,
+            near: location.open().map(|store| caches.around_external_table(&location, store)),
+            location,
             seen: RwLock::new(Arc::new(Seen { schema, version: AtomicU64::new(version.0) })),
             passing: tokio::sync::Mutex::default(),
             standing: Mutex::default(),
@@ -140,8 +140,8 @@ impl ExternalTable {
         }
     }
 
-    pub fn place(&self) -> &StoreLocation {
-        &self.place
+    pub fn location(&self) -> &StoreLocation {
+        &self.location
     }
 
     pub fn standing(&self) -> Standing {
@@ -165,7 +165,7 @@ impl ExternalTable {
         let name = &self.name;
         Error::new(
             ErrorKind::ReadOnly,
-            format!("table \"{name}\" is read-only: it is the archive {}, which others write", self.place),
+            format!("table \"{name}\" is read-only: it is the archive {}, which others write", self.location),
         )
         .with_hint(format!(
             "write files there and CALL tarn.attach('{name}'), or CREATE TABLE another and INSERT INTO … SELECT * FROM {name}; \

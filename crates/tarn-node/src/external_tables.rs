@@ -23,14 +23,14 @@ impl Node {
     pub async fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<Progress> {
         self.check_open()?;
         self.check_free(&request.name)?;
-        let place = StoreLocation::parse(&request.url)?;
-        place.check().await?;
-        let (store, archive) = (place.open()?, request.archive(place.to_string()));
+        let location = StoreLocation::parse(&request.url)?;
+        location.check().await?;
+        let (store, archive) = (location.open()?, request.archive(location.to_string()));
         let attach = reader(store, self.parts(), &archive);
         let name = request.name.clone();
         let surveying = async move {
             let surveyed = attach.survey(&name, &archive).await;
-            surveyed.map_err(|error| explain(&error, &place))
+            surveyed.map_err(|error| explain(&error, &location))
         };
         let surveyed = self.in_background(surveying).await?;
         let schema = request.table(surveyed.schema)?;
@@ -62,7 +62,7 @@ impl Node {
             Ok(external) => external,
             Err(error) => return Err(self.undo_create(&schema, error).await),
         };
-        self.parts().catalog.insert_archive(Arc::clone(&external));
+        self.parts().catalog.insert_external(Arc::clone(&external));
         self.parts().metrics.tables.inc();
         // The statement runs the first pass, and whoever cancels that means it.
         self.start_following(&external, false);
@@ -75,7 +75,7 @@ impl Node {
     pub fn check_free(&self, name: &str) -> Result<()> {
         let message = format!("table \"{name}\" already exists");
         let error = Error::new(ErrorKind::TableExists, message);
-        match (self.catalog().archive(name), self.catalog().contains(name)) {
+        match (self.catalog().external_table(name), self.catalog().contains(name)) {
             (Some(_), _) => Err(error.with_hint(format!(
                 "CALL tarn.attach('{name}') takes in what is new there; DETACH TABLE {name} forgets it"
             ))),
@@ -96,7 +96,7 @@ impl Node {
     pub async fn detach(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
-        match self.catalog().archive(name) {
+        match self.catalog().external_table(name) {
             Some(external) => self.forget_external_table(&external).await,
             None if self.catalog().contains(name) => {
                 Err(Error::new(ErrorKind::WrongObject, format!("table \"{name}\" is not an archive"))

@@ -38,30 +38,30 @@ pub async fn open(
     has_tables: bool,
     folder: Uuid,
 ) -> Result<(StoreLocation, Arc<dyn ObjectStore>)> {
-    let place = StoreLocation::parse_for("have the lake in", &settings.lake_location())?;
-    let store: Arc<dyn ObjectStore> = match (&place, place.open_bucket()?) {
+    let location = StoreLocation::parse_for("have the lake in", &settings.lake_location())?;
+    let store: Arc<dyn ObjectStore> = match (&location, location.open_bucket()?) {
         (_, Some(bucket)) => {
-            place.check().await?;
+            location.check().await?;
             bucket
         }
         (StoreLocation::Folder(folder), None) => Arc::new(LocalStore::open(folder).map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("open the lake in {}: {e}", folder.display()))
                 .with_hint("set `lake` to a folder that can be written")
         })?),
-        (StoreLocation::Bucket { .. }, None) => return Err(place.unavailable("it is no bucket")),
+        (StoreLocation::Bucket { .. }, None) => return Err(location.unavailable("it is no bucket")),
     };
-    let named = settings.lake.is_some().then(|| place.to_string());
+    let named = settings.lake.is_some().then(|| location.to_string());
     let (mark, is_named) = (settings.data_dir.join(MARK), named.is_some());
     let own_id = blocking(move || mine(&mark, named.as_deref().unwrap_or(OWN_FOLDER), has_tables, folder)).await?;
     if is_named {
-        own(&place, store.as_ref(), own_id, &settings.data_dir).await?;
+        own(&location, store.as_ref(), own_id, &settings.data_dir).await?;
     }
-    Ok((place, store))
+    Ok((location, store))
 }
 
-async fn own(place: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_dir: &FilePath) -> Result<()> {
+async fn own(location: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_dir: &FilePath) -> Result<()> {
     let path = Path::from(OWNER);
-    let failed = |error: StoreError| place.unavailable(&chain(&error)).with_hint(place.remedy());
+    let failed = |error: StoreError| location.unavailable(&chain(&error)).with_hint(location.remedy());
     let owner = match store.get(&path).await {
         Ok(found) => found.bytes().await.map_err(failed)?,
         Err(StoreError::NotFound { .. }) => {
@@ -70,7 +70,7 @@ async fn own(place: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_dir
                 // Read again: a store may ignore the condition. Two that start in the same moment on such a store are not told apart.
                 Ok(_) | Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
                 Err(error @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
-                    return Err(place.unavailable(&chain(&error)).with_hint(
+                    return Err(location.unavailable(&chain(&error)).with_hint(
                         "the store must be able to create an object only if there is none (If-None-Match); is AWS_CONDITIONAL_PUT=disabled set?",
                     ));
                 }
@@ -83,7 +83,7 @@ async fn own(place: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_dir
     if owner.as_ref() == own.to_string().as_bytes() {
         return Ok(());
     }
-    let message = format!("the lake {place} belongs to another data folder than {}", data_dir.display());
+    let message = format!("the lake {location} belongs to another data folder than {}", data_dir.display());
     Err(Error::new(ErrorKind::InUse, message).with_hint(format!(
         "give each server a prefix of its own in `lake`; if that data folder is gone for good, remove the object {OWNER} there, and \
          start again"
@@ -94,26 +94,26 @@ async fn own(place: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_dir
 /// there and nowhere else.
 ///
 /// Errors: `WrongState`, if there are tables and it is another place now.
-fn mine(mark: &FilePath, place: &str, has_tables: bool, folder: Uuid) -> Result<Uuid> {
+fn mine(mark: &FilePath, location: &str, has_tables: bool, folder: Uuid) -> Result<Uuid> {
     let failed = |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{}: {error}", mark.display()));
     let mut id = folder;
     if let Some((known, text)) = marked(mark)? {
         id = known;
         let before = text.lines().nth(1).unwrap_or_default().trim();
-        let is_own = [before, place].contains(&OWN_FOLDER);
-        if before == place || (!is_own && same_place(before, place)) {
+        let is_own = [before, location].contains(&OWN_FOLDER);
+        if before == location || (!is_own && same_place(before, location)) {
             return Ok(id);
         }
         if has_tables {
             let message =
-                format!("the tables of this data folder have their files in {before}, and `lake` says {place}");
+                format!("the tables of this data folder have their files in {before}, and `lake` says {location}");
             return Err(Error::new(ErrorKind::WrongState, message).with_hint(format!(
-                "set `lake` back; or copy all files there while no server runs, and write the new place into the second line of {}",
+                "set `lake` back; or copy all files there while no server runs, and write the new location into the second line of {}",
                 mark.display()
             )));
         }
     }
-    replace(mark, format!("{id}\n{place}\n").as_bytes()).map_err(failed)?;
+    replace(mark, format!("{id}\n{location}\n").as_bytes()).map_err(failed)?;
     Ok(id)
 }
 
@@ -133,7 +133,7 @@ fn marked(mark: &FilePath) -> Result<Option<(Uuid, String)>> {
     };
     let id = text.lines().next().unwrap_or_default().trim().parse().map_err(|_| {
         Error::new(ErrorKind::Corrupt, format!("{} holds no id: {text:?}", mark.display())).with_hint(
-            "its first line is the id that the lake's object _tarn/owner holds, its second the place of the lake",
+            "its first line is the id that the lake's object _tarn/owner holds, its second the location of the lake",
         )
     })?;
     Ok(Some((id, text)))
@@ -149,15 +149,15 @@ mod tests {
     async fn a_lake_has_one_owner() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (Uuid::new_v4(), Uuid::new_v4());
-        let (store, place) = (InMemory::new(), StoreLocation::parse("s3://bucket/lake").unwrap());
-        own(&place, &store, one, dir.path()).await.unwrap();
-        own(&place, &store, one, dir.path()).await.unwrap();
-        let refused = own(&place, &store, two, dir.path()).await.unwrap_err();
+        let (store, location) = (InMemory::new(), StoreLocation::parse("s3://bucket/lake").unwrap());
+        own(&location, &store, one, dir.path()).await.unwrap();
+        own(&location, &store, one, dir.path()).await.unwrap();
+        let refused = own(&location, &store, two, dir.path()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InUse);
         assert!(refused.message().contains("s3://bucket/lake") && refused.hint().unwrap().contains(OWNER), "{refused}");
         store.delete(&Path::from(OWNER)).await.unwrap();
-        own(&place, &store, two, dir.path()).await.unwrap();
-        assert!(own(&place, &store, one, dir.path()).await.is_err());
+        own(&location, &store, two, dir.path()).await.unwrap();
+        assert!(own(&location, &store, one, dir.path()).await.is_err());
     }
 
     #[test]

@@ -88,19 +88,19 @@ pub fn shown(value: &str) -> String {
 /// Errors: the folder is damaged or held by another process; the server is away, or its layout is another one; no backend has such
 /// URLs.
 pub fn open<'a>(
-    place: &'a MetastoreLocation,
+    location: &'a MetastoreLocation,
     clock: Arc<dyn Clock>,
     runtime: &'a Handle,
 ) -> BoxFuture<'a, Result<Arc<dyn Metastore>, tarn_metastore::Error>> {
-    connect(place, clock, runtime).boxed()
+    connect(location, clock, runtime).boxed()
 }
 
 async fn connect(
-    place: &MetastoreLocation,
+    location: &MetastoreLocation,
     clock: Arc<dyn Clock>,
     runtime: &Handle,
 ) -> Result<Arc<dyn Metastore>, tarn_metastore::Error> {
-    match place {
+    match location {
         MetastoreLocation::Folder(dir) => {
             let (metastore, recovery) = Embedded::open(dir, clock)?;
             tracing::info!(?recovery, "metastore opened");
@@ -120,19 +120,19 @@ async fn connect(
 ///
 /// Errors: as for [`open`]. What is done stays done: it goes on when it is called again.
 pub fn migrate<'a>(
-    place: &'a MetastoreLocation,
+    location: &'a MetastoreLocation,
     runtime: &'a Handle,
     report: &'a (dyn Fn(&str) + Sync),
 ) -> BoxFuture<'a, Result<(), tarn_metastore::Error>> {
-    bring_up_to_date(place, runtime, report).boxed()
+    bring_up_to_date(location, runtime, report).boxed()
 }
 
 async fn bring_up_to_date(
-    place: &MetastoreLocation,
+    location: &MetastoreLocation,
     runtime: &Handle,
     report: &(dyn Fn(&str) + Sync),
 ) -> Result<(), tarn_metastore::Error> {
-    match place {
+    match location {
         MetastoreLocation::Folder(dir) => {
             report(&format!(
                 "{}: a folder is brought up to date when a server opens it; nothing was done",
@@ -271,15 +271,15 @@ mod tests {
         assert_eq!(MetastoreLocation::of(&settings).unwrap(), MetastoreLocation::Folder("/data/meta".into()));
         settings.metastore = "postgres://me:secret@h/db".into();
         settings.metastore_timeout_ms = 7;
-        let place = MetastoreLocation::of(&settings).unwrap();
+        let location = MetastoreLocation::of(&settings).unwrap();
         assert!(
-            matches!(&place, MetastoreLocation::Server(remote) if remote.timeout_ms == 7 && remote.concurrency == 64)
+            matches!(&location, MetastoreLocation::Server(remote) if remote.timeout_ms == 7 && remote.concurrency == 64)
         );
         assert_eq!(
-            (place.shown().as_str(), shown(&settings.metastore).as_str()),
+            (location.shown().as_str(), shown(&settings.metastore).as_str()),
             ("postgres://me@h/db", "postgres://me@h/db")
         );
-        assert!(!format!("{place:?}").contains("secret"));
+        assert!(!format!("{location:?}").contains("secret"));
         settings.metastore = "sqlite".into();
         assert_eq!(
             MetastoreLocation::of(&settings).unwrap_err().to_string(),

@@ -197,7 +197,7 @@ impl Node {
         if let Err(error) = external.near() {
             tracing::error!(table = %external.name(), %error, "archive cannot be read");
         }
-        self.parts().catalog.insert_archive(Arc::clone(&external));
+        self.parts().catalog.insert_external(Arc::clone(&external));
         let goes_on = !archive_of(&external.schema())?.attached;
         self.start_following(&external, goes_on);
         Ok(())
@@ -339,7 +339,7 @@ impl Node {
                 let _ = worker.await;
             }
         }
-        for external in self.parts.catalog.archives() {
+        for external in self.parts.catalog.external_tables() {
             external.end().await;
         }
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -376,8 +376,8 @@ impl Node {
         &self.parts.caches
     }
 
-    pub fn lake_place(&self) -> &stores::StoreLocation {
-        &self.parts.lake_place
+    pub fn lake_location(&self) -> &stores::StoreLocation {
+        &self.parts.lake_location
     }
 
     /// How queries read lake files.

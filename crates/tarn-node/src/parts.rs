@@ -43,7 +43,7 @@ pub struct Parts {
     pub metastore: Arc<dyn Metastore>,
     pub lake: Lake,
     /// Where lake files are.
-    pub lake_place: stores::StoreLocation,
+    pub lake_location: stores::StoreLocation,
     pub(crate) lake_near: Near,
     /// How rows are read by their address.
     pub(crate) lake_files: FileReaders,
@@ -109,9 +109,9 @@ impl Parts {
         }
         let has_tables = metastore.tables().await?.iter().any(|schema| !is_document(schema));
         let users = Arc::new(Directory::open(Arc::clone(&metastore)).await?);
-        let (lake_place, store) = lake_store::open(&settings, has_tables, folder).await?;
+        let (lake_location, store) = lake_store::open(&settings, has_tables, folder).await?;
         let caches = Arc::new(Caches::open(&settings, Arc::clone(&clock), Handle::current()).await?);
-        let lake_near = caches.around_lake(&lake_place, store);
+        let lake_near = caches.around_lake(&lake_location, store);
         let lake_options = tarn_lake::Options {
             target_file_bytes: settings.lake_target_file_bytes,
             row_group_rows: settings.lake_row_group_rows,
@@ -135,7 +135,7 @@ impl Parts {
             engine,
             metastore,
             lake,
-            lake_place,
+            lake_location,
             lake_near,
             lake_files,
             caches,

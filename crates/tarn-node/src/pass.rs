@@ -61,7 +61,7 @@ impl ExternalTable {
     }
 
     async fn take_in(&self, parts: &Parts) -> Result<Progress> {
-        self.place.check().await?;
+        self.location.check().await?;
         let store = self.near()?.store;
         self.check_not_away(&*store, parts).await?;
         let changed = Notify::new();
@@ -82,7 +82,7 @@ impl ExternalTable {
             }
         };
         self.publish(parts).await?;
-        let progress = done.map_err(|error| explain(&error, &self.place))?;
+        let progress = done.map_err(|error| explain(&error, &self.location))?;
         if !archive.attached {
             self.mark_attached(parts).await?;
         }
@@ -95,7 +95,7 @@ impl ExternalTable {
         if n_files == 0 || store.list(None).next().await.is_some() {
             return Ok(());
         }
-        let message = format!("nothing at all is listed at {}, of which {n_files} files are attached", self.place);
+        let message = format!("nothing at all is listed at {}, of which {n_files} files are attached", self.location);
         Err(Error::new(ErrorKind::Unavailable, message).with_hint(format!(
             "see that it is mounted; the files stay attached. DETACH TABLE {} if the archive is gone for good",
             self.name
@@ -232,7 +232,7 @@ fn stopped(name: &str) -> Error {
     Error::new(ErrorKind::Canceled, message)
 }
 
-pub(crate) fn explain(error: &tarn_lake::Error, place: &StoreLocation) -> Error {
+pub(crate) fn explain(error: &tarn_lake::Error, location: &StoreLocation) -> Error {
     use tarn_lake::Error as Lake;
     let explained = Error::of_kind(error.kind(), chain(error));
     match error {
@@ -242,7 +242,7 @@ pub(crate) fn explain(error: &tarn_lake::Error, place: &StoreLocation) -> Error 
         Lake::NoHour { .. } => explained.with_kind(ErrorKind::Invalid).with_hint(
             "name the parts of these paths that say the hour, such as dt=…/hr=…; or leave hour_from out: time_column dates the files",
         ),
-        Lake::Store { .. } => explained.with_kind(ErrorKind::Unavailable).with_hint(place.remedy()),
+        Lake::Store { .. } => explained.with_kind(ErrorKind::Unavailable).with_hint(location.remedy()),
         _ => explained,
     }
 }

@@ -39,7 +39,7 @@ impl TableService {
     pub fn open(&self, name: &str) -> Option<Opened> {
         Some(match self.parts.catalog.entry(name)? {
             Entry::Table(handle) => Opened::Table(handle),
-            Entry::Archive(external) => {
+            Entry::External(external) => {
                 let seen = external.seen();
                 Opened::External(external, seen)
             }

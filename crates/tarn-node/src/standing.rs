@@ -127,12 +127,12 @@ impl Node {
 
     /// Where the files of a table are, as caches know them.
     pub fn files_of(&self, table: &str) -> Result<FilesOf> {
-        if let Some(Entry::Archive(archive)) = self.catalog().entry(table) {
-            let (table, store) = (archive.schema().id, archive.place().to_string());
-            return Ok(FilesOf { table, store_id: archive.store_id(), store, prefix: None });
+        if let Some(Entry::External(external)) = self.catalog().entry(table) {
+            let (table, store) = (external.schema().id, external.location().to_string());
+            return Ok(FilesOf { table, store_id: external.store_id(), store, prefix: None });
         }
         let schema = self.catalog().schema(table)?;
-        let (prefix, store) = (Some(tarn_lake::table_prefix(&schema)), self.lake_place().to_string());
+        let (prefix, store) = (Some(tarn_lake::table_prefix(&schema)), self.lake_location().to_string());
         Ok(FilesOf { table: schema.id, store_id: tarn_cache::LAKE_STORE, store, prefix })
     }
 }

@@ -114,9 +114,9 @@ impl StoreLocation {
         match self {
             StoreLocation::Folder(folder) => {
                 let root = Path::from_absolute_path(folder).map_err(|error| self.unavailable(&error.to_string()))?;
-                Ok(Arc::new(ReadOnly { store: PrefixStore::new(LocalFileSystem::new(), root), place: self.clone() }))
+                Ok(Arc::new(ReadOnly { store: PrefixStore::new(LocalFileSystem::new(), root), location: self.clone() }))
             }
-            StoreLocation::Bucket { .. } => Ok(Arc::new(ReadOnly { store: self.bucket()?, place: self.clone() })),
+            StoreLocation::Bucket { .. } => Ok(Arc::new(ReadOnly { store: self.bucket()?, location: self.clone() })),
         }
     }
 
@@ -187,12 +187,12 @@ fn clean(folder: PathBuf) -> PathBuf {
 #[derive(Debug)]
 struct ReadOnly<S> {
     store: S,
-    place: StoreLocation,
+    location: StoreLocation,
 }
 
 impl<S> fmt::Display for ReadOnly<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.place.fmt(f)
+        self.location.fmt(f)
     }
 }
 
@@ -231,7 +231,7 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        match &self.place {
+        match &self.location {
             StoreLocation::Folder(_) => without_loops(&self.store, prefix),
             StoreLocation::Bucket { .. } => self.store.list(prefix),
         }
@@ -311,9 +311,9 @@ mod tests {
             ("az://container/a/b", "az://container/a/b"),
             ("azure://container", "az://container"),
         ] {
-            let place = StoreLocation::parse(text).unwrap();
-            assert_eq!(place.to_string(), want, "{text}");
-            assert_eq!(StoreLocation::parse_for("open", want).unwrap(), place, "{text}");
+            let location = StoreLocation::parse(text).unwrap();
+            assert_eq!(location.to_string(), want, "{text}");
+            assert_eq!(StoreLocation::parse_for("open", want).unwrap(), location, "{text}");
         }
         assert!(StoreLocation::parse("logs").unwrap().to_string().starts_with('/'));
     }
@@ -343,10 +343,10 @@ mod tests {
     #[tokio::test]
     async fn a_folder_is_read_and_never_written() {
         let dir = tempfile::tempdir().unwrap();
-        let place = StoreLocation::parse(&dir.path().display().to_string()).unwrap();
+        let location = StoreLocation::parse(&dir.path().display().to_string()).unwrap();
         std::fs::write(dir.path().join("a b.parquet"), "bytes").unwrap();
-        place.check().await.unwrap();
-        let store = place.open().unwrap();
+        location.check().await.unwrap();
+        let store = location.open().unwrap();
         let listed: Vec<_> = store.list(None).collect().await;
         let found = listed[0].as_ref().unwrap();
         assert_eq!((found.location.as_ref(), found.size), ("a b.parquet", 5));
@@ -359,6 +359,6 @@ mod tests {
         let file = StoreLocation::parse(&dir.path().join("a b.parquet").display().to_string()).unwrap();
         assert!(file.check().await.unwrap_err().message().contains("it is a file"));
         drop(dir);
-        assert_eq!(place.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(location.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }

@@ -121,9 +121,9 @@ impl Parts {
         let prefix = tarn_lake::table_folder(&entry.name, entry.id);
         let removed = self.lake.remove_folder(&prefix).await;
         if let Err(error) = &removed {
-            tracing::warn!(table = %entry.name, lake = %self.lake_place, %prefix, "files of the dropped table stay: {}", chain(error));
+            tracing::warn!(table = %entry.name, lake = %self.lake_location, %prefix, "files of the dropped table stay: {}", chain(error));
         }
-        let of = FilesOf { table: entry.id, store_id: 0, store: self.lake_place.to_string(), prefix: Some(prefix) };
+        let of = FilesOf { table: entry.id, store_id: 0, store: self.lake_location.to_string(), prefix: Some(prefix) };
         let caches = Arc::clone(&self.caches);
         let dropped = blocking(move || Ok(caches.drop_layer(None, Some(&of)))).await;
         if let Err(error) = dropped {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tarn_metastore::{At, TableVersion};
+use tarn_rows::Lookup;
 use tarn_types::{Address, FileId, SeqNo, TableSchema, Value, Version, decode_row};
 
 use crate::auth::access::Privilege;
@@ -48,15 +49,11 @@ impl TableService {
 
     /// The rows of engine keys, in the order of `keys`, each as of some moment of the call.
     ///
+    /// Cost: one read of the row engine for all; of rows that were evicted, the footer of each file that has some, and their pages.
     /// Errors: as [`TableService::get`].
     pub async fn multi_get(&self, who: &Principal, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
         self.may(who, table.schema(), Privilege::Select)?;
-        let found = table.table.multi_get(keys)?;
-        let mut rows = Vec::with_capacity(keys.len());
-        for (key, found) in keys.iter().zip(found) {
-            rows.push(self.parts.row_of(table, key, found).await?);
-        }
-        Ok(rows)
+        self.parts.rows(table, keys).await
     }
 
     /// `Denied` unless `who` was granted it, or owns the table.
@@ -67,30 +64,47 @@ impl TableService {
 
 impl Parts {
     pub(crate) async fn row(&self, table: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
-        let found = table.table.get(key)?;
-        self.row_of(table, key, found).await
+        match table.table.get(key)? {
+            Lookup::Row { cells, seqno } => Ok(Some(Row { values: decode_row(table.schema(), key, &cells)?, seqno })),
+            Lookup::Absent => Ok(None),
+            Lookup::InLake(_) => Ok(Box::pin(self.rows(table, &[key])).await?.pop().flatten()),
+        }
     }
 
-    /// The row of a key of which `found` was known a moment ago.
-    async fn row_of(&self, table: &TableHandle, key: &[u8], mut found: tarn_rows::Lookup) -> Result<Option<Row>> {
+    async fn rows(&self, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
         let schema = table.schema();
+        let mut rows: Vec<Option<Row>> = keys.iter().map(|_| None).collect();
+        let mut wanted: Vec<usize> = (0..keys.len()).collect();
         for _ in 0..MAX_TRIES {
-            let address = match found {
-                tarn_rows::Lookup::Row { cells, seqno } => {
-                    return Ok(Some(Row { values: decode_row(schema, key, &cells)?, seqno }));
+            let asked: Vec<&[u8]> = wanted.iter().map(|place| keys[*place]).collect();
+            let mut evicted = vec![];
+            for (place, found) in wanted.into_iter().zip(table.table.multi_get(&asked)?) {
+                match found {
+                    Lookup::Row { cells, seqno } => {
+                        rows[place] = Some(Row { values: decode_row(schema, keys[place], &cells)?, seqno });
+                    }
+                    Lookup::Absent => {}
+                    Lookup::InLake(address) => evicted.push((place, address)),
                 }
-                tarn_rows::Lookup::Absent => return Ok(None),
-                tarn_rows::Lookup::InLake(address) => address,
-            };
+            }
+            if evicted.is_empty() {
+                return Ok(rows);
+            }
             // After the lookup: an address names a file of this version or an earlier one.
             let (version, _) = table.table.installed();
             let lake = self.lake_version(schema, version).await?;
-            if lake.file(address.file).is_some() {
-                let values = Box::pin(self.fetch(schema, &lake, &[address])).await?.pop();
-                return Ok(values.map(|values| Row { values, seqno: address.seqno }));
+            let (there, moved): (Vec<_>, Vec<_>) =
+                evicted.into_iter().partition(|(_, address)| lake.file(address.file).is_some());
+            let addresses: Vec<Address> = there.iter().map(|(_, address)| *address).collect();
+            let fetched = Box::pin(self.fetch(schema, &lake, &addresses)).await?;
+            for ((place, address), values) in there.into_iter().zip(fetched) {
+                rows[place] = Some(Row { values, seqno: address.seqno });
             }
-            // A compaction moved it between the two reads.
-            found = table.table.get(key)?;
+            // A compaction moved these between the two reads.
+            wanted = moved.into_iter().map(|(place, _)| place).collect();
+            if wanted.is_empty() {
+                return Ok(rows);
+            }
         }
         let message = format!("a row of table \"{}\" moved {MAX_TRIES} times while it was read", schema.name);
         Err(Error::new(ErrorKind::Conflict, message))

@@ -17,7 +17,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMe
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
-use tarn_types::{DataType, Direction};
+use tarn_types::{DataType, Direction, KeyPart, TableSchema};
 use tokio::sync::mpsc;
 
 use crate::Error;
@@ -84,14 +84,19 @@ impl RowsExec {
     }
 }
 
+/// Whether the order of keys is an order of values as the planner knows them: zeros and NaN of floats have one key each, and more than one
+/// place in the planner's order.
+pub(crate) fn is_in_planner_order(table: &TableSchema, part: &KeyPart) -> bool {
+    !matches!(table.columns[part.column_idx].data_type, DataType::Float32 | DataType::Float64)
+}
+
 /// In which order the rows of one range come: by the key behind its first `n_fixed` columns, as far as it is given.
 fn key_order(spec: &ScanSpec, n_fixed: usize, schema: &SchemaRef) -> Option<LexOrdering> {
     let mut order = vec![];
     for part in &spec.table.key[n_fixed..] {
         let column = &spec.table.columns[part.column_idx];
-        // Zeros and NaN of floats have one key, and more than one place in the planner's order.
-        let is_float = matches!(column.data_type, DataType::Float32 | DataType::Float64);
-        let Some((at, _)) = schema.column_with_name(&column.name).filter(|_| !is_float) else { break };
+        let found = schema.column_with_name(&column.name);
+        let Some((at, _)) = found.filter(|_| is_in_planner_order(&spec.table, part)) else { break };
         let options = SortOptions { descending: part.descending, nulls_first: part.descending };
         order.push(PhysicalSortExpr::new(Arc::new(Column::new(&column.name, at)), options));
     }

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use tarn_metastore::prune::{Predicate, prune};
 use tarn_metastore::{At, TableVersion};
-use tarn_types::{Cursor, DataType, KeyPart, TableSchema, Version, table_prefix};
+use tarn_types::{Cursor, KeyPart, TableSchema, Version, table_prefix};
 
 use crate::clauses::clauses;
 use crate::files::{Counts, Cut, lake_files};
@@ -34,6 +34,7 @@ use crate::paths::{self, Facts, Path};
 use crate::predicate::predicates;
 use crate::pruning::{Question, prune_blocks};
 use crate::reading;
+use crate::rows_exec::is_in_planner_order;
 use crate::settings::{AsOf, Settings};
 use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
 use crate::totals::{Patience, Wish};
@@ -301,10 +302,8 @@ impl Scan<'_> {
         let mut free = free.iter();
         let is_of_key = |(column, descending): &(String, bool)| {
             free.next().is_some_and(|part| {
-                // Rows of a float key are in an order that the planner does not know (`rows_exec.rs`).
-                let is_float =
-                    matches!(table.columns[part.column_idx].data_type, DataType::Float32 | DataType::Float64);
-                name(part) == column && !is_float && (*descending != part.descending) == is_backwards
+                let is_along = (*descending != part.descending) == is_backwards;
+                name(part) == column && is_along && is_in_planner_order(table, part)
             })
         };
         let is_ordered = by.all(is_of_key);

@@ -36,7 +36,7 @@ impl System {
             "total_rows",
             "total_bytes_read",
         ]);
-        for external in self.node.catalog().archives() {
+        for external in self.node.catalog().external_tables() {
             let (state, standing, seen) = (external.state(), external.standing(), external.seen());
             let opened = Opened::External(Arc::clone(&external), Arc::clone(&seen));
             let version = self.node.lake_of(&opened).await.map_err(failed)?;
@@ -76,7 +76,7 @@ impl System {
     /// Files of which something is not in the table: `is_skipped` tells those of which nothing is.
     pub(crate) async fn attach_errors(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&["table_name", "path", "is_skipped", "reason"]);
-        for external in self.node.catalog().archives() {
+        for external in self.node.catalog().external_tables() {
             let seen = external.seen();
             let opened = Opened::External(Arc::clone(&external), Arc::clone(&seen));
             let version = self.node.lake_of(&opened).await.map_err(failed)?;

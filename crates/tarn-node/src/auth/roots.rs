@@ -17,28 +17,28 @@ const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 ///
 /// Errors: `Denied`, with what to do.
 pub fn check(settings: &Settings, has_users: bool, url: &str) -> Result<()> {
-    let place = resolved(StoreLocation::parse(url)?);
-    if let StoreLocation::Folder(folder) = &place {
+    let location = resolved(StoreLocation::parse(url)?);
+    if let StoreLocation::Folder(folder) = &location {
         let data = resolve(&settings.data_dir);
         if KERNEL.iter().any(|kernel| folder.starts_with(kernel)) {
-            return Err(refused(&place, "it shows the kernel's state, not files"));
+            return Err(refused(&location, "it shows the kernel's state, not files"));
         }
         if folder.starts_with(&data) || data.starts_with(folder) {
-            return Err(refused(&place, "the server's data folder lies there"));
+            return Err(refused(&location, "the server's data folder lies there"));
         }
     }
     let roots = roots(settings)?;
     if roots.is_empty() && !has_users {
         return Ok(());
     }
-    if roots.iter().any(|root| is_in(&place, root)) {
+    if roots.iter().any(|root| is_in(&location, root)) {
         return Ok(());
     }
     let what = match roots.is_empty() {
         true => "no folder or bucket is configured for it".to_owned(),
         false => format!("it is in none of {}", settings.attach_roots),
     };
-    Err(refused(&place, &what).with_hint(
+    Err(refused(&location, &what).with_hint(
         "the setting attach_roots lists the folders and URLs below which may be attached, with commas between them: \
          attach_roots = \"/data/logs, s3://bucket/app\"",
     ))
@@ -52,12 +52,12 @@ pub fn roots(settings: &Settings) -> Result<Vec<StoreLocation>> {
     texts.map(|text| StoreLocation::parse_for("use as a root of attach_roots", text).map(resolved)).collect()
 }
 
-fn refused(place: &StoreLocation, why: &str) -> Error {
-    Error::new(ErrorKind::Denied, format!("{place} may not be attached: {why}"))
+fn refused(location: &StoreLocation, why: &str) -> Error {
+    Error::new(ErrorKind::Denied, format!("{location} may not be attached: {why}"))
 }
 
-fn is_in(place: &StoreLocation, root: &StoreLocation) -> bool {
-    match (place, root) {
+fn is_in(location: &StoreLocation, root: &StoreLocation) -> bool {
+    match (location, root) {
         (StoreLocation::Folder(folder), StoreLocation::Folder(root)) => folder.starts_with(root),
         (
             StoreLocation::Bucket { cloud, bucket, prefix },
@@ -67,8 +67,8 @@ fn is_in(place: &StoreLocation, root: &StoreLocation) -> bool {
     }
 }
 
-fn resolved(place: StoreLocation) -> StoreLocation {
-    match place {
+fn resolved(location: StoreLocation) -> StoreLocation {
+    match location {
         StoreLocation::Folder(folder) => StoreLocation::Folder(resolve(&folder)),
         bucket => bucket,
     }

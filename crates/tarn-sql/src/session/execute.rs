@@ -177,7 +177,7 @@ impl Session {
                 // It was free before: an archive of this name is this one.
                 self.node.check_free(&name)?;
                 self.interrupt.leaves(move || {
-                    node.catalog().archive(&name)?;
+                    node.catalog().external_table(&name)?;
                     Some(format!("the table is there with what was read until now; CALL tarn.attach('{name}') goes on"))
                 });
                 let progress = self.node.attach(request).await?;

@@ -401,7 +401,7 @@ impl Session {
 
     /// One pass over an archive. The rows and files that came into the table.
     async fn pass(&self, table: &str) -> Result<Report> {
-        let Some(external) = self.node.catalog().archive(table) else {
+        let Some(external) = self.node.catalog().external_table(table) else {
             let schema = self.node.catalog().schema(table)?;
             let message = format!("table \"{}\" is not an archive", schema.name);
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message)

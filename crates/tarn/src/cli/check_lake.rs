@@ -61,10 +61,10 @@ impl CheckLake {
         let _stopped = must_be_stopped(&settings.data_dir)?;
         let place = MetastoreLocation::of(settings)?;
         let (metastore, _scratch) = metastore::open_twin(&place).await?;
-        let lake_place =
+        let lake_location =
             stores::StoreLocation::parse_for("check the lake in", &settings.lake_location()).map_err(as_told)?;
-        lake_place.check().await.map_err(as_told)?;
-        let store = lake_place.open().map_err(as_told)?;
+        lake_location.check().await.map_err(as_told)?;
+        let store = lake_location.open().map_err(as_told)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let lake = Lake::new(
             Arc::clone(&store),
@@ -112,7 +112,7 @@ impl CheckLake {
         if let Some(bar) = bar {
             bar.finish_and_clear();
         }
-        found.tell(&lake_place.to_string())
+        found.tell(&lake_location.to_string())
     }
 
     async fn keep_pace(&self, bytes: u64, took_us: u64) {

@@ -91,12 +91,12 @@ fn settings() -> Result<NodeSettings> {
     Ok(layers.settings().node.clone())
 }
 
-async fn open(place: &MetastoreLocation) -> Result<Arc<dyn Metastore>> {
-    let opened = metastores::open(place, Arc::new(SystemClock::default()), &Handle::current()).await;
+async fn open(location: &MetastoreLocation) -> Result<Arc<dyn Metastore>> {
+    let opened = metastores::open(location, Arc::new(SystemClock::default()), &Handle::current()).await;
     opened.map_err(|error| {
         let remedy =
             if matches!(error, Error::Locked { .. }) { ": stop the server that has it open first" } else { "" };
-        anyhow::Error::new(error).context(format!("open the metastore {}{remedy}", place.shown()))
+        anyhow::Error::new(error).context(format!("open the metastore {}{remedy}", location.shown()))
     })
 }
 
@@ -212,8 +212,8 @@ fn progress(all: &Copied) -> Result<ProgressBar> {
 }
 
 /// Also what `tarn check metastore` does.
-pub async fn check(place: &MetastoreLocation) -> Result<()> {
-    let MetastoreLocation::Folder(dir) = place else { return check_opened(place).await };
+pub async fn check(location: &MetastoreLocation) -> Result<()> {
+    let MetastoreLocation::Folder(dir) = location else { return check_opened(location).await };
     must_hold_a_metastore(dir)?;
     let scratch = twin(dir)?;
     let checked = check_opened(&MetastoreLocation::Folder(scratch.path().to_owned())).await;
@@ -223,8 +223,8 @@ pub async fn check(place: &MetastoreLocation) -> Result<()> {
 }
 
 /// A metastore to read from. One in a folder is opened beside it, so that nothing of it changes; the folder goes with the second part.
-pub async fn open_twin(place: &MetastoreLocation) -> Result<(Arc<dyn Metastore>, Option<TempDir>)> {
-    let MetastoreLocation::Folder(dir) = place else { return Ok((open(place).await?, None)) };
+pub async fn open_twin(location: &MetastoreLocation) -> Result<(Arc<dyn Metastore>, Option<TempDir>)> {
+    let MetastoreLocation::Folder(dir) = location else { return Ok((open(location).await?, None)) };
     must_hold_a_metastore(dir)?;
     let scratch = twin(dir)?;
     let opened = open(&MetastoreLocation::Folder(scratch.path().to_owned())).await;
@@ -234,9 +234,9 @@ pub async fn open_twin(place: &MetastoreLocation) -> Result<(Arc<dyn Metastore>,
     Ok((opened?, Some(scratch)))
 }
 
-async fn check_opened(place: &MetastoreLocation) -> Result<()> {
-    let metastore = open(place).await?;
-    let sums = tarn_metastore::sums(metastore.as_ref()).await.with_context(|| place.shown())?;
+async fn check_opened(location: &MetastoreLocation) -> Result<()> {
+    let metastore = open(location).await?;
+    let sums = tarn_metastore::sums(metastore.as_ref()).await.with_context(|| location.shown())?;
     print(&sums)?;
     for line in describe(&metastore.stats().await?) {
         say!("{line}")?;
@@ -302,17 +302,17 @@ fn describe(stats: &Stats) -> Vec<String> {
     lines
 }
 
-async fn migrate(place: &MetastoreLocation) -> Result<()> {
-    if let MetastoreLocation::Folder(dir) = place {
+async fn migrate(location: &MetastoreLocation) -> Result<()> {
+    if let MetastoreLocation::Folder(dir) = location {
         must_hold_a_metastore(dir)?;
     }
     let report = |step: &str| {
         // Nobody has to listen.
         let _ = say!("{step}");
     };
-    let migrated = metastores::migrate(place, &Handle::current(), &report).await;
-    migrated.with_context(|| format!("migrate {}; started again, it goes on", place.shown()))?;
-    if let MetastoreLocation::Server(remote) = place {
+    let migrated = metastores::migrate(location, &Handle::current(), &report).await;
+    migrated.with_context(|| format!("migrate {}; started again, it goes on", location.shown()))?;
+    if let MetastoreLocation::Server(remote) = location {
         say!("{} is up to date", remote.shown())?;
     }
     Ok(())
@@ -488,8 +488,8 @@ mod tests {
     #[tokio::test]
     async fn urls_that_no_backend_has_are_named_without_their_password() {
         let settings = NodeSettings::default();
-        let place = MetastoreLocation::typed("mystore://me:secret@h/db", &settings);
-        for error in [check(&place).await, migrate(&place).await] {
+        let location = MetastoreLocation::typed("mystore://me:secret@h/db", &settings);
+        for error in [check(&location).await, migrate(&location).await] {
             let error = format!("{:#}", error.unwrap_err());
             assert!(error.contains("mystore://me@h/db") && !error.contains("secret"), "{error}");
         }

@@ -10,7 +10,7 @@ use tarn_node::auth::Principal;
 use tarn_node::catalog::TableHandle;
 use tarn_node::error::ErrorKind;
 use tarn_node::scan::{Page, ScanRequest};
-use tarn_types::{Direction, TableSchema, Value, encode_partition_prefix, prefix_end};
+use tarn_types::{Direction, TableSchema, Value, encode_key, encode_partition_prefix, prefix_end};
 
 use crate::harness::Server;
 
@@ -56,6 +56,31 @@ async fn all_pages(server: &Server, table: &TableHandle, mut request: ScanReques
         match page.rest {
             Some(rest) => request.range = rest,
             None => return rows,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_looked_up_at_once() {
+    for kind in ["partitioning = 'range'", "partitioning = 'hash', tablets = 2"] {
+        let (server, table) = filled(kind).await;
+        let rows = model();
+        let mut random = StdRng::seed_from_u64(14);
+        for round in 0..40 {
+            // Some twice, some that are not there.
+            let asked: Vec<(i32, i64)> = (0..random.random_range(0..30))
+                .map(|_| (random.random_range(0..=4), random.random_range(-1..=42)))
+                .collect();
+            let key = |(a, b)| encode_key(table.schema(), &[Value::Int32(a), Value::Int64(b)]).unwrap();
+            let keys: Vec<_> = asked.iter().copied().map(key).collect();
+            let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+            let found = server.running.node.tables().multi_get(&Principal::Nobody, &table, &keys).await.unwrap();
+            let found: Vec<_> = found.into_iter().map(|row| row.map(|row| row.values)).collect();
+            let wanted = asked.iter().map(|asked| {
+                let row = rows.iter().find(|row| (row.0, row.1) == *asked)?;
+                Some(vec![Value::Text(row.2.clone()), Value::Int64(row.1), Value::Int32(row.0)])
+            });
+            assert_eq!(found, wanted.collect::<Vec<_>>(), "round {round}, {kind}: {asked:?}");
         }
     }
 }
