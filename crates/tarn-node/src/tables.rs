@@ -40,7 +40,7 @@ impl TableService {
 
     /// The row of an engine key, now, wherever it lies.
     ///
-    /// Cost: one read of the row engine; a row that was evicted one page of one lake file more.
+    /// Cost: one read of the row engine; for a row that was evicted another, and one page of one lake file.
     /// Errors: `Denied`; `Conflict` for a row that moved whenever it was looked for.
     pub async fn get(&self, who: &Principal, table: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
         self.may(who, table.schema(), Privilege::Select)?;

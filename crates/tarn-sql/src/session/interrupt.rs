@@ -107,13 +107,12 @@ impl Interrupt {
             reason
         };
         let is_submitted = || self.current.lock().is_submitted;
-        let (done, reason) = match unless(stop, work, is_submitted).await {
-            Unless::Done(done) => return done.map_err(|error| self.truth(self.reason(error))),
-            Unless::Stopped(reason) => (Err(reason.clone()), reason),
-            Unless::DoneAllTheSame(done, reason) => (done, reason),
-        };
-        // A write that was not submitted any more does not know why.
-        done.map_err(|error| self.truth(if error.state() == state::QUERY_CANCELED { reason } else { error }))
+        match unless(stop, work, is_submitted).await {
+            Unless::Done(done) | Unless::DoneAllTheSame(done, _) => {
+                done.map_err(|error| self.truth(self.reason(error)))
+            }
+            Unless::Stopped(reason) => Err(self.truth(reason)),
+        }
     }
 
     /// Runs a change that cannot be taken back once it has begun. `rows` tells how many rows it changed.
@@ -128,8 +127,7 @@ impl Interrupt {
         SqlError: From<E>,
     {
         let Some(submitted) = Submitted::by(self) else {
-            let stopping = self.current.lock().stopping.clone();
-            return Err(stopping.unwrap_or_else(|| self.reason(SqlError::canceled())));
+            return Err(self.reason(SqlError::canceled()));
         };
         let done = write.await?;
         submitted.decided(rows(&done));
@@ -141,12 +139,13 @@ impl Interrupt {
         self.current.lock().leftovers = Some(Box::new(leftovers));
     }
 
-    /// Who finds the statement cancelled does not know why.
+    /// Who finds the statement cancelled, as a write does that is not submitted any more, does not know why.
     fn reason(&self, error: SqlError) -> SqlError {
         if error.state() != state::QUERY_CANCELED {
             return error;
         }
-        self.current.lock().reason.clone().unwrap_or(error)
+        let current = self.current.lock();
+        current.stopping.clone().or_else(|| current.reason.clone()).unwrap_or(error)
     }
 
     /// A stopped statement of which something is there did not simply not happen.
