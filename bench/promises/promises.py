@@ -70,7 +70,7 @@ def keyed(sides: list[Side], given: argparse.Namespace) -> dict:
             server.start()
             with Wire(server.port, 120) as wire:
                 wire.must("CREATE TABLE kv (id int PRIMARY KEY, v text, n int)")
-                wire.must(f"INSERT INTO kv SELECT value::int, 'value', 0 FROM generate_series(0, {N_KEYS - 1})")
+                wire.must(f"INSERT INTO kv SELECT value::int, 'value', 0 FROM generate_series(0, {N_KEYS - 1}) AS s(value)")
         for name, script in KEYED.items():
             for mode in ("simple", "prepared"):
                 what = f"{name}, {mode}"
@@ -176,10 +176,10 @@ def of_many(seconds: list[float]) -> dict[str, float]:
     }
 
 
-BIG = "(SELECT value AS v, value % 1000 AS g, 'text ' || value AS s FROM generate_series(1, 30000000))"
+BIG = "(SELECT value AS v, value % 1000 AS g, 'text ' || value AS s FROM generate_series(1, 30000000) AS s(value))"
 # Each would run for minutes: an operator, and a statement that is busy in it when it is cancelled.
 LONG = {
-    "generate_series": "SELECT count(*) FROM generate_series(1, 100000000000)",
+    "generate_series": "SELECT count(*) FROM generate_series(1, 100000000000) AS s(value)",
     "filter": "SELECT count(*) FROM big a WHERE regexp_like(repeat(s, 20), '(9.*){6}') AND s LIKE '%9%9%9%'",
     "cross join": "SELECT count(*) FROM big a, big b WHERE a.v + b.v = 17",
     "nested loop join": "SELECT count(*) FROM big a JOIN big b ON a.v < b.v AND a.s > b.s",
@@ -194,7 +194,7 @@ LONG = {
     "array_agg": f"SELECT g, array_length(array_agg(s ORDER BY s)) FROM {BIG} GROUP BY g",
     "window": f"SELECT max(r) FROM (SELECT row_number() OVER (PARTITION BY g ORDER BY s) r FROM {BIG})",
     "window with a frame": "SELECT max(m) FROM (SELECT sum(v) OVER (ORDER BY v ROWS BETWEEN 1000 PRECEDING AND CURRENT ROW) m FROM " + BIG + ")",
-    "window without end": "SELECT max(m) FROM (SELECT max(s) OVER (ORDER BY v ROWS BETWEEN 1000 PRECEDING AND 1000 FOLLOWING) m FROM big a JOIN (SELECT * FROM generate_series(1, 100)) ON true)",
+    "window without end": "SELECT max(m) FROM (SELECT max(s) OVER (ORDER BY v ROWS BETWEEN 1000 PRECEDING AND 1000 FOLLOWING) m FROM big a JOIN (SELECT * FROM generate_series(1, 100) AS s(value)) ON true)",
     "recursive": "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 1000000000) SELECT max(n) FROM r",
     "recursive join": "WITH RECURSIVE r AS (SELECT 1::bigint n UNION ALL SELECT b.v FROM r JOIN big b ON b.g = r.n % 1000 WHERE r.n > 0) SELECT count(*) FROM r",
     "union": f"SELECT count(*) FROM (SELECT s FROM {BIG} UNION SELECT s || 'x' FROM {BIG})",
@@ -218,7 +218,7 @@ def cancel(sides: list[Side], given: argparse.Namespace) -> dict:
         with server:
             with Wire(server.port, 600) as wire:
                 wire.must("CREATE TABLE big (v bigint PRIMARY KEY, g bigint, s text)")
-                wire.must("INSERT INTO big SELECT value, value % 1000, 'text ' || value FROM generate_series(1, 1000000)")
+                wire.must("INSERT INTO big SELECT value, value % 1000, 'text ' || value FROM generate_series(1, 1000000) AS s(value)")
             for name, statement in LONG.items():
                 row[name] = cancelled(server, statement)
                 say(f"cancel: {side.name}: {name}: {json.dumps(row[name])}")
@@ -345,7 +345,7 @@ def split(sides: list[Side], given: argparse.Namespace) -> dict:
 
 def write(wire: Wire, firsts: range, text: str, side: Side) -> None:
     for first in firsts:
-        wire.must(f"INSERT INTO t SELECT value, {text} FROM generate_series({first}, {first + firsts.step - 1})")
+        wire.must(f"INSERT INTO t SELECT value, {text} FROM generate_series({first}, {first + firsts.step - 1}) AS s(value)")
     say(f"split: {side.name}: {len(firsts) * firsts.step} rows written")
 
 

@@ -4,21 +4,19 @@
 
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Datum, UInt32Array, make_array};
 use arrow::compute::kernels::concat_elements::concat_elements_dyn;
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::compute::take;
+use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
-use datafusion::scalar::ScalarValue;
 
 use crate::bounded::{Lengths, OPERATOR, sum_of_arguments};
-use crate::long_constants::called;
+use crate::operator_function::{BinaryKernel, operator_function};
 use crate::rewrite::each_expression;
 
 /// The rule; it runs when types are known.
@@ -27,8 +25,7 @@ pub(crate) struct Concatenation(Arc<ScalarUDF>);
 
 impl Concatenation {
     pub(crate) fn new(lengths: &Arc<Lengths>) -> Concatenation {
-        let function = Concatenated { signature: Signature::any(2, Volatility::Immutable) };
-        Concatenation(Arc::new(sum_of_arguments(function.into(), lengths)))
+        Concatenation(Arc::new(sum_of_arguments(operator_function(Concatenated), lengths)))
     }
 }
 
@@ -50,49 +47,32 @@ impl AnalyzerRule for Concatenation {
     }
 }
 
-/// The operator as a function of two values of one type.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Concatenated {
-    signature: Signature,
-}
+/// Two values of one type behind each other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Concatenated;
 
-impl ScalarUDFImpl for Concatenated {
-    fn name(&self) -> &str {
+impl BinaryKernel for Concatenated {
+    fn symbol(&self) -> &'static str {
         OPERATOR
     }
 
-    fn signature(&self) -> &Signature {
-        &self.signature
+    fn result(&self, left: &DataType, _: &DataType) -> Result<DataType> {
+        Ok(left.clone())
     }
 
-    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        Ok(arg_types[0].clone())
+    fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
+        let n_rows = match (left.get(), right.get()) {
+            ((_, true), (rows, _)) => rows.len(),
+            ((rows, false), _) => rows.len(),
+        };
+        Ok(concat_elements_dyn(&side(left, n_rows)?, &side(right, n_rows)?)?)
     }
+}
 
-    /// NULL only where a side is: what stands above was planned with the operator, and knows it so.
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
-        Ok(Arc::new(Field::new(self.name(), args.arg_fields[0].data_type().clone(), is_nullable)))
-    }
-
-    /// As the operator is called: columns and grouping sets are found by these names.
-    fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(format!("{} || {}", called(&args[0]), called(&args[1])))
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let sides = args.args.into_iter();
-        let sides = sides.map(|side| side.into_array(if is_scalar { 1 } else { args.number_rows }));
-        let sides = sides.collect::<Result<Vec<_>>>()?;
-        let joined = concat_elements_dyn(&sides[0], &sides[1])?;
-        Ok(match is_scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&joined, 0)?),
-            false => ColumnarValue::Array(joined),
-        })
-    }
+/// A constant as a column of it.
+fn side(of: &dyn Datum, n_rows: usize) -> Result<ArrayRef> {
+    Ok(match of.get() {
+        (constant, true) => take(constant, &UInt32Array::from_value(0, n_rows), None)?,
+        (column, false) => make_array(column.to_data()),
+    })
 }

@@ -40,6 +40,7 @@ use crate::concatenation::Concatenation;
 use crate::constants::Constants;
 use crate::correlated::{BECOME_JOINS, Correlated};
 use crate::cross_joins::bounded_order;
+use crate::distinct_sums::same_sums;
 use crate::equated::{CHOOSES_SIDES, Equated};
 use crate::expanded::Expanded;
 use crate::extrema::extrema;
@@ -54,6 +55,7 @@ use crate::late_materialization::Shape;
 use crate::lists::Lists;
 use crate::literal_coercion::LiteralCoercion;
 use crate::long_constants::LongConstants;
+use crate::meaning::{Meaning, Rule};
 use crate::nans::Nans;
 use crate::opening::Opener;
 use crate::owned::Owned;
@@ -107,6 +109,8 @@ pub struct Options {
     pub metadata: Arc<ProjectedCache>,
     /// What leaves of plans gave of files. `None`: nothing of it is kept.
     pub fragments: Option<FragmentCache>,
+    /// What statements mean beside what DataFusion says.
+    pub meaning: Meaning,
 }
 
 impl Default for Options {
@@ -121,6 +125,7 @@ impl Default for Options {
             page_index_bytes: 1 << 20,
             metadata: Arc::new(ProjectedCache::new(64 << 20)),
             fragments: None,
+            meaning: Meaning::default(),
         }
     }
 }
@@ -135,6 +140,7 @@ pub struct Engine {
     threads: Threads,
     fragments: Option<Arc<UseFragments>>,
     lengths: Arc<Lengths>,
+    meaning: Meaning,
 }
 
 impl Engine {
@@ -173,6 +179,7 @@ impl Engine {
             public: Arc::new(PublicSchema { lake: Arc::clone(&lake), hot }),
             system: Arc::new(SystemSchema::new(system)),
             catalog: options.catalog,
+            meaning: options.meaning,
             threads: Threads { handle: options.threads },
             fragments,
         })
@@ -190,6 +197,7 @@ impl Engine {
             Arc::new(Bytea::Written),
             Arc::new(Lists::Written),
         ];
+        analyzers.extend(self.meaning.written.iter().cloned());
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
         analyzers.push(Arc::new(Concatenation::new(&self.lengths)));
@@ -197,8 +205,9 @@ impl Engine {
         analyzers.push(Arc::new(Lists::Coerced));
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
+        analyzers.extend(self.meaning.coerced.iter().cloned());
         analyzers.push(Arc::new(LongConstants));
-        let mut logical = bounded_order(Optimizer::new().rules);
+        let mut logical = same_sums(bounded_order(Optimizer::new().rules));
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(Zeros::Simplified));
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(LongConstants));
         insert_before(&mut logical, BECOME_JOINS, Arc::new(Correlated));
@@ -231,6 +240,9 @@ impl Engine {
         let context = SessionContext::new_with_state(state);
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         OF_FILES.iter().for_each(|name| context.deregister_udf(name));
+        let Meaning { functions: own, aggregates, .. } = &self.meaning;
+        own.iter().for_each(|function| context.register_udf(function.as_ref().clone()));
+        aggregates.iter().for_each(|function| context.register_udaf(function.as_ref().clone()));
         bounded(&context, &self.lengths);
         counted(&context);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
@@ -242,7 +254,8 @@ impl Engine {
             .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
         registered.expect("a memory catalog takes any schema");
         context.register_catalog(&self.catalog, Arc::new(catalog));
-        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone() }
+        let written = self.meaning.written.clone().into();
+        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone(), written }
     }
 
     /// Bytes that running queries hold now.
@@ -288,6 +301,8 @@ pub struct Session {
     public: Arc<PublicSchema>,
     reader: Arc<dyn HotReader>,
     threads: Threads,
+    /// Of the front end: what says other types than DataFusion.
+    written: Arc<[Rule]>,
 }
 
 impl Session {
@@ -335,9 +350,9 @@ impl Session {
     /// The logical plan of a statement, with `$n` unbound. Refuses what would write or define through DataFusion.
     pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
         let statement = statement.clone();
-        let state = self.context.state();
+        let (state, rules) = (self.context.state(), Arc::clone(&self.written));
         self.compute(async move {
-            let plan = logical_plan(&state, statement).await?;
+            let plan = logical_plan(&state, &rules, statement).await?;
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
             Ok(plan)
         })
@@ -346,8 +361,8 @@ impl Session {
 
     /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
     pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
-        let state = self.context.state();
-        self.compute(async move { logical_plan(&state, statement).await }).await
+        let (state, rules) = (self.context.state(), Arc::clone(&self.written));
+        self.compute(async move { logical_plan(&state, &rules, statement).await }).await
     }
 
     /// Runs what may take its time on the engine's threads. Dropping the future gives it up: nobody waits for what it still does.
@@ -451,11 +466,13 @@ fn for_statement(
     Ok(state)
 }
 
-async fn logical_plan(state: &SessionState, mut statement: ast::Statement) -> Result<LogicalPlan> {
+async fn logical_plan(state: &SessionState, rules: &[Rule], mut statement: ast::Statement) -> Result<LogicalPlan> {
     zones::name_functions(&mut statement);
     called::by_own_names(&mut statement, state);
     let _planning = plan_size::reserve_columns(state, &statement).await?;
     let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
     PlanSize::of(&plan)?;
-    Ok(plan)
+    // Whoever is told its columns is told the types that the rows will have. What hangs on parameters is for the analyzer.
+    let options = state.config_options();
+    Ok(rules.iter().try_fold(plan, |plan, rule| rule.analyze(plan, options))?)
 }

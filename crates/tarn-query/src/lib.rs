@@ -25,6 +25,7 @@ mod equated;
 mod error;
 mod functions;
 mod hot;
+mod meaning;
 mod rewrite;
 mod row_values;
 mod rule_order;
@@ -42,6 +43,7 @@ mod concatenation;
 mod constants;
 mod correlated;
 mod cross_joins;
+mod distinct_sums;
 mod expanded;
 mod extrema;
 mod filtered_windows;
@@ -49,6 +51,7 @@ mod in_windows;
 mod lists;
 mod long_constants;
 mod nans;
+mod operator_function;
 mod owned;
 mod pause;
 mod plan_size;
@@ -117,11 +120,15 @@ pub use hot::{
     FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, KeyRange, RangeScan, RowBatches,
 };
 pub use keyed::Keyed;
+pub use meaning::{Meaning, Rule};
+pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};
+pub use rewrite::each_expression;
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;
 pub use values::sql_schema;
 pub use warm::{Warm, Warmed};
+pub use zones::of_config as zone_of;
 
 /// The SQL engine, for callers that work with plans and its errors.
 pub use datafusion;

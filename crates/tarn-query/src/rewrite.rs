@@ -8,7 +8,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// Applies `rewrite` to all expressions, subqueries included, from the leaves up. It gets the columns that the expression may name.
-pub(crate) fn each_expression(
+pub fn each_expression(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<LogicalPlan> {

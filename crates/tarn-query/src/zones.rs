@@ -33,7 +33,7 @@ use crate::Error;
 use crate::rewrite::each_expression;
 
 /// The zone of a session by its settings.
-pub(crate) fn of_config(config: &ConfigOptions) -> Zone {
+pub fn of_config(config: &ConfigOptions) -> Zone {
     let name = config.execution.time_zone.as_deref().unwrap_or("UTC");
     Zone::offset(name).or_else(|| Zone::parse(name)).unwrap_or_default()
 }

@@ -63,6 +63,13 @@ impl From<Error> for SqlError {
     }
 }
 
+/// It comes out of the engine as it went in.
+impl From<SqlError> for DataFusionError {
+    fn from(error: SqlError) -> DataFusionError {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
 /// What the node said while a query read `table` of it: it comes out of the query as it went in.
 pub(crate) fn in_query(table: &str, error: Error) -> tarn_query::Error {
     tarn_query::Error::hot(table, Kind::Unavailable, error)

@@ -6,7 +6,7 @@
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
 //! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`, `signals`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them.
-//! - [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
+//! - `postgres`: what operators, casts and functions mean where the engine says something else. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -27,6 +27,7 @@ mod hot;
 pub mod names;
 mod nested;
 mod pg_catalog;
+mod postgres;
 mod privileges;
 pub mod quiet;
 pub mod rows;

@@ -11,8 +11,8 @@ use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, Float32Array, Float64Array,
     GenericBinaryArray, GenericListArray, GenericStringArray, Int8Array, Int16Array, Int32Array, Int64Array,
-    IntervalMonthDayNanoArray, OffsetSizeTrait, RecordBatch, StringViewArray, UInt8Array, UInt16Array, UInt32Array,
-    UInt64Array,
+    IntervalMonthDayNanoArray, OffsetSizeTrait, RecordBatch, StringViewArray, StringViewBuilder, UInt8Array,
+    UInt16Array, UInt32Array, UInt64Array,
 };
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -98,6 +98,22 @@ fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i32) {
     (size, modifier)
 }
 
+/// Values of any type as clients are shown them; instants as the clocks of `zone` show them.
+///
+/// Errors: a type without a form; a value that its form has no room for.
+pub(crate) fn texts(array: &ArrayRef, field: &Field, zone: &Zone) -> Result<ArrayRef> {
+    let column = column(array, field, &pg_type(field)?, zone)?;
+    let (mut texts, mut text) = (StringViewBuilder::with_capacity(array.len()), BytesMut::new());
+    for row in 0..array.len() {
+        text.clear();
+        match column.text(row, &mut text)? {
+            true => texts.append_value(String::from_utf8_lossy(&text)),
+            false => texts.append_null(),
+        }
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
 /// Writes the rows of one batch.
 pub struct RowWriter {
     columns: Vec<(Column, FieldFormat)>,
@@ -139,7 +155,7 @@ enum Cells {
         zone: Option<Zone>,
     },
     Interval(IntervalMonthDayNanoArray),
-    /// Microseconds: an interval without months and days.
+    /// Microseconds between two times: whole days, and the rest.
     Duration(Int64Array),
     /// Where the elements of each cell are.
     Array {
@@ -355,7 +371,10 @@ impl Column {
                 let value = a.value(row);
                 text::interval(out, value.months, value.days, value.nanoseconds / 1_000);
             }
-            Cells::Duration(a) => text::interval(out, 0, 0, a.value(row)),
+            Cells::Duration(a) => {
+                let (days, us) = days_and_rest(a.value(row));
+                text::interval(out, 0, days, us);
+            }
             Cells::Array { spans, elements } => {
                 nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out))?;
             }
@@ -398,7 +417,10 @@ impl Column {
                 let value = a.value(row);
                 interval(out, value.months, value.days, value.nanoseconds / 1_000);
             }
-            Cells::Duration(a) => interval(out, 0, 0, a.value(row)),
+            Cells::Duration(a) => {
+                let (days, us) = days_and_rest(a.value(row));
+                interval(out, 0, days, us);
+            }
             Cells::Array { spans, elements } => {
                 let span = spans[row].clone();
                 let has_null = span.clone().any(|element| elements.is_null(element));
@@ -428,6 +450,12 @@ impl Column {
         out.put_slice(id.as_bytes());
         Ok(())
     }
+}
+
+/// As Postgres takes one time from another: in days of 24 hours, with what is left.
+pub(crate) fn days_and_rest(us: i64) -> (i32, i64) {
+    const DAY_US: i64 = 86_400_000_000;
+    ((us / DAY_US) as i32, us % DAY_US)
 }
 
 /// Postgres' binary interval.

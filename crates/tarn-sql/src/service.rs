@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::error::{Result, SqlError, state};
 use crate::hot;
 use crate::names::DATABASE;
+use crate::postgres;
 use crate::settings::Settings;
 use crate::system::System;
 
@@ -52,6 +53,7 @@ impl Sql {
             threads: Some(threads.handle()),
             metadata: Arc::clone(&caches.metadata),
             fragments: Some(caches.fragments.clone()),
+            meaning: postgres::meaning(),
             ..tarn_query::Options::default()
         };
         let activity = Activity::new(&node, settings.slow_statement_ms);

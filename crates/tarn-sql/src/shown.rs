@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, GroupByExpr, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    AccessExpr, ArrayElemTypeDef, BinaryOperator, CopySource, DataType, Expr, GroupByExpr, Ident, OrderBy, OrderByKind,
+    Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, TimezoneInfo, TrimWhereField, UnaryOperator,
+    Value, VisitMut, VisitorMut,
 };
 
 use crate::compat::{is_catalog_name, is_variable};
@@ -66,7 +67,9 @@ fn are_distinct(items: &[SelectItem]) -> bool {
 }
 
 /// `SELECT a, a`: the planner wants a name of its own for each column. What is behind [`OTHER_NAME`] is not shown.
-pub(crate) fn name_duplicates(statement: &mut Statement) {
+///
+/// And columns of an answer that have no name are called as Postgres calls them, not as the planner does.
+pub(crate) fn name_columns(statement: &mut Statement) {
     if plain_columns(statement).is_some_and(are_distinct) {
         return;
     }
@@ -79,6 +82,51 @@ pub(crate) fn name_duplicates(statement: &mut Statement) {
         }
     }
     let _ = VisitMut::visit(statement, &mut Names);
+    let query = match statement {
+        Statement::Query(query) | Statement::Copy { source: CopySource::Query(query), .. } => Some(query),
+        _ => None,
+    };
+    let Some(query) = query else { return };
+    let named = first_select(&mut query.body).map(|select| name_unnamed(&mut select.projection)).unwrap_or_default();
+    // What orders the rows is said by the same words, and is the column by now.
+    if let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = &mut query.order_by {
+        for order in all {
+            if let Some((_, alias)) = named.iter().find(|(expr, _)| *expr == order.expr) {
+                order.expr = Expr::Identifier(alias.clone());
+            }
+        }
+    }
+}
+
+/// That which names the columns.
+fn first_select(body: &mut SetExpr) -> Option<&mut Select> {
+    match body {
+        SetExpr::Select(select) => Some(select),
+        SetExpr::Query(query) => first_select(&mut query.body),
+        SetExpr::SetOperation { left, .. } => first_select(left),
+        _ => None,
+    }
+}
+
+/// What got a name, and which.
+fn name_unnamed(items: &mut [SelectItem]) -> Vec<(Expr, Ident)> {
+    let mut named = vec![];
+    for (idx, item) in items.iter_mut().enumerate() {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        if column_of(expr).is_some() {
+            continue;
+        }
+        let alias = other_name(&shown_as(expr), idx);
+        named.push((expr.clone(), alias.clone()));
+        let empty = Expr::Value(Value::Null.with_empty_span());
+        *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias };
+    }
+    named
+}
+
+/// A name that is shown as `name`, and is another for each column.
+fn other_name(name: &str, idx: usize) -> Ident {
+    Ident::with_quote('"', format!("{name}{OTHER_NAME}{idx}"))
 }
 
 fn name_items(items: &mut [SelectItem]) {
@@ -91,8 +139,7 @@ fn name_items(items: &mut [SelectItem]) {
     for (idx, item) in items.iter_mut().enumerate() {
         let (expr, name) = match item {
             SelectItem::UnnamedExpr(expr) => {
-                let plain = without_casts(expr.clone());
-                let name = shown_as(&plain);
+                let (plain, name) = (without_casts(expr.clone()), shown_as(expr));
                 let key = match column_of(&plain) {
                     Some(column) => Key::Name(fold(column)),
                     None => Key::Expr(Box::new(plain)),
@@ -113,8 +160,7 @@ fn name_items(items: &mut [SelectItem]) {
             _ => continue,
         };
         let empty = Expr::Value(Value::Null.with_empty_span());
-        let alias = Ident::with_quote('"', format!("{name}{OTHER_NAME}{idx}"));
-        *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias };
+        *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias: other_name(&name, idx) };
     }
 }
 
@@ -146,13 +192,85 @@ fn without_casts(mut expr: Expr) -> Expr {
 
 /// How Postgres names a column of an answer.
 fn shown_as(expr: &Expr) -> String {
+    match name_of(expr) {
+        Some((name, _)) => name,
+        None => "?column?".to_owned(),
+    }
+}
+
+/// A name, and whether it is better than that of a type around it. Source: PostgreSQL 16, `FigureColname`.
+fn name_of(expr: &Expr) -> Option<(String, bool)> {
+    let good = |name: &str| Some((name.to_owned(), true));
+    let weak = |name: &str| Some((name.to_owned(), false));
     match expr {
         Expr::Function(function) => {
-            function.name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default()
+            function.name.0.last().and_then(|part| part.as_ident()).map(|name| (fold(name), true))
         }
-        Expr::Case { .. } => "case".to_owned(),
-        expr => column_of(expr).map_or_else(|| "?column?".to_owned(), fold),
+        Expr::Cast { expr, data_type, .. } => {
+            name_of(expr).filter(|(_, is_good)| *is_good).or_else(|| Some((type_name(data_type), false)))
+        }
+        Expr::TypedString(typed) => Some((type_name(&typed.data_type), false)),
+        Expr::Interval(_) => weak("interval"),
+        Expr::Case { else_result, .. } => {
+            let otherwise = else_result.as_deref().and_then(name_of).filter(|(_, is_good)| *is_good);
+            otherwise.or_else(|| weak("case"))
+        }
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => name_of(inner),
+        Expr::Extract { .. } => good("extract"),
+        Expr::AtTimeZone { .. } => good("timezone"),
+        Expr::Substring { .. } => good("substring"),
+        Expr::Position { .. } => good("position"),
+        Expr::Overlay { .. } => good("overlay"),
+        Expr::Ceil { .. } => good("ceil"),
+        Expr::Floor { .. } => good("floor"),
+        Expr::Trim { trim_where, .. } => good(match trim_where {
+            Some(TrimWhereField::Leading) => "ltrim",
+            Some(TrimWhereField::Trailing) => "rtrim",
+            _ => "btrim",
+        }),
+        Expr::Array(_) => good("array"),
+        Expr::Tuple(items) if items.len() != 1 => good("row"),
+        Expr::Exists { negated: false, .. } => good("exists"),
+        Expr::Subquery(query) => match query.body.as_ref() {
+            SetExpr::Select(select) => match &select.projection[..] {
+                [SelectItem::UnnamedExpr(expr)] => name_of(expr),
+                [SelectItem::ExprWithAlias { alias, .. }] => good(shown_name(&fold(alias))),
+                _ => None,
+            },
+            _ => None,
+        },
+        Expr::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
+            Some(AccessExpr::Dot(field)) => name_of(field),
+            _ => name_of(root),
+        },
+        expr => column_of(expr).map(|name| (fold(name), true)),
     }
+}
+
+/// As Postgres' catalog has it.
+fn type_name(of: &DataType) -> String {
+    let name = match of {
+        DataType::Bool | DataType::Boolean => "bool",
+        DataType::SmallInt(_) | DataType::Int2(_) => "int2",
+        DataType::Int(_) | DataType::Integer(_) | DataType::Int4(_) => "int4",
+        DataType::BigInt(_) | DataType::Int8(_) => "int8",
+        DataType::Real | DataType::Float4 => "float4",
+        DataType::DoublePrecision | DataType::Float8 | DataType::Double(_) | DataType::Float(_) => "float8",
+        DataType::Numeric(_) | DataType::Decimal(_) | DataType::Dec(_) => "numeric",
+        DataType::Text => "text",
+        DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => "varchar",
+        DataType::Char(_) | DataType::Character(_) => "bpchar",
+        DataType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => "timestamp",
+        DataType::Timestamp(..) => "timestamptz",
+        DataType::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => "time",
+        DataType::Time(..) => "timetz",
+        DataType::Interval { .. } => "interval",
+        DataType::Array(ArrayElemTypeDef::SquareBracket(item, _) | ArrayElemTypeDef::AngleBracket(item)) => {
+            return type_name(item);
+        }
+        other => return other.to_string().to_lowercase(),
+    };
+    name.to_owned()
 }
 
 /// A column's name as the client sees it.

@@ -17,7 +17,8 @@ use crate::cache_sql::{CacheTable, DropCache};
 use crate::compat::{CatalogUse, compatible, is_variable};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, is_word, table_name};
-use crate::shown::{name_duplicates, plain_columns};
+use crate::postgres::select_list;
+use crate::shown::{name_columns, plain_columns};
 use crate::{access_sql, attach_sql, cache_sql, pg_catalog};
 
 /// One statement.
@@ -155,7 +156,8 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
     }
     let parser::Read { mut statement, has_select } = parser::read(parser)?;
     if has_select {
-        name_duplicates(&mut statement);
+        name_columns(&mut statement);
+        select_list::rewrite(&mut statement)?;
     }
     Ok(Parsed::Sql(Box::new(statement)))
 }
@@ -215,12 +217,15 @@ mod tests {
             Parsed::Sql(statement) => statement.to_string().replace(OTHER_NAME, "#"),
             other => panic!("{other:?}"),
         };
-        assert_eq!(names("SELECT t.a, t.a, 1, 1 FROM t"), "SELECT t.a, t.a AS \"a#1\", 1, 1 AS \"?column?#3\" FROM t");
+        assert_eq!(
+            names("SELECT t.a, t.a, 1, 1 FROM t"),
+            "SELECT t.a, t.a AS \"a#1\", 1 AS \"?column?#2\", 1 AS \"?column?#3\" FROM t"
+        );
         assert_eq!(names("SELECT a, a::text FROM t"), "SELECT a, a::TEXT AS \"a#1\" FROM t");
         assert_eq!(names("SELECT a AS x, id AS x FROM t"), "SELECT a AS x, id AS \"x#1\" FROM t");
         assert_eq!(
             names("SELECT abs(a::int), abs(a::text) FROM t"),
-            "SELECT abs(a::INT), abs(a::TEXT) AS \"abs#1\" FROM t"
+            "SELECT abs(a::INT) AS \"abs#0\", abs(a::TEXT) AS \"abs#1\" FROM t"
         );
         assert_eq!(names("SELECT *, a FROM t"), "SELECT *, a AS \"a#1\" FROM t");
         assert_eq!(names("SELECT a, b FROM t"), "SELECT a, b FROM t");

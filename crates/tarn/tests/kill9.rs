@@ -102,7 +102,7 @@ fn a_drop_that_dies_at_any_step_is_finished_or_has_not_happened() -> Result<()> 
             let client = server.connect().await?;
             for table in ["gone", "kept"] {
                 client.batch_execute(&format!("CREATE TABLE {table} (k BIGINT PRIMARY KEY)")).await?;
-                let insert = format!("INSERT INTO {table} SELECT value FROM generate_series(1, 100)");
+                let insert = format!("INSERT INTO {table} SELECT value FROM generate_series(1, 100) AS s(value)");
                 client.batch_execute(&insert).await?;
             }
             client.batch_execute("CALL tarn.deliver('gone')").await?;

@@ -319,7 +319,7 @@ def big_result(stage: Stage, rng: random.Random) -> None:
     """A result that is larger than memory may be is streamed or refused."""
     before = stage.server.rss_bytes()
     cell = rng.choice([2_000, 60_000])
-    text = f"SELECT repeat('x', {cell}) FROM generate_series(1, 99999)"
+    text = f"SELECT repeat('x', {cell}) FROM generate_series(1, 99999) AS s(value)"
     peak = before
     with socket.create_connection(("127.0.0.1", stage.server.http_port), timeout=20) as other:
         other.sendall(request(sql(text), good_headers(stage)))

@@ -38,7 +38,7 @@ class Load(Part):
     def prepare(self, stage: Stage) -> None:
         with stage.wire() as wire:
             wire.must("CREATE TABLE l (id bigint PRIMARY KEY, v text)")
-            wire.must("INSERT INTO l SELECT value, repeat('x', 100) FROM generate_series(1, 2000)")
+            wire.must("INSERT INTO l SELECT value, repeat('x', 100) FROM generate_series(1, 2000) AS s(value)")
 
     def attacks(self, stage: Stage) -> Iterator[Attack]:
         kinds = [
@@ -123,7 +123,7 @@ def silent_sockets(stage: Stage, rng: random.Random) -> None:
                 time.sleep(1)
                 with patient(stage) as wire:
                     wire.ask(
-                        "INSERT INTO l SELECT 1000000 + value, repeat('y', 1000) FROM generate_series(1, 2000) ON CONFLICT DO NOTHING"
+                        "INSERT INTO l SELECT 1000000 + value, repeat('y', 1000) FROM generate_series(1, 2000) AS s(value) ON CONFLICT DO NOTHING"
                     )
         writes(stage, f"beside {len(sockets)} silent sockets")
     finally:
@@ -222,7 +222,7 @@ def fetch_all(stage: Stage, rng: random.Random) -> None:
     how = rng.choice(["FETCH ALL FROM c", "FETCH 1000000 FROM c", "MOVE ALL FROM c", "FETCH LAST FROM c"])
     with stage.wire() as wire:
         wire.must("BEGIN")
-        wire.must("DECLARE c CURSOR FOR SELECT repeat('x', 20000) FROM generate_series(1, 100000)")
+        wire.must("DECLARE c CURSOR FOR SELECT repeat('x', 20000) FROM generate_series(1, 100000) AS s(value)")
         wire.send(protocol.query(how))
         ends = time.monotonic() + stage.part.statement_timeout_s + 3
         received = 0
@@ -246,7 +246,7 @@ def held_transactions(stage: Stage, rng: random.Random) -> None:
             wires.append(wire)
             wire.must("BEGIN")
             answer = wire.ask(
-                f"INSERT INTO l SELECT {rng.randrange(1 << 40)} + value, repeat('z', 100) FROM generate_series(1, 30000)"
+                f"INSERT INTO l SELECT {rng.randrange(1 << 40)} + value, repeat('z', 100) FROM generate_series(1, 30000) AS s(value)"
             )
             if answer.error and answer.error.state not in ("53200", "53400", "54000", "57014"):
                 raise Failure(f"a held INSERT: {answer.error}")
@@ -285,7 +285,7 @@ def slow_readers(stage: Stage, rng: random.Random) -> None:
         for _ in range(20):
             wire = stage.wire()
             wires.append(wire)
-            wire.send(protocol.query("SELECT repeat('x', 10000) FROM generate_series(1, 100000)"))
+            wire.send(protocol.query("SELECT repeat('x', 10000) FROM generate_series(1, 100000) AS s(value)"))
         time.sleep(1)
         writes(stage, "beside slow readers")
     finally:

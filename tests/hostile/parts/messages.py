@@ -349,7 +349,7 @@ def vanish(stage: Stage, rng: random.Random) -> None:
             rng.choice(
                 [
                     protocol.query("SELECT count(*) FROM generate_series(1, 3000000) AS a (x) WHERE x % 7 = 3"),
-                    protocol.query("SELECT repeat('x', 1000) FROM generate_series(1, 100000)"),
+                    protocol.query("SELECT repeat('x', 1000) FROM generate_series(1, 100000) AS s(value)"),
                     protocol.query("COPY m FROM STDIN") + protocol.copy_data(b"77\tx"),
                     protocol.query("BEGIN; INSERT INTO m VALUES (-7, 'held')"),
                     protocol.parse("SELECT 1") + protocol.bind() + protocol.execute(),

@@ -63,11 +63,11 @@ class ServerSettings(Part):
         with stage.wire() as wire:
             wire.must("CREATE TABLE s (id int PRIMARY KEY, g int, v text)")
             wire.must(
-                "INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(0, 1999)"
+                "INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(0, 1999) AS s(value)"
             )
             wire.must("CALL tarn.deliver('s')")
             wire.must(
-                "INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(2000, 2999)"
+                "INSERT INTO s SELECT value::int, (value % 30)::int, 'v' || value::text FROM generate_series(2000, 2999) AS s(value)"
             )
 
     def attacks(self, stage: Stage) -> Iterator[Attack]:

@@ -293,7 +293,7 @@ async fn bytes_are_found_as_postgres_writes_them_on_any_path() {
 
 #[tokio::test]
 async fn memory_is_bounded_and_a_sort_spills() {
-    let sql = "SELECT max(v) FROM (SELECT value * 7919 % 100003 AS v FROM generate_series(1, 60000) ORDER BY v DESC LIMIT 50000)";
+    let sql = "SELECT max(v) FROM (SELECT value * 7919 % 100003 AS v FROM generate_series(1, 60000) AS s(value) ORDER BY v DESC LIMIT 50000)";
     let small = Options { memory_bytes: 400_000, target_partitions: 1, ..Options::default() };
     let fixture = Fixture::with_options(schema(), small.clone()).await;
     let error = fixture.session.collect(sql).await.unwrap_err();

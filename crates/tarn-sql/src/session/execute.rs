@@ -22,7 +22,9 @@ use crate::statement::{Parsed, work_tag};
 
 /// An error about a value, with the column it was meant for if that can be told.
 fn named(error: SqlError, parsed: &Parsed, table: &TableSchema) -> SqlError {
-    let about_value = [state::INVALID_TEXT, state::INVALID_PARAMETER_VALUE, state::INTERNAL].contains(&error.state());
+    let about_value =
+        [state::INVALID_TEXT, state::INVALID_PARAMETER_VALUE, state::NUMERIC_OUT_OF_RANGE, state::INTERNAL]
+            .contains(&error.state());
     match parsed {
         Parsed::Sql(statement) if about_value => super::literals::misfit(statement, table).unwrap_or(error),
         _ => error,

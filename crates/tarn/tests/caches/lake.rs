@@ -44,7 +44,7 @@ impl World {
             let (from, to) = (n * 1000, n * 1000 + 999);
             client
                 .batch_execute(&format!(
-                    "INSERT INTO t SELECT value, value % 7, value * 3, repeat('text ' || value, 4) FROM generate_series({from}, {to}); DELIVER TABLE t"
+                    "INSERT INTO t SELECT value, value % 7, value * 3, repeat('text ' || value, 4) FROM generate_series({from}, {to}) AS s(value); DELIVER TABLE t"
                 ))
                 .await?;
         }

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::harness::{Server, cell, failure, rows, settings};
 
-const ENDLESS: &str = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000)";
+const ENDLESS: &str = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000) AS s(value)";
 
 /// However busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -81,7 +81,7 @@ async fn transactions_and_rows_given_out_are_seen() {
     client.batch_execute("ROLLBACK").await.unwrap();
     until(&watcher, &format!("{state} AND xact_start IS NULL AND query = 'ROLLBACK'"), "idle").await;
 
-    let copy = "COPY (SELECT value FROM generate_series(1, 1000000000000)) TO STDOUT";
+    let copy = "COPY (SELECT value FROM generate_series(1, 1000000000000) AS s(value)) TO STDOUT";
     let mut data = Box::pin(client.copy_out(copy).await.unwrap());
     data.try_next().await.unwrap().unwrap();
     let given = "SELECT way FROM tarn.queries WHERE rows > 0 AND elapsed_ms >= 0";
@@ -153,7 +153,7 @@ async fn times_and_the_lag_of_delivery_are_in_the_metrics() {
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int)").await.unwrap();
     client.batch_execute("INSERT INTO t VALUES (1, 1)").await.unwrap();
-    client.batch_execute("INSERT INTO t SELECT value, 2 FROM generate_series(2, 9)").await.unwrap();
+    client.batch_execute("INSERT INTO t SELECT value, 2 FROM generate_series(2, 9) AS s(value)").await.unwrap();
     assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "9");
     assert_eq!(cell(&client, "SELECT v FROM t WHERE k = 1").await, "1");
     let value = |name: &str| {

@@ -124,7 +124,7 @@ async fn an_archive_is_a_table() {
     let table = "SELECT tablets, primary_key, recent_rows, lake_rows, lake_files, definition FROM tarn.tables";
     assert_eq!(rows(&client, table).await, [["0", "", "0", "240", "24", want.as_str()]]);
     let files = "SELECT count(*), min(path), min(hour)::text, sum(n_blocks) FROM tarn.files WHERE table_name = 'logs'";
-    assert_eq!(rows(&client, files).await, [["24", file(0).as_str(), "2023-08-14T00:00:00Z", "48"]]);
+    assert_eq!(rows(&client, files).await, [["24", file(0).as_str(), "2023-08-14 00:00:00+00", "48"]]);
     assert_eq!(cell(&client, "SELECT kind FROM tarn.deliveries").await, "attach");
     let kept = rows(&client, "SELECT backend, tables, files, blocks, bloom_bytes > 0 FROM tarn.metastore").await;
     assert_eq!(kept, [["embedded", "1", "24", "48", "t"]]);
@@ -418,8 +418,8 @@ async fn tables_that_are_written_here_have_blooms_too() {
     client
         .batch_execute(
             "CREATE TABLE t (k int PRIMARY KEY, body text, trace bigint) WITH (tokens = 'body', bloom = 'trace', bloom_chunks = 64);
-             INSERT INTO t SELECT value, 'even word' || value, value * 7919 FROM generate_series(1, 500) WHERE value % 2 = 0; DELIVER TABLE t;
-             INSERT INTO t SELECT value, 'odd word' || value, value * 7919 FROM generate_series(1, 500) WHERE value % 2 = 1; DELIVER TABLE t",
+             INSERT INTO t SELECT value, 'even word' || value, value * 7919 FROM generate_series(1, 500) AS s(value) WHERE value % 2 = 0; DELIVER TABLE t;
+             INSERT INTO t SELECT value, 'odd word' || value, value * 7919 FROM generate_series(1, 500) AS s(value) WHERE value % 2 = 1; DELIVER TABLE t",
         )
         .await
         .unwrap();

@@ -95,7 +95,7 @@ async fn clients_that_begin_to_log_in_keep_nobody_out() {
     assert_eq!(failure(tokio_postgres::connect(&wrong, NoTls).await.map(|_| ())).0, "28P01", "strangers learn nothing");
     // A statement is cancelled all the same.
     let cancel = seated[0].cancel_token();
-    let endless = seated[0].batch_execute("SELECT sum(value % 7) FROM generate_series(1, 1000000000000)");
+    let endless = seated[0].batch_execute("SELECT sum(value % 7) FROM generate_series(1, 1000000000000) AS s(value)");
     let until_cancelled = async {
         loop {
             // One that comes before the statement runs cancels nothing.
@@ -125,7 +125,7 @@ async fn clients_that_vanish_take_their_statements_along() {
     let server = Server::start_with(|settings| settings.server.max_connections = 3).await;
     for _ in 0..3 {
         let mut raw = Raw::connect(&server).await;
-        raw.send(&query("SELECT sum(value % 7) FROM generate_series(1, 1000000000000)")).await;
+        raw.send(&query("SELECT sum(value % 7) FROM generate_series(1, 1000000000000) AS s(value)")).await;
     }
     let config = format!("host=127.0.0.1 port={} user=tester", server.running.pg.port());
     let come_in = async {
@@ -221,7 +221,7 @@ async fn what_a_connection_may_keep_is_bounded() {
 
     // All transactions together.
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text)").await.unwrap();
-    let hold = "BEGIN; INSERT INTO t SELECT value::int, repeat('x', 600) FROM generate_series(1, 100)";
+    let hold = "BEGIN; INSERT INTO t SELECT value::int, repeat('x', 600) FROM generate_series(1, 100) AS s(value)";
     client.batch_execute(hold).await.unwrap();
     let other = server.client().await;
     let (code, text) = failure(other.batch_execute(hold).await);

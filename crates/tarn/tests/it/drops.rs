@@ -17,8 +17,9 @@ async fn a_cursor_reads_to_its_end_though_its_table_is_dropped() {
     let (reader, other) = (server.client().await, server.client().await);
     reader.batch_execute("CREATE TABLE t (k int PRIMARY KEY, w text)").await.unwrap();
     for part in 0..4 {
-        let insert =
-            format!("INSERT INTO t SELECT value + {part} * 20000, 'w' || value FROM generate_series(1, 20000)");
+        let insert = format!(
+            "INSERT INTO t SELECT value + {part} * 20000, 'w' || value FROM generate_series(1, 20000) AS s(value)"
+        );
         reader.batch_execute(&insert).await.unwrap();
         reader.batch_execute("DELIVER TABLE t").await.unwrap();
     }
@@ -59,7 +60,10 @@ async fn files_of_a_dropped_table_go_after_a_restart_when_its_reader_ended_with_
     let server = Server::start().await;
     let (reader, other) = (server.client().await, server.client().await);
     reader.batch_execute("CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
-    reader.batch_execute("INSERT INTO t SELECT value FROM generate_series(1, 60000); DELIVER TABLE t").await.unwrap();
+    reader
+        .batch_execute("INSERT INTO t SELECT value FROM generate_series(1, 60000) AS s(value); DELIVER TABLE t")
+        .await
+        .unwrap();
     reader.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT k FROM t; FETCH 1 FROM c").await.unwrap();
     other.batch_execute("DROP TABLE t").await.unwrap();
     let lake = server.dir.path().join("lake/t-1");
@@ -184,7 +188,9 @@ async fn a_table_that_cannot_be_delivered_leaves_room_for_the_others() {
     let in_its_way = server.dir.path().join("lake/bad-1");
     std::fs::write(&in_its_way, b"").unwrap();
     let insert = |table: &str, n: usize| {
-        format!("INSERT INTO {table} SELECT value + {n} * 1000, repeat('w', 100) FROM generate_series(1, 500)")
+        format!(
+            "INSERT INTO {table} SELECT value + {n} * 1000, repeat('w', 100) FROM generate_series(1, 500) AS s(value)"
+        )
     };
     let mut n = 0;
     let (state, text) = loop {

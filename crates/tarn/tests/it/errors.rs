@@ -60,8 +60,7 @@ async fn a_statement_can_be_cancelled_and_timed_out() {
     let server = Server::start().await;
     let client = server.client().await;
     // It never yields: the cancel must be heard all the same.
-    let stubborn =
-        "SELECT count(*) FROM generate_series(1, 20000) a, generate_series(1, 20000) b WHERE a.value + b.value = -1";
+    let stubborn = "SELECT count(*) FROM generate_series(1, 20000) a(value), generate_series(1, 20000) b(value) WHERE a.value + b.value = -1";
     let token = client.cancel_token();
     let running = client.simple_query(stubborn);
     let cancel = async {
@@ -78,7 +77,7 @@ async fn a_statement_can_be_cancelled_and_timed_out() {
     assert_eq!(failure(result).0, "57014");
 
     client.batch_execute("SET statement_timeout = '20ms'").await.unwrap();
-    let endless = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000)";
+    let endless = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000) AS s(value)";
     let (code, text) = failure(client.simple_query(endless).await);
     assert_eq!(code, "57014");
     assert!(text.contains("timeout"), "{text}");

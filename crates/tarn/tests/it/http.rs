@@ -134,13 +134,14 @@ async fn a_page_of_another_origin_cannot_ask_for_sql() {
 async fn answers_go_out_as_they_are_made() {
     let server = Server::start().await;
     let (status, answer) =
-        sql(&server, "SELECT 1; SELECT value, repeat('x', 1000) FROM generate_series(1, 20000); SELECT 2").await;
+        sql(&server, "SELECT 1; SELECT value, repeat('x', 1000) FROM generate_series(1, 20000) AS s(value); SELECT 2")
+            .await;
     assert_eq!(status, 200);
     assert_eq!(answer["results"][1]["rows"].as_array().unwrap().len(), 20_000);
     assert_eq!(answer["results"][1]["command"], "SELECT 20000");
     assert_eq!(answer["results"][2]["rows"], json!([[2]]));
     // What fails later is told beside what was sent.
-    let late = "SELECT repeat('x', 1000), 1 / (150000 - value) FROM generate_series(1, 200000)";
+    let late = "SELECT repeat('x', 1000), 1 / (150000 - value) FROM generate_series(1, 200000) AS s(value)";
     let (status, answer) = sql(&server, late).await;
     assert_eq!((status, &answer["error"]["code"]), (200, &json!("22012")));
     assert!(!answer["results"][0]["rows"].as_array().unwrap().is_empty());

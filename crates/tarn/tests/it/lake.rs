@@ -7,7 +7,7 @@ async fn one_table_before_and_after_every_move() {
     let server = Server::start().await;
     let client = server.client().await;
     client
-        .batch_execute("CREATE TABLE t (a int, b int, v text, PRIMARY KEY (a, b)) WITH (partitioning = 'hash', tablets = 3); INSERT INTO t SELECT value % 50, value, 'old' FROM generate_series(1, 1000)")
+        .batch_execute("CREATE TABLE t (a int, b int, v text, PRIMARY KEY (a, b)) WITH (partitioning = 'hash', tablets = 3); INSERT INTO t SELECT value % 50, value, 'old' FROM generate_series(1, 1000) AS s(value)")
         .await
         .unwrap();
     let check = async |when: &str| {
@@ -72,7 +72,10 @@ async fn the_background_delivers_by_itself_and_writers_wait_for_room() {
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text)").await.unwrap();
     // Several times the limit: without back-pressure it would all be in memory, without delivery it would never end.
-    client.batch_execute("INSERT INTO t SELECT value, repeat('x', 200) FROM generate_series(1, 60000)").await.unwrap();
+    client
+        .batch_execute("INSERT INTO t SELECT value, repeat('x', 200) FROM generate_series(1, 60000) AS s(value)")
+        .await
+        .unwrap();
     assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "60000");
     assert!(server.running.node.metrics().deliveries.get() > 1);
     assert!(server.running.node.catalog().recent_bytes() < 4 << 20);

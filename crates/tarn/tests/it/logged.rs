@@ -31,7 +31,7 @@ async fn slow_statements_are_logged_without_their_parameters() {
     let server = Server::start(folder.path(), &["--slow-statement-ms", "1"], &[]).await.unwrap();
     let client = server.connect().await.unwrap();
     client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, v text)").await.unwrap();
-    let insert = "INSERT INTO t SELECT value + $1::bigint, 'hidden\nline' FROM generate_series(1, 20000)";
+    let insert = "INSERT INTO t SELECT value + $1::bigint, 'hidden\nline' FROM generate_series(1, 20000) AS s(value)";
     let insert = client.prepare_typed(insert, &[tokio_postgres::types::Type::INT8]).await.unwrap();
     assert_eq!(client.execute(&insert, &[&1_234_567_i64]).await.unwrap(), 20_000);
     drop(client);

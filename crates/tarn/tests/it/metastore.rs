@@ -18,7 +18,10 @@ pub async fn stopped_with_rows() -> (tempfile::TempDir, Vec<Vec<String>>) {
         .batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int, w text) WITH (partitioning = 'hash', tablets = 2)")
         .await
         .unwrap();
-    client.batch_execute("INSERT INTO t SELECT value, 1, 'w' || value FROM generate_series(1, 100)").await.unwrap();
+    client
+        .batch_execute("INSERT INTO t SELECT value, 1, 'w' || value FROM generate_series(1, 100) AS s(value)")
+        .await
+        .unwrap();
     client.batch_execute("DELIVER TABLE t; UPDATE t SET v = 2 WHERE k <= 10; DELIVER TABLE t").await.unwrap();
     client.batch_execute("DELETE FROM t WHERE k > 90; INSERT INTO t VALUES (1000, 7, 'a')").await.unwrap();
     let answers = rows(&client, ANSWERS).await;

@@ -63,7 +63,9 @@ async fn portals_are_fetched_in_portions() {
     let server = Server::start().await;
     let mut client = server.client().await;
     client
-        .batch_execute("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT * FROM generate_series(1, 1000)")
+        .batch_execute(
+            "CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT * FROM generate_series(1, 1000) AS s(value)",
+        )
         .await
         .unwrap();
     let transaction = client.transaction().await.unwrap();

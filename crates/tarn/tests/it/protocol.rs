@@ -43,7 +43,7 @@ async fn ready_for_query_tells_the_transaction_after_the_statement_that_failed()
 async fn accounts(server: &Server, n_rows: usize) -> Client {
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int)").await.unwrap();
-    let fill = format!("INSERT INTO t SELECT value::int, 0 FROM generate_series(1, {n_rows})");
+    let fill = format!("INSERT INTO t SELECT value::int, 0 FROM generate_series(1, {n_rows}) AS s(value)");
     client.batch_execute(&fill).await.unwrap();
     client
 }
@@ -75,7 +75,10 @@ async fn a_statement_that_is_told_as_cancelled_did_nothing() {
     assert_eq!(there, acknowledged);
 
     // By a cancel request, of a statement of several batches, at any time.
-    client.batch_execute("INSERT INTO t SELECT value::int, 0 FROM generate_series(1000, 60000)").await.unwrap();
+    client
+        .batch_execute("INSERT INTO t SELECT value::int, 0 FROM generate_series(1000, 60000) AS s(value)")
+        .await
+        .unwrap();
     let token = client.cancel_token();
     let mut random = StdRng::seed_from_u64(7);
     let mut value = 0;
@@ -257,7 +260,7 @@ async fn portals_run_once() {
     assert_eq!(raw.ask(&query(" ; ")).await, ["I", "ZI"]);
     // Named portals: two side by side, closed, described, and gone after Sync.
     let named = [
-        parse("s", "SELECT value FROM generate_series(1, 3)"),
+        parse("s", "SELECT value FROM generate_series(1, 3) AS s(value)"),
         bind("a", "s"),
         bind("b", "s"),
         execute("a", 2),
@@ -303,7 +306,7 @@ async fn text_that_is_none_is_refused() {
     }
     for sql in [
         "INSERT INTO t VALUES (1, chr(0))",
-        "INSERT INTO t SELECT 1, chr(value::int) FROM generate_series(0, 0)",
+        "INSERT INTO t SELECT 1, chr(value::int) FROM generate_series(0, 0) AS s(value)",
         "UPDATE t SET v = chr(0)",
     ] {
         let answers = raw.ask(&[query("INSERT INTO t VALUES (0, 'x')"), query(sql)].concat()).await;
@@ -358,7 +361,9 @@ async fn a_fetch_gives_out_what_it_reads() {
     let server = Server::start().await;
     let client = server.client().await;
     client
-        .batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT value FROM generate_series(1, 50000) ORDER BY value")
+        .batch_execute(
+            "BEGIN; DECLARE c CURSOR FOR SELECT value FROM generate_series(1, 50000) AS s(value) ORDER BY value",
+        )
         .await
         .unwrap();
     assert_eq!(rows(&client, "FETCH 2 FROM c").await, [["1"], ["2"]]);

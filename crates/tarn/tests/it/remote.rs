@@ -184,7 +184,7 @@ async fn a_metastore_that_goes_away_is_named_and_comes_back() {
     let server = server.await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int)").await.unwrap();
-    client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 50)").await.unwrap();
+    client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 50) AS s(value)").await.unwrap();
     client.batch_execute("DELIVER TABLE t").await.unwrap();
     let archive = lake.path().join("t-1").display().to_string();
     client.batch_execute(&format!("ATTACH '{archive}' AS archive")).await.unwrap();

@@ -10,7 +10,7 @@ async fn everything_is_back_after_a_stop() {
     let server = Server::start().await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int) WITH (partitioning = 'hash', tablets = 2); CREATE TABLE gone (k int PRIMARY KEY); DROP TABLE gone").await.unwrap();
-    client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 100)").await.unwrap();
+    client.batch_execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 100) AS s(value)").await.unwrap();
     client
         .batch_execute("DELIVER TABLE t; UPDATE t SET v = 2 WHERE k <= 10; DELETE FROM t WHERE k > 90")
         .await
@@ -164,7 +164,7 @@ async fn a_table_whose_log_is_gone_is_refused_or_can_be_dropped() {
 async fn an_unflushed_folder_replays_its_log() {
     let server = Server::start().await;
     let client = server.client().await;
-    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t SELECT value, 1 FROM generate_series(1, 100); DELETE FROM t WHERE k = 7").await.unwrap();
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t SELECT value, 1 FROM generate_series(1, 100) AS s(value); DELETE FROM t WHERE k = 7").await.unwrap();
     // A copy of the folder as it is now: what a power loss would leave.
     let copy = tempfile::tempdir().unwrap();
     copy_folder(server.dir.path(), copy.path());

@@ -26,7 +26,7 @@ async fn with_table(client: &Client) {
     for from in [1, 151] {
         let insert = format!(
             "INSERT INTO t SELECT value, value * 1000003 % 7919, md5(CAST(value AS text)), value / 7.0 \
-             FROM generate_series({from}, {}); DELIVER TABLE t",
+             FROM generate_series({from}, {}) AS s(value); DELIVER TABLE t",
             from + 149
         );
         client.batch_execute(&insert).await.unwrap();

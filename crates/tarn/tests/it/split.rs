@@ -10,7 +10,7 @@ async fn a_table_is_split_while_it_is_written() {
     let server = Server::start().await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v bigint)").await.unwrap();
-    client.batch_execute("INSERT INTO t SELECT value, 0 FROM generate_series(1, 2000)").await.unwrap();
+    client.batch_execute("INSERT INTO t SELECT value, 0 FROM generate_series(1, 2000) AS s(value)").await.unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let writer = {
         let (writer, done) = (server.client().await, Arc::clone(&done));
@@ -65,8 +65,8 @@ async fn a_split_that_cannot_be_is_refused_with_its_remedy() {
         .batch_execute("CREATE TABLE h (k text PRIMARY KEY) WITH (partitioning = 'hash', tablets = 2)")
         .await
         .unwrap();
-    client.batch_execute("INSERT INTO r SELECT value, 1, 'x' FROM generate_series(1, 100)").await.unwrap();
-    client.batch_execute("INSERT INTO h SELECT value::text FROM generate_series(1, 100)").await.unwrap();
+    client.batch_execute("INSERT INTO r SELECT value, 1, 'x' FROM generate_series(1, 100) AS s(value)").await.unwrap();
+    client.batch_execute("INSERT INTO h SELECT value::text FROM generate_series(1, 100) AS s(value)").await.unwrap();
     for (statement, state, part) in [
         ("CALL tarn.split('r')", "42601", "where the new tablet begins"),
         ("CALL tarn.split('r', 5, 6)", "42P16", "its partition key (a)"),
@@ -109,7 +109,8 @@ async fn a_table_that_grows_gets_tablets() {
     let n_tablets = async || cell(&client, "SELECT count(*) FROM tarn.tablets WHERE table_name = 't'").await;
     let mut n = 0;
     while n_tablets().await.parse::<u32>().unwrap() < 4 {
-        let insert = format!("INSERT INTO t SELECT value, md5(value::text) FROM generate_series({n}, {})", n + 999);
+        let insert =
+            format!("INSERT INTO t SELECT value, md5(value::text) FROM generate_series({n}, {}) AS s(value)", n + 999);
         client.batch_execute(&insert).await.unwrap();
         n += 1000;
     }

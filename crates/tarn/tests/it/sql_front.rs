@@ -77,7 +77,7 @@ fn a_delete_with_a_limit_deletes_nothing() {
         let server = Server::start().await;
         let client = server.client().await;
         run(&client, "CREATE TABLE dl (k bigint primary key, v int)").await;
-        run(&client, "INSERT INTO dl SELECT value, 1 FROM generate_series(1, 10)").await;
+        run(&client, "INSERT INTO dl SELECT value, 1 FROM generate_series(1, 10) AS s(value)").await;
         for sql in [
             "DELETE FROM dl WHERE v = 1 LIMIT 1",
             "DELETE FROM dl WHERE k = 1 LIMIT 1",

@@ -36,7 +36,8 @@ async fn fill(client: &tokio_postgres::Client) {
             "CREATE TABLE {table} (k int PRIMARY KEY, v int, w text) WITH (partitioning = 'hash', tablets = 2)"
         );
         client.batch_execute(&make).await.unwrap();
-        let insert = format!("INSERT INTO {table} SELECT value, 1, 'w' || value FROM generate_series(1, 100)");
+        let insert =
+            format!("INSERT INTO {table} SELECT value, 1, 'w' || value FROM generate_series(1, 100) AS s(value)");
         client.batch_execute(&insert).await.unwrap();
     }
     for table in &TABLES[..3] {
@@ -126,7 +127,7 @@ async fn an_older_copy_of_the_metastore_destroys_nothing() {
     let server = restart(dir).await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE z (k int PRIMARY KEY)").await.unwrap();
-    client.batch_execute("INSERT INTO z SELECT value FROM generate_series(1, 5000)").await.unwrap();
+    client.batch_execute("INSERT INTO z SELECT value FROM generate_series(1, 5000) AS s(value)").await.unwrap();
     let before = answers(&server).await;
     let dir = stop(server).await;
     exchange(dir.path(), "meta", &old);

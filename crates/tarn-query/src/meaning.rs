@@ -1,0 +1,36 @@
+//! What does a front end say that DataFusion does not?
+//!
+//! The engine plans and computes; what an operator, a cast or a function means to the clients is the front end's. It gives rules and
+//! functions, and each session of the engine has them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::optimizer::AnalyzerRule;
+
+/// A rule of the analyzer: it changes what a statement means, and never how it is computed.
+pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
+
+/// Rules and functions that every session has beside DataFusion's.
+#[derive(Clone, Default)]
+pub struct Meaning {
+    /// Before types are made one: of what was written.
+    pub written: Vec<Rule>,
+    /// Behind: both sides of an operator have one type, and what was added for it is there.
+    pub coerced: Vec<Rule>,
+    /// In the place of DataFusion's of the same name.
+    pub functions: Vec<Arc<ScalarUDF>>,
+    /// In the place of DataFusion's of the same name.
+    pub aggregates: Vec<Arc<AggregateUDF>>,
+}
+
+impl fmt::Debug for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |rules: &[Rule]| rules.iter().map(|rule| rule.name().to_owned()).collect::<Vec<_>>();
+        f.debug_struct("Meaning")
+            .field("written", &names(&self.written))
+            .field("coerced", &names(&self.coerced))
+            .finish_non_exhaustive()
+    }
+}

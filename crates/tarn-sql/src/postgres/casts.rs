@@ -1,0 +1,214 @@
+//! What does a cast give? PostgreSQL rounds where a number becomes an integer, refuses what does not fit with 22003, and writes a value as
+//! text as it shows it to clients: `2024-01-01 10:00:00`, `1e+20`, `1 day`. Arrow cuts, and has forms of its own.
+//!
+//! The casts that differ become functions, those that the planner added too. They are called as the cast is, which is as what is cast.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type,
+};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, exec_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, each_expression, zone_of};
+
+use super::integers::out_of_range;
+use crate::error::SqlError;
+use crate::rows::texts;
+
+/// The rule; it runs when types are known.
+#[derive(Debug)]
+pub(super) struct Casts;
+
+impl AnalyzerRule for Casts {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, rewritten)
+    }
+
+    fn name(&self) -> &str {
+        "postgres_casts"
+    }
+}
+
+fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Expr::Cast(Cast { expr: of, field }) = expr else { return Ok(Transformed::no(expr)) };
+    let to = field.data_type();
+    if let Some(float) = float(&of, to) {
+        return Ok(Transformed::yes(float));
+    }
+    let from = of.get_type(schema)?;
+    if is_same(&from, to) {
+        return Ok(Transformed::no(Expr::Cast(Cast { expr: of, field })));
+    }
+    let converted = Converted { to: to.clone(), signature: Signature::any(1, Volatility::Stable) };
+    let function = Arc::new(ScalarUDF::from(converted));
+    Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![*of]))))
+}
+
+/// Does Arrow cast so, too?
+fn is_same(from: &DataType, to: &DataType) -> bool {
+    use DataType::{
+        Date32, Decimal128, Duration, Float32, Float64, Int16, Int32, Int64, Interval, LargeList, List, Struct, Time32,
+        Time64, Timestamp,
+    };
+    match to {
+        Int16 => !matches!(from, Int32 | Int64 | Float32 | Float64 | Decimal128(..)),
+        Int32 => !matches!(from, Int64 | Float32 | Float64 | Decimal128(..)),
+        Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
+        to if to.is_string() => !matches!(
+            from,
+            Float32
+                | Float64
+                | Date32
+                | Time32(_)
+                | Time64(_)
+                | Timestamp(..)
+                | Interval(_)
+                | Duration(_)
+                | List(_)
+                | LargeList(_)
+                | Struct(_)
+        ),
+        _ => true,
+    }
+}
+
+/// A number that is written with a point or an exponent is exact until it becomes a float; then it is rounded once, by its digits.
+fn float(of: &Expr, to: &DataType) -> Option<Expr> {
+    let Expr::Literal(value @ ScalarValue::Decimal128(Some(_), ..), _) = of else { return None };
+    let Ok(ScalarValue::Utf8(Some(digits))) = value.cast_to(&DataType::Utf8) else { return None };
+    let float = match to {
+        DataType::Float64 => ScalarValue::Float64(Some(digits.parse().ok()?)),
+        DataType::Float32 => ScalarValue::Float32(Some(digits.parse().ok()?)),
+        _ => return None,
+    };
+    Some(Expr::Literal(float, None))
+}
+
+/// A cast, as a function of one value. What instants are as text is the session's to say.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Converted {
+    to: DataType,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Converted {
+    fn name(&self) -> &str {
+        match self.to {
+            DataType::Int16 => "int2",
+            DataType::Int32 => "int4",
+            DataType::Int64 => "int8",
+            _ => "text",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.to.clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(Arc::new(Field::new(self.name(), self.to.clone(), args.arg_fields[0].is_nullable())))
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        Ok(args[0].schema_name().to_string())
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [of] = &args.args[..] else { return exec_err!("a cast is of one value") };
+        let (values, is_scalar) = match of {
+            ColumnarValue::Array(values) => (Arc::clone(values), false),
+            ColumnarValue::Scalar(value) => (value.to_array()?, true),
+        };
+        let converted = match &self.to {
+            DataType::Int16 => integers::<Int16Type>(&values, "smallint")?,
+            DataType::Int32 => integers::<Int32Type>(&values, "integer")?,
+            DataType::Int64 => integers::<Int64Type>(&values, "bigint")?,
+            to => cast(&texts(&values, &args.arg_fields[0], &zone_of(&args.config_options))?, to)?,
+        };
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?),
+            false => ColumnarValue::Array(converted),
+        })
+    }
+}
+
+/// Floats are rounded half to even, as processors do; numbers with digits half away from zero.
+fn integers<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(values: &ArrayRef, name: &str) -> Result<ArrayRef, SqlError> {
+    let fits =
+        |value: Option<i128>| value.and_then(|value| T::Native::try_from(value).ok()).ok_or_else(|| out_of_range(name));
+    let of_float = |float: f64| {
+        let whole = float.round_ties_even();
+        // Beyond these, no integer of 64 bits is meant, and 128 hold them.
+        fits((whole.abs() <= 1e19).then_some(whole as i128))
+    };
+    Ok(match values.data_type() {
+        DataType::Int32 => Arc::new(values.as_primitive::<Int32Type>().try_unary::<_, T, _>(|v| fits(Some(v.into())))?),
+        DataType::Int64 => Arc::new(values.as_primitive::<Int64Type>().try_unary::<_, T, _>(|v| fits(Some(v.into())))?),
+        DataType::Float32 => {
+            Arc::new(values.as_primitive::<Float32Type>().try_unary::<_, T, _>(|v| of_float(v.into()))?)
+        }
+        DataType::Float64 => Arc::new(values.as_primitive::<Float64Type>().try_unary::<_, T, _>(of_float)?),
+        DataType::Decimal128(_, scale) => {
+            let unit = 10_i128.pow(scale.unsigned_abs().into());
+            let is_whole = *scale <= 0;
+            let numbers = values.as_primitive::<Decimal128Type>();
+            Arc::new(
+                numbers.try_unary::<_, T, _>(|v| {
+                    fits(if is_whole { v.checked_mul(unit) } else { Some(rounded(v, unit)) })
+                })?,
+            )
+        }
+        other => return Err(SqlError::unsupported(format!("a cast of {other} to {name}"), "cast it to numeric first")),
+    })
+}
+
+fn rounded(value: i128, unit: i128) -> i128 {
+    let (whole, rest) = (value / unit, value % unit);
+    let is_up = rest.unsigned_abs() * 2 >= unit.unsigned_abs();
+    whole + i128::from(is_up) * value.signum()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Decimal128Array, Float64Array, Int32Array, Int64Array};
+
+    use super::*;
+    use crate::error::state;
+
+    #[test]
+    fn integers_are_rounded_and_fit() {
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![Some(2.5), Some(3.5), Some(-2.5), None]));
+        let of = integers::<Int32Type>(&floats, "integer").unwrap();
+        assert_eq!(of.as_primitive::<Int32Type>(), &Int32Array::from(vec![Some(2), Some(4), Some(-2), None]));
+        let numbers = Decimal128Array::from(vec![250, 349, -250]).with_precision_and_scale(5, 2).unwrap();
+        let of = integers::<Int64Type>(&(Arc::new(numbers) as ArrayRef), "bigint").unwrap();
+        assert_eq!(of.as_primitive::<Int64Type>(), &Int64Array::from(vec![3, 3, -3]));
+        for beyond in [2_147_483_647.5, f64::NAN, f64::INFINITY, -1e300] {
+            let beyond: ArrayRef = Arc::new(Float64Array::from(vec![beyond]));
+            assert_eq!(integers::<Int32Type>(&beyond, "integer").unwrap_err().state(), state::NUMERIC_OUT_OF_RANGE);
+        }
+        let long: ArrayRef = Arc::new(Int64Array::from(vec![40_000]));
+        assert!(integers::<Int16Type>(&long, "smallint").is_err() && integers::<Int32Type>(&long, "integer").is_ok());
+    }
+}

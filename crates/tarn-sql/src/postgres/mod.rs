@@ -1,0 +1,51 @@
+//! Where does DataFusion mean something else than PostgreSQL?
+//!
+//! Each difference is mended by one file here: a rule of the analyzer, or a function in the place of DataFusion's. The engine knows none of
+//! it (`tarn_query::Meaning`). What showed the difference:
+//!
+//! | statement | PostgreSQL | DataFusion | |
+//! |---|---|---|---|
+//! | `SELECT 9223372036854775807 + 1` | 22003 | -9223372036854775808 | `integers` |
+//! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
+//! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
+//! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
+//! | `SELECT 3.7::int`, `SELECT 1e15::float8` | 4, 1e+15 | 3, 999999999999999.9 | `casts` |
+//! | `SELECT timestamp '2024-01-01'::text` | 2024-01-01 00:00:00 | 2024-01-01T00:00:00 | `casts` |
+//! | `SELECT to_char(now(), 'YYYY-MM-DD')` | 2026-11-24 | YYYY-MM-DD | `to_char` |
+//! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
+//! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')` | 1.750000 | 1 | `times` |
+//! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
+//! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
+//! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
+//! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
+
+mod calls;
+mod casts;
+mod date_template;
+mod division;
+mod floats;
+mod integers;
+mod number_template;
+pub(crate) mod select_list;
+mod sums;
+mod times;
+mod to_char;
+mod using;
+
+use std::sync::Arc;
+
+use tarn_query::Meaning;
+
+/// What statements mean here.
+pub(crate) fn meaning() -> Meaning {
+    Meaning {
+        written: vec![Arc::new(times::Times::new()), Arc::new(division::NumericDivision::new())],
+        coerced: vec![
+            Arc::new(casts::Casts),
+            Arc::new(integers::CheckedIntegers::new()),
+            Arc::new(floats::CheckedFloats::new()),
+        ],
+        functions: vec![Arc::new(to_char::to_char())],
+        aggregates: vec![Arc::new(sums::sum())],
+    }
+}

@@ -1,0 +1,233 @@
+//! What stands in a list of columns and in FROM that the planner reads otherwise? Statements are changed as they are written, before they
+//! are planned:
+//!
+//! - A function of sets in a select list gives a row for each item (`unnest` of what DataFusion gives as one array).
+//! - The column of `generate_series(1, 3) AS x` is called `x`.
+//! - `1e308::float8` is no `numeric` on the way, which has 38 digits.
+//! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are `integer`s.
+//!
+//! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of what changes with
+//! every reading and is read twice.
+
+use std::ops::ControlFlow;
+
+use tarn_query::sqlparser::ast::{
+    CastKind, Cte, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query,
+    Select, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, Value, Visit, VisitMut,
+    Visitor, VisitorMut,
+};
+
+use super::calls::{call, is_call, is_named};
+use super::using;
+use crate::error::{Result, SqlError};
+use crate::names::fold;
+
+const SERIES: &str = "generate_series";
+const UNNEST: &str = "unnest";
+/// Functions that give something else each time.
+const VOLATILE: [&str; 3] = ["random", "gen_random_uuid", "uuid"];
+
+/// Changes a statement to what the planner reads as Postgres reads what was written.
+///
+/// Errors: `0A000` for what it has no other form of.
+pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
+    match VisitMut::visit(statement, &mut Rewrite) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Rewrite;
+
+impl VisitorMut for Rewrite {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        if let SetExpr::Select(select) = query.body.as_mut()
+            && let Err(error) = using::write_out(select, query.order_by.as_mut())
+        {
+            return ControlFlow::Break(error);
+        }
+        let Some(with) = &query.with else { return ControlFlow::Continue(()) };
+        for cte in &with.cte_tables {
+            if is_volatile(cte) && n_readings(query, &fold(&cte.alias.name)) > 1 {
+                let name = &cte.alias.name;
+                return ControlFlow::Break(SqlError::unsupported(
+                    format!(
+                        "the WITH query {name}, whose rows change with every reading, is read twice: this is not supported"
+                    ),
+                    "write its rows into a table first, or read it once",
+                ));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        // Those of UNION; those of queries are written out already.
+        if let Err(error) = using::write_out(select, None) {
+            return ControlFlow::Break(error);
+        }
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                let _ = VisitMut::visit(expr, &mut Series { n_queries: 0, n_unnests: 0 });
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        match factor {
+            TableFactor::Table { name, alias, args: Some(_), .. } if is_named(name, SERIES) => {
+                name_column(alias, SERIES);
+            }
+            TableFactor::Function { name, alias, .. } if is_named(name, SERIES) => name_column(alias, SERIES),
+            TableFactor::UNNEST { alias, array_exprs, .. } if array_exprs.len() == 1 => name_column(alias, UNNEST),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        float(expr);
+        let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {
+            return ControlFlow::Continue(());
+        };
+        if list.args.iter().any(|arg| matches!(value_of(arg), FunctionArgExpr::QualifiedWildcard(_))) {
+            return ControlFlow::Break(SqlError::unsupported(
+                format!("{name} of whole rows is not supported"),
+                "count(*), or count of a column that is never NULL",
+            ));
+        }
+        if is_named(name, "sum")
+            && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Case { conditions, else_result, .. }))] =
+                &mut list.args[..]
+        {
+            let results = conditions.iter_mut().map(|when| &mut when.result).chain(else_result.as_deref_mut());
+            results.for_each(integer);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn value_of(arg: &FunctionArg) -> &FunctionArgExpr {
+    match arg {
+        FunctionArg::Unnamed(value)
+        | FunctionArg::Named { arg: value, .. }
+        | FunctionArg::ExprNamed { arg: value, .. } => value,
+    }
+}
+
+/// The one column of a function of sets is called as the table is.
+fn name_column(alias: &mut Option<TableAlias>, function: &str) {
+    let alias = alias.get_or_insert_with(|| TableAlias {
+        explicit: true,
+        name: Ident::new(function),
+        columns: vec![],
+        at: None,
+    });
+    if alias.columns.is_empty() {
+        alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+    }
+}
+
+/// A small number that is written out.
+fn integer(expr: &mut Expr) {
+    let Expr::Value(value) = &*expr else { return };
+    let Value::Number(digits, false) = &value.value else { return };
+    if digits.parse::<i32>().is_ok() {
+        let of = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+        *expr = Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(of),
+            data_type: DataType::Integer(None),
+            array: false,
+            format: None,
+        };
+    }
+}
+
+/// `1e308::float8`: a number that is no `numeric` of ours need not become one on the way.
+fn float(expr: &mut Expr) {
+    let Expr::Cast {
+        expr: of,
+        data_type: DataType::Float8 | DataType::DoublePrecision | DataType::Float4 | DataType::Real,
+        ..
+    } = expr
+    else {
+        return;
+    };
+    if let Expr::Value(value) = of.as_mut()
+        && let Value::Number(digits, _) = &mut value.value
+        && digits.contains(['e', 'E'])
+    {
+        value.value = Value::SingleQuotedString(std::mem::take(digits));
+    }
+}
+
+/// Wraps calls in a select list that give sets.
+struct Series {
+    /// Of subqueries, which have lists of their own.
+    n_queries: usize,
+    n_unnests: usize,
+}
+
+impl VisitorMut for Series {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.n_queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.n_queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        self.n_unnests += usize::from(is_call(expr, UNNEST));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        self.n_unnests -= usize::from(is_call(expr, UNNEST));
+        if self.n_queries == 0 && self.n_unnests == 0 && is_call(expr, SERIES) {
+            let series = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+            *expr = call(UNNEST, vec![series]);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn is_volatile(cte: &Cte) -> bool {
+    struct Calls;
+    impl Visitor for Calls {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match VOLATILE.iter().any(|name| is_call(expr, name)) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    Visit::visit(&*cte.query, &mut Calls).is_break()
+}
+
+/// How often a query reads what it calls so.
+fn n_readings(query: &Query, name: &str) -> usize {
+    struct Readings<'a> {
+        name: &'a str,
+        n: usize,
+    }
+    impl Visitor for Readings<'_> {
+        type Break = ();
+        fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+            self.n += usize::from(is_named(relation, self.name));
+            ControlFlow::Continue(())
+        }
+    }
+    let mut readings = Readings { name, n: 0 };
+    let _ = Visit::visit(query, &mut readings);
+    readings.n
+}

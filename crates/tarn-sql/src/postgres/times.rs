@@ -1,0 +1,275 @@
+//! What is a day, and what a second? `date + interval` is a `timestamp`, two times lie days and hours apart, seconds have a fraction, and a
+//! month is as long as thirty days. DataFusion gives a `date`, and loses the hours; hours alone; whole seconds; and takes months, days and
+//! hours for things that cannot be compared.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Decimal128Type, DurationMicrosecondType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, exec_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    Between, BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, each_expression};
+
+use crate::rows::days_and_rest;
+
+/// The function of DataFusion that stands for `extract`, too.
+const DATE_PART: &str = "date_part";
+
+/// The rule; it runs before types are made one.
+#[derive(Debug)]
+pub(super) struct Times {
+    seconds: Arc<ScalarUDF>,
+    interval: Arc<ScalarUDF>,
+    length: Arc<ScalarUDF>,
+}
+
+impl Times {
+    pub(super) fn new() -> Times {
+        let function =
+            |what| Arc::new(ScalarUDF::from(OfTime { what, signature: Signature::any(1, Volatility::Immutable) }));
+        Times { seconds: function(What::Seconds), interval: function(What::Interval), length: function(What::Length) }
+    }
+
+    fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
+                let (mut left, mut right) = (left, right);
+                let is_changed = match (left.get_type(schema), right.get_type(schema)) {
+                    (Ok(DataType::Date32), Ok(DataType::Interval(_))) => at_midnight(&mut left),
+                    (Ok(DataType::Interval(_)), Ok(DataType::Date32)) if op == Operator::Plus => {
+                        at_midnight(&mut right)
+                    }
+                    _ => false,
+                };
+                let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
+                let (mut left, mut right) = (left, right);
+                let is_date = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Date32));
+                let is_changed = if is_interval(&left, schema) && is_interval(&right, schema) {
+                    (*left, *right) = (self.call(&self.length, *left), self.call(&self.length, *right));
+                    true
+                } else {
+                    (is_date(&left) && as_date(&mut right)) || (is_date(&right) && as_date(&mut left))
+                };
+                let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            }
+            Expr::Between(Between { expr, negated, mut low, mut high }) => {
+                let is_date = matches!(expr.get_type(schema), Ok(DataType::Date32));
+                let is_changed = is_date && (as_date(&mut low) | as_date(&mut high));
+                let expr = Expr::Between(Between { expr, negated, low, high });
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            }
+            Expr::ScalarFunction(mut call) if call.func.name() == DATE_PART && call.args.len() == 2 => {
+                let of_seconds = is_text(&call.args[0], &["second", "seconds", "s", "sec", "secs"]);
+                let is_length = matches!(call.args[1].get_type(schema), Ok(DataType::Duration(_)));
+                if of_seconds && call.args[1].get_type(schema).is_ok_and(|of| of.is_temporal()) {
+                    let of = call.args.swap_remove(1);
+                    return Ok(Transformed::yes(self.call(&self.seconds, of)));
+                }
+                if is_length && !is_text(&call.args[0], &["epoch"]) {
+                    let of = call.args.swap_remove(1);
+                    call.args.push(self.call(&self.interval, of));
+                    return Ok(Transformed::yes(Expr::ScalarFunction(call)));
+                }
+                Ok(Transformed::no(Expr::ScalarFunction(call)))
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+
+    fn call(&self, function: &Arc<ScalarUDF>, of: Expr) -> Expr {
+        Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![of]))
+    }
+}
+
+impl AnalyzerRule for Times {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, |expr, schema| self.rewritten(expr, schema))
+    }
+
+    fn name(&self) -> &str {
+        "postgres_times"
+    }
+}
+
+fn compares(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+fn is_text(expr: &Expr, words: &[&str]) -> bool {
+    let Expr::Literal(text, _) = expr else { return false };
+    text.try_as_str().flatten().is_some_and(|text| words.iter().any(|word| word.eq_ignore_ascii_case(text)))
+}
+
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_)))
+}
+
+const MIDNIGHT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
+
+/// Makes a date the time at which it begins.
+fn at_midnight(date: &mut Expr) -> bool {
+    let of = std::mem::replace(date, Expr::Literal(ScalarValue::Null, None));
+    *date = Expr::Cast(Cast::new(Box::new(of), MIDNIGHT));
+    true
+}
+
+/// Beside a date, a date that whole days were added to may stay one: so blocks are left out by it. Whether it was made a time before.
+fn as_date(expr: &mut Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) = expr else { return false };
+    let date = match (left.as_mut(), right.as_ref()) {
+        (Expr::Cast(cast), Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _))
+            if *cast.field.data_type() == MIDNIGHT && interval.nanoseconds == 0 =>
+        {
+            std::mem::replace(cast.expr.as_mut(), Expr::Literal(ScalarValue::Null, None))
+        }
+        _ => return false,
+    };
+    // What was a time when it was written stays one.
+    if !matches!(&date, Expr::Literal(ScalarValue::Date32(_), _))
+        && !matches!(&date, Expr::Cast(cast) if *cast.field.data_type() == DataType::Date32)
+        && !matches!(&date, Expr::Column(_))
+    {
+        if let Expr::Cast(cast) = left.as_mut() {
+            *cast.expr = date;
+        }
+        return false;
+    }
+    **left = date;
+    true
+}
+
+/// Of a time or an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    /// Seconds of the minute, with six digits behind the point.
+    Seconds,
+    /// Days and hours, of the time between two times.
+    Interval,
+    /// Microseconds, with months of thirty days of 24 hours.
+    Length,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfTime {
+    what: What,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OfTime {
+    fn name(&self) -> &str {
+        match self.what {
+            What::Seconds => "seconds",
+            What::Interval => "justified",
+            What::Length => "length_of_interval",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(match self.what {
+            What::Seconds => DataType::Decimal128(8, 6),
+            What::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            What::Length => DataType::Decimal128(38, 0),
+        })
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [of] = &args.args[..] else { return exec_err!("{} is of one value", self.name()) };
+        let (values, is_scalar) = match of {
+            ColumnarValue::Array(values) => (Arc::clone(values), false),
+            ColumnarValue::Scalar(value) => (value.to_array()?, true),
+        };
+        let answer: ArrayRef = match self.what {
+            What::Seconds => Arc::new(seconds(&values)?),
+            What::Interval => Arc::new(intervals(&values)?),
+            What::Length => {
+                let lengths: Decimal128Array = intervals(&values)?.unary::<_, Decimal128Type>(length);
+                Arc::new(lengths.with_precision_and_scale(38, 0)?)
+            }
+        };
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&answer, 0)?),
+            false => ColumnarValue::Array(answer),
+        })
+    }
+}
+
+fn seconds(values: &ArrayRef) -> Result<Decimal128Array> {
+    const MINUTE_US: i64 = 60_000_000;
+    let of_minute = |us: i64| i128::from(us.rem_euclid(MINUTE_US));
+    let seconds: Decimal128Array = match values.data_type() {
+        DataType::Timestamp(_, zone) => {
+            // The clocks of all zones that there are show the same seconds, but those before there were zones.
+            let us = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?;
+            let local = if zone.is_some() { cast(&us, &MIDNIGHT)? } else { us };
+            local.as_primitive::<TimestampMicrosecondType>().unary::<_, Decimal128Type>(of_minute)
+        }
+        DataType::Time32(_) | DataType::Time64(_) => {
+            let us = cast(values, &DataType::Time64(TimeUnit::Microsecond))?;
+            us.as_primitive::<Time64MicrosecondType>().unary::<_, Decimal128Type>(of_minute)
+        }
+        DataType::Date32 | DataType::Date64 => {
+            let midnight = cast(values, &MIDNIGHT)?;
+            midnight.as_primitive::<TimestampMicrosecondType>().unary::<_, Decimal128Type>(of_minute)
+        }
+        // Of an interval they have its sign.
+        _ => intervals(values)?.unary::<_, Decimal128Type>(|of| i128::from(of.nanoseconds / 1_000 % MINUTE_US)),
+    };
+    Ok(seconds.with_precision_and_scale(8, 6)?)
+}
+
+fn intervals(values: &ArrayRef) -> Result<IntervalMonthDayNanoArray> {
+    if let DataType::Duration(_) = values.data_type() {
+        let us = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
+        return Ok(us.as_primitive::<DurationMicrosecondType>().unary::<_, IntervalMonthDayNanoType>(|us| {
+            let (days, us) = days_and_rest(us);
+            IntervalMonthDayNano::new(0, days, us * 1_000)
+        }));
+    }
+    let intervals = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+    Ok(intervals.as_primitive::<IntervalMonthDayNanoType>().clone())
+}
+
+fn length(of: IntervalMonthDayNano) -> i128 {
+    const DAY_US: i128 = 86_400_000_000;
+    (i128::from(of.months) * 30 + i128::from(of.days)) * DAY_US + i128::from(of.nanoseconds / 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn months_are_thirty_days_and_days_24_hours() {
+        let of = |months, days, seconds: i64| length(IntervalMonthDayNano::new(months, days, seconds * 1_000_000_000));
+        assert_eq!(of(1, 0, 0), of(0, 30, 0));
+        assert_eq!(of(0, 1, 0), of(0, 0, 86_400));
+        assert_eq!(of(1, -29, -86_400), 0);
+        assert!(of(0, 0, 86_399) < of(0, 1, 0));
+    }
+}
