@@ -18,6 +18,9 @@ pub mod state {
     pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
     pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
     pub const INVALID_DATETIME: &str = "22007";
+    pub const DATETIME_OVERFLOW: &str = "22008";
+    pub const INVALID_LOGARITHM: &str = "2201E";
+    pub const INVALID_POWER: &str = "2201F";
     pub const DIVISION_BY_ZERO: &str = "22012";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
     pub const INVALID_TEXT: &str = "22P02";
@@ -57,6 +60,7 @@ pub mod state {
     pub const INVALID_COLUMN_DEFINITION: &str = "42611";
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
     pub const WRONG_OBJECT_TYPE: &str = "42809";
+    pub const CANNOT_COERCE: &str = "42846";
     pub const DATATYPE_MISMATCH: &str = "42804";
     pub const OUT_OF_MEMORY: &str = "53200";
     pub const DISK_FULL: &str = "53100";

@@ -191,7 +191,7 @@ fn without_casts(mut expr: Expr) -> Expr {
 }
 
 /// How Postgres names a column of an answer.
-fn shown_as(expr: &Expr) -> String {
+pub(crate) fn shown_as(expr: &Expr) -> String {
     match name_of(expr) {
         Some((name, _)) => name,
         None => "?column?".to_owned(),

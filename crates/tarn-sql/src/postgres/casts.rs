@@ -15,10 +15,11 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
+use datafusion::functions::encoding::expr_fn::encode;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
+    ScalarUDFImpl, Signature, Volatility, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
@@ -40,6 +41,41 @@ impl AnalyzerRule for Casts {
     fn name(&self) -> &str {
         "postgres_casts"
     }
+}
+
+/// Bytes have a length of their own, and in `concat` a truth is a letter. The rule runs before types are made one, which makes texts of both.
+#[derive(Debug)]
+pub(super) struct Texts;
+
+impl AnalyzerRule for Texts {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, as_texts)
+    }
+
+    fn name(&self) -> &str {
+        "postgres_texts"
+    }
+}
+
+fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Expr::ScalarFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
+    let mut is_changed = false;
+    if matches!(call.func.name(), "concat" | "concat_ws") {
+        for arg in call.args.iter_mut().filter(|arg| matches!(arg.get_type(schema), Ok(DataType::Boolean))) {
+            let of = std::mem::replace(arg, Expr::Literal(ScalarValue::Null, None));
+            let is_false = of.clone().is_false();
+            *arg = when(of, lit("t")).when(is_false, lit("f")).end()?;
+            is_changed = true;
+        }
+    }
+    if call.func.name() == "character_length" && call.args[0].get_type(schema).is_ok_and(|of| of.is_binary()) {
+        // Two digits a byte.
+        let digits = encode(call.args.swap_remove(0), lit("hex"));
+        let length = Expr::ScalarFunction(ScalarFunction::new_udf(call.func, vec![digits]));
+        return Ok(Transformed::yes(length / lit(2_i32)));
+    }
+    let expr = Expr::ScalarFunction(call);
+    Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
 fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

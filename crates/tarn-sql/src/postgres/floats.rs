@@ -13,12 +13,41 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::datafusion;
 use tarn_query::{BinaryKernel, each_expression, operator_function};
 
 use crate::error::{SqlError, state};
+
+/// `real` beside a number of another type: both are `double precision`, as in PostgreSQL. The rule runs before types are made one, which
+/// DataFusion does by losing digits of the other.
+#[derive(Debug)]
+pub(super) struct WideFloats;
+
+impl AnalyzerRule for WideFloats {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, widened)
+    }
+
+    fn name(&self) -> &str {
+        "wide_floats"
+    }
+}
+
+fn widened(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Ok(Transformed::no(expr)) };
+    let is_wide = |of: &DataType| of.is_decimal() || matches!(of, DataType::Int32 | DataType::Int64);
+    let is_changed = match (left.get_type(schema), right.get_type(schema)) {
+        (Ok(DataType::Float32), Ok(other)) | (Ok(other), Ok(DataType::Float32)) => is_wide(&other),
+        _ => false,
+    };
+    if !is_changed {
+        return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
+    }
+    let double = |of: Box<Expr>| Box::new(Expr::Cast(Cast::new(of, DataType::Float64)));
+    Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left: double(left), op, right: double(right) })))
+}
 
 /// The rule; it runs when types are known.
 #[derive(Debug)]

@@ -15,6 +15,10 @@
 //! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
 //! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')` | 1.750000 | 1 | `times` |
 //! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
+//! | `SELECT ln(0)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 2201E, 2, NULL | -Infinity, 3, 0 | `guards` |
+//! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
+//! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
+//! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
@@ -24,8 +28,11 @@ mod casts;
 mod date_template;
 mod division;
 mod floats;
+mod guards;
 mod integers;
+mod intervals;
 mod number_template;
+mod numeric;
 pub(crate) mod select_list;
 mod sums;
 mod times;
@@ -39,13 +46,23 @@ use tarn_query::Meaning;
 /// What statements mean here.
 pub(crate) fn meaning() -> Meaning {
     Meaning {
-        written: vec![Arc::new(times::Times::new()), Arc::new(division::NumericDivision::new())],
+        written: vec![
+            Arc::new(casts::Texts),
+            Arc::new(times::Times::new()),
+            Arc::new(floats::WideFloats),
+            Arc::new(division::NumericDivision::new()),
+        ],
         coerced: vec![
             Arc::new(casts::Casts),
             Arc::new(integers::CheckedIntegers::new()),
             Arc::new(floats::CheckedFloats::new()),
         ],
-        functions: vec![Arc::new(to_char::to_char())],
+        functions: [
+            vec![Arc::new(to_char::to_char()), Arc::new(numeric::numeric())],
+            guards::guarded(),
+            intervals::functions(),
+        ]
+        .concat(),
         aggregates: vec![Arc::new(sums::sum())],
     }
 }

@@ -4,6 +4,8 @@
 //! - A function of sets in a select list gives a row for each item (`unnest` of what DataFusion gives as one array).
 //! - The column of `generate_series(1, 3) AS x` is called `x`.
 //! - `1e308::float8` is no `numeric` on the way, which has 38 digits.
+//! - `x::numeric` has as many digits as `x`, and `x::varchar(3)` three letters.
+//! - `mod`, `sign`, `every`, `age(t)` and `string_to_table` are other functions.
 //! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are `integer`s.
 //!
 //! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of what changes with
@@ -12,15 +14,17 @@
 use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
-    CastKind, Cte, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query,
-    Select, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, Value, Visit, VisitMut,
-    Visitor, VisitorMut,
+    BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableAlias,
+    TableAliasColumnDef, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::calls::{call, is_call, is_named};
+use super::numeric::NUMERIC;
 use super::using;
 use crate::error::{Result, SqlError};
-use crate::names::fold;
+use crate::names::{column_of, fold};
+use crate::shown::shown_as;
 
 const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
@@ -69,6 +73,14 @@ impl VisitorMut for Rewrite {
             return ControlFlow::Break(error);
         }
         for item in &mut select.projection {
+            // A column that is cast is called as it was, also in a subquery.
+            if let SelectItem::UnnamedExpr(expr @ Expr::Cast { .. }) = item
+                && is_column(expr)
+            {
+                let alias = Ident::with_quote('"', shown_as(expr));
+                let of = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+                *item = SelectItem::ExprWithAlias { expr: of, alias };
+            }
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
                 let _ = VisitMut::visit(expr, &mut Series { n_queries: 0, n_unnests: 0 });
             }
@@ -90,6 +102,8 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         float(expr);
+        cast(expr);
+        function(expr);
         let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {
             return ControlFlow::Continue(());
         };
@@ -162,6 +176,74 @@ fn float(expr: &mut Expr) {
         && digits.contains(['e', 'E'])
     {
         value.value = Value::SingleQuotedString(std::mem::take(digits));
+    }
+}
+
+fn is_column(expr: &Expr) -> bool {
+    match expr {
+        Expr::Cast { expr, .. } => is_column(expr),
+        expr => column_of(expr).is_some(),
+    }
+}
+
+/// `x::numeric` has as many digits as `x`, `x::varchar(3)` three letters.
+fn cast(expr: &mut Expr) {
+    let Expr::Cast { expr: of, data_type, .. } = expr else { return };
+    // The type of a parameter is told by its cast.
+    if matches!(of.as_ref(), Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
+        return;
+    }
+    let length = match data_type {
+        DataType::Numeric(ExactNumberInfo::None) | DataType::Decimal(ExactNumberInfo::None) => None,
+        DataType::Varchar(Some(length))
+        | DataType::CharacterVarying(Some(length))
+        | DataType::Char(Some(length))
+        | DataType::Character(Some(length)) => match length {
+            CharacterLength::IntegerLength { length, .. } => Some(*length),
+            CharacterLength::Max => return,
+        },
+        _ => return,
+    };
+    let null = || Expr::Value(Value::Null.with_empty_span());
+    *expr = match length {
+        None => call(NUMERIC, vec![std::mem::replace(of, null())]),
+        Some(length) => {
+            *data_type = DataType::Text;
+            let letters = Expr::Value(Value::Number(length.to_string(), false).with_empty_span());
+            call("left", vec![std::mem::replace(expr, null()), letters])
+        }
+    };
+}
+
+/// Functions that are others, by another name.
+fn function(expr: &mut Expr) {
+    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return };
+    let args: Vec<&mut Expr> = list.args.iter_mut().filter_map(expr_of).collect();
+    let take = |expr: &mut Expr| std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+    let plain = |name: &str| ObjectName::from(vec![Ident::new(name)]);
+    match <[&mut Expr; 2]>::try_from(args) {
+        Ok([left, right]) if is_named(name, "mod") => {
+            let (left, right) = (Expr::Nested(Box::new(take(left))), Expr::Nested(Box::new(take(right))));
+            let modulo = Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::Modulo, right: Box::new(right) };
+            *expr = Expr::Nested(Box::new(modulo));
+        }
+        Ok([text, separator]) if is_named(name, "string_to_table") => {
+            *expr = call(UNNEST, vec![call("string_to_array", vec![take(text), take(separator)])]);
+        }
+        Err(args) if args.len() == 1 && is_named(name, "every") => *name = plain("bool_and"),
+        Err(args) if args.len() == 1 && is_named(name, "sign") => *name = plain("signum"),
+        Err(args) if args.len() == 1 && is_named(name, "age") => {
+            let today = FunctionArg::Unnamed(FunctionArgExpr::Expr(call("current_date", vec![])));
+            list.args.insert(0, today);
+        }
+        _ => {}
+    }
+}
+
+fn expr_of(arg: &mut FunctionArg) -> Option<&mut Expr> {
+    match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
     }
 }
 

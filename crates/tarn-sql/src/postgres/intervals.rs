@@ -1,0 +1,201 @@
+//! `age`, `justify_days`, `justify_hours`, `justify_interval`: how long is it in months, days and hours?
+//!
+//! Source: PostgreSQL 16, "Date/Time Functions and Operators", and what its server answers for the ends of months: the days of the month of
+//! the earlier time are lent.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, IntervalMonthDayNanoArray};
+use arrow::datatypes::{
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
+};
+use chrono::{Datelike, NaiveDate};
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, zone_of};
+
+const DAY_US: i64 = 86_400_000_000;
+const DAYS_OF_MONTH: i64 = 30;
+
+/// All of them.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let all = [What::Age, What::JustifyDays, What::JustifyHours, What::Justify];
+    let of = |what| OfInterval { what, signature: Signature::user_defined(Volatility::Stable) };
+    all.into_iter().map(|what| Arc::new(ScalarUDF::from(of(what)))).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Age,
+    JustifyDays,
+    JustifyHours,
+    Justify,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfInterval {
+    what: What,
+    signature: Signature,
+}
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+impl ScalarUDFImpl for OfInterval {
+    fn name(&self) -> &str {
+        match self.what {
+            What::Age => "age",
+            What::JustifyDays => "justify_days",
+            What::JustifyHours => "justify_hours",
+            What::Justify => "justify_interval",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let time = |of: &DataType| match of {
+            DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+            _ => DataType::Timestamp(TimeUnit::Microsecond, None),
+        };
+        match (self.what, types) {
+            (What::Age, [later, earlier]) => Ok(vec![time(later), time(earlier)]),
+            (What::Age, _) => plan_err!("age takes two times; age(t) is age(current_date, t)"),
+            (_, [_]) => Ok(vec![INTERVAL]),
+            _ => plan_err!("{} takes an interval", self.name()),
+        }
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(INTERVAL)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let n_rows = if is_scalar { 1 } else { args.number_rows };
+        let columns = args.args.iter().map(|arg| arg.to_array(n_rows)).collect::<Result<Vec<_>>>()?;
+        let zone = zone_of(&args.config_options);
+        let intervals: IntervalMonthDayNanoArray = match &columns[..] {
+            [later, earlier] => {
+                // What the clocks show.
+                let local = |of: &ArrayRef, row: usize| {
+                    let us = of.as_primitive::<TimestampMicrosecondType>().value(row);
+                    match of.data_type() {
+                        DataType::Timestamp(_, Some(_)) => zone.local(us),
+                        _ => us,
+                    }
+                };
+                let is_there = |row: usize| later.is_valid(row) && earlier.is_valid(row);
+                (0..n_rows).map(|row| is_there(row).then(|| age(local(later, row), local(earlier, row)))).collect()
+            }
+            _ => columns[0].as_primitive::<IntervalMonthDayNanoType>().unary::<_, IntervalMonthDayNanoType>(|of| {
+                let (months, days, us) = (of.months.into(), of.days.into(), of.nanoseconds / 1_000);
+                match self.what {
+                    What::JustifyDays => days_to_months(months, days, us),
+                    What::JustifyHours => hours_to_days(months, days, us),
+                    _ => justified(months, days, us),
+                }
+            }),
+        };
+        let intervals: ArrayRef = Arc::new(intervals);
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&intervals, 0)?),
+            false => ColumnarValue::Array(intervals),
+        })
+    }
+}
+
+fn interval(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
+    IntervalMonthDayNano::new(months as i32, days as i32, us.saturating_mul(1_000))
+}
+
+fn days_to_months(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
+    let (mut months, mut days) = (months + days / DAYS_OF_MONTH, days % DAYS_OF_MONTH);
+    one_sign(&mut months, &mut days, DAYS_OF_MONTH);
+    interval(months, days, us)
+}
+
+fn hours_to_days(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
+    let (mut days, mut us) = (days + us / DAY_US, us % DAY_US);
+    one_sign(&mut days, &mut us, DAY_US);
+    interval(months, days, us)
+}
+
+fn justified(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
+    let (mut days, mut us) = (days + us / DAY_US, us % DAY_US);
+    let mut months = months + days / DAYS_OF_MONTH;
+    days %= DAYS_OF_MONTH;
+    if months > 0 && (days < 0 || (days == 0 && us < 0)) {
+        (months, days) = (months - 1, days + DAYS_OF_MONTH);
+    } else if months < 0 && (days > 0 || (days == 0 && us > 0)) {
+        (months, days) = (months + 1, days - DAYS_OF_MONTH);
+    }
+    one_sign(&mut days, &mut us, DAY_US);
+    interval(months, days, us)
+}
+
+/// Both of one sign, where the greater unit is so many of the smaller.
+fn one_sign(greater: &mut i64, smaller: &mut i64, unit: i64) {
+    if *greater > 0 && *smaller < 0 {
+        (*greater, *smaller) = (*greater - 1, *smaller + unit);
+    } else if *greater < 0 && *smaller > 0 {
+        (*greater, *smaller) = (*greater + 1, *smaller - unit);
+    }
+}
+
+/// Between two times, in microseconds since 1970, by the calendar.
+fn age(later: i64, earlier: i64) -> IntervalMonthDayNano {
+    if later < earlier {
+        let positive = age_of(earlier, later, earlier);
+        return IntervalMonthDayNano::new(-positive.months, -positive.days, -positive.nanoseconds);
+    }
+    age_of(later, earlier, earlier)
+}
+
+/// `lends`: the month of this time is as long as a month that is lent. Of a negative age it is that of the second time.
+fn age_of(later: i64, earlier: i64, lends: i64) -> IntervalMonthDayNano {
+    let date =
+        |us: i64| NaiveDate::from_num_days_from_ce_opt((us.div_euclid(DAY_US) + 719_163) as i32).unwrap_or_default();
+    let (to, from, lends) = (date(later), date(earlier), date(lends));
+    let mut us = later.rem_euclid(DAY_US) - earlier.rem_euclid(DAY_US);
+    let mut days = i64::from(to.day()) - i64::from(from.day());
+    let mut months =
+        (i64::from(to.year()) - i64::from(from.year())) * 12 + i64::from(to.month()) - i64::from(from.month());
+    if us < 0 {
+        (us, days) = (us + DAY_US, days - 1);
+    }
+    while days < 0 {
+        (days, months) = (days + i64::from(lends.num_days_in_month()), months - 1);
+    }
+    interval(months, days, us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(year: i32, month: u32, day: u32) -> i64 {
+        let date = NaiveDate::from_ymd_opt(year, month, day).unwrap();
+        (i64::from(date.num_days_from_ce()) - 719_163) * DAY_US
+    }
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn ages_are_of_the_calendar() {
+        assert_eq!(age(us(2024, 3, 1), us(2023, 1, 31)), interval(13, 1, 0));
+        assert_eq!(age(us(2001, 4, 10), us(1957, 6, 13)), interval(43 * 12 + 9, 27, 0));
+        assert_eq!(age(us(2024, 1, 1), us(2024, 1, 1) + 1), interval(0, 0, -1));
+        assert_eq!(age(us(2024, 3, 1), us(2024, 2, 28) + DAY_US / 2), interval(0, 1, DAY_US / 2));
+    }
+
+    #[test]
+    fn intervals_are_justified() {
+        assert_eq!(days_to_months(0, 35, 5), interval(1, 5, 5));
+        assert_eq!(hours_to_days(0, 0, 27 * 3_600_000_000), interval(0, 1, 3 * 3_600_000_000));
+        assert_eq!(justified(1, 0, -3_600_000_000), interval(0, 29, 23 * 3_600_000_000));
+        assert_eq!(days_to_months(1, -5, 0), interval(0, 25, 0));
+    }
+}

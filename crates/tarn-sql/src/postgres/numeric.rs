@@ -1,0 +1,109 @@
+//! Of how many digits is `x::numeric`? Of as many as `x` has. DataFusion's type without digits is `numeric(38, 10)`: the eleventh digit is
+//! lost, and integers get ten zeros.
+//!
+//! So the cast is a function, whose type is that of its argument where that has digits of its own; of a text that is written out, its own.
+
+use std::sync::Arc;
+
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef};
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+use tarn_query::datafusion;
+
+use crate::error::{SqlError, state};
+
+/// What `CAST(x AS numeric)` is written as.
+pub(super) const NUMERIC: &str = "numeric";
+
+/// Digits behind the point of what does not say how many it has.
+const DIGITS: i8 = 10;
+
+/// The function.
+pub(super) fn numeric() -> ScalarUDF {
+    ToNumeric { signature: Signature::any(1, Volatility::Immutable) }.into()
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ToNumeric {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for ToNumeric {
+    fn name(&self) -> &str {
+        NUMERIC
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(match &types[0] {
+            DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, *scale),
+            DataType::Int16 => DataType::Decimal128(5, 0),
+            DataType::Int32 => DataType::Decimal128(10, 0),
+            of if of.is_integer() => DataType::Decimal128(20, 0),
+            DataType::Boolean => {
+                let message = "cannot cast type boolean to numeric";
+                return Err(SqlError::new(state::CANNOT_COERCE, message).into());
+            }
+            _ => DataType::Decimal128(DECIMAL128_MAX_PRECISION, DIGITS),
+        })
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let of = args.arg_fields[0].data_type();
+        let written = args.scalar_arguments.first().copied().flatten().and_then(|value| value.try_as_str().flatten());
+        let data_type = match written.and_then(digits_behind_point) {
+            Some(digits) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, digits),
+            None => self.return_type(std::slice::from_ref(of))?,
+        };
+        Ok(Arc::new(Field::new(self.name(), data_type, args.arg_fields[0].is_nullable())))
+    }
+
+    /// As the cast is.
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        Ok(args[0].schema_name().to_string())
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let (to, options) = (args.return_field.data_type(), CastOptions { safe: false, ..CastOptions::default() });
+        Ok(match &args.args[0] {
+            ColumnarValue::Array(values) => ColumnarValue::Array(cast_with_options(values, to, &options)?),
+            ColumnarValue::Scalar(value) => {
+                let number = cast_with_options(&value.to_array()?, to, &options)?;
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&number, 0)?)
+            }
+        })
+    }
+}
+
+/// Of plain digits with or without a point.
+fn digits_behind_point(text: &str) -> Option<i8> {
+    let digits = text.trim().strip_prefix(['-', '+']).unwrap_or(text.trim());
+    let (whole, behind) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_plain = whole.bytes().chain(behind.bytes()).all(|byte| byte.is_ascii_digit());
+    (is_plain && whole.len() + behind.len() <= DECIMAL128_MAX_PRECISION.into()).then_some(behind.len() as i8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_counted() {
+        for (text, digits) in
+            [("1.50", Some(2)), (" -7 ", Some(0)), ("+.5", Some(1)), ("1e3", None), ("x", None), ("NaN", None)]
+        {
+            assert_eq!(digits_behind_point(text), digits, "{text}");
+        }
+    }
+}
