@@ -29,7 +29,7 @@ TPCDS_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -87,6 +87,12 @@ test-hostile: setup-tests ## hostile statements, bytes, files and clients, power
 	@$(HOSTILE)/run.py --tarn $(TARN) --quick --seed $(HOSTILE_SEED) $(HOSTILE_ARGS)
 	@$(HOSTILE)/powercut.py --tarn $(TARN) --seconds 15 --seed $(HOSTILE_SEED) $(POWERCUT_ARGS)
 	@$(HOSTILE)/differential.py --tarn $(TARN) --seconds 60 --rounds 6 --seed $(HOSTILE_SEED) $(FUZZ_ARGS)
+
+# The whole of it, against a release build: TARN=…/release/tarn POSTGRES_ARGS="--set core --json regress.json".
+POSTGRES_ARGS ?= --set quick
+test-postgres: setup-tests ## PostgreSQL's own regress files, statement by statement, on PostgreSQL and on Tarn; a handful of them
+	cargo test --workspace --no-run
+	@$(TARN_VENV)/bin/python tests/postgres/run.py --tarn $(TARN) --skip-if-missing $(POSTGRES_ARGS)
 
 lint: setup-tests ## formatting, clippy without warnings, rooms and files, documentation, dependencies
 	cargo fmt --all --check

@@ -9,6 +9,7 @@ import dataclasses
 import socket
 import struct
 import time
+from collections.abc import Callable
 
 
 class Hung(Exception):
@@ -42,8 +43,11 @@ class Answer:
     n_rows: int = 0
     tags: list[str] = dataclasses.field(default_factory=list)
     errors: list[ServerError] = dataclasses.field(default_factory=list)
-    # Types of the last result's columns, by their OIDs.
+    # Types of the last result's columns, by their OIDs, and their names.
     oids: list[int] = dataclasses.field(default_factory=list)
+    names: list[str] = dataclasses.field(default_factory=list)
+    # What a COPY TO STDOUT gave.
+    copied: bytearray = dataclasses.field(default_factory=bytearray)
     status: str = ""
     seconds: float = 0.0
 
@@ -59,6 +63,8 @@ class Answer:
 
 # Rows kept of one answer, unless a `Wire` says otherwise; the others are counted.
 MAX_ROWS_KEPT = 20_000
+# What is kept of a COPY TO STDOUT; the rest is read and dropped.
+MAX_COPIED_BYTES = 64 << 20
 
 
 def message(kind: bytes, payload: bytes = b"") -> bytes:
@@ -128,8 +134,15 @@ def error_fields(payload: bytes) -> dict[str, str]:
 
 
 class Wire:
-    def __init__(self, port: int, timeout_s: float = 20.0, greet: bool = True, database: str = "tarn"):
-        """Connects and, if `greet`, waits until statements can be sent."""
+    def __init__(
+        self,
+        port: int,
+        timeout_s: float = 20.0,
+        greet: bool = True,
+        database: str = "tarn",
+        settings: dict[str, str] | None = None,
+    ):
+        """Connects and, if `greet`, waits until statements can be sent. `settings` go with the startup packet."""
         self.timeout_s = timeout_s
         self.max_rows_kept = MAX_ROWS_KEPT
         self.buffer = bytearray()
@@ -141,7 +154,7 @@ class Wire:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if greet:
             try:
-                self.send(startup({"user": "tarn", "database": database}))
+                self.send(startup({"user": "tarn", "database": database, **(settings or {})}))
                 answer = self.until_ready(timeout_s)
                 if answer.error:
                     raise answer.error
@@ -192,8 +205,10 @@ class Wire:
         del self.buffer[:size]
         return kind, payload
 
-    def until_ready(self, timeout_s: float, until: bytes = b"Z") -> Answer:
-        """Everything up to one of the letters of `until`."""
+    def until_ready(
+        self, timeout_s: float, until: bytes = b"Z", data: Callable[[], bytes | None] = lambda: None
+    ) -> Answer:
+        """Everything up to one of the letters of `until`. `data` is asked for what a COPY reads; nothing ends it."""
         answer, started = Answer(), time.monotonic()
         while True:
             kind, payload = self.receive(started + timeout_s)
@@ -204,7 +219,10 @@ class Wire:
                 if answer.n_rows <= self.max_rows_kept:
                     answer.rows.append(cells(payload))
             elif kind == b"T":
-                answer.oids = column_oids(payload)
+                columns = described(payload)
+                answer.names, answer.oids = [name for name, _ in columns], [oid for _, oid in columns]
+            elif kind == b"d" and len(answer.copied) < MAX_COPIED_BYTES:
+                answer.copied += payload
             elif kind == b"C":
                 answer.tags.append(payload.rstrip(b"\0").decode(errors="replace"))
             elif kind == b"K":
@@ -212,16 +230,18 @@ class Wire:
             elif kind == b"Z":
                 answer.status = payload.decode()
             if kind in (b"G", b"W") and kind not in until:
-                # Somebody's text began a COPY: nobody sends data.
-                self.send(copy_fail("no data"))
+                given = data()
+                self.send(copy_fail("no data") if given is None else copy_data(given) + COPY_DONE)
             if kind in until or (kind == b"E" and answer.errors[-1].fields.get("S") == "FATAL"):
                 answer.seconds = time.monotonic() - started
                 return answer
 
-    def ask(self, sql: str | bytes, timeout_s: float | None = None) -> Answer:
+    def ask(
+        self, sql: str | bytes, timeout_s: float | None = None, data: Callable[[], bytes | None] = lambda: None
+    ) -> Answer:
         """By the simple protocol. A statement's error is in the answer, not raised."""
         self.send(query(sql), timeout_s)
-        return self.until_ready(timeout_s or self.timeout_s)
+        return self.until_ready(timeout_s or self.timeout_s, data=data)
 
     def ask_extended(
         self, sql: str | bytes, parameters: tuple[bytes | None, ...] = (), timeout_s: float | None = None
@@ -241,14 +261,15 @@ class Wire:
             other.sendall(struct.pack(">iiii", 16, 80877102, *self.backend))
 
 
-def column_oids(payload: bytes) -> list[int]:
+def described(payload: bytes) -> list[tuple[str, int]]:
+    """Names and types of a RowDescription's columns."""
     (count,) = struct.unpack_from(">h", payload)
-    at, oids = 2, []
+    at, columns = 2, []
     for _ in range(count):
-        at = payload.index(0, at) + 1
-        oids.append(struct.unpack_from(">i", payload, at + 6)[0])
-        at += 18
-    return oids
+        end = payload.index(0, at)
+        columns.append((payload[at:end].decode(errors="replace"), struct.unpack_from(">i", payload, end + 7)[0]))
+        at = end + 19
+    return columns
 
 
 def cells(payload: bytes) -> list[str | None]:
