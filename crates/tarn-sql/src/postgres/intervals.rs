@@ -16,6 +16,8 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 
+use crate::error::{SqlError, state};
+
 const DAY_US: i64 = 86_400_000_000;
 const DAYS_OF_MONTH: i64 = 30;
 
@@ -88,17 +90,24 @@ impl ScalarUDFImpl for OfInterval {
                         _ => us,
                     }
                 };
-                let is_there = |row: usize| later.is_valid(row) && earlier.is_valid(row);
-                (0..n_rows).map(|row| is_there(row).then(|| age(local(later, row), local(earlier, row)))).collect()
+                let is_there = |row: &usize| later.is_valid(*row) && earlier.is_valid(*row);
+                let of = |row: usize| {
+                    Some(row).filter(is_there).map(|row| age(local(later, row), local(earlier, row))).transpose()
+                };
+                (0..n_rows).map(of).collect::<Result<_, SqlError>>()?
             }
-            _ => columns[0].as_primitive::<IntervalMonthDayNanoType>().unary::<_, IntervalMonthDayNanoType>(|of| {
-                let (months, days, us) = (of.months.into(), of.days.into(), of.nanoseconds / 1_000);
-                match self.what {
-                    What::JustifyDays => days_to_months(months, days, us),
-                    What::JustifyHours => hours_to_days(months, days, us),
-                    _ => justified(months, days, us),
-                }
-            }),
+            _ => {
+                let justify = |of: IntervalMonthDayNano| {
+                    let (months, days, us) = (of.months.into(), of.days.into(), of.nanoseconds / 1_000);
+                    match self.what {
+                        What::JustifyDays => days_to_months(months, days, us),
+                        What::JustifyHours => hours_to_days(months, days, us),
+                        _ => justified(months, days, us),
+                    }
+                };
+                let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
+                intervals.try_unary::<_, IntervalMonthDayNanoType, SqlError>(justify)?
+            }
         };
         let intervals: ArrayRef = Arc::new(intervals);
         Ok(match is_scalar {
@@ -108,23 +117,25 @@ impl ScalarUDFImpl for OfInterval {
     }
 }
 
-fn interval(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
-    IntervalMonthDayNano::new(months as i32, days as i32, us.saturating_mul(1_000))
+fn interval(months: i64, days: i64, us: i64) -> Result<IntervalMonthDayNano, SqlError> {
+    let out = || SqlError::new(state::DATETIME_OVERFLOW, "interval out of range");
+    let (months, days) = (i32::try_from(months).map_err(|_| out())?, i32::try_from(days).map_err(|_| out())?);
+    Ok(IntervalMonthDayNano::new(months, days, us.checked_mul(1_000).ok_or_else(out)?))
 }
 
-fn days_to_months(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
+fn days_to_months(months: i64, days: i64, us: i64) -> Result<IntervalMonthDayNano, SqlError> {
     let (mut months, mut days) = (months + days / DAYS_OF_MONTH, days % DAYS_OF_MONTH);
     one_sign(&mut months, &mut days, DAYS_OF_MONTH);
     interval(months, days, us)
 }
 
-fn hours_to_days(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
+fn hours_to_days(months: i64, days: i64, us: i64) -> Result<IntervalMonthDayNano, SqlError> {
     let (mut days, mut us) = (days + us / DAY_US, us % DAY_US);
     one_sign(&mut days, &mut us, DAY_US);
     interval(months, days, us)
 }
 
-fn justified(months: i64, days: i64, us: i64) -> IntervalMonthDayNano {
+fn justified(months: i64, days: i64, us: i64) -> Result<IntervalMonthDayNano, SqlError> {
     let (mut days, mut us) = (days + us / DAY_US, us % DAY_US);
     let mut months = months + days / DAYS_OF_MONTH;
     days %= DAYS_OF_MONTH;
@@ -147,16 +158,16 @@ fn one_sign(greater: &mut i64, smaller: &mut i64, unit: i64) {
 }
 
 /// Between two times, in microseconds since 1970, by the calendar.
-fn age(later: i64, earlier: i64) -> IntervalMonthDayNano {
+fn age(later: i64, earlier: i64) -> Result<IntervalMonthDayNano, SqlError> {
     if later < earlier {
-        let positive = age_of(earlier, later, earlier);
-        return IntervalMonthDayNano::new(-positive.months, -positive.days, -positive.nanoseconds);
+        let positive = age_of(earlier, later, earlier)?;
+        return Ok(IntervalMonthDayNano::new(-positive.months, -positive.days, -positive.nanoseconds));
     }
     age_of(later, earlier, earlier)
 }
 
 /// `lends`: the month of this time is as long as a month that is lent. Of a negative age it is that of the second time.
-fn age_of(later: i64, earlier: i64, lends: i64) -> IntervalMonthDayNano {
+fn age_of(later: i64, earlier: i64, lends: i64) -> Result<IntervalMonthDayNano, SqlError> {
     let date =
         |us: i64| NaiveDate::from_num_days_from_ce_opt((us.div_euclid(DAY_US) + 719_163) as i32).unwrap_or_default();
     let (to, from, lends) = (date(later), date(earlier), date(lends));
@@ -185,17 +196,18 @@ mod tests {
     /// What PostgreSQL 15 says.
     #[test]
     fn ages_are_of_the_calendar() {
-        assert_eq!(age(us(2024, 3, 1), us(2023, 1, 31)), interval(13, 1, 0));
-        assert_eq!(age(us(2001, 4, 10), us(1957, 6, 13)), interval(43 * 12 + 9, 27, 0));
-        assert_eq!(age(us(2024, 1, 1), us(2024, 1, 1) + 1), interval(0, 0, -1));
-        assert_eq!(age(us(2024, 3, 1), us(2024, 2, 28) + DAY_US / 2), interval(0, 1, DAY_US / 2));
+        assert_eq!(age(us(2024, 3, 1), us(2023, 1, 31)).unwrap(), interval(13, 1, 0).unwrap());
+        assert_eq!(age(us(2001, 4, 10), us(1957, 6, 13)).unwrap(), interval(43 * 12 + 9, 27, 0).unwrap());
+        assert_eq!(age(us(2024, 1, 1), us(2024, 1, 1) + 1).unwrap(), interval(0, 0, -1).unwrap());
+        assert_eq!(age(us(2024, 3, 1), us(2024, 2, 28) + DAY_US / 2).unwrap(), interval(0, 1, DAY_US / 2).unwrap());
     }
 
     #[test]
     fn intervals_are_justified() {
-        assert_eq!(days_to_months(0, 35, 5), interval(1, 5, 5));
-        assert_eq!(hours_to_days(0, 0, 27 * 3_600_000_000), interval(0, 1, 3 * 3_600_000_000));
-        assert_eq!(justified(1, 0, -3_600_000_000), interval(0, 29, 23 * 3_600_000_000));
-        assert_eq!(days_to_months(1, -5, 0), interval(0, 25, 0));
+        assert_eq!(days_to_months(0, 35, 5).unwrap(), interval(1, 5, 5).unwrap());
+        assert_eq!(hours_to_days(0, 0, 27 * 3_600_000_000).unwrap(), interval(0, 1, 3 * 3_600_000_000).unwrap());
+        assert_eq!(justified(1, 0, -3_600_000_000).unwrap(), interval(0, 29, 23 * 3_600_000_000).unwrap());
+        assert_eq!(days_to_months(1, -5, 0).unwrap(), interval(0, 25, 0).unwrap());
+        assert!(days_to_months(i32::MAX.into(), 30, 0).is_err());
     }
 }

@@ -210,7 +210,8 @@ impl NumberTemplate {
         let too_long;
         let (number, n_spaces) = match whole > self.n_whole {
             true => {
-                too_long = format!("{}.{}", "#".repeat(self.n_whole), "#".repeat(self.n_behind));
+                let n_behind = number.len().saturating_sub(whole + 1);
+                too_long = format!("{}.{}", "#".repeat(self.n_whole), "#".repeat(n_behind));
                 (too_long.as_bytes(), 0)
             }
             false => (number.as_bytes(), self.n_whole - whole),

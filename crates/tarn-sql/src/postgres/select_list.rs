@@ -82,7 +82,7 @@ impl VisitorMut for Rewrite {
                 *item = SelectItem::ExprWithAlias { expr: of, alias };
             }
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-                let _ = VisitMut::visit(expr, &mut Series { n_queries: 0, n_unnests: 0 });
+                VisitMut::visit(expr, &mut Series { n_queries: 0, n_unnests: 0, n_choices: 0 })?;
             }
         }
         ControlFlow::Continue(())
@@ -252,34 +252,48 @@ struct Series {
     /// Of subqueries, which have lists of their own.
     n_queries: usize,
     n_unnests: usize,
+    /// What is not computed for every row gives no rows.
+    n_choices: usize,
 }
 
 impl VisitorMut for Series {
-    type Break = ();
+    type Break = SqlError;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
         self.n_queries += 1;
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
         self.n_queries -= 1;
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         self.n_unnests += usize::from(is_call(expr, UNNEST));
+        self.n_choices += usize::from(is_choice(expr));
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         self.n_unnests -= usize::from(is_call(expr, UNNEST));
+        self.n_choices -= usize::from(is_choice(expr));
+        if self.n_queries == 0 && self.n_choices > 0 && is_call(expr, SERIES) {
+            return ControlFlow::Break(SqlError::unsupported(
+                "set-returning functions are not allowed in CASE and COALESCE",
+                "call them in FROM, with LATERAL",
+            ));
+        }
         if self.n_queries == 0 && self.n_unnests == 0 && is_call(expr, SERIES) {
             let series = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
             *expr = call(UNNEST, vec![series]);
         }
         ControlFlow::Continue(())
     }
+}
+
+fn is_choice(expr: &Expr) -> bool {
+    matches!(expr, Expr::Case { .. }) || is_call(expr, "coalesce")
 }
 
 fn is_volatile(cte: &Cte) -> bool {
