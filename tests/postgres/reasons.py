@@ -94,6 +94,7 @@ RULES = [
     ("window-copied", "OVER (w …) forgets the ORDER BY of w", r"over \(w "),
     ("window-checks", "arguments of window functions are not checked", r"P: ERROR.*(?:window|nth_value|parameterless)"),
     ("window-order?", "rows that a window's ORDER BY does not tell apart come in another order", r"\bover\b"),
+    ("grouping-alias", "grouping sets of two names of one column group by one", r"group by alias1, rollup\(alias2\)"),
     ("order-of-ties?", "rows that ORDER BY does not tell apart come in another order", r"order by coalesce"),
     ("transaction-modes", "isolation levels and READ ONLY are taken and not kept", r"transaction"),
     ("settings", "DateStyle and search_path are taken and not acted on", r"SHOW DateStyle|current_schema"),
