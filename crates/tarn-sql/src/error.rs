@@ -32,6 +32,7 @@ pub mod state {
     pub const FAILED_TRANSACTION: &str = "25P02";
     pub const IDLE_TRANSACTION_TIMEOUT: &str = "25P03";
     pub const NO_ACTIVE_TRANSACTION: &str = "25P01";
+    pub const INVALID_SAVEPOINT: &str = "3B001";
     pub const INVALID_STATEMENT_NAME: &str = "26000";
     pub const INVALID_AUTHORIZATION: &str = "28000";
     pub const INVALID_PASSWORD: &str = "28P01";

@@ -13,11 +13,13 @@ pub struct Cursor {
     batches: Batches,
     /// Read from the stream, not fetched yet.
     rest: Option<RecordBatch>,
+    /// How many savepoints there were when it was opened, and still are.
+    pub(super) depth: usize,
 }
 
 impl Cursor {
-    pub(super) fn new(schema: SchemaRef, batches: Batches) -> Cursor {
-        Cursor { schema, batches, rest: None }
+    pub(super) fn new(schema: SchemaRef, batches: Batches, depth: usize) -> Cursor {
+        Cursor { schema, batches, rest: None, depth }
     }
 
     pub fn schema(&self) -> &SchemaRef {

@@ -93,7 +93,8 @@ impl Session {
         let stream = self.query.stream(plan, None).await?;
         let schema = shown(&stream.schema());
         let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();
-        self.cursors.lock().insert(name, Cursor::new(schema, batches));
+        let depth = self.transaction.lock().depth();
+        self.cursors.lock().insert(name, Cursor::new(schema, batches, depth));
         Ok(Answer::done("DECLARE CURSOR"))
     }
 

@@ -138,19 +138,20 @@ impl Session {
     pub fn status(&self) -> Status {
         match &*self.transaction.lock() {
             Transaction::Idle => Status::Idle,
-            Transaction::Open { .. } => Status::InTransaction,
-            Transaction::Failed => Status::Failed,
+            Transaction::Open(_) => Status::InTransaction,
+            Transaction::Failed(_) => Status::Failed,
         }
     }
 
-    /// After any error: an open transaction is now a failed one, and what it held is dropped.
+    /// After any error: an open transaction is now a failed one. Of what it held and of its cursors, what a savepoint keeps may come
+    /// back; the rest is dropped.
     pub fn failed(&self) {
-        let mut transaction = self.transaction.lock();
-        if transaction.is_open() {
-            *transaction = Transaction::Failed;
-        }
-        drop(transaction);
-        self.cursors.lock().clear();
+        let depth = {
+            let mut transaction = self.transaction.lock();
+            transaction.fail();
+            transaction.depth()
+        };
+        self.cursors.lock().retain(|_, cursor| cursor.depth < depth);
     }
 
     /// How long the connection may stay idle now; `None` is for ever.

@@ -5,6 +5,9 @@
 //! guarded mutations: if a row changed since it was read, COMMIT fails with 40001 and nothing is written to that tablet.
 //! What cannot be held honestly is refused when it is asked for: a second kind of write, or reading after a held write
 //! (it would not see it).
+//!
+//! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
+//! came after, also from a transaction that an error ended.
 
 use std::sync::Arc;
 
@@ -14,6 +17,9 @@ use tarn_types::{MutationBatch, TableSchema};
 use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
+
+/// Savepoints of one transaction; a client may forget to release them.
+const MAX_SAVEPOINTS: usize = 10_000;
 
 /// What a transaction has to do at COMMIT.
 #[derive(Debug)]
@@ -49,35 +55,153 @@ pub enum Transaction {
     /// Every statement commits by itself.
     #[default]
     Idle,
-    Open {
-        held: Option<PendingChanges>,
-        read_only: bool,
-    },
-    /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted.
-    Failed,
+    Open(Open),
+    /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted, and ROLLBACK TO a savepoint, which goes on
+    /// with what was held by then.
+    Failed(Open),
+}
+
+/// A transaction that was begun.
+#[derive(Debug, Default)]
+pub struct Open {
+    pub held: Option<PendingChanges>,
+    pub read_only: bool,
+    /// The oldest first. Names may repeat: the youngest is meant.
+    savepoints: Vec<Savepoint>,
+}
+
+#[derive(Debug)]
+struct Savepoint {
+    name: String,
+    held: Mark,
+    read_only: bool,
+}
+
+/// What was held at a savepoint.
+#[derive(Debug, Clone, Copy)]
+enum Mark {
+    Nothing,
+    /// So many batches; a change of the catalog has none, and nothing is held beside it.
+    Batches(usize),
+}
+
+impl Open {
+    pub fn new(read_only: bool) -> Open {
+        Open { read_only, ..Open::default() }
+    }
+
+    fn place(&self, name: &str) -> Result<usize> {
+        let place = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
+        place.ok_or_else(|| {
+            SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+                .with_hint("SAVEPOINT name makes one; ROLLBACK ends the whole transaction")
+        })
+    }
+
+    /// Drops what is held since.
+    fn go_back(&mut self, mark: Mark) {
+        let n_kept = match mark {
+            Mark::Nothing => return self.held = None,
+            Mark::Batches(n_kept) => n_kept,
+        };
+        if let Some(PendingChanges::Mutations { batches, size_bytes, reservation, .. }) = &mut self.held {
+            let dropped: usize = batches.drain(n_kept..).map(|batch| batch.size_bytes()).sum();
+            *size_bytes -= dropped;
+            // Less than before is always there.
+            let _ = reservation.as_mut().is_none_or(|reservation| reservation.resize(*size_bytes as u64));
+        }
+    }
 }
 
 impl Transaction {
     /// Before any statement but COMMIT and ROLLBACK.
     pub fn check_usable(&self) -> Result<()> {
         match self {
-            Transaction::Failed => Err(SqlError::new(
+            Transaction::Failed(_) => Err(SqlError::new(
                 state::FAILED_TRANSACTION,
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
-            .with_hint("send ROLLBACK")),
+            .with_hint("send ROLLBACK, or ROLLBACK TO a savepoint")),
             _ => Ok(()),
         }
     }
 
+    /// An error: nothing more is taken until it is rolled back.
+    pub fn fail(&mut self) {
+        *self = match std::mem::take(self) {
+            // Without a savepoint nothing of it can come back.
+            Transaction::Open(open) if open.savepoints.is_empty() => Transaction::Failed(Open::default()),
+            Transaction::Open(open) => Transaction::Failed(open),
+            other => other,
+        };
+    }
+
+    /// How many savepoints there are.
+    pub fn depth(&self) -> usize {
+        match self {
+            Transaction::Idle => 0,
+            Transaction::Open(open) | Transaction::Failed(open) => open.savepoints.len(),
+        }
+    }
+
+    /// Remembers what is held.
+    pub fn savepoint(&mut self, name: String) -> Result<()> {
+        let open = self.block("SAVEPOINT")?;
+        if open.savepoints.len() >= MAX_SAVEPOINTS {
+            let message = format!("the transaction has {MAX_SAVEPOINTS} savepoints already");
+            return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("RELEASE SAVEPOINT those that are done"));
+        }
+        let held = match &open.held {
+            None => Mark::Nothing,
+            Some(PendingChanges::Ddl(_)) => Mark::Batches(0),
+            Some(PendingChanges::Mutations { batches, .. }) => Mark::Batches(batches.len()),
+        };
+        open.savepoints.push(Savepoint { name, held, read_only: open.read_only });
+        Ok(())
+    }
+
+    /// Forgets a savepoint and those after it; what is held stays. How many are left.
+    pub fn release(&mut self, name: &str) -> Result<usize> {
+        let open = self.block("RELEASE SAVEPOINT")?;
+        let place = open.place(name)?;
+        open.savepoints.truncate(place);
+        Ok(place)
+    }
+
+    /// Drops what came after a savepoint, which stays. How many there are then.
+    pub fn roll_back_to(&mut self, name: &str) -> Result<usize> {
+        let open = self.block("ROLLBACK TO SAVEPOINT")?;
+        let n_left = open.place(name)? + 1;
+        open.savepoints.truncate(n_left);
+        if let Some(Savepoint { held, read_only, .. }) = open.savepoints.last() {
+            let (held, read_only) = (*held, *read_only);
+            open.go_back(held);
+            open.read_only = read_only;
+        }
+        if let Transaction::Failed(open) = self {
+            *self = Transaction::Open(std::mem::take(open));
+        }
+        Ok(n_left)
+    }
+
+    fn block(&mut self, what: &str) -> Result<&mut Open> {
+        match self {
+            Transaction::Open(open) | Transaction::Failed(open) => Ok(open),
+            Transaction::Idle => {
+                let message = format!("{what} can only be used in transaction blocks");
+                Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).with_hint("BEGIN first"))
+            }
+        }
+    }
+
     pub fn is_open(&self) -> bool {
-        matches!(self, Transaction::Open { .. })
+        matches!(self, Transaction::Open(_))
     }
 
     /// Before a statement that reads tables.
     pub fn check_read(&self) -> Result<()> {
         match self {
-            Transaction::Open { held: Some(_), .. } => Err(SqlError::unsupported(
+            Transaction::Open(Open { held: Some(_), .. }) => Err(SqlError::unsupported(
                 "reading after a write in the same transaction: the write is held until COMMIT and would not be seen",
                 "COMMIT first, or read before the write",
             )),
@@ -88,10 +212,10 @@ impl Transaction {
     /// Before a write. True: hold it; false: commit it at once.
     pub fn must_hold(&self) -> Result<bool> {
         match self {
-            Transaction::Open { read_only: true, .. } => {
+            Transaction::Open(Open { read_only: true, .. }) => {
                 Err(SqlError::new(state::READ_ONLY_TRANSACTION, "cannot write in a read-only transaction"))
             }
-            Transaction::Open { .. } => Ok(true),
+            Transaction::Open(_) => Ok(true),
             _ => Ok(false),
         }
     }
@@ -99,14 +223,14 @@ impl Transaction {
     /// Before a write that computes mutations or changes the catalog: nothing else may be held.
     pub fn check_first_write(&self) -> Result<()> {
         match self {
-            Transaction::Open { held: Some(_), .. } => Err(second_write()),
+            Transaction::Open(Open { held: Some(_), .. }) => Err(second_write()),
             _ => Ok(()),
         }
     }
 
     /// Holds one write until COMMIT. `budget` is what all transactions together may hold.
     pub fn hold(&mut self, write: PendingChanges, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
-        let Transaction::Open { held, .. } = self else {
+        let Transaction::Open(Open { held, .. }) = self else {
             return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress"));
         };
         match (held.as_mut(), write) {

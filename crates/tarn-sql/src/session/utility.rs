@@ -18,7 +18,7 @@ use tarn_types::{Opaque, Token, Value};
 use super::access::{may_drop, own};
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
-use super::transaction::Transaction;
+use super::transaction::{Open, Transaction};
 use super::{Answer, Parameter, PendingChanges, Session};
 use crate::ddl::{Ddl, table_schema};
 use crate::definition::create_statement;
@@ -51,6 +51,7 @@ impl Session {
         match statement {
             Statement::Commit { .. } => return self.commit().await,
             Statement::Rollback { savepoint: None, .. } => return Ok(self.rollback()),
+            Statement::Rollback { savepoint: Some(name), .. } => return self.roll_back_to(&fold(name)),
             _ => self.transaction.lock().check_usable()?,
         }
         match statement {
@@ -101,11 +102,14 @@ impl Session {
             Statement::Discard { object_type } => self.discard(object_type),
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
-            Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
-                Err(SqlError::unsupported(
-                    "savepoints",
-                    "a transaction holds one writing statement: COMMIT or ROLLBACK the whole",
-                ))
+            Statement::Savepoint { name } => {
+                self.transaction.lock().savepoint(fold(name))?;
+                Ok(Answer::done("SAVEPOINT"))
+            }
+            Statement::ReleaseSavepoint { name } => {
+                let n_left = self.transaction.lock().release(&fold(name))?;
+                self.cursors.lock().values_mut().for_each(|cursor| cursor.depth = cursor.depth.min(n_left));
+                Ok(Answer::done("RELEASE"))
             }
             Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
             Statement::Truncate(_) => {
@@ -137,7 +141,7 @@ impl Session {
         }
         let read_only =
             modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)));
-        *transaction = Transaction::Open { held: None, read_only };
+        *transaction = Transaction::Open(Open::new(read_only));
         Ok(Answer::done("BEGIN"))
     }
 
@@ -145,12 +149,12 @@ impl Session {
         let transaction = std::mem::take(&mut *self.transaction.lock());
         self.cursors.lock().clear();
         match transaction {
-            Transaction::Open { held: Some(held), .. } => {
+            Transaction::Open(Open { held: Some(held), .. }) => {
                 self.commit_held(held).await?;
                 Ok(Answer::done("COMMIT"))
             }
-            Transaction::Failed => Ok(Answer::done("ROLLBACK")),
-            Transaction::Open { held: None, .. } | Transaction::Idle => Ok(Answer::done("COMMIT")),
+            Transaction::Failed(_) => Ok(Answer::done("ROLLBACK")),
+            Transaction::Open(Open { held: None, .. }) | Transaction::Idle => Ok(Answer::done("COMMIT")),
         }
     }
 
@@ -158,6 +162,13 @@ impl Session {
         *self.transaction.lock() = Transaction::Idle;
         self.cursors.lock().clear();
         Answer::done("ROLLBACK")
+    }
+
+    /// Cursors that were opened since the savepoint are closed.
+    fn roll_back_to(&self, name: &str) -> Result<Answer> {
+        let depth = self.transaction.lock().roll_back_to(name)?;
+        self.cursors.lock().retain(|_, cursor| cursor.depth < depth);
+        Ok(Answer::done("ROLLBACK"))
     }
 
     /// Runs a change of the catalog, or holds it until COMMIT.
@@ -252,7 +263,7 @@ impl Session {
             // Every statement reads one snapshot and a transaction writes once: all levels are kept.
             Set::SetTransaction { modes, .. } => {
                 if modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)))
-                    && let Transaction::Open { read_only, .. } = &mut *self.transaction.lock()
+                    && let Transaction::Open(Open { read_only, .. }) = &mut *self.transaction.lock()
                 {
                     *read_only = true;
                 }

@@ -34,7 +34,7 @@ async fn mistakes_have_their_sqlstate_and_name_the_thing() {
         ("COPY t FROM '/etc/passwd'", "0A000", "STDIN"),
         ("SET nonsense = 1", "42704", "nonsense"),
         ("SET tarn.access_path = 'fast'", "22023", "access_path"),
-        ("SAVEPOINT a", "0A000", "savepoints"),
+        ("SAVEPOINT a", "25P01", "BEGIN first"),
         ("FETCH 1 FROM nowhere", "34000", "nowhere"),
         ("EXECUTE nowhere", "26000", "nowhere"),
         ("TRUNCATE t", "0A000", "TRUNCATE"),

@@ -119,3 +119,51 @@ async fn cursors_read_piece_by_piece() {
     assert!(rows(&client, "FETCH 1 FROM c").await.is_empty());
     client.batch_execute("CLOSE c; COMMIT").await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_savepoint_keeps_what_was_written_before() {
+    let (_server, client) = table().await;
+    let all = "SELECT k, v FROM t WHERE k > 2 ORDER BY k";
+    // An error is undone as far as the savepoint, more than once; the youngest of a name is meant.
+    client
+        .batch_execute(
+            "BEGIN; INSERT INTO t VALUES (3, 30); SAVEPOINT a; INSERT INTO t VALUES (4, 40); SAVEPOINT \"A\"",
+        )
+        .await
+        .unwrap();
+    client.batch_execute("INSERT INTO t VALUES (5, 50); SAVEPOINT a; INSERT INTO t VALUES (6, 60)").await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(failure(client.batch_execute("INSERT INTO t VALUES (7, 'x')").await).0, "22P02");
+        assert_eq!(failure(client.batch_execute("SELECT 1").await).0, "25P02");
+        client.batch_execute("ROLLBACK TO a").await.unwrap();
+    }
+    client
+        .batch_execute("RELEASE SAVEPOINT a; ROLLBACK TO SAVEPOINT \"A\"; INSERT INTO t VALUES (8, 80); COMMIT")
+        .await
+        .unwrap();
+    assert_eq!(rows(&client, all).await, [["3", "30"], ["4", "40"], ["8", "80"]]);
+
+    // Nothing was held: everything is as after BEGIN, and a second kind of write is taken.
+    client.batch_execute("BEGIN READ WRITE; SAVEPOINT s; INSERT INTO t VALUES (9, 90)").await.unwrap();
+    client.batch_execute("ROLLBACK TO s; UPDATE t SET v = 0 WHERE k = 8; COMMIT").await.unwrap();
+    assert_eq!(rows(&client, all).await, [["3", "30"], ["4", "40"], ["8", "0"]]);
+
+    // Cursors since then are closed, those before are not.
+    client
+        .batch_execute("BEGIN; DECLARE a CURSOR FOR SELECT k FROM t; SAVEPOINT s; DECLARE b CURSOR FOR SELECT k FROM t")
+        .await
+        .unwrap();
+    assert_eq!(failure(client.batch_execute("SELECT 1 / 0").await).0, "22012");
+    client.batch_execute("ROLLBACK TO s; FETCH 1 FROM a").await.unwrap();
+    assert_eq!(failure(client.batch_execute("FETCH 1 FROM b").await).0, "34000");
+    client.batch_execute("ROLLBACK").await.unwrap();
+
+    client.batch_execute("BEGIN; SAVEPOINT s; RELEASE s").await.unwrap();
+    assert_eq!(failure(client.batch_execute("ROLLBACK TO s").await).0, "3B001");
+    // A savepoint that was released cannot bring the transaction back.
+    assert_eq!(failure(client.batch_execute("ROLLBACK TO s").await).0, "3B001");
+    client.batch_execute("COMMIT").await.unwrap();
+    for outside in ["SAVEPOINT s", "RELEASE s", "ROLLBACK TO s"] {
+        assert_eq!(failure(client.batch_execute(outside).await).0, "25P01", "{outside}");
+    }
+}
