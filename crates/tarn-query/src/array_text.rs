@@ -58,8 +58,10 @@ fn read(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::no(expr))
 }
 
-/// The items of an array of one dimension.
-fn items(text: &str) -> Result<Vec<Option<String>>> {
+/// The items of an array of one dimension, as it is written: `{a,"b,c",NULL}`.
+///
+/// Errors: it is no such array; it has several dimensions.
+pub fn items(text: &str) -> Result<Vec<Option<String>>> {
     let malformed = || ArrowError::CastError(format!("malformed array literal: \"{text}\""));
     let inside = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
     if inside.trim().is_empty() {

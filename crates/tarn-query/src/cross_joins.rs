@@ -17,6 +17,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Join, LogicalPlan};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::rule_order::wrapped;
+
 /// Joins of a statement of which an order is looked for.
 const MAX_JOINS: usize = 100;
 
@@ -26,10 +28,7 @@ const LOOKS_FOR_ORDER: &str = "eliminate_cross_join";
 pub(crate) fn bounded_order(
     rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let is_it = |rule: &Arc<dyn OptimizerRule + Send + Sync>| rule.name() == LOOKS_FOR_ORDER;
-    assert!(rules.iter().any(is_it), "a rule looks for the order of joins");
-    let rules = rules.into_iter();
-    rules.map(|rule| if is_it(&rule) { Arc::new(BoundedOrder { inner: rule }) } else { rule }).collect()
+    wrapped(rules, LOOKS_FOR_ORDER, |inner| Arc::new(BoundedOrder { inner }))
 }
 
 #[derive(Debug)]

@@ -13,14 +13,13 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::rule_order::wrapped;
+
 const GROUPS_BY_DISTINCT: &str = "single_distinct_aggregation_to_group_by";
 
 /// The rules, of which the one that sums up sums leaves alone what it would make another type of.
 pub(crate) fn same_sums(rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let is_it = |rule: &Arc<dyn OptimizerRule + Send + Sync>| rule.name() == GROUPS_BY_DISTINCT;
-    assert!(rules.iter().any(is_it), "a rule groups by what is distinct");
-    let rules = rules.into_iter();
-    rules.map(|rule| if is_it(&rule) { Arc::new(SameSums { inner: rule }) } else { rule }).collect()
+    wrapped(rules, GROUPS_BY_DISTINCT, |inner| Arc::new(SameSums { inner }))
 }
 
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use tarn_types::{SEQNO_COLUMN, TableSchema, conform};
 
 use crate::catalog::WITH_SEQNO;
 use crate::engine::Session;
-use crate::keyed::{does_nothing, from_of, object_name, relation};
+use crate::keyed::{does_nothing, from_of, object_name, relation, replaces_all};
 use crate::{Error, Result};
 
 /// What to do with the source's rows.
@@ -108,10 +108,11 @@ impl Session {
                 ));
             }
             Some(on) if does_nothing(on, table) => true,
+            Some(on) if replaces_all(on, table) => false,
             Some(on) => {
                 return Err(unsupported(
                     format!("{on}").trim().to_owned(),
-                    "a plain INSERT replaces the row, or use ON CONFLICT DO NOTHING",
+                    "set all other columns to EXCLUDED's: the row is replaced, as by a plain INSERT; or ON CONFLICT DO NOTHING",
                 ));
             }
         };

@@ -18,9 +18,9 @@
 //! ```
 
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, DataType as Named, Delete, Expr, FromTable,
-    GroupByExpr, Insert, ObjectName, OnConflictAction, OnInsert, Query, Select, SelectFlavor, SelectItem, SetExpr,
-    Statement, TableAlias, TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update,
+    Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, DataType as Named, Delete, DoUpdate, Expr, FromTable,
+    GroupByExpr, Insert, ObjectName, OnConflict, OnConflictAction, OnInsert, Query, Select, SelectFlavor, SelectItem,
+    SetExpr, Statement, TableAlias, TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update,
     Value as Literal, WildcardAdditionalOptions,
 };
 use tarn_types::{DataType, TableSchema, Value, Zone};
@@ -448,18 +448,33 @@ fn plain_values(source: &Query) -> Option<Vec<&[Expr]>> {
 /// Whether this is `ON CONFLICT DO NOTHING`, of no target or of the table's key.
 pub(crate) fn does_nothing(on: &OnInsert, table: &TableSchema) -> bool {
     let OnInsert::OnConflict(conflict) = on else { return false };
-    let target = match &conflict.conflict_target {
-        None => true,
-        Some(ConflictTarget::Columns(columns)) => {
-            let named: Option<Vec<usize>> =
-                columns.iter().map(|c| table.column(&fold(c)).map(|(idx, _)| idx)).collect();
-            named.is_some_and(|named| {
-                named.len() == table.key.len() && table.key.iter().all(|part| named.contains(&part.column_idx))
-            })
-        }
-        Some(ConflictTarget::OnConstraint(_)) => false,
+    let is_key = conflict.conflict_target.is_none() || is_of_key(conflict, table);
+    is_key && matches!(conflict.action, OnConflictAction::DoNothing)
+}
+
+/// `ON CONFLICT (key) DO UPDATE SET` of every other column to what was to be inserted: the row is replaced, as by every INSERT.
+pub(crate) fn replaces_all(on: &OnInsert, table: &TableSchema) -> bool {
+    let OnInsert::OnConflict(conflict) = on else { return false };
+    let OnConflictAction::DoUpdate(DoUpdate { assignments, selection: None }) = &conflict.action else { return false };
+    let replaced = |assignment: &Assignment| {
+        let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
+        let [name] = &name.0[..] else { return None };
+        let column = fold(name.as_ident()?);
+        let is_its_own = matches!(&assignment.value, Expr::CompoundIdentifier(parts)
+            if matches!(&parts[..], [of, value] if fold(of) == "excluded" && fold(value) == column));
+        table.column(&column).filter(|_| is_its_own).map(|(idx, _)| idx)
     };
-    target && matches!(conflict.action, OnConflictAction::DoNothing)
+    let Some(replaced) = assignments.iter().map(replaced).collect::<Option<Vec<usize>>>() else { return false };
+    let is_in_key = |idx: usize| table.key.iter().any(|part| part.column_idx == idx);
+    is_of_key(conflict, table) && (0..table.columns.len()).all(|idx| is_in_key(idx) || replaced.contains(&idx))
+}
+
+fn is_of_key(conflict: &OnConflict, table: &TableSchema) -> bool {
+    let Some(ConflictTarget::Columns(columns)) = &conflict.conflict_target else { return false };
+    let named: Option<Vec<usize>> = columns.iter().map(|c| table.column(&fold(c)).map(|(idx, _)| idx)).collect();
+    named.is_some_and(|named| {
+        named.len() == table.key.len() && table.key.iter().all(|part| named.contains(&part.column_idx))
+    })
 }
 
 fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {

@@ -113,6 +113,7 @@ pub mod dml;
 pub mod keyed;
 pub mod parser;
 
+pub use array_text::items as array_items;
 pub use catalog::{SystemSchema, SystemTables};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};

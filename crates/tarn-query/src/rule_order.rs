@@ -41,6 +41,22 @@ pub(crate) fn insert_before<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &s
     rules.insert(place(rules, name), ours);
 }
 
+/// The rules, of which the one of that name is inside of ours.
+///
+/// # Panics
+///
+/// As [`insert_behind`].
+pub(crate) fn wrapped<R: Named + ?Sized>(
+    mut rules: Vec<Arc<R>>,
+    name: &str,
+    ours: impl FnOnce(Arc<R>) -> Arc<R>,
+) -> Vec<Arc<R>> {
+    let place = place(&rules, name);
+    let inner = Arc::clone(&rules[place]);
+    rules[place] = ours(inner);
+    rules
+}
+
 fn place<R: Named + ?Sized>(rules: &[Arc<R>], name: &str) -> usize {
     let mut places = rules.iter().enumerate().filter(|(_, rule)| rule.called() == name).map(|(place, _)| place);
     match (places.next(), places.next()) {

@@ -240,6 +240,10 @@ fn is_catalog_function(parts: &[String]) -> bool {
             || name.starts_with("_pg_")
             || (name.starts_with("has_") && name.ends_with("_privilege"))
             || matches!(name.as_str(), "version" | "format_type" | "quote_ident" | "parse_ident" | "current_schemas")
+            || matches!(
+                name.as_str(),
+                "current_setting" | "set_config" | "obj_description" | "col_description" | "shobj_description"
+            )
             || matches!(name.as_str(), "array_lower" | "array_upper" | "current_database")
     };
     is_catalog(parts) || (parts.len() == 1 && is_known())

@@ -17,6 +17,7 @@ pub mod state {
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
     pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
+    pub const NULL_VALUE_NOT_ALLOWED: &str = "22004";
     pub const INVALID_DATETIME: &str = "22007";
     pub const DATETIME_OVERFLOW: &str = "22008";
     pub const INVALID_LOGARITHM: &str = "2201E";
@@ -32,6 +33,7 @@ pub mod state {
     pub const FAILED_TRANSACTION: &str = "25P02";
     pub const IDLE_TRANSACTION_TIMEOUT: &str = "25P03";
     pub const NO_ACTIVE_TRANSACTION: &str = "25P01";
+    pub const DEADLOCK: &str = "40P01";
     pub const INVALID_SAVEPOINT: &str = "3B001";
     pub const INVALID_STATEMENT_NAME: &str = "26000";
     pub const INVALID_AUTHORIZATION: &str = "28000";

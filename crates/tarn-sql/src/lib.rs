@@ -4,7 +4,7 @@
 //! query engine, which computes.
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`, `signals`: what Postgres clients ask.
+//! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `advisory`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them.
 //! - `postgres`: what operators, casts and functions mean where the engine says something else. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
@@ -12,6 +12,7 @@
 
 mod access_sql;
 pub mod activity;
+mod advisory;
 mod attach_sql;
 pub mod budget;
 mod cache_sql;
@@ -33,6 +34,7 @@ pub mod quiet;
 pub mod rows;
 pub mod service;
 pub mod session;
+mod session_functions;
 pub mod settings;
 mod shown;
 mod signals;

@@ -12,6 +12,7 @@ use tarn_query::parser::STACK_BYTES;
 use tarn_types::Opaque;
 
 use crate::activity::Activity;
+use crate::advisory::Locks;
 use crate::budget::Budget;
 use crate::error::{Result, SqlError, state};
 use crate::hot;
@@ -31,6 +32,7 @@ pub struct Sql {
     activity: Arc<Activity>,
     /// What transactions hold back until COMMIT.
     held: Arc<Budget>,
+    pub(crate) locks: Arc<Locks>,
     /// Queries have threads of their own: a join must not hold up connections.
     _threads: Threads,
 }
@@ -63,7 +65,7 @@ impl Sql {
         let query =
             tarn_query::Engine::new(options, metastore, node.lake_reads().clone(), footers, tables, Arc::new(system))?;
         let (query, held) = (Opaque::new(query), Budget::new(settings.transactions_bytes));
-        Ok(Arc::new(Sql { node, settings, query, activity, held, _threads: threads }))
+        Ok(Arc::new(Sql { node, settings, query, activity, held, locks: Arc::default(), _threads: threads }))
     }
 
     /// What it is over.

@@ -154,9 +154,11 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
         return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
     }
-    let parser::Read { mut statement, has_select } = parser::read(parser)?;
+    let parser::Read { mut statement, has_select, has_calls } = parser::read(parser)?;
     if has_select {
         name_columns(&mut statement);
+    }
+    if has_select || has_calls {
         select_list::rewrite(&mut statement)?;
     }
     Ok(Parsed::Sql(Box::new(statement)))

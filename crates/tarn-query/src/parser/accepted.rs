@@ -30,6 +30,8 @@ pub struct Read {
     pub statement: Statement,
     /// Whether there is a SELECT in it, at any depth.
     pub has_select: bool,
+    /// Whether there is a call or a cast in it, at any depth.
+    pub has_calls: bool,
 }
 
 /// The next statement, if all of it is understood.
@@ -54,7 +56,7 @@ pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
     {
         return Err(error);
     }
-    Ok(Read { statement, has_select: seen.has_select })
+    Ok(Read { statement, has_select: seen.has_select, has_calls: seen.has_calls })
 }
 
 /// Refuses what is not understood, wherever in the statement it is: for those that were not read by [`statement`].
@@ -180,6 +182,7 @@ const ONE_BY_KEY: &str = "name the rows by their key: WHERE key IN (SELECT key F
 struct Check {
     has_with: bool,
     has_select: bool,
+    has_calls: bool,
     n_relations: usize,
     /// Something that [`Plain`] says in one way.
     has_two_ways: bool,
@@ -247,6 +250,10 @@ impl Visitor for Check {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<ParseError> {
         self.n_subqueries += usize::from(is_subquery(expr));
+        self.has_calls |= matches!(
+            expr,
+            Expr::Function(_) | Expr::Cast { .. } | Expr::TypedString(_) | Expr::AnyOp { .. } | Expr::AllOp { .. }
+        );
         self.null_asks.begin();
         told(self.look().and_then(|()| match expr {
             Expr::Function(function) => check_function(function),

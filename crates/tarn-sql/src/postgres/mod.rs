@@ -18,6 +18,7 @@
 //! | `SELECT ln(0)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 2201E, 2, NULL | -Infinity, 3, 0 | `guards` |
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
+//! | `SELECT '{}'::json`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
 //! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
@@ -25,12 +26,15 @@
 
 mod calls;
 mod casts;
+mod clock;
 mod date_template;
 mod division;
 mod floats;
+mod format;
 mod guards;
 mod integers;
 mod intervals;
+pub(crate) mod kept_as_text;
 mod number_template;
 mod numeric;
 pub(crate) mod select_list;
@@ -61,6 +65,9 @@ pub(crate) fn meaning() -> Meaning {
             vec![Arc::new(to_char::to_char()), Arc::new(numeric::numeric())],
             guards::guarded(),
             intervals::functions(),
+            kept_as_text::functions(),
+            format::functions(),
+            clock::functions(),
         ]
         .concat(),
         aggregates: vec![Arc::new(sums::sum())],

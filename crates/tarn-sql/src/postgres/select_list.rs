@@ -3,9 +3,10 @@
 //!
 //! - A function of sets in a select list gives a row for each item (`unnest` of what DataFusion gives as one array).
 //! - The column of `generate_series(1, 3) AS x` is called `x`.
+//! - `a = ANY('{1,2}')` is `a IN ('1', '2')`.
 //! - `1e308::float8` is no `numeric` on the way, which has 38 digits.
 //! - `x::numeric` has as many digits as `x`, and `x::varchar(3)` three letters.
-//! - `mod`, `sign`, `every`, `age(t)` and `string_to_table` are other functions.
+//! - `x::uuid` and `x::json` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid`, `age(t)` and `string_to_table` others.
 //! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are `integer`s.
 //!
 //! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of what changes with
@@ -13,6 +14,7 @@
 
 use std::ops::ControlFlow;
 
+use tarn_query::array_items;
 use tarn_query::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableAlias,
@@ -20,6 +22,7 @@ use tarn_query::sqlparser::ast::{
 };
 
 use super::calls::{call, is_call, is_named};
+use super::kept_as_text::{UUID, cast_to};
 use super::numeric::NUMERIC;
 use super::using;
 use crate::error::{Result, SqlError};
@@ -29,7 +32,9 @@ use crate::shown::shown_as;
 const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
 /// Functions that give something else each time.
-const VOLATILE: [&str; 3] = ["random", "gen_random_uuid", "uuid"];
+const VOLATILE: [&str; 4] = ["random", "gen_random_uuid", "uuid", "clock_timestamp"];
+/// What a statement begins at, which is a transaction of its own.
+const STARTS: [&str; 2] = ["statement_timestamp", "transaction_timestamp"];
 
 /// Changes a statement to what the planner reads as Postgres reads what was written.
 ///
@@ -104,6 +109,9 @@ impl VisitorMut for Rewrite {
         float(expr);
         cast(expr);
         function(expr);
+        if let Err(error) = array_of_text(expr) {
+            return ControlFlow::Break(error);
+        }
         let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {
             return ControlFlow::Continue(());
         };
@@ -188,6 +196,19 @@ fn is_column(expr: &Expr) -> bool {
 
 /// `x::numeric` has as many digits as `x`, `x::varchar(3)` three letters.
 fn cast(expr: &mut Expr) {
+    let null = || Expr::Value(Value::Null.with_empty_span());
+    let checked = match expr {
+        Expr::Cast { expr: of, data_type, .. } => {
+            cast_to(data_type).map(|to| call(to, vec![std::mem::replace(of, null())]))
+        }
+        Expr::TypedString(typed) => {
+            cast_to(&typed.data_type).map(|to| call(to, vec![Expr::Value(typed.value.clone())]))
+        }
+        _ => None,
+    };
+    if let Some(checked) = checked {
+        return *expr = checked;
+    }
     let Expr::Cast { expr: of, data_type, .. } = expr else { return };
     // The type of a parameter is told by its cast.
     if matches!(of.as_ref(), Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
@@ -204,7 +225,6 @@ fn cast(expr: &mut Expr) {
         },
         _ => return,
     };
-    let null = || Expr::Value(Value::Null.with_empty_span());
     *expr = match length {
         None => call(NUMERIC, vec![std::mem::replace(of, null())]),
         Some(length) => {
@@ -213,6 +233,29 @@ fn cast(expr: &mut Expr) {
             call("left", vec![std::mem::replace(expr, null()), letters])
         }
     };
+}
+
+/// `a = ANY('{1,2}')` is `a IN ('1', '2')`, whose texts are read as what `a` is; `a <> ALL('{1,2}')` is `a NOT IN ('1', '2')`.
+fn array_of_text(expr: &mut Expr) -> Result<()> {
+    let (left, array, negated) = match expr {
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right, true),
+        _ => return Ok(()),
+    };
+    let inside = match array.as_ref() {
+        Expr::Nested(inside) => inside.as_ref(),
+        array => array,
+    };
+    let Expr::Value(value) = inside else { return Ok(()) };
+    let Value::SingleQuotedString(text) = &value.value else { return Ok(()) };
+    let value = |value: Value| Expr::Value(value.with_empty_span());
+    let items = array_items(text)?.into_iter();
+    let list: Vec<Expr> = items.map(|item| value(item.map_or(Value::Null, Value::SingleQuotedString))).collect();
+    *expr = match list.is_empty() {
+        true => value(Value::Boolean(negated)),
+        false => Expr::InList { expr: std::mem::replace(left, Box::new(value(Value::Null))), list, negated },
+    };
+    Ok(())
 }
 
 /// Functions that are others, by another name.
@@ -232,6 +275,11 @@ fn function(expr: &mut Expr) {
         }
         Err(args) if args.len() == 1 && is_named(name, "every") => *name = plain("bool_and"),
         Err(args) if args.len() == 1 && is_named(name, "sign") => *name = plain("signum"),
+        Err(args) if args.len() == 1 && is_named(name, "ceiling") => *name = plain("ceil"),
+        Err(args) if args.is_empty() && is_named(name, "gen_random_uuid") => {
+            *expr = call(UUID, vec![call("uuid", vec![])]);
+        }
+        Err(args) if args.is_empty() && STARTS.iter().any(|start| is_named(name, start)) => *name = plain("now"),
         Err(args) if args.len() == 1 && is_named(name, "age") => {
             let today = FunctionArg::Unnamed(FunctionArgExpr::Expr(call("current_date", vec![])));
             list.args.insert(0, today);

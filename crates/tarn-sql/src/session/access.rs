@@ -118,7 +118,7 @@ impl Session {
                 if reads { asking.rows(&table, Privilege::Select) } else { Ok(()) }
             }
             Kind::Query { plan, .. } => asking.reads(plan),
-            Kind::Dml { dml, .. } => {
+            Kind::Dml { dml, returning, .. } => {
                 let table = self.node.catalog().schema(&dml.table.name)?;
                 let privilege = match dml.kind {
                     DmlKind::Insert { .. } => Privilege::Insert,
@@ -127,6 +127,7 @@ impl Session {
                 };
                 asking.rows(&table, privilege)?;
                 asking.reads(&dml.source)?;
+                returning.as_ref().map_or(Ok(()), |returning| asking.reads(returning))?;
                 // Its rows would not be held back by table, as those of a query are.
                 let is_system = |read: &Read| matches!(read, Read::Other(of) if of.schema() == Some("tarn"));
                 match reads(&dml.source)?.iter().any(is_system) {

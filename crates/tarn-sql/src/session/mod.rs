@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `prepare`, `keyed`, `dml`, `copy`, `cursor`, `caches`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `placeholders`, `prepare`, `keyed`, `dml`, `returning`, `copy`, `cursor`, `caches`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -20,7 +20,9 @@ mod gather;
 pub mod interrupt;
 mod keyed;
 mod literals;
+mod placeholders;
 mod prepare;
+mod returning;
 mod transaction;
 mod utility;
 pub(crate) mod vars;
@@ -50,6 +52,7 @@ pub use crate::activity::Status;
 
 use self::cursor::Cursor;
 use crate::activity::{self, Backend};
+use crate::advisory::OwnLocks;
 use crate::error::{Result, SqlError, state};
 use crate::hot::Reader;
 use crate::service::Sql;
@@ -75,6 +78,7 @@ pub struct Session {
     cursors: Opaque<Arc<Mutex<HashMap<String, Cursor>>>>,
     named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
     has_pg_catalog: Mutex<bool>,
+    locks: Arc<OwnLocks>,
 }
 
 impl Session {
@@ -83,6 +87,7 @@ impl Session {
         let query = Opaque::new(query_session(&sql, &principal));
         let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
         let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
+        let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
         Session {
             node: Arc::clone(sql.node()),
             sql,
@@ -96,6 +101,7 @@ impl Session {
             cursors: Opaque::default(),
             named: Opaque::default(),
             has_pg_catalog: Mutex::new(false),
+            locks,
         }
     }
 
@@ -114,7 +120,11 @@ impl Session {
 
     /// The message that [`Session::begin_statement`] began is answered, with this SQLSTATE if it failed.
     pub fn end_statement(&self, failed: Option<&str>) {
-        self.backend.ends(self.status(), failed);
+        let status = self.status();
+        if status == Status::Idle {
+            self.locks.end_transaction();
+        }
+        self.backend.ends(status, failed);
     }
 
     /// More rows of a statement are asked for, which gave some before.
@@ -312,6 +322,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // What a transaction held is gone with it: nothing was written.
         self.interrupt.cancel(SqlError::canceled());
+        self.locks.leave();
         self.sql.activity().leave(&self.backend);
         if *self.has_pg_catalog.lock() {
             crate::pg_catalog::forget(self.query.context());

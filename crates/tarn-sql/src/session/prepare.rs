@@ -3,7 +3,6 @@
 //! A [`Prepared`] statement is planned once and run many times. It remembers what it was made of: when a table was made or
 //! dropped since, or an archive's columns changed, it is planned anew, and still answers the columns that it was described with.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -26,10 +25,12 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
+use super::placeholders::{array_items, array_type, described, sql_type, told_types};
 use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::compat::CatalogUse;
 use crate::error::{Result, SqlError, state};
+use crate::session_functions::Own;
 use crate::shown::{shown, shown_name};
 use crate::signals::Signals;
 use crate::statement::Parsed;
@@ -60,7 +61,7 @@ pub struct Prepared {
 pub(super) enum Kind {
     Keyed { plan: KeyedPlan, table: Arc<TableSchema> },
     Query { plan: Box<LogicalPlan>, command: &'static str },
-    Dml { dml: Box<Dml>, command: &'static str },
+    Dml { dml: Box<Dml>, command: &'static str, returning: Option<Box<LogicalPlan>> },
     Utility(Box<Statement>),
     Admin { work: Work, table: String },
     Attach(AttachRequest),
@@ -220,6 +221,14 @@ impl Session {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
                 let table = self.node.catalog().require(&name)?;
+                let returned = super::returning::taken(statement, &name);
+                let (statement, asked) =
+                    returned.as_ref().map_or((statement, None), |(rest, asked)| (rest, Some(asked)));
+                let returning = match asked {
+                    Some(asked) => Some(Box::new(self.returned(asked).await?)),
+                    None => None,
+                };
+                let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
                 let planned = self.query.dml(statement, table.schema()).await;
                 let dml = planned.map_err(|error| {
                     let error = self.explain_error(statement, error.into());
@@ -230,14 +239,14 @@ impl Session {
                     Statement::Update(_) => "UPDATE",
                     _ => "DELETE",
                 };
-                let parameters = parameter_fields(&dml.source)?;
-                Ok((Kind::Dml { dml: Box::new(dml), command }, parameters, None))
+                let parameters = described(parameter_fields(&dml.source)?, statement);
+                Ok((Kind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
             }
             Statement::Query(_) | Statement::Explain { .. } => {
                 let plan = self.plan(statement, declared).await?;
                 let command = if matches!(statement, Statement::Query(_)) { "SELECT" } else { "EXPLAIN" };
                 let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
-                let parameters = parameter_fields(&plan)?;
+                let parameters = described(parameter_fields(&plan)?, statement);
                 Ok((Kind::Query { plan: Box::new(plan), command }, parameters, Some(columns)))
             }
             other => {
@@ -273,11 +282,14 @@ impl Session {
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);
         }
-        let cast = cast_parameters(statement);
+        let (told, arrays) = (told_types(statement), array_items(&plan)?);
         let data_types = parameters.iter().enumerate().map(|(idx, field)| {
             let inferred = field.as_ref().and_then(|f| data_type_of(f).ok());
+            if let (None, Some(item)) = (inferred, arrays.get(&(idx + 1))) {
+                return array_type(*item);
+            }
             let declared = declared.get(idx).copied().flatten();
-            sql_type(inferred.or(declared).or_else(|| cast.get(&(idx + 1)).copied()))
+            sql_type(inferred.or(declared).or_else(|| told.get(&(idx + 1)).copied()))
         });
         let typed = Statement::Prepare {
             name: Ident::new("typed"),
@@ -307,6 +319,8 @@ impl Session {
         crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
+        let own = Own { vars: Arc::clone(&self.vars), locks: Arc::clone(&self.locks) };
+        own.functions().into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())
     }
@@ -399,23 +413,6 @@ pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef
     Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
 }
 
-/// What `$1::int` says of its parameter.
-fn cast_parameters(statement: &Statement) -> HashMap<usize, DataType> {
-    let mut found = HashMap::new();
-    let _ = visit_expressions(statement, |expr| {
-        if let Expr::Cast { expr, data_type, .. } = expr
-            && let Expr::Value(value) = expr.as_ref()
-            && let ast::Value::Placeholder(name) = &value.value
-            && let Some(number) = name.strip_prefix('$').and_then(|number| number.parse().ok())
-            && let Ok(data_type) = crate::ddl::data_type(data_type)
-        {
-            found.insert(number, data_type);
-        }
-        ControlFlow::<()>::Continue(())
-    });
-    found
-}
-
 fn field_of(data_type: DataType) -> FieldRef {
     Arc::new(arrow_field("", &data_type, true))
 }
@@ -427,25 +424,4 @@ fn keyed_columns(plan: &KeyedPlan, table: &TableSchema) -> Option<SchemaRef> {
         arrow_field(shown_name(&column.name), &definition.data_type, definition.nullable)
     });
     Some(Arc::new(Schema::new(fields.collect::<Vec<Field>>())))
-}
-
-fn sql_type(data_type: Option<DataType>) -> ast::DataType {
-    use ast::{ExactNumberInfo, TimezoneInfo};
-    match data_type {
-        Some(DataType::Bool) => ast::DataType::Boolean,
-        Some(DataType::Int16) => ast::DataType::SmallInt(None),
-        Some(DataType::Int32) => ast::DataType::Integer(None),
-        Some(DataType::Int64) => ast::DataType::BigInt(None),
-        Some(DataType::Float32) => ast::DataType::Real,
-        Some(DataType::Float64) => ast::DataType::DoublePrecision,
-        Some(DataType::Decimal { precision, scale }) => {
-            ast::DataType::Numeric(ExactNumberInfo::PrecisionAndScale(precision.into(), scale.into()))
-        }
-        Some(DataType::Bytes) => ast::DataType::Bytea,
-        Some(DataType::Date) => ast::DataType::Date,
-        Some(DataType::Time) => ast::DataType::Time(None, TimezoneInfo::None),
-        Some(DataType::Timestamp) => ast::DataType::Timestamp(None, TimezoneInfo::None),
-        Some(DataType::TimestampTz) => ast::DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
-        Some(DataType::Text | DataType::Uuid | DataType::Json) | None => ast::DataType::Text,
-    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     CloseCursor, DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
     SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
@@ -452,6 +453,14 @@ impl Session {
         }
         let mut parameters = Vec::with_capacity(given.len());
         for (expr, field) in given.iter().zip(&prepared.parameters) {
+            let is_array = field.as_ref().is_some_and(|field| matches!(field.data_type(), ArrowType::List(_)));
+            if let Some(Some(array)) = crate::ddl::literal(expr).filter(|_| is_array) {
+                let items: Vec<ScalarValue> =
+                    tarn_query::array_items(&array)?.into_iter().map(ScalarValue::Utf8).collect();
+                let array = ScalarValue::new_list_nullable(&items, &ArrowType::Utf8);
+                parameters.push(Parameter::Scalar(ScalarValue::List(array)));
+                continue;
+            }
             let data_type =
                 field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
             let text = crate::ddl::literal(expr)

@@ -13,13 +13,21 @@ async fn statements_know_their_parameters_and_columns() {
         .batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, n numeric(10,2), u uuid, at timestamptz)")
         .await
         .unwrap();
-    let cases: [(&str, &[Type], usize); 6] = [
+    let cases: [(&str, &[Type], usize); 10] = [
         ("SELECT * FROM t WHERE k = $1", &[Type::INT8], 4),
         ("SELECT u FROM t WHERE at > $1 AND u = $2", &[Type::TIMESTAMPTZ, Type::UUID], 1),
         ("INSERT INTO t VALUES ($1, $2, $3, $4)", &[Type::INT8, Type::NUMERIC, Type::UUID, Type::TIMESTAMPTZ], 0),
         ("UPDATE t SET at = $1 WHERE k = $2", &[Type::TIMESTAMPTZ, Type::INT8], 0),
         ("DELETE FROM t WHERE k = $1", &[Type::INT8], 0),
         ("SELECT $1", &[Type::TEXT], 1),
+        ("SELECT k FROM t ORDER BY k LIMIT $1 OFFSET $2", &[Type::INT8, Type::INT8], 1),
+        ("SELECT k FROM t WHERE k = ANY($1) AND at = ANY ($2)", &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY], 1),
+        ("SELECT $1::uuid, $2::json", &[Type::UUID, Type::JSON], 2),
+        (
+            "INSERT INTO t VALUES ($1, $2, $3::uuid, $4) RETURNING u, k",
+            &[Type::INT8, Type::NUMERIC, Type::UUID, Type::TIMESTAMPTZ],
+            2,
+        ),
     ];
     for (sql, parameters, n_columns) in cases {
         let statement = client.prepare(sql).await.unwrap();
@@ -108,4 +116,65 @@ async fn keyed_statements_need_no_plan() {
     let before = server.running.node.metrics().keyed_statements.get();
     client.batch_execute("INSERT INTO t VALUES (1, 2); SELECT v FROM t WHERE k = 1; UPDATE t SET v = 3 WHERE k = 1; DELETE FROM t WHERE k = 1").await.unwrap();
     assert_eq!(server.running.node.metrics().keyed_statements.get() - before, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_arrays_and_uuids_are_bound() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, u uuid, v text DEFAULT 'none')").await.unwrap();
+    let id = uuid::Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+    let insert =
+        client.prepare("INSERT INTO t (k, u) VALUES ($1, $2::uuid) RETURNING *, k * 2 AS twice").await.unwrap();
+    for k in 1..=9_i64 {
+        let row = client.query_one(&insert, &[&k, &id]).await.unwrap();
+        assert_eq!((row.get::<_, i64>("k"), row.get::<_, uuid::Uuid>("u")), (k, id));
+        assert_eq!((row.get::<_, &str>("v"), row.get::<_, i64>("twice")), ("none", k * 2));
+    }
+    let page = client.query("SELECT k FROM t ORDER BY k LIMIT $1 OFFSET $2", &[&2_i64, &3_i64]).await.unwrap();
+    assert_eq!(page.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), [4, 5]);
+    let chosen = client.query("SELECT k FROM t WHERE k = ANY($1) ORDER BY 1", &[&vec![7_i64, 2, 99]]).await.unwrap();
+    assert_eq!(chosen.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), [2, 7]);
+    let none = client.query("SELECT k FROM t WHERE k = ANY($1)", &[&Vec::<i64>::new()]).await.unwrap();
+    assert!(none.is_empty());
+    assert_eq!(client.query("SELECT k FROM t WHERE u = $1::uuid", &[&id]).await.unwrap().len(), 9);
+    client.batch_execute("PREPARE p AS SELECT count(*) FROM t WHERE k = ANY($1)").await.unwrap();
+    assert_eq!(rows(&client, "EXECUTE p ('{1,NULL,3}')").await, [["2"]]);
+    // What is returned is computed before it is written, and held inside BEGIN.
+    assert_eq!(failure(client.query("INSERT INTO t (k) VALUES (10) RETURNING 1 / (k - 10)", &[]).await).0, "22012");
+    client.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(rows(&client, "INSERT INTO t (k) VALUES (11), (12) RETURNING k").await, [["11"], ["12"]]);
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(
+        rows(&client, "INSERT INTO t (k) VALUES (1) ON CONFLICT DO NOTHING RETURNING k").await,
+        Vec::<Vec<String>>::new()
+    );
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "9");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advisory_locks_are_waited_for_and_end_with_their_owner() {
+    let server = Server::start().await;
+    let (one, two) = (server.client().await, server.client().await);
+    assert_eq!(cell(&one, "SELECT pg_try_advisory_lock(7)").await, "t");
+    assert_eq!(cell(&two, "SELECT pg_try_advisory_lock(7)").await, "f");
+    assert_eq!(cell(&two, "SELECT pg_try_advisory_xact_lock(7, 7)").await, "t");
+    // That was of a transaction of its own, which has ended.
+    assert_eq!(cell(&one, "SELECT pg_try_advisory_xact_lock(7, 7)").await, "t");
+    one.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(8)").await.unwrap();
+    assert_eq!(cell(&two, "SELECT pg_try_advisory_lock_shared(8)").await, "f");
+    one.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(cell(&two, "SELECT pg_try_advisory_lock_shared(8)").await, "t");
+    two.batch_execute("SET statement_timeout = '50ms'").await.unwrap();
+    assert_eq!(failure(two.batch_execute("SELECT pg_advisory_lock(7)").await).0, "57014");
+    two.batch_execute("RESET statement_timeout").await.unwrap();
+    let waits = async { two.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap() };
+    // It waits until the session that has it is gone.
+    let ends = async {
+        tokio::task::yield_now().await;
+        drop(one);
+    };
+    tokio::join!(waits, ends);
+    assert_eq!(cell(&two, "SELECT pg_advisory_unlock(7)").await, "t");
+    assert_eq!(cell(&two, "SELECT pg_advisory_unlock(7)").await, "f");
 }

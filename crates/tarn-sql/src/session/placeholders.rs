@@ -1,0 +1,161 @@
+//! Of which type is a parameter? The planner tells those that stand beside a column, the client some. Here are those that the statement
+//! tells otherwise: `$1::int`, `LIMIT $1`, and `a = ANY($1)`, which is an array of what `a` is.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::FieldRef;
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan};
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement, Visit, Visitor,
+};
+use tarn_types::{DataType, arrow_field, data_type_of};
+
+use crate::error::Result;
+use crate::names::fold;
+use crate::postgres::kept_as_text::type_of_cast;
+
+/// What a statement says of its parameters, by number.
+pub(super) fn told_types(statement: &Statement) -> HashMap<usize, DataType> {
+    let mut told = Told::default();
+    let _ = statement.visit(&mut told);
+    told.0
+}
+
+#[derive(Default)]
+struct Told(HashMap<usize, DataType>);
+
+impl Told {
+    fn tell(&mut self, expr: &Expr, data_type: Option<DataType>) {
+        if let (Some(number), Some(data_type)) = (number(expr), data_type) {
+            self.0.insert(number, data_type);
+        }
+    }
+}
+
+impl Visitor for Told {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let (limit, offset) = match &query.limit_clause {
+            Some(LimitClause::LimitOffset { limit, offset, .. }) => {
+                (limit.as_ref(), offset.as_ref().map(|offset| &offset.value))
+            }
+            Some(LimitClause::OffsetCommaLimit { offset, limit }) => (Some(limit), Some(offset)),
+            None => (None, None),
+        };
+        let fetch = query.fetch.as_ref().and_then(|fetch| fetch.quantity.as_ref());
+        for count in [limit, offset, fetch].into_iter().flatten() {
+            self.tell(count, Some(DataType::Int64));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Cast { expr, data_type, .. } => self.tell(expr, crate::ddl::data_type(data_type).ok()),
+            // Such a cast is written as a function.
+            Expr::Function(function) => {
+                let name = function.name.0.last().and_then(|part| part.as_ident()).map(fold);
+                if let (Some(to), FunctionArguments::List(list)) =
+                    (name.and_then(|name| type_of_cast(&name)), &function.args)
+                    && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(of))] = &list.args[..]
+                {
+                    self.tell(of, Some(to));
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The number of a parameter.
+fn number(expr: &Expr) -> Option<usize> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            ast::Value::Placeholder(name) => name.strip_prefix('$')?.parse().ok(),
+            _ => None,
+        },
+        Expr::Nested(inner) => number(inner),
+        _ => None,
+    }
+}
+
+/// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid` or `json`, which is a
+/// text to the planner, as what it is.
+pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &Statement) -> Vec<Option<FieldRef>> {
+    if parameters.is_empty() {
+        return parameters;
+    }
+    for (number, data_type) in told_types(statement) {
+        let Some(field) = parameters.get_mut(number - 1) else { continue };
+        let told = arrow_field("", &data_type, true);
+        match (field.as_ref(), data_type) {
+            (None, _) => *field = Some(Arc::new(told)),
+            (Some(text), DataType::Uuid | DataType::Json) => {
+                *field = Some(Arc::new(told.with_data_type(text.data_type().clone())));
+            }
+            _ => {}
+        }
+    }
+    parameters
+}
+
+/// Of parameters that are arrays: what their items are compared with.
+pub(super) fn array_items(plan: &LogicalPlan) -> Result<HashMap<usize, DataType>> {
+    let mut items = HashMap::new();
+    plan.apply_with_subqueries(|node| {
+        let inputs = node.inputs();
+        if inputs.is_empty() {
+            return Ok(TreeNodeRecursion::Continue);
+        }
+        let mut schema = DFSchema::empty();
+        inputs.iter().for_each(|input| schema.merge(input.schema()));
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Planned::ScalarFunction(call) = expr
+                    && call.name() == "array_has"
+                    && let [Planned::Placeholder(array), item] = &call.args[..]
+                    && array.field.is_none()
+                    && let Some(number) = array.id.strip_prefix('$').and_then(|number| number.parse::<usize>().ok())
+                    && let Ok((_, item)) = item.to_field(&schema)
+                    && let Ok(item) = data_type_of(&item)
+                {
+                    items.insert(number, item);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(items)
+}
+
+/// An array of such items.
+pub(super) fn array_type(item: DataType) -> ast::DataType {
+    ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(Box::new(sql_type(Some(item))), None))
+}
+
+pub(super) fn sql_type(data_type: Option<DataType>) -> ast::DataType {
+    use ast::{ExactNumberInfo, TimezoneInfo};
+    match data_type {
+        Some(DataType::Bool) => ast::DataType::Boolean,
+        Some(DataType::Int16) => ast::DataType::SmallInt(None),
+        Some(DataType::Int32) => ast::DataType::Integer(None),
+        Some(DataType::Int64) => ast::DataType::BigInt(None),
+        Some(DataType::Float32) => ast::DataType::Real,
+        Some(DataType::Float64) => ast::DataType::DoublePrecision,
+        Some(DataType::Decimal { precision, scale }) => {
+            ast::DataType::Numeric(ExactNumberInfo::PrecisionAndScale(precision.into(), scale.into()))
+        }
+        Some(DataType::Bytes) => ast::DataType::Bytea,
+        Some(DataType::Date) => ast::DataType::Date,
+        Some(DataType::Time) => ast::DataType::Time(None, TimezoneInfo::None),
+        Some(DataType::Timestamp) => ast::DataType::Timestamp(None, TimezoneInfo::None),
+        Some(DataType::TimestampTz) => ast::DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        Some(DataType::Text | DataType::Uuid | DataType::Json) | None => ast::DataType::Text,
+    }
+}

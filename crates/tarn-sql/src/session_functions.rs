@@ -1,0 +1,232 @@
+//! Which functions of SQL are about the session that asks? Its settings (`current_setting`, `set_config`), its advisory locks, and
+//! `pg_sleep`. Those that wait do not hold a thread.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, AsArray, new_empty_array};
+use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use parking_lot::Mutex;
+
+use crate::advisory::{Key, Mode, OwnLocks};
+use crate::error::{SqlError, state};
+use crate::session::vars::{Vars, is_engine_setting};
+
+/// What the functions are about.
+#[derive(Clone)]
+pub(crate) struct Own {
+    pub vars: Arc<Mutex<Vars>>,
+    pub locks: Arc<OwnLocks>,
+}
+
+impl Own {
+    /// The functions.
+    pub fn functions(&self) -> Vec<ScalarUDF> {
+        let mut all: Vec<(String, Does)> = vec![
+            ("current_setting".to_owned(), Does::ShowSetting),
+            ("set_config".to_owned(), Does::Set),
+            ("pg_sleep".to_owned(), Does::Sleep),
+            ("pg_advisory_unlock_all".to_owned(), Does::UnlockAll),
+        ];
+        for is_shared in [false, true] {
+            let shared = if is_shared { "_shared" } else { "" };
+            all.push((format!("pg_advisory_unlock{shared}"), Does::Unlock { is_shared }));
+            for of_transaction in [false, true] {
+                let (level, mode) = (if of_transaction { "_xact" } else { "" }, Mode { is_shared, of_transaction });
+                all.push((format!("pg_advisory{level}_lock{shared}"), Does::Lock(mode)));
+                all.push((format!("pg_try_advisory{level}_lock{shared}"), Does::TryLock(mode)));
+            }
+        }
+        let functions = all.into_iter().map(|(name, does)| {
+            let signature = does.signature();
+            let function = OfSession { name, does, signature, own: self.clone() };
+            AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf()
+        });
+        functions.collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    ShowSetting,
+    Set,
+    Sleep,
+    Lock(Mode),
+    TryLock(Mode),
+    Unlock { is_shared: bool },
+    UnlockAll,
+}
+
+impl Does {
+    fn signature(self) -> Signature {
+        let exact = |types: &[DataType]| TypeSignature::Exact(types.to_vec());
+        let text = DataType::Utf8;
+        let kinds = match self {
+            Does::ShowSetting => vec![exact(&[text.clone()]), exact(&[text, DataType::Boolean])],
+            Does::Set => vec![exact(&[text.clone(), text, DataType::Boolean])],
+            Does::Sleep => vec![exact(&[DataType::Float64])],
+            Does::Lock(_) | Does::TryLock(_) | Does::Unlock { .. } => {
+                vec![exact(&[DataType::Int64]), exact(&[DataType::Int64, DataType::Int64])]
+            }
+            Does::UnlockAll => vec![TypeSignature::Nullary],
+        };
+        Signature::one_of(kinds, Volatility::Volatile)
+    }
+}
+
+struct OfSession {
+    name: String,
+    does: Does,
+    signature: Signature,
+    own: Own,
+}
+
+impl fmt::Debug for OfSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl PartialEq for OfSession {
+    fn eq(&self, other: &OfSession) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.own.locks, &other.own.locks)
+    }
+}
+
+impl Eq for OfSession {}
+
+impl Hash for OfSession {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for OfSession {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(match self.does {
+            Does::TryLock(_) | Does::Unlock { .. } => DataType::Boolean,
+            // PostgreSQL's void is an empty text to clients.
+            _ => DataType::Utf8,
+        })
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Err(SqlError::unsupported(format!("{} in this place", self.name), "call it in the list of columns of a SELECT")
+            .into())
+    }
+}
+
+#[async_trait]
+impl AsyncScalarUDFImpl for OfSession {
+    async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let columns = args.args.iter().map(|arg| arg.to_array(args.number_rows)).collect::<Result<Vec<_>>>()?;
+        let mut answers = Vec::with_capacity(args.number_rows);
+        for row in 0..args.number_rows {
+            answers.push(match columns.iter().any(|column| column.is_null(row)) {
+                true => ScalarValue::try_new_null(args.return_field.data_type())?,
+                false => self.answer(&columns, row).await?,
+            });
+        }
+        Ok(ColumnarValue::Array(match answers.is_empty() {
+            true => new_empty_array(args.return_field.data_type()),
+            false => ScalarValue::iter_to_array(answers)?,
+        }))
+    }
+}
+
+impl OfSession {
+    async fn answer(&self, columns: &[ArrayRef], row: usize) -> Result<ScalarValue> {
+        let void = || ScalarValue::Utf8(Some(String::new()));
+        let truth = |truth: bool| ScalarValue::Boolean(Some(truth));
+        let Own { vars, locks } = &self.own;
+        Ok(match self.does {
+            Does::ShowSetting => {
+                let may_be_missing = columns.get(1).is_some_and(|may| may.as_boolean().value(row));
+                match shown(&vars.lock(), columns[0].as_string::<i32>().value(row)) {
+                    Ok(value) => ScalarValue::Utf8(Some(value)),
+                    Err(_) if may_be_missing => ScalarValue::Utf8(None),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Does::Set => {
+                let text = |column: &ArrayRef| column.as_string::<i32>().value(row).to_owned();
+                let (name, value) = (text(&columns[0]), text(&columns[1]));
+                set(&mut vars.lock(), &name, &value, columns[2].as_boolean().value(row))?;
+                ScalarValue::Utf8(Some(vars.lock().get(&name)?))
+            }
+            Does::Sleep => {
+                let seconds = columns[0].as_primitive::<Float64Type>().value(row).clamp(0.0, MAX_SLEEP_S);
+                tokio::time::sleep(Duration::from_secs_f64(if seconds.is_nan() { 0.0 } else { seconds })).await;
+                void()
+            }
+            Does::Lock(mode) => {
+                locks.lock(key(columns, row)?, mode).await?;
+                void()
+            }
+            Does::TryLock(mode) => truth(locks.try_lock(key(columns, row)?, mode)?),
+            Does::Unlock { is_shared } => truth(locks.unlock(key(columns, row)?, is_shared)),
+            Does::UnlockAll => {
+                locks.unlock_all();
+                void()
+            }
+        })
+    }
+}
+
+/// A year: who sleeps longer is cancelled before.
+const MAX_SLEEP_S: f64 = 365.0 * 86_400.0;
+
+fn key(columns: &[ArrayRef], row: usize) -> Result<Key> {
+    let number = |column: &ArrayRef| column.as_primitive::<Int64Type>().value(row);
+    Ok(match columns {
+        [one] => Key::One(number(one)),
+        [class, object, ..] => {
+            let half = |column: &ArrayRef| {
+                i32::try_from(number(column))
+                    .map_err(|_| SqlError::new(state::NUMERIC_OUT_OF_RANGE, "integer out of range"))
+            };
+            Key::Two(half(class)?, half(object)?)
+        }
+        [] => return Err(SqlError::new(state::INTERNAL, "a lock has a number").into()),
+    })
+}
+
+fn shown(vars: &Vars, name: &str) -> Result<String, SqlError> {
+    if is_engine_setting(name) {
+        return Err(SqlError::unsupported(format!("current_setting of {name}"), format!("SHOW {name}")));
+    }
+    vars.get(name)
+}
+
+/// Errors: what is not of these settings alone, and what would end with the transaction.
+fn set(vars: &mut Vars, name: &str, value: &str, is_local: bool) -> Result<(), SqlError> {
+    if is_local {
+        return Err(SqlError::unsupported(
+            "set_config for a transaction alone",
+            "give false, and set it back after it",
+        ));
+    }
+    if is_engine_setting(name)
+        || ["timezone", "session_authorization", "is_superuser"].contains(&name.to_ascii_lowercase().as_str())
+    {
+        return Err(SqlError::unsupported(format!("set_config of {name}"), format!("SET {name} = value")));
+    }
+    vars.set(name, Some(value))
+}
