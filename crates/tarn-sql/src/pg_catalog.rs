@@ -12,7 +12,9 @@ use datafusion::arrow::array::{Array, AsArray, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{ColumnarValue, Signature, SimpleScalarUDF, TypeSignature, Volatility, create_udf};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility, create_udf,
+};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
@@ -26,28 +28,39 @@ use crate::system_activity::PgTables;
 
 const SCHEMA: &str = "pg_catalog";
 
-/// Functions that answer the same of everything: there are no comments, views, triggers, sequences and functions of users, all that is there can
-/// be seen, and a node that answers is no standby.
-const TOLD: [(&str, fn() -> ScalarValue); 18] = [
-    ("col_description", || ScalarValue::Utf8(None)),
-    ("obj_description", || ScalarValue::Utf8(None)),
-    ("shobj_description", || ScalarValue::Utf8(None)),
-    ("pg_get_function_arguments", || ScalarValue::Utf8(None)),
-    ("pg_get_function_identity_arguments", || ScalarValue::Utf8(None)),
-    ("pg_get_function_result", || ScalarValue::Utf8(None)),
-    ("pg_get_functiondef", || ScalarValue::Utf8(None)),
-    ("pg_get_indexdef", || ScalarValue::Utf8(None)),
-    ("pg_get_ruledef", || ScalarValue::Utf8(None)),
-    ("pg_get_serial_sequence", || ScalarValue::Utf8(None)),
-    ("pg_get_triggerdef", || ScalarValue::Utf8(None)),
-    ("pg_get_viewdef", || ScalarValue::Utf8(None)),
-    ("pg_collation_is_visible", || ScalarValue::Boolean(Some(true))),
-    ("pg_function_is_visible", || ScalarValue::Boolean(Some(true))),
-    ("pg_operator_is_visible", || ScalarValue::Boolean(Some(true))),
-    ("pg_type_is_visible", || ScalarValue::Boolean(Some(true))),
-    ("pg_is_in_recovery", || ScalarValue::Boolean(Some(false))),
-    ("pg_is_other_temp_schema", || ScalarValue::Boolean(Some(false))),
+/// There are no comments, views, triggers, sequences and functions of users: NULL.
+const NOTHING_TOLD: [&str; 12] = [
+    "col_description",
+    "obj_description",
+    "pg_get_function_arguments",
+    "pg_get_function_identity_arguments",
+    "pg_get_function_result",
+    "pg_get_functiondef",
+    "pg_get_indexdef",
+    "pg_get_ruledef",
+    "pg_get_serial_sequence",
+    "pg_get_triggerdef",
+    "pg_get_viewdef",
+    "shobj_description",
 ];
+
+/// All that is there can be seen; a node that answers is no standby, and has no temporary tables.
+const ALWAYS: [(&str, bool); 6] = [
+    ("pg_collation_is_visible", true),
+    ("pg_function_is_visible", true),
+    ("pg_is_in_recovery", false),
+    ("pg_is_other_temp_schema", false),
+    ("pg_operator_is_visible", true),
+    ("pg_type_is_visible", true),
+];
+
+/// A function that answers the same, whatever it is asked.
+fn constant(name: &str, answer: ScalarValue) -> ScalarUDF {
+    let signature = Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], Volatility::Stable);
+    let data_type = answer.data_type();
+    let tell = Arc::new(move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(answer.clone())));
+    SimpleScalarUDF::new_with_signature(name, signature, data_type, tell).into()
+}
 
 /// Registers schema `pg_catalog` and its functions with a session of `user`, and what is ours of it. Costs milliseconds.
 pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directory>, ours: PgTables) -> Result<()> {
@@ -84,13 +97,8 @@ pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directo
         Volatility::Stable,
         Arc::new(|arguments| Ok(ColumnarValue::Array(Arc::new(Int64Array::new_null(rows_of(arguments)))))),
     ));
-    for (name, told) in TOLD {
-        let signature = Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], Volatility::Stable);
-        let told = told();
-        let data_type = told.data_type();
-        let tell = Arc::new(move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(told.clone())));
-        context.register_udf(SimpleScalarUDF::new_with_signature(name, signature, data_type, tell).into());
-    }
+    NOTHING_TOLD.iter().for_each(|name| context.register_udf(constant(name, ScalarValue::Utf8(None))));
+    ALWAYS.iter().for_each(|(name, is)| context.register_udf(constant(name, ScalarValue::Boolean(Some(*is)))));
     context.register_udf(create_udf(
         "pg_size_pretty",
         vec![DataType::Int64],

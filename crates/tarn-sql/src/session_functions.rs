@@ -71,7 +71,7 @@ impl Does {
         let exact = |types: &[DataType]| TypeSignature::Exact(types.to_vec());
         let text = DataType::Utf8;
         let kinds = match self {
-            Does::ShowSetting => vec![exact(&[text.clone()]), exact(&[text, DataType::Boolean])],
+            Does::ShowSetting => vec![exact(std::slice::from_ref(&text)), exact(&[text, DataType::Boolean])],
             Does::Set => vec![exact(&[text.clone(), text, DataType::Boolean])],
             Does::Sleep => vec![exact(&[DataType::Float64])],
             Does::Lock(_) | Does::TryLock(_) | Does::Unlock { .. } => {

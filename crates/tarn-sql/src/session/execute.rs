@@ -231,7 +231,7 @@ impl Session {
         };
         self.transaction.lock().check_read()?;
         let plan = self.plan(statement, &prepared.declared).await?;
-        let parameters = bind(&super::prepare::parameter_fields(&plan)?, parameters)?;
+        let parameters = bind(&super::placeholders::parameter_fields(&plan)?, parameters)?;
         let stream = self.query.stream(plan, parameters).await?;
         Ok(Answer::stream(stream, "SELECT").counted_by(self.backend.rows()))
     }

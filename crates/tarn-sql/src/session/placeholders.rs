@@ -14,9 +14,19 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_types::{DataType, arrow_field, data_type_of};
 
-use crate::error::Result;
+use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 use crate::postgres::kept_as_text::type_of_cast;
+
+/// Types of `$1`, `$2` … in order.
+pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef>>> {
+    let mut found = plan.get_parameter_fields()?;
+    let highest = found.keys().filter_map(|name| name.strip_prefix('$')?.parse::<usize>().ok()).max().unwrap_or(0);
+    if highest > usize::from(u16::MAX) {
+        return Err(SqlError::new(state::PROGRAM_LIMIT, format!("parameter ${highest}: at most 65535 parameters")));
+    }
+    Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
+}
 
 /// What a statement says of its parameters, by number.
 pub(super) fn told_types(statement: &Statement) -> HashMap<usize, DataType> {
@@ -95,7 +105,8 @@ pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &State
         let Some(field) = parameters.get_mut(number - 1) else { continue };
         let told = arrow_field("", &data_type, true);
         match (field.as_ref(), data_type) {
-            (None, _) => *field = Some(Arc::new(told)),
+            // Others are read of a text by their cast, which takes more of them than a parameter does.
+            (None, DataType::Uuid | DataType::Json | DataType::Int64) => *field = Some(Arc::new(told)),
             (Some(text), DataType::Uuid | DataType::Json) => {
                 *field = Some(Arc::new(told.with_data_type(text.data_type().clone())));
             }

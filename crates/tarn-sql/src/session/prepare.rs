@@ -25,7 +25,7 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
-use super::placeholders::{array_items, array_type, described, sql_type, told_types};
+use super::placeholders::{array_items, array_type, described, parameter_fields, sql_type, told_types};
 use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::compat::CatalogUse;
@@ -401,16 +401,6 @@ fn write_target(statement: &Statement) -> Result<String> {
             "write to one table, by its name",
         )
     })
-}
-
-/// Types of `$1`, `$2` … in order.
-pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef>>> {
-    let mut found = plan.get_parameter_fields()?;
-    let highest = found.keys().filter_map(|name| name.strip_prefix('$')?.parse::<usize>().ok()).max().unwrap_or(0);
-    if highest > usize::from(u16::MAX) {
-        return Err(SqlError::new(state::PROGRAM_LIMIT, format!("parameter ${highest}: at most 65535 parameters")));
-    }
-    Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
 }
 
 fn field_of(data_type: DataType) -> FieldRef {

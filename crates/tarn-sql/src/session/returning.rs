@@ -2,6 +2,7 @@
 //!
 //! It is computed before they are written: where it fails, nothing is written, as in PostgreSQL.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::compute::cast;
@@ -13,14 +14,13 @@ use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{Expr, Insert, Statement, visit_expressions};
 use futures::{StreamExt, TryStreamExt, stream};
-use std::ops::ControlFlow;
 use tarn_node::catalog::TableHandle;
 use tarn_query::dml::{Dml, DmlKind};
 use tarn_query::parser::statements;
 use tarn_query::sql_schema;
 use tarn_types::Op;
 
-use super::prepare::parameter_fields;
+use super::placeholders::parameter_fields;
 use super::{Answer, Rows, Session};
 use crate::error::{Result, SqlError, state};
 use crate::names::quote;
