@@ -241,7 +241,11 @@ impl Engine {
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         OF_FILES.iter().for_each(|name| context.deregister_udf(name));
         let Meaning { functions: own, aggregates, .. } = &self.meaning;
-        own.iter().for_each(|function| context.register_udf(function.as_ref().clone()));
+        for function in own {
+            // With its other names: a state that is made of this one registers functions in any order, by all of their names.
+            context.deregister_udf(function.name());
+            context.register_udf(function.as_ref().clone());
+        }
         aggregates.iter().for_each(|function| context.register_udaf(function.as_ref().clone()));
         bounded(&context, &self.lengths);
         counted(&context);

@@ -466,7 +466,10 @@ pub(crate) fn replaces_all(on: &OnInsert, table: &TableSchema) -> bool {
     };
     let Some(replaced) = assignments.iter().map(replaced).collect::<Option<Vec<usize>>>() else { return false };
     let is_in_key = |idx: usize| table.key.iter().any(|part| part.column_idx == idx);
-    is_of_key(conflict, table) && (0..table.columns.len()).all(|idx| is_in_key(idx) || replaced.contains(&idx))
+    // A table of that name is another than the rows that were to be inserted.
+    table.name != "excluded"
+        && is_of_key(conflict, table)
+        && (0..table.columns.len()).all(|idx| is_in_key(idx) || replaced.contains(&idx))
 }
 
 fn is_of_key(conflict: &OnConflict, table: &TableSchema) -> bool {

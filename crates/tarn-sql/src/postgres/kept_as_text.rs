@@ -31,11 +31,11 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     CASTS.map(of).to_vec()
 }
 
-/// The function that is a cast to this type. `jsonb` is another name of `json`.
+/// The function that is a cast to this type. A `jsonb` is written otherwise than it came, and has operators: there are no casts to it.
 pub(super) fn cast_to(data_type: &ast::DataType) -> Option<&'static str> {
     match data_type {
         ast::DataType::Uuid => Some(UUID),
-        ast::DataType::JSON | ast::DataType::JSONB => Some(JSON),
+        ast::DataType::JSON => Some(JSON),
         _ => None,
     }
 }
