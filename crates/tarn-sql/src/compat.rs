@@ -242,7 +242,12 @@ fn is_catalog_function(parts: &[String]) -> bool {
             || matches!(name.as_str(), "version" | "format_type" | "quote_ident" | "parse_ident" | "current_schemas")
             || matches!(
                 name.as_str(),
-                "current_setting" | "set_config" | "obj_description" | "col_description" | "shobj_description"
+                "current_setting"
+                    | "set_config"
+                    | "to_regtype"
+                    | "obj_description"
+                    | "col_description"
+                    | "shobj_description"
             )
             || matches!(name.as_str(), "array_lower" | "array_upper" | "current_database")
     };

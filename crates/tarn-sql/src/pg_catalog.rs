@@ -3,12 +3,13 @@
 //! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session; beside them what that
 //! crate lacks, and answers to the few queries of drivers that no planner of ours could run.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, AsArray, Int64Array, StringArray};
+use datafusion::arrow::array::{Array, AsArray, Int32Array, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::ScalarValue;
@@ -18,6 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
+use postgres_types::Type;
 use tarn_node::auth::Directory;
 use tarn_query::SystemSchema;
 use tarn_query::parser::statements;
@@ -72,6 +74,17 @@ pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directo
         let ours = SystemSchema::new(Arc::new(ours));
         catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours }))?;
     }
+    context.register_udf(create_udf(
+        "to_regtype",
+        vec![DataType::Utf8],
+        DataType::Int32,
+        Volatility::Immutable,
+        Arc::new(|arguments| {
+            let names = arguments[0].to_array(rows_of(arguments))?;
+            let oids = names.as_string::<i32>().iter().map(|name| name.and_then(type_oid));
+            Ok(ColumnarValue::Array(Arc::new(oids.collect::<Int32Array>())))
+        }),
+    ));
     let user = user.to_owned();
     // current_user is written as session_user, too.
     context.register_udf(create_udf(
@@ -183,6 +196,34 @@ impl PgCatalogContextProvider for Roles {
 fn rows_of(arguments: &[ColumnarValue]) -> usize {
     arguments.iter().map(|a| if let ColumnarValue::Array(array) = a { array.len() } else { 1 }).max().unwrap_or(1)
 }
+
+/// The number of one of Postgres' own types; there are no others.
+fn type_oid(name: &str) -> Option<i32> {
+    const LONG_NAMES: [(&str, &str); 11] = [
+        ("bigint", "int8"),
+        ("boolean", "bool"),
+        ("character varying", "varchar"),
+        ("decimal", "numeric"),
+        ("double precision", "float8"),
+        ("int", "int4"),
+        ("integer", "int4"),
+        ("real", "float4"),
+        ("smallint", "int2"),
+        ("timestamp with time zone", "timestamptz"),
+        ("timestamp without time zone", "timestamp"),
+    ];
+    static OIDS: LazyLock<HashMap<String, i32>> = LazyLock::new(|| {
+        let types = (1..FIRST_OF_USERS).filter_map(|oid| Some((Type::from_oid(oid)?, oid as i32)));
+        types.map(|(data_type, oid)| (data_type.name().to_owned(), oid)).collect()
+    });
+    let name = name.trim().to_ascii_lowercase();
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+    let short = LONG_NAMES.iter().find(|(long, _)| *long == name).map_or(name, |(_, short)| short);
+    OIDS.get(short).copied()
+}
+
+/// Numbers of types below are Postgres' own.
+const FIRST_OF_USERS: u32 = 10_000;
 
 fn pretty(bytes: i64) -> String {
     let mut size = bytes;

@@ -10,7 +10,8 @@ use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement, Visit, Visitor,
+    self, ArrayElemTypeDef, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement,
+    Visit, Visitor, visit_expressions,
 };
 use tarn_types::{DataType, arrow_field, data_type_of};
 
@@ -116,9 +117,18 @@ pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &State
     parameters
 }
 
-/// Of parameters that are arrays: what their items are compared with.
-pub(super) fn array_items(plan: &LogicalPlan) -> Result<HashMap<usize, DataType>> {
+/// The items of parameters that are arrays: `$1::int[]` tells it, or what they are compared with.
+pub(super) fn array_items(statement: &Statement, plan: &LogicalPlan) -> Result<HashMap<usize, DataType>> {
     let mut items = HashMap::new();
+    let _ = visit_expressions(statement, |expr| {
+        if let Expr::Cast { expr, data_type: ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, None)), .. } =
+            expr
+            && let (Some(number), Ok(item)) = (number(expr), crate::ddl::data_type(item))
+        {
+            items.insert(number, item);
+        }
+        ControlFlow::<()>::Continue(())
+    });
     plan.apply_with_subqueries(|node| {
         let inputs = node.inputs();
         if inputs.is_empty() {
@@ -147,7 +157,7 @@ pub(super) fn array_items(plan: &LogicalPlan) -> Result<HashMap<usize, DataType>
 
 /// An array of such items.
 pub(super) fn array_type(item: DataType) -> ast::DataType {
-    ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(Box::new(sql_type(Some(item))), None))
+    ast::DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(sql_type(Some(item))), None))
 }
 
 pub(super) fn sql_type(data_type: Option<DataType>) -> ast::DataType {

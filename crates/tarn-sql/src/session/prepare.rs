@@ -282,7 +282,7 @@ impl Session {
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);
         }
-        let (told, arrays) = (told_types(statement), array_items(&plan)?);
+        let (told, arrays) = (told_types(statement), array_items(statement, &plan)?);
         let data_types = parameters.iter().enumerate().map(|(idx, field)| {
             let inferred = field.as_ref().and_then(|f| data_type_of(f).ok());
             if let (None, Some(item)) = (inferred, arrays.get(&(idx + 1))) {

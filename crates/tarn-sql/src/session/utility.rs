@@ -101,6 +101,8 @@ impl Session {
                 CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
             },
             Statement::Discard { object_type } => self.discard(object_type),
+            // Nobody listens: there is no LISTEN.
+            Statement::UNLISTEN { .. } => Ok(Answer::done("UNLISTEN")),
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { name } => {

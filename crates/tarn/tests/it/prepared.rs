@@ -13,7 +13,7 @@ async fn statements_know_their_parameters_and_columns() {
         .batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, n numeric(10,2), u uuid, at timestamptz)")
         .await
         .unwrap();
-    let cases: [(&str, &[Type], usize); 10] = [
+    let cases: [(&str, &[Type], usize); 11] = [
         ("SELECT * FROM t WHERE k = $1", &[Type::INT8], 4),
         ("SELECT u FROM t WHERE at > $1 AND u = $2", &[Type::TIMESTAMPTZ, Type::UUID], 1),
         ("INSERT INTO t VALUES ($1, $2, $3, $4)", &[Type::INT8, Type::NUMERIC, Type::UUID, Type::TIMESTAMPTZ], 0),
@@ -22,6 +22,7 @@ async fn statements_know_their_parameters_and_columns() {
         ("SELECT $1", &[Type::TEXT], 1),
         ("SELECT k FROM t ORDER BY k LIMIT $1 OFFSET $2", &[Type::INT8, Type::INT8], 1),
         ("SELECT k FROM t WHERE k = ANY($1) AND at = ANY ($2)", &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY], 1),
+        ("SELECT * FROM unnest($1::int[]) AS u(x)", &[Type::INT4_ARRAY], 1),
         ("SELECT $1::uuid, $2::json", &[Type::UUID, Type::JSON], 2),
         (
             "INSERT INTO t VALUES ($1, $2, $3::uuid, $4) RETURNING u, k",
