@@ -150,15 +150,14 @@ bench-raftlog-build: setup-bench
 	@if scripts/setup --has-go; then cd bench/badger && CGO_ENABLED=0 go build -trimpath -o $(RELEASE)/tarn-bench-badger .; \
 	else rm -f $(RELEASE)/tarn-bench-badger; fi
 
-# CI asks whether the benches run, not how fast: RocksDB's C++ and Badger are left out. One target folder for the three, apart from the
-# product's: they share most of their dependencies with each other.
-BENCH_CI := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/bench
+# CI asks whether the benches run, not how fast: they are built as the tests are, in their folder, which has most of what they need.
+# RocksDB's C++ and Badger are left out.
 RAFTLOG_CI := --manifest-path bench/raftlog/Cargo.toml --no-default-features
 test-raftlog-bench: setup ## bench/raftlog in short form, without RocksDB and Badger: formatting, clippy, tests, one quick run
 	cargo fmt --manifest-path bench/raftlog/Cargo.toml --check
-	$(BENCH_CI) cargo clippy --release $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
-	$(BENCH_CI) cargo test --release $(RAFTLOG_CI)
-	$(BENCH_CI) cargo run --release $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
+	cargo clippy $(RAFTLOG_CI) --all-targets --no-deps -- -D warnings
+	cargo test $(RAFTLOG_CI)
+	cargo run $(RAFTLOG_CI) -- --quick --seconds 0.2 --engines tarn,raft-engine
 
 # For the store that is far away: DuckDB speaks S3 with an extension that PyPI has for the version before.
 TARN_PYTHON_HTTPFS ?= $(TARN_VENV)-httpfs/bin/python
@@ -179,9 +178,9 @@ bench-archive: build setup-tests $(TARN_PYTHON_HTTPFS) ## a rare word in 2,000 a
 METASTORE_CI := --manifest-path bench/metastore/Cargo.toml
 test-metastore-bench: setup ## bench/metastore in short form, embedded alone: formatting, clippy, one quick run
 	cargo fmt --manifest-path bench/metastore/Cargo.toml --check
-	$(BENCH_CI) cargo clippy --release $(METASTORE_CI) --all-targets --no-deps -- -D warnings
-	$(BENCH_CI) cargo clippy --release $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
-	$(BENCH_CI) cargo run --release $(METASTORE_CI) --no-default-features -- --quick --backend embedded
+	cargo clippy $(METASTORE_CI) --all-targets --no-deps -- -D warnings
+	cargo clippy $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
+	cargo run $(METASTORE_CI) --no-default-features -- --quick --backend embedded
 
 bench-cache: build bench-cache-build ## the page cache alone: hits beside plain reads, cold reads by page size (JSON on stdout); 3 GB of disk
 	@$(RELEASE)/tarn-bench cache --json $(CACHE_ARGS)
@@ -193,8 +192,8 @@ bench-cache-build: setup
 CACHE_CI := --manifest-path bench/cache/Cargo.toml
 test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one quick run
 	cargo fmt --manifest-path bench/cache/Cargo.toml --check
-	$(BENCH_CI) cargo clippy --release $(CACHE_CI) --all-targets --no-deps -- -D warnings
-	$(BENCH_CI) cargo run --release $(CACHE_CI) -- --quick
+	cargo clippy $(CACHE_CI) --all-targets --no-deps -- -D warnings
+	cargo run $(CACHE_CI) -- --quick
 
 # What one sees of a hot loop; what a user sees of it, the benches above tell. The name of a bench after -- runs it alone: MICRO_ARGS="-- prune".
 MICRO_ARGS ?=
