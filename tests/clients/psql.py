@@ -37,7 +37,7 @@ CASES = [
     ("INSERT INTO trips VALUES ('Bern', 'yesterday-ish', 'x', 1)", ["22007"]),
     ("INSERT INTO trips (city, at, fare) VALUES ('Bern', '2026-11-01 08:00:00Z', 123456789012.00)", ["22003"]),
     ("CREATE TABLE trips (a int PRIMARY KEY)", ["42P07", "trips"]),
-    ("CREATE TABLE t2 (a int)", ["PRIMARY KEY"]),
+    ("CREATE TABLE t2 (a int, __a int)", ["42939", "__"]),
     ("CREATE TABLE t2 (a int PRIMARY KEY) WITH (colour = 'red')", ["colour", "delivery"]),
     ("DROP TABLE nothing", ["42P01"]),
     ("DROP TABLE IF EXISTS nothing", ["DROP TABLE"]),

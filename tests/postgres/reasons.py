@@ -50,7 +50,6 @@ RULES = [
         r"\^|\b(?:sqrt|exp|ln|log|stddev\w*|var_\w+|variance|avg)\s*\(",
     ),
     ("numeric-division", "a quotient of numerics has other digits", r"::numeric\s*/"),
-    ("numeric-beside-float", "a numeric beside a float is compared as a numeric", r"num_col in \(select float_col"),
     (
         "set-in-select-list",
         "a set-returning function in the select list gives one array instead of rows",
@@ -96,6 +95,11 @@ RULES = [
     ("window-order?", "rows that a window's ORDER BY does not tell apart come in another order", r"\bover\b"),
     ("grouping-alias", "grouping sets of two names of one column group by one", r"group by alias1, rollup\(alias2\)"),
     ("order-of-ties?", "rows that ORDER BY does not tell apart come in another order", r"order by coalesce"),
+    (
+        "implicit-block",
+        "statements of one message are not one transaction, and COMMIT AND CHAIN is refused",
+        r"from i_table|FROM trans_abc ORDER",
+    ),
     ("transaction-modes", "isolation levels and READ ONLY are taken and not kept", r"transaction"),
     ("settings", "DateStyle and search_path are taken and not acted on", r"SHOW DateStyle|current_schema"),
     ("constant-folding", "an error that a constant would give is not raised if no row asks for it", r"THEN 1/0"),

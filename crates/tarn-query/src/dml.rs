@@ -109,6 +109,12 @@ impl Session {
             }
             Some(on) if does_nothing(on, table) => true,
             Some(on) if replaces_all(on, table) => false,
+            Some(on) if table.is_keyless() => {
+                return Err(unsupported(
+                    format!("{on} on table {}, which has no primary key", table.name).trim().to_owned(),
+                    "make the table with PRIMARY KEY (…)",
+                ));
+            }
             Some(on) => {
                 return Err(unsupported(
                     format!("{on}").trim().to_owned(),
@@ -119,7 +125,14 @@ impl Session {
         if insert.returning.is_some() {
             return Err(unsupported("INSERT … RETURNING".to_owned(), "read the rows with SELECT"));
         }
-        let plain = Insert { on: None, ..insert.clone() };
+        let mut plain = Insert { on: None, ..insert.clone() };
+        // Who gives fewer values than there are columns means the first ones.
+        if let Some(n_given) = plain.source.as_ref().filter(|_| plain.columns.is_empty()).and_then(|rows| arity(rows))
+            && n_given < table.shown().len()
+        {
+            let first = table.shown().iter().take(n_given);
+            plain.columns = first.map(|column| ObjectName::from(vec![Ident::with_quote('"', &column.name)])).collect();
+        }
         Ok((DmlKind::Insert { on_conflict_do_nothing }, self.dml_input(Statement::Insert(plain)).await?))
     }
 
@@ -181,6 +194,20 @@ impl Session {
             LogicalPlan::Dml(dml) => Ok(Arc::unwrap_or_clone(dml.input)),
             other => Err(DataFusionError::Internal(format!("no change of rows: {}", other.display())).into()),
         }
+    }
+}
+
+/// How many columns the rows of an INSERT have, where that is written.
+fn arity(rows: &Query) -> Option<usize> {
+    match rows.body.as_ref() {
+        SetExpr::Values(values) => values.rows.first().map(|row| row.len()),
+        SetExpr::Select(select) => {
+            let is_one =
+                |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+            select.projection.iter().all(is_one).then_some(select.projection.len())
+        }
+        SetExpr::Query(query) => arity(query),
+        _ => None,
     }
 }
 

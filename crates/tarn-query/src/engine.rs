@@ -111,6 +111,8 @@ pub struct Options {
     pub fragments: Option<FragmentCache>,
     /// What statements mean beside what DataFusion says.
     pub meaning: Meaning,
+    /// Whether DataFusion's schema of this name is there; without it the front end may have one of its own.
+    pub information_schema: bool,
 }
 
 impl Default for Options {
@@ -126,6 +128,7 @@ impl Default for Options {
             metadata: Arc::new(ProjectedCache::new(64 << 20)),
             fragments: None,
             meaning: Meaning::default(),
+            information_schema: true,
         }
     }
 }
@@ -240,13 +243,14 @@ impl Engine {
         let context = SessionContext::new_with_state(state);
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         OF_FILES.iter().for_each(|name| context.deregister_udf(name));
-        let Meaning { functions: own, aggregates, .. } = &self.meaning;
+        let Meaning { functions: own, aggregates, windows, .. } = &self.meaning;
         for function in own {
             // With its other names: a state that is made of this one registers functions in any order, by all of their names.
             context.deregister_udf(function.name());
             context.register_udf(function.as_ref().clone());
         }
         aggregates.iter().for_each(|function| context.register_udaf(function.as_ref().clone()));
+        windows.iter().for_each(|function| context.register_udwf(function.as_ref().clone()));
         bounded(&context, &self.lengths);
         counted(&context);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
@@ -278,7 +282,7 @@ const READ_AHEAD_SHARE: usize = 32;
 fn config(options: &Options) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.target_partitions)
-        .with_information_schema(true)
+        .with_information_schema(options.information_schema)
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(&options.catalog, "public");
     let set = config.options_mut();

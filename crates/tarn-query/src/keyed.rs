@@ -138,6 +138,9 @@ impl Keyed {
 
     /// As [`Keyed::analyse`], but times without an offset are those that the clocks of `zone` show.
     pub fn analyse_in(statement: &Statement, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
+        if table.is_keyless() {
+            return None;
+        }
         match statement {
             Statement::Query(query) => select(query, table, zone),
             Statement::Insert(statement) => insert(statement, table, zone),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::optimizer::AnalyzerRule;
 
 /// A rule of the analyzer: it changes what a statement means, and never how it is computed.
@@ -23,6 +23,8 @@ pub struct Meaning {
     pub functions: Vec<Arc<ScalarUDF>>,
     /// In the place of DataFusion's of the same name.
     pub aggregates: Vec<Arc<AggregateUDF>>,
+    /// In the place of DataFusion's of the same name.
+    pub windows: Vec<Arc<WindowUDF>>,
 }
 
 impl fmt::Debug for Meaning {

@@ -37,11 +37,15 @@ impl SqlSchemas {
     }
 }
 
-/// The schema that SQL sees: the table's columns in order, strings and bytes as views; `__seqno` last if asked for.
+/// The schema that SQL sees: the table's columns in order, strings and bytes as views; `__seqno` last if asked for, and then `__row` too
+/// where the table has it.
 pub fn sql_schema(table: &TableSchema, with_seqno: bool) -> SchemaRef {
-    let stored = if with_seqno { table.arrow_with_seqno() } else { table.arrow() };
-    let fields: Vec<Field> =
-        stored.fields().iter().map(|f| f.as_ref().clone().with_data_type(sql_type(f.data_type()))).collect();
+    let (stored, n_columns) = match with_seqno {
+        true => (table.arrow_with_seqno(), table.columns.len() + 1),
+        false => (table.arrow(), table.shown().len()),
+    };
+    let fields = stored.fields().iter().take(n_columns);
+    let fields: Vec<Field> = fields.map(|f| f.as_ref().clone().with_data_type(sql_type(f.data_type()))).collect();
     Arc::new(Schema::new(fields))
 }
 

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Statement,
-    TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select,
+    SelectItem, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -24,6 +24,7 @@ use datafusion_pg_catalog::sql::rules::{
 };
 
 use crate::names::fold;
+use crate::postgres::call;
 use crate::privileges::name_objects;
 use crate::system_activity::PG_TABLES;
 
@@ -61,7 +62,7 @@ impl CatalogUse {
 pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     statements.iter_mut().for_each(|statement| {
         name_objects(statement);
-        without_memberships(statement);
+        without_absent(statement);
         qualify(statement);
     });
     static WHOLE: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
@@ -79,8 +80,9 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     rewritten.collect()
 }
 
-/// psql's `\du` gathers the roles of which each is a member into an array. There are no memberships.
-fn without_memberships(statement: &mut Statement) {
+/// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an array, SQLAlchemy asks
+/// which sequence fills a column.
+fn without_absent(statement: &mut Statement) {
     struct Gathered;
     impl VisitorMut for Gathered {
         type Break = ();
@@ -90,6 +92,11 @@ fn without_memberships(statement: &mut Statement) {
                 && reads(query, "pg_auth_members")
             {
                 *expr = Expr::Value(Value::SingleQuotedString("{}".to_owned()).with_empty_span());
+            }
+            if let Expr::Subquery(query) = expr
+                && reads(query, "pg_sequence")
+            {
+                *expr = Expr::Value(Value::Null.with_empty_span());
             }
             ControlFlow::Continue(())
         }
@@ -110,8 +117,38 @@ fn qualify(statement: &mut Statement) {
             }
             ControlFlow::Continue(())
         }
+        fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+            // They are called as they are written.
+            for item in &mut select.projection {
+                if let SelectItem::UnnamedExpr(expr) = item
+                    && let Some(name) = variable(expr)
+                {
+                    *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+                }
+            }
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let function = match variable(expr).as_deref() {
+                Some("user" | "current_role" | "current_user" | "session_user") => "session_user",
+                Some("current_catalog") => "current_database",
+                _ => return ControlFlow::Continue(()),
+            };
+            *expr = call(function, vec![]);
+            ControlFlow::Continue(())
+        }
     }
     let _ = VisitMut::visit(statement, &mut Ours);
+}
+
+/// The name of what is written without parentheses.
+fn variable(expr: &Expr) -> Option<String> {
+    let name = match expr {
+        Expr::Identifier(ident) if ident.quote_style.is_none() => fold(ident),
+        Expr::Function(Function { name, args: FunctionArguments::None, .. }) => parts(name).join("."),
+        _ => return None,
+    };
+    is_variable(&name).then_some(name)
 }
 
 fn reads(query: &Query, relation: &str) -> bool {

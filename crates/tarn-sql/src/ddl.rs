@@ -8,7 +8,9 @@ use datafusion::sql::sqlparser::ast::{
     TimezoneInfo, UnaryOperator,
 };
 use tarn_types::options::OPTION_NAMES;
-use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value, Zone};
+use tarn_types::{
+    Column, ColumnId, DataType, KeyPart, ROW_COLUMN, TableId, TableOptions, TableSchema, TabletId, Value, Zone,
+};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::{check_name, fold, table_name};
@@ -36,9 +38,7 @@ const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
 /// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them. Defaults that are instants without an offset are of
 /// `zone`.
 pub fn table_schema(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result<TableSchema> {
-    refuse_unsupported(create)?;
-    let name = table_name(&create.name)?;
-    check_name("table", &name)?;
+    let name = name_of(create)?;
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
     for def in &create.columns {
@@ -63,10 +63,51 @@ pub fn table_schema(create: &CreateTable, settings: &Settings, zone: &Zone) -> R
             }
         }
     }
-    let key = key.ok_or_else(|| {
-        SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{name}\" has no primary key"))
-            .with_hint("add PRIMARY KEY (…): its first column places the row, the rest order it")
-    })?;
+    schema_of(create, name, columns, key, settings)
+}
+
+/// The table of a `CREATE TABLE … AS`, with these columns.
+pub fn table_of_columns(
+    create: &CreateTable,
+    columns: Vec<(String, DataType)>,
+    settings: &Settings,
+) -> Result<TableSchema> {
+    let name = name_of(create)?;
+    if !create.columns.is_empty() || !create.constraints.is_empty() {
+        return Err(SqlError::unsupported(
+            format!("CREATE TABLE {name} (…) AS with columns or keys of its own"),
+            "name the columns in the SELECT; or create the table with its key, then INSERT INTO … SELECT",
+        ));
+    }
+    let columns = columns.into_iter().enumerate().map(|(idx, (name, data_type))| {
+        check_column_name(&name)?;
+        Ok(Column { id: ColumnId(idx as u32 + 1), name, data_type, nullable: true, default: None })
+    });
+    schema_of(create, name, columns.collect::<Result<_>>()?, None, settings)
+}
+
+fn name_of(create: &CreateTable) -> Result<String> {
+    refuse_unsupported(create)?;
+    let name = table_name(&create.name)?;
+    check_name("table", &name)?;
+    Ok(name)
+}
+
+/// `key`: its columns, and whether they descend.
+fn schema_of(
+    create: &CreateTable,
+    name: String,
+    mut columns: Vec<Column>,
+    key: Option<Vec<(String, bool)>>,
+    settings: &Settings,
+) -> Result<TableSchema> {
+    if columns.is_empty() {
+        return Err(SqlError::unsupported(format!("table \"{name}\" without columns"), "name one at least"));
+    }
+    let key = key.unwrap_or_else(|| {
+        columns.push(row_column(columns.len()));
+        vec![(ROW_COLUMN.to_owned(), false)]
+    });
     let key: Vec<KeyPart> = key
         .into_iter()
         .map(|(column, descending)| {
@@ -113,7 +154,7 @@ fn refuse_unsupported(create: &CreateTable) -> Result<()> {
         table_options: _,
         file_format,
         location,
-        query,
+        query: _,
         without_rowid,
         like,
         clone,
@@ -199,7 +240,6 @@ fn refuse_unsupported(create: &CreateTable) -> Result<()> {
         (*or_replace, "OR REPLACE", "DROP TABLE IF EXISTS it first"),
         (is_temporary, "TEMPORARY", "create an ordinary table and drop it afterwards"),
         (*external, "EXTERNAL", "create an ordinary table and load into it"),
-        (query.is_some(), "AS SELECT", "create the table with its key, then INSERT INTO … SELECT"),
         (like.is_some(), "LIKE", "SHOW CREATE TABLE prints the statement to edit"),
         (inherits.is_some(), "INHERITS", "name all columns"),
         (is_partitioned, "PARTITION BY", "leave it out: lake files are pruned by the statistics of every column"),
@@ -256,10 +296,25 @@ fn key_column(column: &IndexColumn) -> Result<(String, bool)> {
     }
 }
 
+/// The key of a table whose creator names none.
+fn row_column(idx: usize) -> Column {
+    let id = ColumnId(idx as u32 + 1);
+    Column { id, name: ROW_COLUMN.to_owned(), data_type: DataType::Bytes, nullable: false, default: None }
+}
+
+fn check_column_name(name: &str) -> Result<()> {
+    check_name("column", name)?;
+    if name.starts_with("__") {
+        let message = format!("column \"{name}\": names that begin with __ are Tarn's own");
+        return Err(SqlError::new(state::RESERVED_NAME, message).with_hint("call it otherwise"));
+    }
+    Ok(())
+}
+
 /// One column and whether it says PRIMARY KEY itself.
 fn column(def: &ColumnDef, idx: usize, zone: &Zone) -> Result<(Column, bool)> {
     let name = fold(&def.name);
-    check_name("column", &name)?;
+    check_column_name(&name)?;
     let data_type = data_type(&def.data_type).map_err(|e| e.with_detail(format!("column \"{name}\"")))?;
     let mut column = Column { id: ColumnId(idx as u32 + 1), name, data_type, nullable: true, default: None };
     let mut is_key = false;

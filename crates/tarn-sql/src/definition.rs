@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tarn_types::{Archive, ColumnId, Indexing, TableSchema, TokenColumns};
+use tarn_types::{Archive, Column, ColumnId, Indexing, TableSchema, TokenColumns};
 
 use crate::names::{quote, text};
 
@@ -12,23 +12,40 @@ pub fn create_statement(schema: &TableSchema) -> String {
         return attach_statement(schema, archive);
     }
     let mut sql = format!("CREATE TABLE {} (\n", quote(&schema.name));
-    for column in &schema.columns {
+    for (idx, column) in schema.shown().iter().enumerate() {
+        if idx > 0 {
+            sql.push_str(",\n");
+        }
         let _ = write!(sql, "  {} {}", quote(&column.name), column.data_type);
         if !column.nullable {
             sql.push_str(" NOT NULL");
         }
-        if let Some(default) = &column.default {
-            let _ = write!(sql, " DEFAULT '{}'", default.to_display(&column.data_type).replace('\'', "''"));
+        if let Some(default) = default_text(column) {
+            let _ = write!(sql, " DEFAULT {default}");
         }
-        sql.push_str(",\n");
     }
-    let _ = write!(sql, "  PRIMARY KEY ({})\n)", key_text(schema));
-    let _ = write!(sql, " WITH ({})", options_text(schema));
+    if !schema.is_keyless() {
+        let _ = write!(sql, ",\n  PRIMARY KEY ({})", key_text(schema));
+    }
+    let _ = write!(sql, "\n) WITH ({})", options_text(schema));
     sql
 }
 
-/// `a, b DESC`
+/// The literal that is a column's default.
+pub fn default_text(column: &Column) -> Option<String> {
+    column.default.as_ref().map(|value| text(&value.to_display(&column.data_type)))
+}
+
+/// Whether there is a primary key that rows are held to: those of append-only tables are not.
+pub fn has_primary_key(schema: &TableSchema) -> bool {
+    !schema.key.is_empty() && !schema.is_keyless() && !schema.options.append_only
+}
+
+/// `a, b DESC`; nothing where nobody named a key.
 pub fn key_text(schema: &TableSchema) -> String {
+    if schema.is_keyless() {
+        return String::new();
+    }
     let parts: Vec<String> = schema
         .key
         .iter()
@@ -43,15 +60,18 @@ fn options_text(schema: &TableSchema) -> String {
     let options = &schema.options;
     let partition: Vec<&str> =
         schema.key[..schema.n_partition_key].iter().map(|p| schema.columns[p.column_idx].name.as_str()).collect();
-    let mut parts = vec![
-        format!("partition_key = '{}'", partition.join(", ")),
+    let mut parts = vec![];
+    if !schema.is_keyless() {
+        parts.push(format!("partition_key = '{}'", partition.join(", ")));
+    }
+    parts.extend([
         format!("partitioning = '{}'", options.partitioning),
         format!("tablets = {}", options.tablets),
         format!("delivery = '{}ms'", options.delivery_interval_ms),
         format!("delivery_bytes = {}", options.delivery_bytes),
         format!("append_only = {}", options.append_only),
         format!("feed_retention = '{}ms'", options.feed_retention_ms),
-    ];
+    ]);
     if let Some(ms) = options.hot_retention_ms {
         parts.push(format!("hot_retention = '{ms}ms'"));
     }

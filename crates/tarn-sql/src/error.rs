@@ -25,6 +25,9 @@ pub mod state {
     pub const DIVISION_BY_ZERO: &str = "22012";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
     pub const INVALID_TEXT: &str = "22P02";
+    pub const INVALID_ESCAPE: &str = "22025";
+    pub const CARDINALITY: &str = "21000";
+    pub const NULL_NOT_ALLOWED: &str = "22004";
     pub const INVALID_BINARY: &str = "22P03";
     pub const BAD_COPY_FORMAT: &str = "22P04";
     pub const NOT_NULL_VIOLATION: &str = "23502";

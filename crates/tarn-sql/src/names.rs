@@ -10,6 +10,9 @@ use crate::error::{Result, SqlError, state};
 /// The database name clients see.
 pub const DATABASE: &str = "tarn";
 
+/// Behind the name of a table: its primary key's.
+pub const KEY_SUFFIX: &str = "_pkey";
+
 /// Of the PostgreSQL that we speak like.
 pub const SERVER_VERSION: &str = "16.6";
 
@@ -103,5 +106,19 @@ pub fn quote(name: &str) -> String {
         name.to_owned()
     } else {
         format!("\"{}\"", name.replace('"', "\"\""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_words_are_sorted() {
+        assert!(RESERVED.is_sorted());
+        assert_eq!(
+            (quote("order"), quote("orders"), quote("a\"b")),
+            ("\"order\"".into(), "orders".into(), "\"a\"\"b\"".into())
+        );
     }
 }

@@ -21,24 +21,28 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Ident, SetExpr, Stat
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 use postgres_types::Type;
 use tarn_node::auth::Directory;
+use tarn_node::node::Node;
 use tarn_query::SystemSchema;
 use tarn_query::parser::statements;
 
 use crate::error::{Result, SqlError};
+use crate::information_schema;
 use crate::names::{DATABASE, SERVER_VERSION, column_of};
+use crate::postgres::{all_of, binary};
+use crate::relations;
+use crate::rows::LONG_NAMES;
 use crate::system_activity::PgTables;
 
 const SCHEMA: &str = "pg_catalog";
 
 /// There are no comments, views, triggers, sequences and functions of users: NULL.
-const NOTHING_TOLD: [&str; 12] = [
+const NOTHING_TOLD: [&str; 11] = [
     "col_description",
     "obj_description",
     "pg_get_function_arguments",
     "pg_get_function_identity_arguments",
     "pg_get_function_result",
     "pg_get_functiondef",
-    "pg_get_indexdef",
     "pg_get_ruledef",
     "pg_get_serial_sequence",
     "pg_get_triggerdef",
@@ -64,15 +68,18 @@ fn constant(name: &str, answer: ScalarValue) -> ScalarUDF {
     SimpleScalarUDF::new_with_signature(name, signature, data_type, tell).into()
 }
 
-/// Registers schema `pg_catalog` and its functions with a session of `user`, and what is ours of it. Costs milliseconds.
+/// Registers schemas `pg_catalog` and `information_schema` and their functions with a session of `user`, and what is ours of it. Costs milliseconds.
 pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directory>, ours: PgTables) -> Result<()> {
+    information_schema::register(context, &ours.node)?;
     datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, Roles(Arc::clone(users)))
         .map_err(|error| SqlError::from(*error))?;
     if let Some(catalog) = context.catalog(DATABASE)
         && let Some(theirs) = catalog.schema(SCHEMA)
     {
+        let node = Arc::clone(&ours.node);
+        relations::functions(&node).into_iter().for_each(|function| context.register_udf(function));
         let ours = SystemSchema::new(Arc::new(ours));
-        catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours }))?;
+        catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node }))?;
     }
     context.register_udf(create_udf(
         "to_regtype",
@@ -102,6 +109,11 @@ pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directo
         Volatility::Immutable,
         Arc::new(move |_| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(version.clone()))))),
     ));
+    // Defaults are kept as they are written.
+    let kinds = [TypeSignature::Any(2), TypeSignature::Any(3)];
+    let signature = Signature::one_of(kinds.to_vec(), Volatility::Immutable);
+    let written = Arc::new(|arguments: &[ColumnarValue]| Ok(arguments[0].clone()));
+    context.register_udf(SimpleScalarUDF::new_with_signature("pg_get_expr", signature, DataType::Utf8, written).into());
     // Sizes by object id are not known here: see tarn.tables.
     context.register_udf(create_udf(
         "pg_table_size",
@@ -127,18 +139,26 @@ pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directo
     Ok(())
 }
 
-/// Takes `pg_catalog` from a session that ends: it holds the session's catalog, which holds it, and neither would ever be freed.
+/// Takes them from a session that ends: each holds the session's catalog, which holds it, and neither would ever be freed.
 pub fn forget(context: &SessionContext) {
     if let Some(catalog) = context.catalog(DATABASE) {
-        let _ = catalog.deregister_schema(SCHEMA, true);
+        for schema in [SCHEMA, information_schema::SCHEMA] {
+            let _ = catalog.deregister_schema(schema, true);
+        }
     }
 }
 
 /// Schema `pg_catalog`.
-#[derive(Debug)]
 struct WithOurs {
     theirs: Arc<dyn SchemaProvider>,
     ours: SystemSchema,
+    node: Arc<Node>,
+}
+
+impl fmt::Debug for WithOurs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEMA)
+    }
 }
 
 #[async_trait]
@@ -148,7 +168,10 @@ impl SchemaProvider for WithOurs {
     }
 
     async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
-        match self.ours.table(name).await? {
+        if let Some(ours) = self.ours.table(name).await? {
+            return Ok(Some(ours));
+        }
+        match relations::relation(name, &self.node, &self.theirs).await? {
             Some(ours) => Ok(Some(ours)),
             None => self.theirs.table(name).await,
         }
@@ -199,26 +222,14 @@ fn rows_of(arguments: &[ColumnarValue]) -> usize {
 
 /// The number of one of Postgres' own types; there are no others.
 fn type_oid(name: &str) -> Option<i32> {
-    const LONG_NAMES: [(&str, &str); 11] = [
-        ("bigint", "int8"),
-        ("boolean", "bool"),
-        ("character varying", "varchar"),
-        ("decimal", "numeric"),
-        ("double precision", "float8"),
-        ("int", "int4"),
-        ("integer", "int4"),
-        ("real", "float4"),
-        ("smallint", "int2"),
-        ("timestamp with time zone", "timestamptz"),
-        ("timestamp without time zone", "timestamp"),
-    ];
+    const OTHER_NAMES: [(&str, &str); 3] = [("bit varying", "varbit"), ("decimal", "numeric"), ("int", "int4")];
     static OIDS: LazyLock<HashMap<String, i32>> = LazyLock::new(|| {
         let types = (1..FIRST_OF_USERS).filter_map(|oid| Some((Type::from_oid(oid)?, oid as i32)));
         types.map(|(data_type, oid)| (data_type.name().to_owned(), oid)).collect()
     });
     let name = name.trim().to_ascii_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-    let short = LONG_NAMES.iter().find(|(long, _)| *long == name).map_or(name, |(_, short)| short);
+    let short = LONG_NAMES.iter().chain(&OTHER_NAMES).find(|(long, _)| *long == name).map_or(name, |(_, short)| short);
     OIDS.get(short).copied()
 }
 
@@ -250,7 +261,7 @@ pub fn substitute(statement: Statement) -> Result<Statement> {
     if let Some(Statement::Query(query)) = &mut keys
         && let SetExpr::Select(select) = query.body.as_mut()
     {
-        select.selection = asked.conditions.into_iter().reduce(|left, right| binary(left, BinaryOperator::And, right));
+        select.selection = all_of(asked.conditions);
     }
     keys.ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
 }
@@ -293,10 +304,6 @@ impl Visitor for KeysAsked {
         }
         ControlFlow::Continue(())
     }
-}
-
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
 #[cfg(test)]

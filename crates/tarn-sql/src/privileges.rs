@@ -27,7 +27,7 @@ use tarn_node::auth::{Action, Principal, Privilege, authorize};
 use tarn_node::node::Node;
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{DATABASE, fold};
+use crate::names::{DATABASE, KEY_SUFFIX, fold};
 
 /// Of what a function tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -334,7 +334,11 @@ impl HasPrivilege {
     fn table(&self, name: &str) -> Result<Option<Arc<tarn_types::TableSchema>>> {
         let catalog = self.node.catalog();
         let parts = match self.of {
-            Of::Relation => return Ok(catalog.schema(name).ok()),
+            // Who may use a table may know its index.
+            Of::Relation => {
+                let of_index = || catalog.schema(name.strip_suffix(KEY_SUFFIX)?).ok();
+                return Ok(catalog.schema(name).ok().or_else(of_index));
+            }
             _ => parts(name),
         };
         match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {

@@ -38,6 +38,35 @@ const EPOCH_MICROS: i64 = EPOCH_DAYS * 86_400_000_000;
 /// Field metadata by which storage types carry a finer SQL type (`uuid`, `json`).
 const TYPE_KEY: &str = "tarn.type";
 
+/// Types that are written otherwise than they are called in `pg_type`.
+pub(crate) const LONG_NAMES: [(&str, &str); 12] = [
+    ("bigint", "int8"),
+    ("boolean", "bool"),
+    ("character", "bpchar"),
+    ("character varying", "varchar"),
+    ("double precision", "float8"),
+    ("integer", "int4"),
+    ("real", "float4"),
+    ("smallint", "int2"),
+    ("time with time zone", "timetz"),
+    ("time without time zone", "time"),
+    ("timestamp with time zone", "timestamptz"),
+    ("timestamp without time zone", "timestamp"),
+];
+
+/// As `format_type` writes it.
+pub(crate) fn long_name(of: &Type) -> String {
+    let name = of.name();
+    match name.strip_prefix('_').filter(|_| matches!(of.kind(), Kind::Array(_))) {
+        Some(item) => format!("{}[]", long(item)),
+        None => long(name).to_owned(),
+    }
+}
+
+fn long(name: &str) -> &str {
+    LONG_NAMES.iter().find(|(_, short)| *short == name).map_or(name, |(long, _)| long)
+}
+
 /// The wire type of one column.
 pub fn pg_type(field: &Field) -> Result<Type> {
     match field.metadata().get(TYPE_KEY).map(String::as_str) {
@@ -80,7 +109,7 @@ pub fn fields(schema: &Schema, format: &Format) -> Result<Arc<Vec<FieldInfo>>> {
     Ok(Arc::new(fields.collect::<Result<Vec<_>>>()?))
 }
 
-fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i32) {
+pub(crate) fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i32) {
     let size = match *pg_type {
         Type::BOOL | Type::CHAR => 1,
         Type::INT2 => 2,

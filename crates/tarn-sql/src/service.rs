@@ -48,6 +48,7 @@ impl Sql {
         empty(&spill)?;
         let partitions = settings.query_partitions;
         let options = tarn_query::Options {
+            information_schema: false,
             memory_bytes: settings.query_memory_bytes as usize,
             target_partitions: if partitions == 0 { cores() } else { partitions },
             spill_dir: Some(spill),

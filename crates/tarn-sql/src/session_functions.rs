@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::advisory::{Key, Mode, OwnLocks};
 use crate::error::{SqlError, state};
-use crate::session::vars::{Vars, is_engine_setting};
+use crate::session::vars::{Vars, is_engine_setting, is_identity};
 
 /// What the functions are about.
 #[derive(Clone)]
@@ -168,8 +168,9 @@ impl OfSession {
             Does::Set => {
                 let text = |column: &ArrayRef| column.as_string::<i32>().value(row).to_owned();
                 let (name, value) = (text(&columns[0]), text(&columns[1]));
-                set(&mut vars.lock(), &name, &value, columns[2].as_boolean().value(row))?;
-                ScalarValue::Utf8(Some(vars.lock().get(&name)?))
+                let mut vars = vars.lock();
+                set(&mut vars, &name, &value, columns[2].as_boolean().value(row))?;
+                ScalarValue::Utf8(Some(vars.get(&name)?))
             }
             Does::Sleep => {
                 let seconds = columns[0].as_primitive::<Float64Type>().value(row).clamp(0.0, MAX_SLEEP_S);
@@ -223,9 +224,8 @@ fn set(vars: &mut Vars, name: &str, value: &str, is_local: bool) -> Result<(), S
             "give false, and set it back after it",
         ));
     }
-    if is_engine_setting(name)
-        || ["timezone", "session_authorization", "is_superuser"].contains(&name.to_ascii_lowercase().as_str())
-    {
+    let folded = name.to_ascii_lowercase();
+    if is_engine_setting(&folded) || is_identity(&folded) || folded == "timezone" {
         return Err(SqlError::unsupported(format!("set_config of {name}"), format!("SET {name} = value")));
     }
     vars.set(name, Some(value))

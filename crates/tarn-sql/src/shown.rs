@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, ArrayElemTypeDef, BinaryOperator, CopySource, DataType, Expr, GroupByExpr, Ident, OrderBy, OrderByKind,
-    Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, TimezoneInfo, TrimWhereField, UnaryOperator,
-    Value, VisitMut, VisitorMut,
+    AccessExpr, ArrayElemTypeDef, BinaryOperator, CopySource, CreateTable, DataType, Expr, GroupByExpr, Ident, OrderBy,
+    OrderByKind, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, TimezoneInfo, TrimWhereField,
+    UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 use crate::compat::{is_catalog_name, is_variable};
@@ -83,7 +83,9 @@ pub(crate) fn name_columns(statement: &mut Statement) {
     }
     let _ = VisitMut::visit(statement, &mut Names);
     let query = match statement {
-        Statement::Query(query) | Statement::Copy { source: CopySource::Query(query), .. } => Some(query),
+        Statement::Query(query)
+        | Statement::Copy { source: CopySource::Query(query), .. }
+        | Statement::CreateTable(CreateTable { query: Some(query), .. }) => Some(query),
         _ => None,
     };
     let Some(query) = query else { return };

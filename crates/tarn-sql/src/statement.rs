@@ -17,6 +17,7 @@ use crate::cache_sql::{CacheTable, DropCache};
 use crate::compat::{CatalogUse, compatible, is_variable};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, is_word, table_name};
+use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
 use crate::shown::{name_columns, plain_columns};
 use crate::{access_sql, attach_sql, cache_sql, pg_catalog};
@@ -148,6 +149,10 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         }
         return Ok(Parsed::DropCache(cache_sql::drop_cache(parser)?));
     }
+    if is_word(&parser.peek_token_ref().token, "table") {
+        parser.next_token();
+        return Ok(Parsed::Sql(Box::new(whole_table(parser.parse_object_name(false)?))));
+    }
     // Postgres spells it ABORT as well; the parser does not know it.
     if is_word(&parser.peek_token_ref().token, "abort") {
         parser.next_token();
@@ -158,7 +163,8 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
     if has_select {
         name_columns(&mut statement);
     }
-    if has_select || has_calls {
+    let creates = matches!(statement, Statement::CreateTable(_));
+    if has_select || has_calls || creates {
         select_list::rewrite(&mut statement)?;
     }
     Ok(Parsed::Sql(Box::new(statement)))

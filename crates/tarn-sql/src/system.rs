@@ -258,6 +258,9 @@ impl System {
         let mut rows = Columns::new(&["table_name", "column_name", "position", "descending", "partition_key"]);
         for handle in self.node.catalog().all() {
             let schema = handle.schema();
+            if schema.is_keyless() {
+                continue;
+            }
             for (idx, part) in schema.key.iter().enumerate() {
                 rows.push(vec![
                     text(&schema.name),

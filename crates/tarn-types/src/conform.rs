@@ -9,18 +9,19 @@ use arrow::array::*;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType as ArrowType, Field, Float32Type, Float64Type, TimeUnit};
+use uuid::Uuid;
 
 use crate::cell::{Cell, ColumnWriter};
 use crate::data_type::{DataType, arrow_type, data_type_of};
 use crate::error::{Error, Result};
-use crate::schema::{Column, TableSchema};
+use crate::schema::{Column, ROW_COLUMN, TableSchema};
 use crate::text;
 use crate::value::Value;
 
 /// The batch with all columns of the table, in its order and storage types ([`TableSchema::arrow`]).
 ///
 /// Columns are found by exact name; those already of their type are not copied. A missing column is filled with its
-/// default, else NULL. Texts are read as Postgres reads them, for every type.
+/// default, else NULL; [`ROW_COLUMN`] with numbers that no row has. Texts are read as Postgres reads them, for every type.
 ///
 /// # Errors
 /// [`Error::UnknownColumn`] for a column the table does not have, [`Error::MissingColumn`] for one that can be
@@ -75,6 +76,10 @@ fn one_of_a_kind(array: ArrayRef, is_key: bool) -> ArrayRef {
 }
 
 fn missing_column(schema: &TableSchema, column: &Column, n_rows: usize) -> Result<ArrayRef> {
+    if column.name == ROW_COLUMN {
+        // Never twice the same, on any node, and ascending here.
+        return Ok(Arc::new(BinaryArray::from_iter_values((0..n_rows).map(|_| Uuid::now_v7().into_bytes()))));
+    }
     match &column.default {
         Some(value) => value.to_array(&column.data_type, n_rows),
         None if column.nullable => Ok(new_null_array(&arrow_type(&column.data_type), n_rows)),

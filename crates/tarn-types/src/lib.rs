@@ -99,7 +99,7 @@ pub use row::{
     Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,
 };
-pub use schema::{Column, KeyPart, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
+pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use tablet::TabletMap;
 pub use value::Value;
 pub use zone::Zone;

@@ -22,6 +22,10 @@ pub const SEQNO_COLUMN: &str = "__seqno";
 /// The id under which the metastore keeps where [`SEQNO_COLUMN`] lies in a file; no column of a table has it.
 pub const SEQNO_ID: ColumnId = ColumnId(i32::MAX as u32);
 
+/// The hidden last column of a table that was made without a primary key: its key, which every row gets when it is inserted. Bytes;
+/// those of later rows sort behind.
+pub const ROW_COLUMN: &str = "__row";
+
 /// One column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
@@ -53,7 +57,7 @@ pub struct TableSchema {
     pub id: TableId,
     /// Its name.
     pub name: String,
-    /// Its columns in the order of `SELECT *`.
+    /// Its columns in the order of `SELECT *`, which does not show a last [`ROW_COLUMN`].
     pub columns: Vec<Column>,
     /// Its primary key, most significant part first. Empty for an archive, and only there.
     pub key: Vec<KeyPart>,
@@ -88,7 +92,7 @@ impl TableSchema {
                 Some(_) => column.name == SEQNO_COLUMN,
                 None => column.name.starts_with("__"),
             };
-            if is_ours {
+            if is_ours && !(self.is_keyless() && column.name == ROW_COLUMN) {
                 return Err(format!("column {}: names that begin with __ are ours", column.name));
             }
             if !names.insert(column.name.as_str()) {
@@ -125,6 +129,9 @@ impl TableSchema {
         }
         if self.n_partition_key == 0 || self.n_partition_key > self.key.len() {
             return Err(format!("{} of {} key columns partition it", self.n_partition_key, self.key.len()));
+        }
+        if self.is_keyless() && self.key.iter().any(|part| part.column_idx + 1 != self.columns.len()) {
+            return Err(format!("{ROW_COLUMN} is there, which is the whole key"));
         }
         let mut seen = HashSet::new();
         for part in &self.key {
@@ -219,6 +226,18 @@ impl TableSchema {
 
     fn fields(&self) -> impl Iterator<Item = Field> + '_ {
         self.columns.iter().map(|column| arrow_field(&column.name, &column.data_type, column.nullable))
+    }
+
+    /// Whether it was made without a primary key, and its rows have a number of ours, [`ROW_COLUMN`].
+    #[must_use]
+    pub fn is_keyless(&self) -> bool {
+        self.columns.last().is_some_and(|column| column.name == ROW_COLUMN)
+    }
+
+    /// The columns of `SELECT *`.
+    #[must_use]
+    pub fn shown(&self) -> &[Column] {
+        &self.columns[..self.columns.len() - usize::from(self.is_keyless())]
     }
 
     /// The column of this name and its place. Names compare exactly.

@@ -29,8 +29,15 @@ pub(crate) fn parse_bool(text: &str) -> Option<bool> {
 }
 
 /// Also reads `Infinity`, `-inf` and `NaN` in any case.
-pub(crate) fn parse_float<F: std::str::FromStr>(text: &str) -> Option<F> {
-    text.trim().parse().ok()
+/// `None` also for a number that is too large for its type, or so small that it would be zero.
+pub(crate) fn parse_float<F: std::str::FromStr + Into<f64> + Copy>(text: &str) -> Option<F> {
+    let text = text.trim();
+    let float: F = text.parse().ok()?;
+    let wide: f64 = float.into();
+    let is_number = text.contains(|c: char| c.is_ascii_digit());
+    let is_zero = || text.split(['e', 'E']).next().is_none_or(|digits| !digits.contains(|c| matches!(c, '1'..='9')));
+    let is_lost = is_number && (wide.is_infinite() || (wide == 0.0 && !is_zero()));
+    (!is_lost).then_some(float)
 }
 
 /// As Postgres: shortest text that reads back the same, with an exponent below 1e-4 and from 1e15.

@@ -1,13 +1,16 @@
-//! How is a function called, as it is written?
+//! How is a function called, as it is written, and what else do the rewrites do with expressions?
+
+use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    ObjectName, Query, Value, VisitMut, VisitorMut,
 };
 
 use crate::names::fold;
 
 /// The call of a function.
-pub(super) fn call(name: &str, args: Vec<Expr>) -> Expr {
+pub(crate) fn call(name: &str, args: Vec<Expr>) -> Expr {
     let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).collect();
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new(name)]),
@@ -29,4 +32,54 @@ pub(super) fn is_call(expr: &Expr, name: &str) -> bool {
 /// Is it this name, without a schema?
 pub(super) fn is_named(name: &ObjectName, as_: &str) -> bool {
     matches!(&name.0[..], [part] if part.as_ident().is_some_and(|ident| fold(ident) == as_))
+}
+
+/// Takes an expression out of its place, where NULL is then.
+pub(super) fn take(expr: &mut Expr) -> Expr {
+    std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()))
+}
+
+/// A number that is written out.
+pub(super) fn number(number: u64) -> Expr {
+    Expr::Value(Value::Number(number.to_string(), false).with_empty_span())
+}
+
+/// An operator between two expressions.
+pub(crate) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+/// Conditions that all hold. `None`: there are none.
+pub(crate) fn all_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
+    conditions.into_iter().reduce(|left, right| binary(left, BinaryOperator::And, right))
+}
+
+/// Changes the expressions of a statement's part, the inner ones first, but not those of queries in it, which have names and lists of
+/// their own.
+pub(super) fn each_outside_queries(part: &mut impl VisitMut, change: impl FnMut(&mut Expr)) {
+    struct Outside<F> {
+        n_queries: usize,
+        change: F,
+    }
+    impl<F: FnMut(&mut Expr)> VisitorMut for Outside<F> {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.n_queries += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.n_queries -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if self.n_queries == 0 {
+                (self.change)(expr);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(part, &mut Outside { n_queries: 0, change });
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type,
@@ -24,9 +24,10 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
+use tarn_types::{Value, data_type_of};
 
 use super::integers::out_of_range;
-use crate::error::SqlError;
+use crate::error::{SqlError, state};
 use crate::rows::texts;
 
 /// The rule; it runs when types are known.
@@ -43,7 +44,7 @@ impl AnalyzerRule for Casts {
     }
 }
 
-/// Bytes have a length of their own, and in `concat` a truth is a letter. The rule runs before types are made one, which makes texts of both.
+/// The text of a `uuid` is none any more. Bytes have a length of their own, and in `concat` a truth is a letter. The rule runs before types are made one, which makes texts of both.
 #[derive(Debug)]
 pub(super) struct Texts;
 
@@ -58,6 +59,12 @@ impl AnalyzerRule for Texts {
 }
 
 fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if let Expr::Cast(Cast { expr: of, field }) = &expr
+        && field.data_type().is_string()
+        && of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of))
+    {
+        return Ok(Transformed::yes(Converted::call(field.data_type(), of.as_ref().clone())));
+    }
     let Expr::ScalarFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
     let mut is_changed = false;
     if matches!(call.func.name(), "concat" | "concat_ws") {
@@ -88,9 +95,12 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if is_same(&from, to) {
         return Ok(Transformed::no(Expr::Cast(Cast { expr: of, field })));
     }
-    let converted = Converted { to: to.clone(), signature: Signature::any(1, Volatility::Stable) };
-    let function = Arc::new(ScalarUDF::from(converted));
-    Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![*of]))))
+    Ok(Transformed::yes(Converted::call(to, *of)))
+}
+
+/// Whether a text is a `uuid` or `json` by what stands beside its type, which a cast would leave there.
+fn is_kept_as_text(field: &Field) -> bool {
+    data_type_of(field).is_ok_and(|of| matches!(of, tarn_types::DataType::Uuid | tarn_types::DataType::Json))
 }
 
 /// Does Arrow cast so, too?
@@ -103,6 +113,8 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Int16 => !matches!(from, Int32 | Int64 | Float32 | Float64 | Decimal128(..)),
         Int32 => !matches!(from, Int64 | Float32 | Float64 | Decimal128(..)),
         Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
+        Float32 => !(matches!(from, Float64) || from.is_string()),
+        Float64 => !from.is_string(),
         to if to.is_string() => !matches!(
             from,
             Float32
@@ -140,12 +152,21 @@ struct Converted {
     signature: Signature,
 }
 
+impl Converted {
+    fn call(to: &DataType, of: Expr) -> Expr {
+        let converted = Converted { to: to.clone(), signature: Signature::any(1, Volatility::Stable) };
+        Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::from(converted)), vec![of]))
+    }
+}
+
 impl ScalarUDFImpl for Converted {
     fn name(&self) -> &str {
         match self.to {
             DataType::Int16 => "int2",
             DataType::Int32 => "int4",
             DataType::Int64 => "int8",
+            DataType::Float32 => "float4",
+            DataType::Float64 => "float8",
             _ => "text",
         }
     }
@@ -180,6 +201,8 @@ impl ScalarUDFImpl for Converted {
             DataType::Int16 => integers::<Int16Type>(&values, "smallint")?,
             DataType::Int32 => integers::<Int32Type>(&values, "integer")?,
             DataType::Int64 => integers::<Int64Type>(&values, "bigint")?,
+            DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
+            to if to.is_floating() => floats_of_text(&values, to)?,
             to => cast(&texts(&values, &args.arg_fields[0], &zone_of(&args.config_options))?, to)?,
         };
         Ok(match is_scalar {
@@ -219,6 +242,38 @@ fn integers<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(values: &ArrayRef, nam
     })
 }
 
+fn reals(values: &Float64Array) -> Result<ArrayRef, SqlError> {
+    let real = |wide: f64| {
+        let real = wide as f32;
+        let lost = match () {
+            () if real.is_infinite() && wide.is_finite() => "overflow",
+            () if real == 0.0 && wide != 0.0 => "underflow",
+            () => return Ok(real),
+        };
+        Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, format!("value out of range: {lost}")))
+    };
+    Ok(Arc::new(values.try_unary::<_, Float32Type, _>(real)?))
+}
+
+fn floats_of_text(values: &ArrayRef, to: &DataType) -> Result<ArrayRef, SqlError> {
+    let (kind, name) = match to {
+        DataType::Float32 => (tarn_types::DataType::Float32, "real"),
+        _ => (tarn_types::DataType::Float64, "double precision"),
+    };
+    let texts = cast(values, &DataType::Utf8)?;
+    let float = |text: &str| match Value::parse(&kind, text) {
+        Ok(Value::Float32(float)) => Ok(f64::from(float)),
+        Ok(Value::Float64(float)) => Ok(float),
+        _ if text.trim().parse::<f64>().is_ok() => {
+            let message = format!("\"{text}\" is out of range for type {name}");
+            Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, message))
+        }
+        _ => Err(SqlError::new(state::INVALID_TEXT, format!("invalid input syntax for type {name}: \"{text}\""))),
+    };
+    let floats = texts.as_string::<i32>().iter().map(|text| text.map(float).transpose());
+    Ok(cast(&floats.collect::<Result<Float64Array, _>>()?, to)?)
+}
+
 fn rounded(value: i128, unit: i128) -> i128 {
     let (whole, rest) = (value / unit, value % unit);
     let is_up = rest.unsigned_abs() * 2 >= unit.unsigned_abs();
@@ -227,10 +282,9 @@ fn rounded(value: i128, unit: i128) -> i128 {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Decimal128Array, Float64Array, Int32Array, Int64Array};
+    use arrow::array::{Decimal128Array, Int32Array, Int64Array};
 
     use super::*;
-    use crate::error::state;
 
     #[test]
     fn integers_are_rounded_and_fit() {

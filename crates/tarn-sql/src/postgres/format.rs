@@ -1,4 +1,4 @@
-//! How are values put into texts of SQL? `format('%s of %I', …)`, `quote_literal`, `quote_nullable`. Values are written as clients are shown
+//! How are values put into texts of SQL? `format('%s of %I', …)`, `quote_literal`, `quote_nullable`; and `like_escape` into patterns. Values are written as clients are shown
 //! them.
 
 use std::sync::Arc;
@@ -21,9 +21,36 @@ use crate::rows::texts;
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let one = Signature::any(1, Volatility::Stable);
     let several = Signature::one_of(vec![TypeSignature::VariadicAny], Volatility::Stable);
-    let all: [(&'static str, Signature, Write); 3] =
-        [("format", several, format), ("quote_literal", one.clone(), literals), ("quote_nullable", one, nullables)];
+    let all: [(&'static str, Signature, Write); 4] = [
+        ("format", several, format),
+        ("like_escape", Signature::any(2, Volatility::Stable), like_escape),
+        ("quote_literal", one.clone(), literals),
+        ("quote_nullable", one, nullables),
+    ];
     all.into_iter().map(|(name, signature, write)| Arc::new(OfTexts { name, signature, write }.into())).collect()
+}
+
+/// A pattern of LIKE with an escape of its own, as one with backslashes.
+fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
+    let [Some(pattern), Some(escape)] = values else { return Ok(None) };
+    let mut letters = escape.chars();
+    let escape = letters.next();
+    if letters.next().is_some() {
+        return Err(SqlError::new(state::INVALID_ESCAPE, "invalid escape string")
+            .with_hint("it is one character, or none for no escapes"));
+    }
+    let mut written = String::with_capacity(pattern.len());
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        if Some(letter) == escape {
+            written.push('\\');
+            written.extend(letters.next());
+        } else {
+            written.push_str(if letter == '\\' { "\\" } else { "" });
+            written.push(letter);
+        }
+    }
+    Ok(Some(written))
 }
 
 /// The text of one row's values.

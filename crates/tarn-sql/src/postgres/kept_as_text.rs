@@ -1,7 +1,6 @@
 //! What is `'…'::uuid`, and `'…'::json`? A text with the name of its type beside it, as columns of these types are kept; of the planner's
 //! types it has none. So the casts are functions: a `uuid` becomes its usual form, a `json` stays as it came, and what is neither is refused.
 
-use std::hash::Hash;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, StringArray};

@@ -19,7 +19,11 @@
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
 //! | `SELECT '{}'::json`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
+//! | `SELECT doc = '{}' FROM t` of a `json` | 42883 | compares texts | `json_equality` |
 //! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
+//! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
+//! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
+//! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
@@ -32,26 +36,35 @@ mod division;
 mod floats;
 mod format;
 mod guards;
+pub(crate) mod in_from;
 mod integers;
 mod intervals;
+mod json_build;
+mod json_equality;
 pub(crate) mod kept_as_text;
 mod number_template;
 mod numeric;
+mod ranks;
 pub(crate) mod select_list;
+mod single;
 mod sums;
 mod times;
 mod to_char;
+mod type_name;
 mod using;
 
 use std::sync::Arc;
 
 use tarn_query::Meaning;
 
+pub(crate) use self::calls::{all_of, binary, call};
+
 /// What statements mean here.
 pub(crate) fn meaning() -> Meaning {
     Meaning {
         written: vec![
             Arc::new(casts::Texts),
+            Arc::new(json_equality::NoJsonEquality),
             Arc::new(times::Times::new()),
             Arc::new(floats::WideFloats),
             Arc::new(division::NumericDivision::new()),
@@ -62,14 +75,16 @@ pub(crate) fn meaning() -> Meaning {
             Arc::new(floats::CheckedFloats::new()),
         ],
         functions: [
-            vec![Arc::new(to_char::to_char()), Arc::new(numeric::numeric())],
+            vec![Arc::new(to_char::to_char()), Arc::new(numeric::numeric()), Arc::new(type_name::type_of())],
             guards::guarded(),
             intervals::functions(),
             kept_as_text::functions(),
             format::functions(),
+            json_build::functions(),
             clock::functions(),
         ]
         .concat(),
-        aggregates: vec![Arc::new(sums::sum())],
+        aggregates: vec![Arc::new(sums::sum()), single::single()],
+        windows: ranks::ranks(),
     }
 }

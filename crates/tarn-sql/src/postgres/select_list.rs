@@ -21,16 +21,18 @@ use tarn_query::sqlparser::ast::{
     TableAliasColumnDef, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use super::calls::{call, is_call, is_named};
+use super::calls::{call, is_call, is_named, number, take};
 use super::kept_as_text::{UUID, cast_to};
 use super::numeric::NUMERIC;
-use super::using;
+use super::{in_from, single, using};
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
 use crate::shown::shown_as;
 
 const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
+const LIKE_ESCAPE: &str = "like_escape";
+const SUBSCRIPTS: &str = "generate_subscripts";
 /// Functions that give something else each time.
 const VOLATILE: [&str; 4] = ["random", "gen_random_uuid", "uuid", "clock_timestamp"];
 /// What a statement begins at, which is a transaction of its own.
@@ -40,18 +42,23 @@ const STARTS: [&str; 2] = ["statement_timestamp", "transaction_timestamp"];
 ///
 /// Errors: `0A000` for what it has no other form of.
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
-    match VisitMut::visit(statement, &mut Rewrite) {
+    match VisitMut::visit(statement, &mut Rewrite::default()) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Rewrite;
+#[derive(Default)]
+struct Rewrite {
+    /// Subqueries that are compared with as a whole, `a > ALL (SELECT …)`, and do not stand for a value. Told apart by where they are.
+    of_sets: Vec<*const Query>,
+}
 
 impl VisitorMut for Rewrite {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        in_from::body(query);
         if let SetExpr::Select(select) = query.body.as_mut()
             && let Err(error) = using::write_out(select, query.order_by.as_mut())
         {
@@ -83,10 +90,11 @@ impl VisitorMut for Rewrite {
                 && is_column(expr)
             {
                 let alias = Ident::with_quote('"', shown_as(expr));
-                let of = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+                let of = take(expr);
                 *item = SelectItem::ExprWithAlias { expr: of, alias };
             }
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                in_from::exists(expr);
                 VisitMut::visit(expr, &mut Series { n_queries: 0, n_unnests: 0, n_choices: 0 })?;
             }
         }
@@ -94,6 +102,7 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        in_from::function(factor);
         match factor {
             TableFactor::Table { name, alias, args: Some(_), .. } if is_named(name, SERIES) => {
                 name_column(alias, SERIES);
@@ -109,6 +118,16 @@ impl VisitorMut for Rewrite {
         float(expr);
         cast(expr);
         function(expr);
+        like(expr);
+        match expr {
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+                if let Expr::Subquery(query) = right.as_ref() {
+                    self.of_sets.push(&raw const **query);
+                }
+            }
+            Expr::Subquery(query) if self.of_sets.contains(&(&raw const **query)) => {}
+            _ => single::subquery(expr),
+        }
         if let Err(error) = array_of_text(expr) {
             return ControlFlow::Break(error);
         }
@@ -158,7 +177,7 @@ fn integer(expr: &mut Expr) {
     let Expr::Value(value) = &*expr else { return };
     let Value::Number(digits, false) = &value.value else { return };
     if digits.parse::<i32>().is_ok() {
-        let of = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+        let of = take(expr);
         *expr = Expr::Cast {
             kind: CastKind::DoubleColon,
             expr: Box::new(of),
@@ -196,11 +215,8 @@ fn is_column(expr: &Expr) -> bool {
 
 /// `x::numeric` has as many digits as `x`, `x::varchar(3)` three letters.
 fn cast(expr: &mut Expr) {
-    let null = || Expr::Value(Value::Null.with_empty_span());
     let checked = match expr {
-        Expr::Cast { expr: of, data_type, .. } => {
-            cast_to(data_type).map(|to| call(to, vec![std::mem::replace(of, null())]))
-        }
+        Expr::Cast { expr: of, data_type, .. } => cast_to(data_type).map(|to| call(to, vec![take(of)])),
         Expr::TypedString(typed) => {
             cast_to(&typed.data_type).map(|to| call(to, vec![Expr::Value(typed.value.clone())]))
         }
@@ -226,11 +242,10 @@ fn cast(expr: &mut Expr) {
         _ => return,
     };
     *expr = match length {
-        None => call(NUMERIC, vec![std::mem::replace(of, null())]),
+        None => call(NUMERIC, vec![take(of)]),
         Some(length) => {
             *data_type = DataType::Text;
-            let letters = Expr::Value(Value::Number(length.to_string(), false).with_empty_span());
-            call("left", vec![std::mem::replace(expr, null()), letters])
+            call("left", vec![take(expr), number(length)])
         }
     };
 }
@@ -262,7 +277,6 @@ fn array_of_text(expr: &mut Expr) -> Result<()> {
 fn function(expr: &mut Expr) {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return };
     let args: Vec<&mut Expr> = list.args.iter_mut().filter_map(expr_of).collect();
-    let take = |expr: &mut Expr| std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
     let plain = |name: &str| ObjectName::from(vec![Ident::new(name)]);
     match <[&mut Expr; 2]>::try_from(args) {
         Ok([left, right]) if is_named(name, "mod") => {
@@ -285,6 +299,16 @@ fn function(expr: &mut Expr) {
             list.args.insert(0, today);
         }
         _ => {}
+    }
+}
+
+/// `a LIKE b ESCAPE '/'` is a LIKE of a pattern whose escapes are backslashes.
+fn like(expr: &mut Expr) {
+    let (Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. }) = expr else { return };
+    if let Some(escape) =
+        escape_char.take_if(|escape| !matches!(&escape.value, Value::SingleQuotedString(of) if of == "\\"))
+    {
+        **pattern = call(LIKE_ESCAPE, vec![take(pattern), Expr::Value(escape)]);
     }
 }
 
@@ -324,6 +348,7 @@ impl VisitorMut for Series {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        subscripts(expr);
         self.n_unnests -= usize::from(is_call(expr, UNNEST));
         self.n_choices -= usize::from(is_choice(expr));
         if self.n_queries == 0 && self.n_choices > 0 && is_call(expr, SERIES) {
@@ -333,10 +358,22 @@ impl VisitorMut for Series {
             ));
         }
         if self.n_queries == 0 && self.n_unnests == 0 && is_call(expr, SERIES) {
-            let series = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+            let series = take(expr);
             *expr = call(UNNEST, vec![series]);
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Those of an array are numbers from 1.
+fn subscripts(expr: &mut Expr) {
+    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return };
+    let args: Vec<&mut Expr> = list.args.iter_mut().filter_map(expr_of).collect();
+    if let Ok([array, dimension]) = <[&mut Expr; 2]>::try_from(args)
+        && is_named(name, SUBSCRIPTS)
+    {
+        let length = call("array_length", vec![take(array), take(dimension)]);
+        *expr = call(SERIES, vec![number(1), length]);
     }
 }
 

@@ -4,15 +4,13 @@
 //! Where such a join is in FROM, its USINGs become conditions (`ON a.n = b.n`), and what is named without a table, in the select list, in
 //! conditions, groups and orders, becomes `coalesce(a.n, b.n)`. `*` is written out: these columns first, then those of the tables.
 
-use std::ops::ControlFlow;
-
 use tarn_query::sqlparser::ast::{
     BinaryOperator, ExceptSelectItem, Expr, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy,
-    OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, VisitMut,
-    VisitorMut, WildcardAdditionalOptions,
+    OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, VisitMut,
+    WildcardAdditionalOptions,
 };
 
-use super::calls::call;
+use super::calls::{all_of, binary, call, each_outside_queries};
 use crate::error::{Result, SqlError};
 use crate::names::fold;
 
@@ -40,23 +38,23 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
     };
     if let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = order_by {
         for order in all.iter_mut().filter(|order| !matches!(&order.expr, Expr::Identifier(name) if is_shown(name))) {
-            let _ = VisitMut::visit(&mut order.expr, &mut joined.names());
+            joined.write_out(&mut order.expr);
         }
     }
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-            let _ = VisitMut::visit(expr, &mut joined.names());
+            joined.write_out(expr);
         }
     }
     let conditions = [&mut select.selection, &mut select.having, &mut select.qualify];
     for condition in conditions.into_iter().flatten() {
-        let _ = VisitMut::visit(condition, &mut joined.names());
+        joined.write_out(condition);
     }
     if let GroupByExpr::Expressions(all, _) = &mut select.group_by {
-        let _ = VisitMut::visit(all, &mut joined.names());
+        joined.write_out(all);
     }
-    let _ = VisitMut::visit(&mut select.distinct, &mut joined.names());
-    let _ = VisitMut::visit(&mut select.named_window, &mut joined.names());
+    joined.write_out(&mut select.distinct);
+    joined.write_out(&mut select.named_window);
     Ok(())
 }
 
@@ -119,17 +117,8 @@ impl Joined {
                         conditions.push((of_left.clone(), of_right.clone()));
                         shared.push((name.clone(), takes(of_left, of_right)));
                     }
-                    let equal = |(left, right)| Expr::BinaryOp {
-                        left: Box::new(left),
-                        op: BinaryOperator::Eq,
-                        right: Box::new(right),
-                    };
-                    let and = |left, right| Expr::BinaryOp {
-                        left: Box::new(left),
-                        op: BinaryOperator::And,
-                        right: Box::new(right),
-                    };
-                    let Some(all) = conditions.into_iter().map(equal).reduce(and) else {
+                    let equal = |(left, right)| binary(left, BinaryOperator::Eq, right);
+                    let Some(all) = all_of(conditions.into_iter().map(equal)) else {
                         return Err(refused("of no column"));
                     };
                     *constraint = JoinConstraint::On(all);
@@ -158,8 +147,15 @@ impl Joined {
         self.columns.iter().find(|(column, _)| fold(column) == fold(name)).map(|(_, value)| value)
     }
 
-    fn names(&self) -> Names<'_> {
-        Names { joined: self, n_queries: 0 }
+    /// Writes out what names a column of several tables without a table.
+    fn write_out(&self, part: &mut impl VisitMut) {
+        each_outside_queries(part, |expr| {
+            if let Expr::Identifier(name) = &*expr
+                && let Some(value) = self.value(name)
+            {
+                *expr = value.clone();
+            }
+        });
     }
 }
 
@@ -199,36 +195,5 @@ fn expand_wildcards(projection: &mut Vec<SelectItem>, joined: &Joined) -> Result
     match projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_))) {
         true => Err(refused("below two *")),
         false => Ok(()),
-    }
-}
-
-/// What names a column of several tables without a table.
-struct Names<'a> {
-    joined: &'a Joined,
-    /// Of subqueries, whose names are their own.
-    n_queries: usize,
-}
-
-impl VisitorMut for Names<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.n_queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.n_queries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.n_queries == 0
-            && let Expr::Identifier(name) = &*expr
-            && let Some(value) = self.joined.value(name)
-        {
-            *expr = value.clone();
-        }
-        ControlFlow::Continue(())
     }
 }

@@ -341,8 +341,3 @@ pub(super) async fn own(node: &Node, table: &str, owner: Option<&str>) -> Result
             .with_hint(format!("a superuser can ALTER TABLE {table} OWNER TO {owner}"))
     })
 }
-
-/// Settings that say who one is: told, never set.
-pub(super) fn is_identity(name: &str) -> bool {
-    ["session_authorization", "role", "is_superuser"].contains(&name)
-}

@@ -104,12 +104,13 @@ fn check_target(target: &CopyTarget) -> Result<()> {
 
 fn column_positions(schema: &TableSchema, columns: &[Ident]) -> Result<Vec<usize>> {
     if columns.is_empty() {
-        return Ok((0..schema.columns.len()).collect());
+        return Ok((0..schema.shown().len()).collect());
     }
     let mut positions = Vec::with_capacity(columns.len());
     for column in columns {
         let name = fold(column);
-        let (idx, _) = schema.column(&name).ok_or_else(|| SqlError::undefined_column(&schema.name, &name))?;
+        let idx = schema.shown().iter().position(|column| column.name == name);
+        let idx = idx.ok_or_else(|| SqlError::undefined_column(&schema.name, &name))?;
         if positions.contains(&idx) {
             return Err(SqlError::new(state::DUPLICATE_COLUMN, format!("column \"{name}\" specified more than once")));
         }

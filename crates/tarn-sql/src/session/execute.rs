@@ -125,7 +125,7 @@ impl Session {
         }
     }
 
-    async fn run_prepared(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    pub(super) async fn run_prepared(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         self.backend.goes(prepared.way());
         let answer = match self.allow(prepared) {
             Ok(()) => self.run_allowed(prepared, parameters).await,
@@ -160,8 +160,10 @@ impl Session {
                 {
                     let transaction = self.transaction.lock();
                     transaction.check_usable()?;
-                    if reads_tables(plan)? {
-                        transaction.check_read()?;
+                    if let Err(refused) = transaction.check_read()
+                        && reads_tables(plan)?
+                    {
+                        return Err(refused);
                     }
                 }
                 let parameters = bind(&prepared.parameters, parameters)?;

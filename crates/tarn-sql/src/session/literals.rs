@@ -17,7 +17,7 @@ pub(super) fn misfit(statement: &Statement, table: &TableSchema) -> Option<SqlEr
     let Statement::Insert(Insert { columns, source: Some(source), .. }) = statement else { return None };
     let SetExpr::Values(values) = source.body.as_ref() else { return None };
     let named: Vec<usize> = if columns.is_empty() {
-        (0..table.columns.len()).collect()
+        (0..table.shown().len()).collect()
     } else {
         let position = |name: &datafusion::sql::sqlparser::ast::ObjectName| {
             let ident = name.0.last()?.as_ident()?;

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `placeholders`, `prepare`, `keyed`, `dml`, `returning`, `copy`, `cursor`, `caches`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `placeholders`, `prepare`, `keyed`, `dml`, `returning`, `copy`, `cursor`, `caches`, `create_as`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -12,6 +12,7 @@ pub mod answer;
 mod caches;
 mod copy;
 mod copy_from;
+mod create_as;
 mod cursor;
 mod dml;
 mod execute;
@@ -178,7 +179,7 @@ impl Session {
     }
 
     pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
-        if access::is_identity(&name.to_ascii_lowercase()) {
+        if vars::is_identity(&name.to_ascii_lowercase()) {
             return value.map_or(Ok(()), |value| self.stay(value));
         }
         if vars::is_engine_setting(name) {
@@ -320,7 +321,16 @@ fn query_session(sql: &Sql, who: &Arc<Mutex<Principal>>) -> tarn_query::Session 
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What a transaction held is gone with it: nothing was written.
+        // What a transaction held is gone with it: nothing was written. The tables that it made go, too.
+        let made = self.transaction.lock().take_made();
+        if let (false, Ok(runtime)) = (made.is_empty(), tokio::runtime::Handle::try_current()) {
+            let node = Arc::clone(&self.node);
+            runtime.spawn(async move {
+                if let Err(error) = transaction::drop_made(&node, made).await {
+                    tracing::warn!(%error, "a transaction was not undone");
+                }
+            });
+        }
         self.interrupt.cancel(SqlError::canceled());
         self.locks.leave();
         self.sql.activity().leave(&self.backend);

@@ -11,7 +11,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     self, ArrayElemTypeDef, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement,
-    Visit, Visitor, visit_expressions,
+    Visit, Visitor,
 };
 use tarn_types::{DataType, arrow_field, data_type_of};
 
@@ -29,20 +29,52 @@ pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef
     Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
 }
 
-/// What a statement says of its parameters, by number.
-pub(super) fn told_types(statement: &Statement) -> HashMap<usize, DataType> {
-    let mut told = Told::default();
-    let _ = statement.visit(&mut told);
-    told.0
+/// What a statement says of its parameters, by their place: `$1` is 0.
+#[derive(Default)]
+pub(super) struct Told {
+    pub types: HashMap<usize, DataType>,
+    /// Of those that are arrays.
+    pub array_items: HashMap<usize, DataType>,
 }
 
-#[derive(Default)]
-struct Told(HashMap<usize, DataType>);
-
 impl Told {
+    pub fn of(statement: &Statement) -> Told {
+        let mut told = Told::default();
+        let _ = statement.visit(&mut told);
+        told
+    }
+
+    /// And what the plan says of arrays: they are of what they are compared with.
+    pub fn beside(mut self, plan: &LogicalPlan) -> Result<Told> {
+        plan.apply_with_subqueries(|node| {
+            let inputs = node.inputs();
+            if inputs.is_empty() {
+                return Ok(TreeNodeRecursion::Continue);
+            }
+            let mut schema = DFSchema::empty();
+            inputs.iter().for_each(|input| schema.merge(input.schema()));
+            node.apply_expressions(|expr| {
+                expr.apply(|expr| {
+                    if let Planned::ScalarFunction(call) = expr
+                        && call.name() == "array_has"
+                        && let [Planned::Placeholder(array), item] = &call.args[..]
+                        && array.field.is_none()
+                        && let Some(place) = place(&array.id)
+                        && let Ok((_, item)) = item.to_field(&schema)
+                        && let Ok(item) = data_type_of(&item)
+                    {
+                        self.array_items.insert(place, item);
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })
+        })?;
+        Ok(self)
+    }
+
     fn tell(&mut self, expr: &Expr, data_type: Option<DataType>) {
-        if let (Some(number), Some(data_type)) = (number(expr), data_type) {
-            self.0.insert(number, data_type);
+        if let (Some(place), Some(data_type)) = (parameter(expr).and_then(place), data_type) {
+            self.types.insert(place, data_type);
         }
     }
 }
@@ -67,6 +99,13 @@ impl Visitor for Told {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         match expr {
+            Expr::Cast {
+                expr, data_type: ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, None)), ..
+            } => {
+                if let (Some(place), Ok(item)) = (parameter(expr).and_then(place), crate::ddl::data_type(item)) {
+                    self.array_items.insert(place, item);
+                }
+            }
             Expr::Cast { expr, data_type, .. } => self.tell(expr, crate::ddl::data_type(data_type).ok()),
             // Such a cast is written as a function.
             Expr::Function(function) => {
@@ -84,16 +123,21 @@ impl Visitor for Told {
     }
 }
 
-/// The number of a parameter.
-fn number(expr: &Expr) -> Option<usize> {
+/// A parameter, as it is written.
+fn parameter(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(value) => match &value.value {
-            ast::Value::Placeholder(name) => name.strip_prefix('$')?.parse().ok(),
+            ast::Value::Placeholder(name) => Some(name),
             _ => None,
         },
-        Expr::Nested(inner) => number(inner),
+        Expr::Nested(inner) => parameter(inner),
         _ => None,
     }
+}
+
+/// `$1` is 0; there is no `$0`.
+fn place(parameter: &str) -> Option<usize> {
+    parameter.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
 /// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid` or `json`, which is a
@@ -102,8 +146,8 @@ pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &State
     if parameters.is_empty() {
         return parameters;
     }
-    for (number, data_type) in told_types(statement) {
-        let Some(field) = parameters.get_mut(number - 1) else { continue };
+    for (place, data_type) in Told::of(statement).types {
+        let Some(field) = parameters.get_mut(place) else { continue };
         let told = arrow_field("", &data_type, true);
         match (field.as_ref(), data_type) {
             // Others are read of a text by their cast, which takes more of them than a parameter does.
@@ -115,44 +159,6 @@ pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &State
         }
     }
     parameters
-}
-
-/// The items of parameters that are arrays: `$1::int[]` tells it, or what they are compared with.
-pub(super) fn array_items(statement: &Statement, plan: &LogicalPlan) -> Result<HashMap<usize, DataType>> {
-    let mut items = HashMap::new();
-    let _ = visit_expressions(statement, |expr| {
-        if let Expr::Cast { expr, data_type: ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, None)), .. } =
-            expr
-            && let (Some(number), Ok(item)) = (number(expr), crate::ddl::data_type(item))
-        {
-            items.insert(number, item);
-        }
-        ControlFlow::<()>::Continue(())
-    });
-    plan.apply_with_subqueries(|node| {
-        let inputs = node.inputs();
-        if inputs.is_empty() {
-            return Ok(TreeNodeRecursion::Continue);
-        }
-        let mut schema = DFSchema::empty();
-        inputs.iter().for_each(|input| schema.merge(input.schema()));
-        node.apply_expressions(|expr| {
-            expr.apply(|expr| {
-                if let Planned::ScalarFunction(call) = expr
-                    && call.name() == "array_has"
-                    && let [Planned::Placeholder(array), item] = &call.args[..]
-                    && array.field.is_none()
-                    && let Some(number) = array.id.strip_prefix('$').and_then(|number| number.parse::<usize>().ok())
-                    && let Ok((_, item)) = item.to_field(&schema)
-                    && let Ok(item) = data_type_of(&item)
-                {
-                    items.insert(number, item);
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    })?;
-    Ok(items)
 }
 
 /// An array of such items.

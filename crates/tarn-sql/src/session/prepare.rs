@@ -25,7 +25,7 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
-use super::placeholders::{array_items, array_type, described, parameter_fields, sql_type, told_types};
+use super::placeholders::{Told, array_type, described, parameter_fields, sql_type};
 use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::compat::CatalogUse;
@@ -221,7 +221,7 @@ impl Session {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
                 let table = self.node.catalog().require(&name)?;
-                let returned = super::returning::taken(statement, &name);
+                let returned = super::returning::taken(statement, &name)?;
                 let (statement, asked) =
                     returned.as_ref().map_or((statement, None), |(rest, asked)| (rest, Some(asked)));
                 let returning = match asked {
@@ -282,14 +282,14 @@ impl Session {
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);
         }
-        let (told, arrays) = (told_types(statement), array_items(statement, &plan)?);
+        let told = Told::of(statement).beside(&plan)?;
         let data_types = parameters.iter().enumerate().map(|(idx, field)| {
             let inferred = field.as_ref().and_then(|f| data_type_of(f).ok());
-            if let (None, Some(item)) = (inferred, arrays.get(&(idx + 1))) {
+            if let (None, Some(item)) = (inferred, told.array_items.get(&idx)) {
                 return array_type(*item);
             }
             let declared = declared.get(idx).copied().flatten();
-            sql_type(inferred.or(declared).or_else(|| told.get(&(idx + 1)).copied()))
+            sql_type(inferred.or(declared).or_else(|| told.types.get(&idx).copied()))
         });
         let typed = Statement::Prepare {
             name: Ident::new("typed"),

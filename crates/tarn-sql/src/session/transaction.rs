@@ -6,13 +6,17 @@
 //! What cannot be held honestly is refused when it is asked for: a second kind of write, or reading after a held write
 //! (it would not see it).
 //!
+//! A table that is made in a transaction is there at once, for everybody and empty, so that rows can be written into it; what undoes the
+//! transaction drops it. After a crash it is there, empty.
+//!
 //! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
 //! came after, also from a transaction that an error ended.
 
 use std::sync::Arc;
 
 use tarn_node::auth::Privilege;
-use tarn_types::{MutationBatch, TableSchema};
+use tarn_node::node::Node;
+use tarn_types::{MutationBatch, TableId, TableSchema};
 
 use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
@@ -68,12 +72,23 @@ pub struct Open {
     pub read_only: bool,
     /// The oldest first. Names may repeat: the youngest is meant.
     savepoints: Vec<Savepoint>,
+    /// Tables that it made, in order.
+    made: Vec<Made>,
+}
+
+/// A table that a transaction made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    pub name: String,
+    /// Another may have its name by now.
+    pub id: TableId,
 }
 
 #[derive(Debug)]
 struct Savepoint {
     name: String,
     held: Mark,
+    n_made: usize,
     read_only: bool,
 }
 
@@ -130,7 +145,9 @@ impl Transaction {
     pub fn fail(&mut self) {
         *self = match std::mem::take(self) {
             // Without a savepoint nothing of it can come back.
-            Transaction::Open(open) if open.savepoints.is_empty() => Transaction::Failed(Open::default()),
+            Transaction::Open(Open { savepoints, made, .. }) if savepoints.is_empty() => {
+                Transaction::Failed(Open { made, ..Open::default() })
+            }
             Transaction::Open(open) => Transaction::Failed(open),
             other => other,
         };
@@ -156,8 +173,34 @@ impl Transaction {
             Some(PendingChanges::Ddl(_)) => Mark::Batches(0),
             Some(PendingChanges::Mutations { batches, .. }) => Mark::Batches(batches.len()),
         };
-        open.savepoints.push(Savepoint { name, held, read_only: open.read_only });
+        open.savepoints.push(Savepoint { name, held, n_made: open.made.len(), read_only: open.read_only });
         Ok(())
+    }
+
+    /// Remembers a table that it made.
+    pub fn made(&mut self, made: Made) {
+        if let Transaction::Open(open) = self {
+            open.made.push(made);
+        }
+    }
+
+    /// Whether it made the table, and nothing can bring it back but the transaction itself: it is forgotten then.
+    pub fn unmake(&mut self, name: &str) -> bool {
+        let Transaction::Open(Open { made, savepoints, held: None, .. }) = self else { return false };
+        let n_kept = savepoints.last().map_or(0, |savepoint| savepoint.n_made);
+        let Some(place) = made.iter().rposition(|made| made.name == name).filter(|place| *place >= n_kept) else {
+            return false;
+        };
+        made.remove(place);
+        true
+    }
+
+    /// The tables that it made, when it is undone.
+    pub fn take_made(&mut self) -> Vec<Made> {
+        match self {
+            Transaction::Idle => vec![],
+            Transaction::Open(open) | Transaction::Failed(open) => std::mem::take(&mut open.made),
+        }
     }
 
     /// Forgets a savepoint and those after it; what is held stays. How many are left.
@@ -168,20 +211,22 @@ impl Transaction {
         Ok(place)
     }
 
-    /// Drops what came after a savepoint, which stays. How many there are then.
-    pub fn roll_back_to(&mut self, name: &str) -> Result<usize> {
+    /// Drops what came after a savepoint, which stays. How many there are then, and the tables that were made since.
+    pub fn roll_back_to(&mut self, name: &str) -> Result<(usize, Vec<Made>)> {
         let open = self.block("ROLLBACK TO SAVEPOINT")?;
         let n_left = open.place(name)? + 1;
         open.savepoints.truncate(n_left);
-        if let Some(Savepoint { held, read_only, .. }) = open.savepoints.last() {
-            let (held, read_only) = (*held, *read_only);
+        let mut made = vec![];
+        if let Some(Savepoint { held, n_made, read_only, .. }) = open.savepoints.last() {
+            let (held, n_made, read_only) = (*held, *n_made, *read_only);
             open.go_back(held);
+            made = open.made.split_off(n_made.min(open.made.len()));
             open.read_only = read_only;
         }
         if let Transaction::Failed(open) = self {
             *self = Transaction::Open(std::mem::take(open));
         }
-        Ok(n_left)
+        Ok((n_left, made))
     }
 
     fn block(&mut self, what: &str) -> Result<&mut Open> {
@@ -259,6 +304,23 @@ impl Transaction {
             _ => Ok(()),
         }
     }
+}
+
+/// Drops the tables that a transaction made, unless somebody else did.
+pub(super) async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
+    for Made { name, id } in made.into_iter().rev() {
+        if node.catalog().schema(&name).is_ok_and(|there| there.id == id) {
+            node.drop_table(&name, true).await.map_err(|error| {
+                let error = SqlError::from(error);
+                SqlError::new(
+                    error.state(),
+                    format!("table \"{name}\", which the transaction made: {}", error.message()),
+                )
+                .with_hint("it is there, empty: DROP TABLE it")
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// `53200`: others hold so much.

@@ -14,12 +14,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
-use tarn_types::{Opaque, Token, Value};
+use tarn_types::{Opaque, TableSchema, Token, Value};
 
 use super::access::{may_drop, own};
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
-use super::transaction::{Open, Transaction};
+use super::transaction::{Made, Open, Transaction, drop_made};
 use super::{Answer, Parameter, PendingChanges, Session};
 use crate::ddl::{Ddl, table_schema};
 use crate::definition::create_statement;
@@ -51,19 +51,22 @@ impl Session {
     pub(super) async fn utility(&self, statement: &Statement) -> Result<Answer> {
         match statement {
             Statement::Commit { .. } => return self.commit().await,
-            Statement::Rollback { savepoint: None, .. } => return Ok(self.rollback()),
-            Statement::Rollback { savepoint: Some(name), .. } => return self.roll_back_to(&fold(name)),
+            Statement::Rollback { savepoint: None, .. } => return self.rollback().await,
+            Statement::Rollback { savepoint: Some(name), .. } => return self.roll_back_to(&fold(name)).await,
             _ => self.transaction.lock().check_usable()?,
         }
         match statement {
             Statement::StartTransaction { modes, .. } => self.begin(modes),
             Statement::CreateTable(create) => {
+                if let Some(query) = &create.query {
+                    return Box::pin(self.create_as(create, query)).await;
+                }
                 let schema = Box::new(table_schema(create, self.sql.settings(), &self.zone())?);
-                self.define(Ddl::Create { schema, if_not_exists: create.if_not_exists }).await
+                self.create(schema, create.if_not_exists).await
             }
             Statement::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
                 let names = names.iter().map(table_name).collect::<Result<_>>()?;
-                self.define(Ddl::Drop { names, if_exists: *if_exists }).await
+                self.drop_tables(names, *if_exists).await
             }
             Statement::Copy { .. } => self.copy(statement).await,
             Statement::Set(set) => self.set(set),
@@ -115,9 +118,7 @@ impl Session {
                 Ok(Answer::done("RELEASE"))
             }
             Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
-            Statement::Truncate(_) => {
-                Err(SqlError::unsupported("TRUNCATE", "DELETE FROM t, or DROP and CREATE the table"))
-            }
+            Statement::Truncate(truncate) => Box::pin(self.truncate(truncate)).await,
             Statement::AlterTable(_) => {
                 Err(SqlError::unsupported("ALTER TABLE", "create another table and INSERT INTO … SELECT"))
             }
@@ -149,68 +150,88 @@ impl Session {
     }
 
     async fn commit(&self) -> Result<Answer> {
-        let transaction = std::mem::take(&mut *self.transaction.lock());
+        let mut transaction = std::mem::take(&mut *self.transaction.lock());
         self.cursors.lock().clear();
+        let made = transaction.take_made();
         match transaction {
-            Transaction::Open(Open { held: Some(held), .. }) => {
-                self.commit_held(held).await?;
-                Ok(Answer::done("COMMIT"))
+            Transaction::Open(Open { held: Some(held), .. }) => match self.commit_held(held).await {
+                Ok(()) => Ok(Answer::done("COMMIT")),
+                Err(error) => {
+                    self.unmake(made).await?;
+                    Err(error)
+                }
+            },
+            Transaction::Failed(_) => {
+                self.unmake(made).await?;
+                Ok(Answer::done("ROLLBACK"))
             }
-            Transaction::Failed(_) => Ok(Answer::done("ROLLBACK")),
             Transaction::Open(Open { held: None, .. }) | Transaction::Idle => Ok(Answer::done("COMMIT")),
         }
     }
 
-    fn rollback(&self) -> Answer {
-        *self.transaction.lock() = Transaction::Idle;
+    async fn rollback(&self) -> Result<Answer> {
+        let made = std::mem::take(&mut *self.transaction.lock()).take_made();
         self.cursors.lock().clear();
-        Answer::done("ROLLBACK")
-    }
-
-    /// Cursors that were opened since the savepoint are closed.
-    fn roll_back_to(&self, name: &str) -> Result<Answer> {
-        let depth = self.transaction.lock().roll_back_to(name)?;
-        self.cursors.lock().retain(|_, cursor| cursor.depth < depth);
+        self.unmake(made).await?;
         Ok(Answer::done("ROLLBACK"))
     }
 
-    /// Runs a change of the catalog, or holds it until COMMIT.
-    async fn define(&self, ddl: Ddl) -> Result<Answer> {
-        let tag = match &ddl {
-            Ddl::Create { .. } => "CREATE TABLE",
-            Ddl::Drop { .. } => "DROP TABLE",
-        };
-        if self.transaction.lock().must_hold()? {
-            self.check_ddl(&ddl)?;
+    /// Drops the tables that a transaction made, which is undone.
+    async fn unmake(&self, made: Vec<Made>) -> Result<()> {
+        if made.is_empty() {
+            return Ok(());
+        }
+        let node = Arc::clone(&self.node);
+        to_its_end(async move { drop_made(&node, made).await }).await
+    }
+
+    /// Cursors that were opened since the savepoint are closed.
+    async fn roll_back_to(&self, name: &str) -> Result<Answer> {
+        let (depth, made) = self.transaction.lock().roll_back_to(name)?;
+        self.cursors.lock().retain(|_, cursor| cursor.depth < depth);
+        self.unmake(made).await?;
+        Ok(Answer::done("ROLLBACK"))
+    }
+
+    /// Makes a table. Inside a transaction it is remembered, to be dropped when that is undone.
+    pub(super) async fn create(&self, schema: Box<TableSchema>, if_not_exists: bool) -> Result<Answer> {
+        let in_transaction = self.transaction.lock().must_hold()?;
+        let name = schema.name.clone();
+        let is_made = self.run_ddl(Ddl::Create { schema, if_not_exists }).await?;
+        if in_transaction && is_made {
+            let id = self.node.catalog().schema(&name)?.id;
+            self.transaction.lock().made(Made { name, id });
+        }
+        Ok(Answer::done("CREATE TABLE"))
+    }
+
+    /// Drops tables, or holds that until COMMIT; one that the same transaction made is dropped at once.
+    async fn drop_tables(&self, names: Vec<String>, if_exists: bool) -> Result<Answer> {
+        let is_own = matches!(&names[..], [name] if self.transaction.lock().unmake(name));
+        let held = self.transaction.lock().must_hold()? && !is_own;
+        let ddl = Ddl::Drop { names, if_exists };
+        if held {
+            if let Ddl::Drop { names, if_exists: false } = &ddl {
+                // What would fail at COMMIT fails when it is asked for.
+                names.iter().try_for_each(|name| self.node.catalog().schema(name).map(drop))?;
+            }
             self.hold(PendingChanges::Ddl(ddl))?;
-            return Ok(Answer::done(tag));
+        } else {
+            self.run_ddl(ddl).await?;
         }
-        self.run_ddl(ddl).await?;
-        Ok(Answer::done(tag))
+        Ok(Answer::done("DROP TABLE"))
     }
 
-    /// What would fail at COMMIT fails when it is asked for.
-    fn check_ddl(&self, ddl: &Ddl) -> Result<()> {
-        match ddl {
-            Ddl::Create { schema, if_not_exists: false } if self.node.catalog().contains(&schema.name) => {
-                Err(SqlError::new(state::DUPLICATE_TABLE, format!("table \"{}\" already exists", schema.name)))
-            }
-            Ddl::Drop { names, if_exists: false } => {
-                Ok(names.iter().try_for_each(|name| self.node.catalog().schema(name).map(drop))?)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<()> {
+    /// Whether a table was made.
+    pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<bool> {
         let (node, principal) = (Arc::clone(&self.node), self.principal());
         let changed = to_its_end(async move {
             match ddl {
                 Ddl::Create { schema, if_not_exists } => {
                     let name = schema.name.clone();
                     match node.create_table(*schema, if_not_exists).await? {
-                        true => own(&node, &name, principal.name()).await,
-                        false => Ok(()),
+                        true => own(&node, &name, principal.name()).await.map(|()| true),
+                        false => Ok(false),
                     }
                 }
                 Ddl::Drop { names, if_exists } => {
@@ -231,11 +252,11 @@ impl Session {
                     for name in dropped {
                         node.drop_table(&name, if_exists).await?;
                     }
-                    Ok(())
+                    Ok(false)
                 }
             }
         });
-        self.interrupt.submit(changed, |()| 0).await
+        self.interrupt.submit(changed, |_| 0).await
     }
 
     fn set(&self, set: &Set) -> Result<Answer> {
@@ -264,6 +285,13 @@ impl Session {
             },
             Set::SetRole { role_name, .. } => role_name.as_ref().map_or(Ok(()), |name| self.stay(&fold(name)))?,
             // Every statement reads one snapshot and a transaction writes once: all levels are kept.
+            Set::SetTransaction { modes, session: true, .. }
+                if modes
+                    .iter()
+                    .any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly))) =>
+            {
+                return Err(SqlError::unsupported("READ ONLY for all transactions of a session", "BEGIN READ ONLY"));
+            }
             Set::SetTransaction { modes, .. } => {
                 if modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)))
                     && let Transaction::Open(Open { read_only, .. }) = &mut *self.transaction.lock()
@@ -339,7 +367,7 @@ impl Session {
     fn describe(&self, name: &ObjectName) -> Result<Answer> {
         let schema = self.node.catalog().schema(&table_name(name)?)?;
         let mut columns: Vec<Vec<String>> = vec![Vec::new(); 5];
-        for (idx, column) in schema.columns.iter().enumerate() {
+        for (idx, column) in schema.shown().iter().enumerate() {
             let part = schema.key.iter().position(|part| part.column_idx == idx);
             let cells = [
                 column.name.clone(),

@@ -27,6 +27,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("client_encoding", "UTF8", &[]),
     ("client_min_messages", "notice", &[]),
     ("datestyle", "ISO, MDY", &[]),
+    ("default_table_access_method", "heap", &["heap"]),
     ("default_transaction_isolation", "read committed", &[]),
     ("default_transaction_read_only", "off", &["off", "false", "0", "no"]),
     ("extra_float_digits", "1", &[]),
@@ -80,8 +81,8 @@ pub const REPORTED: &[(&str, &str)] = &[
     ("timezone", "TimeZone"),
 ];
 
-/// Who the client is stays so.
-const IDENTITY: [&str; 2] = ["is_superuser", "session_authorization"];
+/// Settings that say who one is: told, never set.
+const IDENTITY: [&str; 3] = ["is_superuser", "role", "session_authorization"];
 
 /// The settings of one connection that differ from their default.
 #[derive(Debug, Clone, Default)]
@@ -314,6 +315,11 @@ pub fn check_engine_setting(name: &str, value: Option<&str>) -> Result<()> {
             Err(SqlError::new(state::INVALID_PARAMETER_VALUE, what).with_hint(format!("accepted: {taken}")))
         }
     }
+}
+
+/// Whether a setting says who one is.
+pub fn is_identity(name: &str) -> bool {
+    IDENTITY.contains(&name)
 }
 
 /// Whether the query engine keeps a setting of this name.

@@ -143,6 +143,11 @@ async fn pages_arrays_and_uuids_are_bound() {
     assert_eq!(rows(&client, "EXECUTE p ('{1,NULL,3}')").await, [["2"]]);
     // What is returned is computed before it is written, and held inside BEGIN.
     assert_eq!(failure(client.query("INSERT INTO t (k) VALUES (10) RETURNING 1 / (k - 10)", &[]).await).0, "22012");
+    // Rows of many batches are one write: those before the one that is refused are not there either.
+    let many =
+        "INSERT INTO t (k) SELECT CASE WHEN i < 30000 THEN i END FROM generate_series(100, 30000) AS s(i) RETURNING k";
+    assert_eq!(failure(client.query(many, &[]).await).0, "23502");
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "9");
     client.batch_execute("BEGIN").await.unwrap();
     assert_eq!(rows(&client, "INSERT INTO t (k) VALUES (11), (12) RETURNING k").await, [["11"], ["12"]]);
     client.batch_execute("ROLLBACK").await.unwrap();

@@ -42,6 +42,44 @@ async fn rollback_keeps_nothing_and_commit_keeps_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_made_and_filled_in_one_transaction() {
+    let (server, client) = table().await;
+    client.batch_execute("BEGIN; CREATE TABLE a (x int); INSERT INTO a VALUES (1), (1); COMMIT").await.unwrap();
+    client.batch_execute("BEGIN; CREATE TABLE b AS SELECT x + 1 AS y FROM a; COMMIT").await.unwrap();
+    assert_eq!(rows(&client, "SELECT y FROM b").await, [["2"], ["2"]]);
+    // What is undone drops them; those that were there before stay.
+    let undone = "BEGIN; CREATE TABLE IF NOT EXISTS a (z int); CREATE TABLE c (x int); INSERT INTO c VALUES (1)";
+    for (end, state) in
+        [("ROLLBACK", None), ("SELECT 1 / 0", Some("22012")), ("INSERT INTO t VALUES (9, 9)", Some("0A000"))]
+    {
+        client.batch_execute(undone).await.unwrap();
+        let ended = client.batch_execute(end).await;
+        if let Some(state) = state {
+            assert_eq!(failure(ended).0, state);
+            client.batch_execute("COMMIT").await.unwrap();
+        }
+        assert_eq!(failure(client.batch_execute("SELECT * FROM c").await).0, "42P01", "{end}");
+        assert_eq!(cell(&client, "SELECT count(*) FROM a").await, "2");
+    }
+    let parts = "BEGIN; CREATE TABLE c (x int); SAVEPOINT s; DROP TABLE c; ROLLBACK TO s; CREATE TABLE d (x int); \
+                 INSERT INTO d VALUES (1); ROLLBACK TO s; INSERT INTO c VALUES (7); COMMIT";
+    client.batch_execute(parts).await.unwrap();
+    assert_eq!(rows(&client, "SELECT x FROM c").await, [["7"]]);
+    assert_eq!(failure(client.batch_execute("SELECT * FROM d").await).0, "42P01");
+    client
+        .batch_execute("BEGIN; CREATE TABLE d (x int); DROP TABLE d; CREATE TABLE d (y int); COMMIT; TABLE d")
+        .await
+        .unwrap();
+    // A client that goes away has rolled back.
+    let other = server.client().await;
+    other.batch_execute("BEGIN; CREATE TABLE e (x int)").await.unwrap();
+    drop(other);
+    while rows(&client, "SHOW TABLES").await.contains(&vec!["e".to_owned()]) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_inside_a_transaction_are_exact() {
     let (_server, mut client) = table().await;
     let transaction = client.transaction().await.unwrap();

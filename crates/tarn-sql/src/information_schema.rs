@@ -1,0 +1,362 @@
+//! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, and what there is none of
+//! (views of users, foreign keys, sequences, triggers) as empty tables. Functions are DataFusion's to list.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema};
+use datafusion::catalog::information_schema::InformationSchemaProvider;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::prelude::SessionContext;
+use tarn_node::node::Node;
+use tarn_query::{Error, SystemSchema, SystemTables};
+use tarn_types::{DataType, TableSchema, data_type_of};
+
+use crate::definition::{default_text, has_primary_key};
+use crate::error::Result;
+use crate::names::{DATABASE, KEY_SUFFIX};
+use crate::rows::{long_name, pg_type};
+
+pub(crate) const SCHEMA: &str = "information_schema";
+
+/// Relations and their columns, of which those in [`INTEGERS`] are numbers and all others texts.
+#[rustfmt::skip]
+const RELATIONS: [(&str, &[&str]); 12] = [
+    ("check_constraints", &["constraint_catalog", "constraint_schema", "constraint_name", "check_clause"]),
+    ("columns", &[
+        "table_catalog", "table_schema", "table_name", "column_name", "ordinal_position", "column_default", "is_nullable", "data_type",
+        "character_maximum_length", "character_octet_length", "numeric_precision", "numeric_precision_radix", "numeric_scale",
+        "datetime_precision", "interval_type", "interval_precision", "character_set_catalog", "character_set_schema",
+        "character_set_name", "collation_catalog", "collation_schema", "collation_name", "domain_catalog", "domain_schema",
+        "domain_name", "udt_catalog", "udt_schema", "udt_name", "scope_catalog", "scope_schema", "scope_name", "maximum_cardinality",
+        "dtd_identifier", "is_self_referencing", "is_identity", "identity_generation", "identity_start", "identity_increment",
+        "identity_maximum", "identity_minimum", "identity_cycle", "is_generated", "generation_expression", "is_updatable",
+    ]),
+    ("constraint_column_usage", &[
+        "table_catalog", "table_schema", "table_name", "column_name", "constraint_catalog", "constraint_schema", "constraint_name",
+    ]),
+    ("key_column_usage", &[
+        "constraint_catalog", "constraint_schema", "constraint_name", "table_catalog", "table_schema", "table_name", "column_name",
+        "ordinal_position", "position_in_unique_constraint",
+    ]),
+    ("referential_constraints", &[
+        "constraint_catalog", "constraint_schema", "constraint_name", "unique_constraint_catalog", "unique_constraint_schema",
+        "unique_constraint_name", "match_option", "update_rule", "delete_rule",
+    ]),
+    ("schemata", &[
+        "catalog_name", "schema_name", "schema_owner", "default_character_set_catalog", "default_character_set_schema",
+        "default_character_set_name", "sql_path",
+    ]),
+    ("sequences", &[
+        "sequence_catalog", "sequence_schema", "sequence_name", "data_type", "numeric_precision", "numeric_precision_radix",
+        "numeric_scale", "start_value", "minimum_value", "maximum_value", "increment", "cycle_option",
+    ]),
+    ("table_constraints", &[
+        "constraint_catalog", "constraint_schema", "constraint_name", "table_catalog", "table_schema", "table_name", "constraint_type",
+        "is_deferrable", "initially_deferred", "enforced", "nulls_distinct",
+    ]),
+    ("tables", &[
+        "table_catalog", "table_schema", "table_name", "table_type", "self_referencing_column_name", "reference_generation",
+        "user_defined_type_catalog", "user_defined_type_schema", "user_defined_type_name", "is_insertable_into", "is_typed",
+        "commit_action",
+    ]),
+    ("triggers", &[
+        "trigger_catalog", "trigger_schema", "trigger_name", "event_manipulation", "event_object_catalog", "event_object_schema",
+        "event_object_table", "action_order", "action_condition", "action_statement", "action_orientation", "action_timing",
+    ]),
+    ("view_column_usage", &[
+        "view_catalog", "view_schema", "view_name", "table_catalog", "table_schema", "table_name", "column_name",
+    ]),
+    ("views", &[
+        "table_catalog", "table_schema", "table_name", "view_definition", "check_option", "is_updatable", "is_insertable_into",
+        "is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into",
+    ]),
+];
+
+const INTEGERS: [&str; 12] = [
+    "ordinal_position",
+    "character_maximum_length",
+    "character_octet_length",
+    "numeric_precision",
+    "numeric_precision_radix",
+    "numeric_scale",
+    "datetime_precision",
+    "interval_precision",
+    "maximum_cardinality",
+    "position_in_unique_constraint",
+    "action_order",
+    "cardinality",
+];
+
+/// The schema of tables.
+const PUBLIC: &str = "public";
+
+/// Schemas whose relations nobody makes.
+const OWN: [&str; 3] = ["tarn", "pg_catalog", SCHEMA];
+
+/// Registers the schema with a session. Costs microseconds.
+pub(crate) fn register(context: &SessionContext, node: &Arc<Node>) -> Result<()> {
+    let Some(catalog) = context.catalog(DATABASE) else { return Ok(()) };
+    let theirs = Arc::new(InformationSchemaProvider::new(Arc::clone(context.state().catalog_list())));
+    // It holds the schema that is made here, too.
+    let ours = Relations { node: Arc::clone(node), catalog: Arc::downgrade(&catalog) };
+    let ours = SystemSchema::new(Arc::new(ours));
+    catalog.register_schema(SCHEMA, Arc::new(OursFirst { ours, theirs }))?;
+    Ok(())
+}
+
+#[derive(Debug)]
+struct OursFirst {
+    ours: SystemSchema,
+    theirs: Arc<InformationSchemaProvider>,
+}
+
+#[async_trait]
+impl SchemaProvider for OursFirst {
+    fn table_names(&self) -> Vec<String> {
+        self.ours.table_names().into_iter().chain(["routines".to_owned()]).collect()
+    }
+
+    async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
+        match self.ours.table(name).await? {
+            Some(ours) => Ok(Some(ours)),
+            None => self.theirs.table(name).await,
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.ours.table_exist(name) || self.theirs.table_exist(name)
+    }
+}
+
+struct Relations {
+    node: Arc<Node>,
+    catalog: Weak<dyn CatalogProvider>,
+}
+
+impl fmt::Debug for Relations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Relations")
+    }
+}
+
+#[derive(Clone)]
+enum Cell {
+    Text(String),
+    Int(i32),
+    Null,
+}
+
+fn text(value: &str) -> Cell {
+    Cell::Text(value.to_owned())
+}
+
+fn yes(is: bool) -> Cell {
+    text(if is { "YES" } else { "NO" })
+}
+
+/// The rows of a relation; what a row does not say is NULL.
+struct Rows {
+    names: &'static [&'static str],
+    columns: Vec<Vec<Cell>>,
+    n_rows: usize,
+}
+
+impl Rows {
+    fn push<'a>(&mut self, cells: impl IntoIterator<Item = (&'a str, Cell)>) {
+        self.n_rows += 1;
+        for (name, cell) in cells {
+            if let Some(at) = self.names.iter().position(|known| *known == name) {
+                self.columns[at].resize(self.n_rows - 1, Cell::Null);
+                self.columns[at].push(cell);
+            }
+        }
+    }
+
+    fn finish(mut self) -> std::result::Result<RecordBatch, Error> {
+        let columns = self.names.iter().zip(&mut self.columns).map(|(name, cells)| {
+            cells.resize(self.n_rows, Cell::Null);
+            let array: ArrayRef = match INTEGERS.contains(name) {
+                true => Arc::new(
+                    cells
+                        .iter()
+                        .map(|cell| if let Cell::Int(v) = cell { Some(*v) } else { None })
+                        .collect::<Int32Array>(),
+                ),
+                false => Arc::new(
+                    cells
+                        .iter()
+                        .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
+                        .collect::<StringArray>(),
+                ),
+            };
+            (Field::new(*name, array.data_type().clone(), true), array)
+        });
+        let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns.unzip();
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(|e| Error::Sql { source: e.into() })
+    }
+}
+
+#[async_trait]
+impl SystemTables for Relations {
+    fn names(&self) -> Vec<String> {
+        RELATIONS.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> std::result::Result<RecordBatch, Error> {
+        let Some((_, names)) = RELATIONS.iter().find(|(known, _)| *known == name) else {
+            return Err(Error::NoSuchTable { name: format!("{SCHEMA}.{name}") });
+        };
+        let mut rows = Rows { names, columns: vec![vec![]; names.len()], n_rows: 0 };
+        match name {
+            "columns" => self.columns(&mut rows).await?,
+            "tables" => self.tables(&mut rows),
+            "views" => self.views(&mut rows),
+            "schemata" => {
+                for schema in [PUBLIC].into_iter().chain(OWN) {
+                    let owner = ("schema_owner", text("postgres"));
+                    rows.push([("catalog_name", text(DATABASE)), ("schema_name", text(schema)), owner]);
+                }
+            }
+            "table_constraints" => self.each_key(|table| {
+                let kind = [("constraint_type", text("PRIMARY KEY")), ("is_deferrable", yes(false))];
+                let more = [("initially_deferred", yes(false)), ("enforced", yes(true))];
+                rows.push(place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(kind).chain(more));
+            }),
+            "key_column_usage" | "constraint_column_usage" => self.each_key(|table| {
+                for (at, column) in table.key_columns().enumerate() {
+                    let column = [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
+                    rows.push(place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(column));
+                }
+            }),
+            _ => {}
+        }
+        rows.finish()
+    }
+}
+
+fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
+    [("table_catalog", text(DATABASE)), ("table_schema", text(schema)), ("table_name", text(table))]
+}
+
+fn constraint(table: &TableSchema) -> [(&'static str, Cell); 3] {
+    [
+        ("constraint_catalog", text(DATABASE)),
+        ("constraint_schema", text(PUBLIC)),
+        ("constraint_name", Cell::Text(format!("{}{KEY_SUFFIX}", table.name))),
+    ]
+}
+
+impl Relations {
+    /// Tables with a primary key.
+    fn each_key(&self, mut each: impl FnMut(&TableSchema)) {
+        for handle in self.node.catalog().all() {
+            let table = handle.schema();
+            if has_primary_key(table) {
+                each(table);
+            }
+        }
+    }
+
+    /// The relations of the other schemas.
+    fn own(&self) -> Vec<(&'static str, Arc<dyn SchemaProvider>)> {
+        let Some(catalog) = self.catalog.upgrade() else { return vec![] };
+        OWN.into_iter().filter_map(|schema| Some((schema, catalog.schema(schema)?))).collect()
+    }
+
+    fn tables(&self, rows: &mut Rows) {
+        let mut push = |schema: &str, name: &str, kind: &str, is_table: bool| {
+            let kind = [("table_type", text(kind)), ("is_insertable_into", yes(is_table)), ("is_typed", yes(false))];
+            rows.push(place(schema, name).into_iter().chain(kind));
+        };
+        self.node.catalog().names().iter().for_each(|name| push(PUBLIC, name, "BASE TABLE", true));
+        for (schema, relations) in self.own() {
+            relations.table_names().iter().for_each(|name| push(schema, name, "VIEW", false));
+        }
+    }
+
+    fn views(&self, rows: &mut Rows) {
+        for (schema, relations) in self.own() {
+            for name in relations.table_names() {
+                let kind =
+                    [("check_option", text("NONE")), ("is_updatable", yes(false)), ("is_insertable_into", yes(false))];
+                rows.push(place(schema, &name).into_iter().chain(kind));
+            }
+        }
+    }
+
+    async fn columns(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
+        for name in self.node.catalog().names() {
+            // It may be gone by now.
+            let Ok(table) = self.node.catalog().schema(&name) else { continue };
+            let table = &*table;
+            let stored = table.arrow();
+            for (at, (column, field)) in table.shown().iter().zip(stored.fields()).enumerate() {
+                let default = default_text(column).map_or(Cell::Null, Cell::Text);
+                let more = [("column_default", default), ("is_updatable", yes(!table.is_key(at)))];
+                rows.push(place(PUBLIC, &table.name).into_iter().chain(described(at, field)).chain(more));
+            }
+        }
+        for (schema, relations) in self.own() {
+            // Its own are those of this file, which is reading them.
+            for name in relations.table_names().into_iter().filter(|_| schema != SCHEMA) {
+                let table = relations.table(&name).await.map_err(|source| Error::Sql { source })?;
+                let Some(table) = table else { continue };
+                for (at, field) in table.schema().fields().iter().enumerate() {
+                    let more = [("is_updatable", yes(false))];
+                    rows.push(place(schema, &name).into_iter().chain(described(at, field)).chain(more));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is said of every column.
+fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
+    let number = at as i32 + 1;
+    let mut cells = vec![
+        ("column_name", text(field.name())),
+        ("ordinal_position", Cell::Int(number)),
+        ("is_nullable", yes(field.is_nullable())),
+        ("udt_catalog", text(DATABASE)),
+        ("udt_schema", text("pg_catalog")),
+        ("dtd_identifier", Cell::Text(number.to_string())),
+        ("is_self_referencing", yes(false)),
+        ("is_identity", yes(false)),
+        ("identity_cycle", yes(false)),
+        ("is_generated", text("NEVER")),
+    ];
+    if let Ok(of) = pg_type(field) {
+        cells.push(("udt_name", text(of.name())));
+        let is_array = matches!(field.data_type(), ArrowType::List(_) | ArrowType::LargeList(_));
+        cells.push(("data_type", if is_array { text("ARRAY") } else { Cell::Text(long_name(&of)) }));
+    }
+    let binary = |bits| {
+        let scale = if bits == 24 || bits == 53 { Cell::Null } else { Cell::Int(0) };
+        vec![
+            ("numeric_precision", Cell::Int(bits)),
+            ("numeric_precision_radix", Cell::Int(2)),
+            ("numeric_scale", scale),
+        ]
+    };
+    cells.extend(match data_type_of(field) {
+        Ok(DataType::Int16) => binary(16),
+        Ok(DataType::Int32) => binary(32),
+        Ok(DataType::Int64) => binary(64),
+        Ok(DataType::Float32) => binary(24),
+        Ok(DataType::Float64) => binary(53),
+        Ok(DataType::Decimal { precision, scale }) => vec![
+            ("numeric_precision", Cell::Int(precision.into())),
+            ("numeric_precision_radix", Cell::Int(10)),
+            ("numeric_scale", Cell::Int(scale.into())),
+        ],
+        Ok(DataType::Text | DataType::Bytes) => vec![("character_octet_length", Cell::Int(1 << 30))],
+        Ok(DataType::Date) => vec![("datetime_precision", Cell::Int(0))],
+        Ok(DataType::Time | DataType::Timestamp | DataType::TimestampTz) => vec![("datetime_precision", Cell::Int(6))],
+        _ => vec![],
+    });
+    cells
+}

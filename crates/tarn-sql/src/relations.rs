@@ -1,0 +1,374 @@
+//! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index` and `pg_constraint` say of our tables?
+//!
+//! Crate `datafusion-pg-catalog` lists relations and their columns, and gives them numbers. Here they get the types that clients are told,
+//! their defaults and their primary keys, whose indexes are relations, too; and system tables are views.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, new_empty_array};
+use datafusion::arrow::compute::{cast, concat_batches};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int16Type, Int32Type, Schema, SchemaRef};
+use datafusion::catalog::{MemTable, SchemaProvider, Session, TableProvider};
+use datafusion::common::ScalarValue;
+use datafusion::datasource::TableType;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use tarn_node::node::Node;
+use tarn_types::TableSchema;
+
+use crate::definition::{default_text, has_primary_key, key_text};
+use crate::names::{KEY_SUFFIX, quote};
+use crate::rows::{pg_type, size_and_modifier};
+
+/// The relations of this file.
+const RELATIONS: [&str; 5] = ["pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_index"];
+
+/// Numbers of the indexes of primary keys, and of their constraints: that of the table behind. Those of other relations are smaller.
+const INDEXES: i32 = 1_000_000_000;
+const CONSTRAINTS: i32 = 1_500_000_000;
+
+/// The B-tree of `pg_am`, and its default operators.
+const BTREE: i32 = 403;
+
+/// One of the relations, made when it is read.
+pub(crate) struct Relation {
+    name: &'static str,
+    node: Arc<Node>,
+    theirs: Arc<dyn SchemaProvider>,
+    schema: SchemaRef,
+}
+
+impl fmt::Debug for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The relation of this name, if it is of this file.
+pub(crate) async fn relation(
+    name: &str,
+    node: &Arc<Node>,
+    theirs: &Arc<dyn SchemaProvider>,
+) -> Result<Option<Arc<dyn TableProvider>>> {
+    let Some(name) = RELATIONS.into_iter().find(|known| *known == name) else { return Ok(None) };
+    let Some(table) = theirs.table(name).await? else { return Ok(None) };
+    let numbers = |of: DataType| DataType::List(Arc::new(Field::new("item", of, true)));
+    let field = |field: &FieldRef| match (name, field.name().as_str()) {
+        ("pg_index", "indkey" | "indoption") | ("pg_constraint", "conkey" | "confkey") => {
+            Arc::new(Field::new(field.name(), numbers(DataType::Int16), true))
+        }
+        ("pg_index", "indclass" | "indcollation") => Arc::new(Field::new(field.name(), numbers(DataType::Int32), true)),
+        _ => Arc::clone(field),
+    };
+    let mut fields: Vec<FieldRef> = table.schema().fields().iter().map(field).collect();
+    if name == "pg_class" {
+        fields.extend(["relacl", "reloptions"].map(|name| Arc::new(Field::new(name, numbers(DataType::Utf8), true))));
+    }
+    let (node, theirs, schema) = (Arc::clone(node), Arc::clone(theirs), Arc::new(Schema::new(fields)));
+    Ok(Some(Arc::new(Relation { name, node, theirs, schema })))
+}
+
+#[async_trait]
+impl TableProvider for Relation {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let rows = self.rows(state).await?;
+        MemTable::try_new(Arc::clone(&self.schema), vec![vec![rows]])?.scan(state, projection, filters, limit).await
+    }
+}
+
+type Cells<'a> = Vec<(&'a str, ScalarValue)>;
+
+/// A table and its number.
+type Numbered = (i32, Arc<TableSchema>);
+
+impl Relation {
+    async fn rows(&self, state: &dyn Session) -> Result<RecordBatch> {
+        let namespaces = self.read("pg_namespace", state).await?;
+        let names = texts(&namespaces, "nspname")?;
+        let namespaces: HashMap<String, i32> = names.into_iter().zip(numbers(&namespaces, "oid")?).collect();
+        let public = namespaces.get("public").copied().unwrap_or_default();
+        let classes = self.read("pg_class", state).await?;
+        let tables = self.tables(&classes, public)?;
+        let keyed = || tables.iter().filter(|(_, table)| has_primary_key(table));
+        let own: Vec<Cells> = match self.name {
+            "pg_attrdef" => tables.iter().flat_map(|(oid, table)| defaults(*oid, table)).collect(),
+            "pg_index" => keyed().map(|(oid, table)| index(*oid, table)).collect(),
+            "pg_constraint" => keyed().map(|(oid, table)| constraint(*oid, table, public)).collect(),
+            "pg_class" => keyed().map(|(_, table)| index_relation(table, public)).collect(),
+            _ => keyed().flat_map(|(_, table)| index_columns(table)).collect(),
+        };
+        let own = batch(&self.schema, &own)?;
+        let theirs = match self.name {
+            "pg_class" => self.classes(&classes, &namespaces, &tables)?,
+            "pg_attribute" => attributes(&self.read(self.name, state).await?, &tables)?,
+            _ => return Ok(own),
+        };
+        Ok(concat_batches(&self.schema, [&theirs, &own])?)
+    }
+
+    /// A relation as the crate has it.
+    async fn read(&self, name: &str, state: &dyn Session) -> Result<RecordBatch> {
+        let missing = || DataFusionError::Internal(format!("pg_catalog has no {name}"));
+        let table = self.theirs.table(name).await?.ok_or_else(missing)?;
+        let rows = collect(table.scan(state, None, &[], None).await?, state.task_ctx()).await?;
+        Ok(concat_batches(&table.schema(), &rows)?)
+    }
+
+    fn tables(&self, classes: &RecordBatch, public: i32) -> Result<Vec<Numbered>> {
+        let of = numbers(classes, "relnamespace")?;
+        let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?).zip(of);
+        let ours = named.filter(|(_, of)| *of == public);
+        Ok(ours.filter_map(|((oid, name), _)| Some((oid, self.node.catalog().schema(&name).ok()?))).collect())
+    }
+
+    /// System tables are views, and tables have indexes.
+    fn classes(
+        &self,
+        theirs: &RecordBatch,
+        namespaces: &HashMap<String, i32>,
+        tables: &[Numbered],
+    ) -> Result<RecordBatch> {
+        let views = ["tarn", "information_schema"].map(|schema| namespaces.get(schema).copied());
+        let kinds = numbers(theirs, "relnamespace")?.into_iter();
+        let kinds = kinds.map(|of| ScalarValue::from(if views.contains(&Some(of)) { "v" } else { "r" }));
+        let keyed: HashSet<i32> =
+            tables.iter().filter(|(_, table)| has_primary_key(table)).map(|(oid, _)| *oid).collect();
+        let indexed = numbers(theirs, "oid")?.into_iter().map(|oid| ScalarValue::from(keyed.contains(&oid)));
+        let theirs = with(theirs, "relkind", ScalarValue::iter_to_array(kinds)?)?;
+        let theirs = with(&theirs, "relhasindex", ScalarValue::iter_to_array(indexed)?)?;
+        let nothing =
+            |field: &FieldRef| ScalarValue::try_new_null(field.data_type())?.to_array_of_size(theirs.num_rows());
+        let more = self.schema.fields().iter().skip(theirs.num_columns()).map(nothing);
+        let columns = theirs.columns().iter().cloned().map(Ok).chain(more).collect::<Result<Vec<_>>>()?;
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
+    }
+}
+
+/// Columns have the types that clients are told.
+fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> {
+    let tables: HashMap<i32, &TableSchema> = tables.iter().map(|(oid, table)| (*oid, table.as_ref())).collect();
+    let of = numbers(theirs, "attrelid")?;
+    let place = column(theirs, "attnum")?;
+    let place = place.as_primitive::<Int16Type>();
+    let (mut types, mut modifiers) = (numbers(theirs, "atttypid")?, numbers(theirs, "atttypmod")?);
+    let mut defaults = vec![false; of.len()];
+    for (row, oid) in of.iter().enumerate() {
+        let Some(table) = tables.get(oid) else { continue };
+        let Some(at) = usize::try_from(place.value(row)).ok().and_then(|place| place.checked_sub(1)) else {
+            continue;
+        };
+        let Some((data_type, modifier)) = type_of(table, at) else { continue };
+        (types[row], modifiers[row]) = (data_type, modifier);
+        defaults[row] = table.columns[at].default.is_some();
+    }
+    let array = |values: Vec<i32>| ScalarValue::iter_to_array(values.into_iter().map(ScalarValue::from));
+    let theirs = with(theirs, "atttypid", array(types)?)?;
+    let theirs = with(&theirs, "atttypmod", array(modifiers)?)?;
+    let defaults = ScalarValue::iter_to_array(defaults.into_iter().map(ScalarValue::from))?;
+    with(&theirs, "atthasdef", defaults)
+}
+
+/// The number of a column's type, and its modifier.
+fn type_of(table: &TableSchema, at: usize) -> Option<(i32, i32)> {
+    let arrow = table.arrow();
+    let field = arrow.fields().get(at)?;
+    let of = pg_type(field).ok()?;
+    let (_, modifier) = size_and_modifier(&of, field.data_type());
+    Some((i32::try_from(of.oid()).ok()?, modifier))
+}
+
+fn number_of_index(table: &TableSchema) -> i32 {
+    INDEXES.saturating_add(i32::try_from(table.id.0).unwrap_or(i32::MAX))
+}
+
+fn index_name(table: &TableSchema) -> String {
+    format!("{}{KEY_SUFFIX}", table.name)
+}
+
+/// Numbers of the key's columns, from 1.
+fn key_places(table: &TableSchema) -> ScalarValue {
+    list(table.key.iter().map(|part| ScalarValue::from(part.column_idx as i16 + 1)).collect(), &DataType::Int16)
+}
+
+fn list(items: Vec<ScalarValue>, of: &DataType) -> ScalarValue {
+    ScalarValue::List(ScalarValue::new_list_nullable(&items, of))
+}
+
+fn defaults(oid: i32, table: &TableSchema) -> Vec<Cells<'static>> {
+    let texts = table.columns.iter().enumerate().filter_map(|(at, column)| Some((at, default_text(column)?)));
+    let rows = texts.map(|(at, text)| {
+        let number = oid.saturating_mul(64).saturating_add(at as i32);
+        vec![
+            ("oid", ScalarValue::from(number)),
+            ("adrelid", ScalarValue::from(oid)),
+            ("adnum", ScalarValue::from(at as i16 + 1)),
+            ("adbin", ScalarValue::from(text)),
+        ]
+    });
+    rows.collect()
+}
+
+fn index(oid: i32, table: &TableSchema) -> Cells<'static> {
+    let n_columns = ScalarValue::from(table.key.len() as i16);
+    let zeros = || list(table.key.iter().map(|_| ScalarValue::from(0_i32)).collect(), &DataType::Int32);
+    // 1: descending, 2: NULL first, which descending columns have.
+    let options = table.key.iter().map(|part| ScalarValue::from(if part.descending { 3_i16 } else { 0 }));
+    let mut cells = vec![
+        ("indexrelid", ScalarValue::from(number_of_index(table))),
+        ("indrelid", ScalarValue::from(oid)),
+        ("indnatts", n_columns.clone()),
+        ("indnkeyatts", n_columns),
+        ("indkey", key_places(table)),
+        ("indcollation", zeros()),
+        ("indclass", zeros()),
+        ("indoption", list(options.collect(), &DataType::Int16)),
+    ];
+    let is = ["indisunique", "indisprimary", "indimmediate", "indisvalid", "indisready", "indislive"];
+    cells.extend(is.map(|name| (name, ScalarValue::from(true))));
+    cells
+}
+
+fn constraint(oid: i32, table: &TableSchema, namespace: i32) -> Cells<'static> {
+    let number = number_of_index(table);
+    vec![
+        ("oid", ScalarValue::from(number - INDEXES + CONSTRAINTS)),
+        ("conname", ScalarValue::from(index_name(table))),
+        ("connamespace", ScalarValue::from(namespace)),
+        ("contype", ScalarValue::from("p")),
+        ("convalidated", ScalarValue::from(true)),
+        ("conrelid", ScalarValue::from(oid)),
+        ("conindid", ScalarValue::from(number)),
+        ("conislocal", ScalarValue::from(true)),
+        ("connoinherit", ScalarValue::from(true)),
+        ("conkey", key_places(table)),
+    ]
+}
+
+fn index_relation(table: &TableSchema, namespace: i32) -> Cells<'static> {
+    let number = number_of_index(table);
+    vec![
+        ("oid", ScalarValue::from(number)),
+        ("relname", ScalarValue::from(index_name(table))),
+        ("relnamespace", ScalarValue::from(namespace)),
+        ("relam", ScalarValue::from(BTREE)),
+        ("relfilenode", ScalarValue::from(number)),
+        ("relpersistence", ScalarValue::from("p")),
+        ("relkind", ScalarValue::from("i")),
+        ("relnatts", ScalarValue::from(table.key.len() as i16)),
+        ("relispopulated", ScalarValue::from(true)),
+        ("relreplident", ScalarValue::from("n")),
+    ]
+}
+
+fn index_columns(table: &TableSchema) -> Vec<Cells<'static>> {
+    let of_key = table.key.iter().enumerate().filter_map(|(at, part)| {
+        let (data_type, modifier) = type_of(table, part.column_idx)?;
+        Some(vec![
+            ("attrelid", ScalarValue::from(number_of_index(table))),
+            ("attname", ScalarValue::from(table.columns[part.column_idx].name.clone())),
+            ("atttypid", ScalarValue::from(data_type)),
+            ("attstattarget", ScalarValue::from(-1_i32)),
+            ("attnum", ScalarValue::from(at as i16 + 1)),
+            ("attcacheoff", ScalarValue::from(-1_i32)),
+            ("atttypmod", ScalarValue::from(modifier)),
+            ("attislocal", ScalarValue::from(true)),
+        ])
+    });
+    of_key.collect()
+}
+
+/// Rows by names of columns; what a row does not say is NULL, or nothing where it may not be.
+fn batch(schema: &SchemaRef, rows: &[Cells]) -> Result<RecordBatch> {
+    let columns = schema.fields().iter().map(|field| -> Result<ArrayRef> {
+        let missing = match field.is_nullable() {
+            true => ScalarValue::try_new_null(field.data_type())?,
+            false => ScalarValue::new_default(field.data_type())?,
+        };
+        let cell = |row: &Cells| row.iter().find(|(name, _)| name == field.name()).map(|(_, cell)| cell.clone());
+        let cells: Vec<ScalarValue> = rows.iter().map(|row| cell(row).unwrap_or_else(|| missing.clone())).collect();
+        match cells.is_empty() {
+            true => Ok(new_empty_array(field.data_type())),
+            false => ScalarValue::iter_to_array(cells),
+        }
+    });
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?)?)
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
+    batch.column_by_name(name).ok_or_else(|| DataFusionError::Internal(format!("pg_catalog has no column {name}")))
+}
+
+fn numbers(batch: &RecordBatch, name: &str) -> Result<Vec<i32>> {
+    Ok(column(batch, name)?.as_primitive::<Int32Type>().values().to_vec())
+}
+
+fn texts(batch: &RecordBatch, name: &str) -> Result<Vec<String>> {
+    Ok(column(batch, name)?.as_string::<i32>().iter().map(|text| text.unwrap_or_default().to_owned()).collect())
+}
+
+/// With other values in a column.
+fn with(batch: &RecordBatch, name: &str, values: ArrayRef) -> Result<RecordBatch> {
+    let at = batch.schema().index_of(name)?;
+    let mut columns = batch.columns().to_vec();
+    columns[at] = values;
+    Ok(RecordBatch::try_new(batch.schema(), columns)?)
+}
+
+/// `pg_get_indexdef` and `pg_get_constraintdef`.
+pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 2] {
+    let told = |name: &str, first: i32, tell: fn(&TableSchema) -> String| {
+        let node = Arc::clone(node);
+        let kinds = [1, 2, 3].map(TypeSignature::Any).to_vec();
+        let signature = Signature::one_of(kinds, Volatility::Stable);
+        let answer = move |args: &[ColumnarValue]| {
+            let args = ColumnarValue::values_to_arrays(args)?;
+            let oids = cast(&args[0], &DataType::Int32)?;
+            // A second number asks for one column alone.
+            let places = match args.get(1).filter(|place| place.data_type().is_integer()) {
+                Some(places) => Some(cast(places, &DataType::Int32)?),
+                None => None,
+            };
+            let texts = oids.as_primitive::<Int32Type>().iter().enumerate().map(|(row, oid)| {
+                let id = u32::try_from(oid?.checked_sub(first)?).ok()?;
+                let handle = node.catalog().all().into_iter().find(|handle| handle.schema().id.0 == id)?;
+                let table = handle.schema();
+                let place = places.as_ref().map_or(0, |places| places.as_primitive::<Int32Type>().value(row));
+                match usize::try_from(place).ok()?.checked_sub(1) {
+                    None => Some(tell(table)),
+                    Some(at) => Some(quote(&table.columns[table.key.get(at)?.column_idx].name)),
+                }
+            });
+            let texts: StringArray = texts.collect();
+            Ok(ColumnarValue::Array(Arc::new(texts)))
+        };
+        SimpleScalarUDF::new_with_signature(name, signature, DataType::Utf8, Arc::new(answer)).into()
+    };
+    [
+        told("pg_get_indexdef", INDEXES, |table| {
+            let (index, name) = (quote(&index_name(table)), quote(&table.name));
+            format!("CREATE UNIQUE INDEX {index} ON public.{name} USING btree ({})", key_text(table))
+        }),
+        told("pg_get_constraintdef", CONSTRAINTS, |table| {
+            let names: Vec<String> = table.key_columns().map(|column| quote(&column.name)).collect();
+            format!("PRIMARY KEY ({})", names.join(", "))
+        }),
+    ]
+}

@@ -1,0 +1,90 @@
+//! What is `CREATE TABLE … AS SELECT`? A table of the query's columns, then an INSERT of its rows. And `TRUNCATE`? A DELETE of all of them.
+//!
+//! A table whose rows cannot be written is dropped again. It is there, and fills, while the statement runs: after a crash it has as many
+//! rows as it had. Inside a transaction its rows are held until COMMIT.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{CreateTable, Insert, Query, Statement, Truncate};
+use tarn_types::{Opaque, data_type_of};
+
+use super::{Answer, Session};
+use crate::ddl::{Ddl, table_of_columns};
+use crate::error::{Result, SqlError, state};
+use crate::names::{quote, table_name};
+use crate::shown::shown;
+use crate::statement::{Parsed, parse};
+
+impl Session {
+    /// Errors: as of CREATE TABLE, of the query and of INSERT; the table is not there then.
+    pub(super) async fn create_as(&self, create: &CreateTable, query: &Query) -> Result<Answer> {
+        let name = table_name(&create.name)?;
+        if create.if_not_exists && self.node.catalog().contains(&name) {
+            return Ok(Answer::done("CREATE TABLE AS"));
+        }
+        let plan = self.permitted(self.plan(&Statement::Query(Box::new(query.clone())), &[]).await?)?;
+        let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
+        let columns = columns.fields().iter().map(|field| match data_type_of(field) {
+            Ok(data_type) => Ok((field.name().clone(), data_type)),
+            Err(_) => Err(SqlError::unsupported(
+                format!("column \"{}\" of type {} in a table", field.name(), field.data_type()),
+                "cast it in the SELECT",
+            )),
+        });
+        let schema = table_of_columns(create, columns.collect::<Result<_>>()?, self.sql.settings())?;
+        self.create(Box::new(schema), false).await?;
+        match self.fill(&name, query).await {
+            Ok(n_rows) => Ok(Answer::counted("SELECT", n_rows)),
+            // What undoes the transaction drops the table.
+            Err(error) if self.transaction.lock().is_open() => Err(error),
+            Err(error) => match self.run_ddl(Ddl::Drop { names: vec![name.clone()], if_exists: true }).await {
+                Ok(_) => Err(error),
+                Err(_) => Err(error.with_detail(format!("table \"{name}\" is there, with some of the rows: drop it"))),
+            },
+        }
+    }
+
+    /// How many rows the table has now.
+    async fn fill(&self, table: &str, query: &Query) -> Result<u64> {
+        let mut insert = written(&format!("INSERT INTO {} SELECT 1", quote(table)))?;
+        if let Statement::Insert(Insert { source, .. }) = &mut insert {
+            *source = Some(Box::new(query.clone()));
+        }
+        self.change_rows(insert).await
+    }
+
+    /// One table after the other: those before one that fails are empty, and the error says so.
+    pub(super) async fn truncate(&self, truncate: &Truncate) -> Result<Answer> {
+        // There are no sequences and no foreign keys: `RESTART IDENTITY` and `CASCADE` find nothing to do.
+        let Truncate { table_names, partitions, table: _, if_exists, identity: _, cascade: _, on_cluster } = truncate;
+        if partitions.is_some() || *if_exists || on_cluster.is_some() {
+            return Err(SqlError::unsupported("TRUNCATE of anything but tables", "TRUNCATE TABLE a, b"));
+        }
+        let names = table_names.iter().map(|target| table_name(&target.name)).collect::<Result<Vec<_>>>()?;
+        names.iter().try_for_each(|name| self.node.catalog().schema(name).map(drop))?;
+        for (n_done, name) in names.iter().enumerate() {
+            let deleted = self.change_rows(written(&format!("DELETE FROM {}", quote(name)))?).await;
+            deleted.map_err(|error| match n_done {
+                0 => error,
+                _ => error.with_detail(format!("rows of {} are deleted", names[..n_done].join(", "))),
+            })?;
+        }
+        Ok(Answer::done("TRUNCATE TABLE"))
+    }
+
+    /// How many rows a statement changed that stands for a part of another.
+    async fn change_rows(&self, statement: Statement) -> Result<u64> {
+        let prepared = self.prepare(Opaque::new(Parsed::Sql(Box::new(statement))), &[]).await?;
+        match self.run_prepared(&prepared, vec![]).await? {
+            Answer::Done(tag) => Ok(tag.rows.unwrap_or(0)),
+            _ => Err(SqlError::new(state::INTERNAL, "a change of rows answered rows")),
+        }
+    }
+}
+
+fn written(sql: &str) -> Result<Statement> {
+    match parse(sql)?.pop() {
+        Some(Parsed::Sql(statement)) => Ok(*statement),
+        _ => Err(SqlError::new(state::INTERNAL, format!("{sql} is no statement"))),
+    }
+}

@@ -1,0 +1,105 @@
+"""SQLAlchemy on psycopg, pandas on it, and asyncpg, as their users begin: make tables, write, page, reflect, nest transactions."""
+
+import asyncio
+import datetime
+import os
+import uuid
+
+import asyncpg
+import pandas as pd
+import sqlalchemy as sa
+
+PORT = os.environ["TARN_PORT"]
+ENGINE = sa.create_engine(f"postgresql+psycopg://tarn@127.0.0.1:{PORT}/tarn")
+NOON = datetime.datetime(2026, 7, 1, 12, 0, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+
+
+def core():
+    meta = sa.MetaData()
+    items = sa.Table(
+        "items",
+        meta,
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("u", sa.Uuid),
+        sa.Column("v", sa.Text, server_default="none"),
+        sa.Column("at", sa.DateTime(timezone=True)),
+        sa.Column("n", sa.Numeric(10, 2)),
+    )
+    meta.create_all(ENGINE)
+    meta.create_all(ENGINE)
+    one = uuid.uuid4()
+    with ENGINE.begin() as c:
+        assert c.execute(sa.insert(items).returning(items.c.id), {"id": 1, "u": one, "at": NOON, "n": 1.5}).scalar() == 1
+    with ENGINE.begin() as c:
+        c.execute(sa.insert(items), [{"id": i, "u": uuid.uuid4(), "v": "a", "at": None, "n": i} for i in range(2, 500)])
+    with ENGINE.connect() as c:
+        row = c.execute(sa.select(items).where(items.c.u == one)).one()
+        assert (row.v, row.at, str(row.n)) == ("none", NOON, "1.50"), row
+        page = sa.select(items.c.id).where(items.c.id.in_([1, 2, 3, 900])).order_by(items.c.id).limit(2).offset(1)
+        assert c.execute(page).scalars().all() == [2, 3]
+        has = sa.select(sa.exists().where(items.c.id == 499))
+        assert c.execute(has).scalar() is True
+    with ENGINE.begin() as c:
+        with c.begin_nested():
+            c.execute(sa.insert(items), {"id": 1000, "u": one})
+        try:
+            with c.begin_nested():
+                c.execute(sa.text("SELECT 1 / 0"))
+        except sa.exc.DBAPIError as error:
+            assert error.orig.sqlstate == "22012", error
+    with ENGINE.connect() as c:
+        assert c.execute(sa.select(sa.func.count()).where(items.c.id == 1000)).scalar() == 1
+
+
+def reflection():
+    with ENGINE.begin() as c:
+        c.execute(sa.text("CREATE TABLE pairs (a int, b text, n numeric(10, 2) DEFAULT 5, u uuid, j json, PRIMARY KEY (b, a))"))
+    inspector = sa.inspect(ENGINE)
+    assert {"items", "pairs"} <= set(inspector.get_table_names()), inspector.get_table_names()
+    assert "keys" not in inspector.get_table_names()
+    assert "public" in inspector.get_schema_names()
+    columns = {column["name"]: column for column in inspector.get_columns("pairs")}
+    kinds = {name: str(column["type"]) for name, column in columns.items()}
+    assert kinds == {"a": "INTEGER", "b": "TEXT", "n": "NUMERIC(10, 2)", "u": "UUID", "j": "JSON"}, kinds
+    assert columns["n"]["default"] == "'5.00'" and not columns["a"]["nullable"], columns
+    assert inspector.get_pk_constraint("pairs")["constrained_columns"] == ["b", "a"]
+    assert inspector.get_foreign_keys("pairs") == [] and inspector.get_unique_constraints("pairs") == []
+    meta = sa.MetaData()
+    meta.reflect(ENGINE)
+    assert [column.name for column in meta.tables["pairs"].primary_key] == ["b", "a"]
+
+
+def frames():
+    frame = pd.DataFrame({"a": [1, 2, 2], "b": ["x", None, "z"], "f": [1.5, 2.5, None], "d": pd.to_datetime(["2026-01-01"] * 3)})
+    frame.to_sql("frame", ENGINE, index=False)
+    frame.to_sql("frame", ENGINE, index=False, if_exists="append")
+    read = pd.read_sql_table("frame", ENGINE).sort_values(["a", "f"])
+    assert len(read) == 6 and read["a"].tolist() == [1, 1, 2, 2, 2, 2] and read["d"].dt.year.eq(2026).all(), read
+    # if_exists="replace" drops and makes a table of one name in one transaction, which is refused.
+    with ENGINE.begin() as c:
+        c.execute(sa.text("DROP TABLE frame"))
+    frame.to_sql("frame", ENGINE, index=False)
+    assert pd.read_sql("SELECT count(*) AS n, sum(a) AS s FROM frame", ENGINE).iloc[0].tolist() == [3, 5]
+
+
+async def pool():
+    pool = await asyncpg.create_pool(f"postgresql://tarn@127.0.0.1:{PORT}/tarn", min_size=1, max_size=3)
+    for _ in range(3):
+        async with pool.acquire() as c:
+            assert await c.fetchval("SELECT 1") == 1
+    async with pool.acquire() as c:
+        found = await c.fetch("SELECT id FROM items WHERE id > $1 ORDER BY id LIMIT $2", 10, 2)
+        assert [row["id"] for row in found] == [11, 12]
+        key = uuid.uuid4()
+        async with c.transaction():
+            async with c.transaction():
+                assert await c.fetchval("INSERT INTO items (id, u) VALUES ($1, $2) RETURNING u", 2000, key) == key
+        assert await c.fetchval("SELECT at FROM items WHERE id = 1") == NOON
+    await pool.close()
+
+
+core()
+reflection()
+frames()
+asyncio.run(pool())
+print("SQLAlchemy, pandas and asyncpg: as expected")
