@@ -574,7 +574,7 @@ mod tests {
     #[test]
     fn mistakes_have_states_and_remedies() {
         let cases = [
-            ("CREATE TABLE t ()", state::INVALID_TABLE_DEFINITION),
+            ("CREATE TABLE t ()", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE t (a int PRIMARY KEY, b int PRIMARY KEY)", state::INVALID_TABLE_DEFINITION),
             ("CREATE TABLE t (a int, PRIMARY KEY (b))", state::UNDEFINED_COLUMN),
             ("CREATE TABLE t (a int PRIMARY KEY, b serial)", state::FEATURE_NOT_SUPPORTED),
