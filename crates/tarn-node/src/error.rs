@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tarn_types::TableSchema;
+
 /// What a caller can do about it, and whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -27,6 +29,8 @@ pub enum ErrorKind {
     InUse,
     /// What it is asked of is not as it has to be; the remedy says how.
     WrongState,
+    /// A row of the same key is there; [`Error::existing`] is whose.
+    KeyExists,
     /// Somebody else changed the same rows: again.
     Conflict,
     /// It may have happened or not: look.
@@ -81,11 +85,21 @@ struct Parts {
     hint: Option<String>,
     /// A value that does not fit, whose face says more than the kind.
     value: Option<Arc<tarn_types::Error>>,
+    /// The key that is there.
+    existing: Option<Existing>,
+}
+
+/// A key that is there, and was to be new.
+#[derive(Debug, Clone)]
+pub struct Existing {
+    pub table: Arc<TableSchema>,
+    /// The engine key ([`tarn_types::decode_key`]).
+    pub key: Vec<u8>,
 }
 
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Parts { kind, message: message.into(), detail: None, hint: None, value: None }))
+        Error(Box::new(Parts { kind, message: message.into(), detail: None, hint: None, value: None, existing: None }))
     }
 
     pub fn no_table(name: &str) -> Error {
@@ -95,6 +109,14 @@ impl Error {
 
     pub fn no_column(table: &str, column: &str) -> Error {
         Error::new(ErrorKind::NoColumn, format!("column \"{column}\" of table \"{table}\" does not exist"))
+    }
+
+    /// `KeyExists`.
+    pub fn key_exists(table: &Arc<TableSchema>, key: Vec<u8>) -> Error {
+        let message = format!("a row of this key is there in table \"{}\"", table.name);
+        let mut error = Error::new(ErrorKind::KeyExists, message);
+        error.0.existing = Some(Existing { table: Arc::clone(table), key });
+        error
     }
 
     pub fn stopping() -> Error {
@@ -149,6 +171,11 @@ impl Error {
     /// The value that does not fit, if that is what went wrong.
     pub fn value(&self) -> Option<&tarn_types::Error> {
         self.0.value.as_deref()
+    }
+
+    /// The key that is there, if that is what went wrong.
+    pub fn existing(&self) -> Option<&Existing> {
+        self.0.existing.as_ref()
     }
 }
 

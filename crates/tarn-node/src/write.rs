@@ -28,12 +28,17 @@ pub trait Waiter: Send + Sync {
 }
 
 /// What became of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
     /// So many rows were put, or were there to be changed or deleted.
     Rows(u64),
     /// A row was not as a guard says: nothing of the batch happened.
     Conflict,
+    /// A row that was to be created is there: nothing of the batch happened.
+    Exists {
+        /// Its engine key.
+        key: Vec<u8>,
+    },
 }
 
 impl TableService {
@@ -56,9 +61,10 @@ impl TableService {
             let of_part = match outcome {
                 Outcome::Applied { affected } => Written::Rows(affected),
                 Outcome::Conflict { .. } => Written::Conflict,
+                Outcome::Exists { key } => Written::Exists { key },
                 Outcome::NeedsBase { .. } => self.write_whole(table, &part, waiter).await?,
             };
-            written[of] = written[of].and(of_part);
+            written[of] = std::mem::replace(&mut written[of], Written::Rows(0)).and(of_part);
         }
         Ok(written)
     }
@@ -66,7 +72,7 @@ impl TableService {
     /// Encodes rows (storage schema, all columns) and commits them, as [`TableService::write`] does. Answers how many were written;
     /// with `Op::Insert`, how many did not exist. Waits for room first.
     ///
-    /// Errors: as [`TableService::write`]; `Conflict`.
+    /// Errors: as [`TableService::write`]; `Conflict`; with `Op::Create`, `KeyExists`.
     pub async fn write_rows(
         &self,
         who: &Principal,
@@ -80,8 +86,12 @@ impl TableService {
         let schema = Arc::clone(table.schema());
         let batch = blocking(move || Ok(batch_from_columns(&schema, &rows, op)?)).await?;
         let decided = self.commit(table, waiter, vec![batch]).await?;
-        let is_refused = decided.iter().any(|decided| !matches!(decided.outcome, Outcome::Applied { .. }));
-        if is_refused { Err(conflict(&table.schema().name)) } else { Ok(applied(&decided)) }
+        match decided.into_iter().map(|decided| decided.outcome).reduce(join) {
+            None => Ok(0),
+            Some(Outcome::Applied { affected }) => Ok(affected),
+            Some(Outcome::Exists { key }) => Err(Error::key_exists(table.schema(), key)),
+            Some(_) => Err(conflict(&table.schema().name)),
+        }
     }
 
     async fn commit(
@@ -123,6 +133,7 @@ impl TableService {
                     // what was asked can be decided as it is. Reading it again could go on as long as others write it.
                     Some(Outcome::Conflict { key }) if read.contains(&key) => {}
                     Some(Outcome::Conflict { .. }) => return Ok(Written::Conflict),
+                    Some(Outcome::Exists { key }) => return Ok(Written::Exists { key }),
                     _ => break,
                 }
             }
@@ -207,7 +218,7 @@ impl Written {
     fn and(self, other: Written) -> Written {
         match (self, other) {
             (Written::Rows(one), Written::Rows(other)) => Written::Rows(one + other),
-            _ => Written::Conflict,
+            (Written::Rows(_), refused) | (refused, _) => refused,
         }
     }
 }
@@ -228,11 +239,12 @@ fn applied(decided: &[Decided]) -> u64 {
     decided.iter().map(affected).sum()
 }
 
-/// Rows written in all; a conflict is `Conflict`.
+/// Rows written in all; a conflict is `Conflict`, a key that is there `KeyExists`.
 pub fn all_written(table: &TableHandle, written: &[Written]) -> Result<u64> {
     let rows = written.iter().map(|written| match written {
         Written::Rows(rows) => Ok(*rows),
         Written::Conflict => Err(conflict(&table.schema().name)),
+        Written::Exists { key } => Err(Error::key_exists(table.schema(), key.clone())),
     });
     rows.sum()
 }

@@ -31,6 +31,11 @@ pub enum Outcome {
         /// The key whose guard failed.
         key: Vec<u8>,
     },
+    /// A row that was to be created is there, in the rows or in the lake, or the batch creates it twice: nothing of the batch happened.
+    Exists {
+        /// The key of the row.
+        key: Vec<u8>,
+    },
     /// A patched row lies in the lake alone: nothing of the batch happened. Read it there, and propose a whole Put guarded with its seqno.
     NeedsBase {
         /// The key of the row.
@@ -136,7 +141,10 @@ impl Table {
                 return Ok((Outcome::Conflict { key: mutation.key.to_vec() }, None));
             }
             let after = match (mutation.op, &*state) {
-                (Op::Put, _) | (Op::Insert, State::Absent) => Some(Some(batch.as_bytes().slice_ref(mutation.cells))),
+                (Op::Put, _) | (Op::Insert | Op::Create, State::Absent) => {
+                    Some(Some(batch.as_bytes().slice_ref(mutation.cells)))
+                }
+                (Op::Create, _) => return Ok((Outcome::Exists { key: mutation.key.to_vec() }, None)),
                 (Op::Insert, _) | (Op::Patch | Op::Delete, State::NotAsked | State::Absent) => None,
                 (Op::Patch, State::Live { cells, .. }) => Some(Some(patch_cells(cells, mutation.cells)?.into())),
                 (Op::Patch, State::InLake { .. }) => {
@@ -181,7 +189,7 @@ impl Table {
     fn resolve_appended(&self, batch: &MutationBatch) -> Result<(Outcome, Option<Effects>)> {
         let mut effects = EffectsBuilder::new(&self.base.schema);
         for mutation in batch.iter() {
-            if mutation.guard.is_some() || !matches!(mutation.op, Op::Put | Op::Insert) {
+            if mutation.guard.is_some() || !matches!(mutation.op, Op::Put | Op::Insert | Op::Create) {
                 return Ok((Outcome::Conflict { key: mutation.key.to_vec() }, None));
             }
             effects.push(mutation.key, Some(mutation.cells));

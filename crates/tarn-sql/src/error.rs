@@ -31,6 +31,8 @@ pub mod state {
     pub const INVALID_BINARY: &str = "22P03";
     pub const BAD_COPY_FORMAT: &str = "22P04";
     pub const NOT_NULL_VIOLATION: &str = "23502";
+    pub const UNIQUE_VIOLATION: &str = "23505";
+    pub const INVALID_CONFLICT_TARGET: &str = "42P10";
     pub const ACTIVE_TRANSACTION: &str = "25001";
     pub const READ_ONLY_TRANSACTION: &str = "25006";
     pub const FAILED_TRANSACTION: &str = "25P02";

@@ -10,8 +10,9 @@ use parquet::errors::ParquetError;
 use tarn_node::error::chain;
 use tarn_node::error::{Error, ErrorKind, metastore_away};
 use tarn_query::parser::ParseError;
-use tarn_types::Kind;
+use tarn_types::{Kind, Zone};
 
+use crate::duplicate::duplicate;
 use crate::error::{SqlError, state, types_state};
 
 /// What a kind is called on Postgres' wire.
@@ -26,6 +27,7 @@ fn state_of(kind: ErrorKind) -> &'static str {
         ErrorKind::ReadOnly => state::READ_ONLY_TRANSACTION,
         ErrorKind::InUse => state::OBJECT_IN_USE,
         ErrorKind::WrongState => state::NOT_IN_PREREQUISITE_STATE,
+        ErrorKind::KeyExists => state::UNIQUE_VIOLATION,
         ErrorKind::Conflict => state::SERIALIZATION_FAILURE,
         ErrorKind::Indeterminate => state::COMPLETION_UNKNOWN,
         // Not 57P03: drivers take that for a server that is starting.
@@ -51,6 +53,9 @@ fn state_of(kind: ErrorKind) -> &'static str {
 
 impl From<Error> for SqlError {
     fn from(error: Error) -> SqlError {
+        if let Some(existing) = error.existing() {
+            return duplicate(existing, &Zone::utc());
+        }
         let state = error.value().map_or_else(|| state_of(error.kind()), types_state);
         let mut told = SqlError::new(state, error.message());
         if let Some(detail) = error.detail() {

@@ -6,7 +6,7 @@
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
 //! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `advisory`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them.
-//! - `postgres`: what operators, casts and functions mean where the engine says something else. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
+//! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -21,6 +21,7 @@ pub mod copy_format;
 mod copy_options;
 mod ddl;
 mod definition;
+mod duplicate;
 pub mod encoding;
 pub mod error;
 mod error_from;

@@ -39,6 +39,8 @@ pub enum Op {
     Patch = 3,
     /// Delete the row if it is there.
     Delete = 4,
+    /// Write the whole row if its key is not there, else the whole batch is refused. Where keys are not unique it is written.
+    Create = 5,
 }
 
 /// One mutation, borrowed from its batch.
@@ -50,7 +52,7 @@ pub struct Mutation<'a> {
     pub key: &'a [u8],
     /// Do it only if the row is there with just this commit position; else the whole batch is a conflict.
     pub guard: Option<SeqNo>,
-    /// All cells of the row (Put, Insert), the changed ones (Patch), or none (Delete).
+    /// All cells of the row (Put, Insert, Create), the changed ones (Patch), or none (Delete).
     pub cells: &'a [u8],
 }
 
@@ -132,7 +134,7 @@ impl MutationBatch {
     }
 
     /// The rows as columns, in the storage schema: row i is mutation i. Only there when every mutation is an
-    /// unguarded `Put` or `Insert` and the batch was made from columns; it is not in the bytes.
+    /// unguarded `Put`, `Insert` or `Create` and the batch was made from columns; it is not in the bytes.
     #[must_use]
     pub fn columns(&self) -> Option<&RecordBatch> {
         self.columns.as_deref()
@@ -155,6 +157,7 @@ fn read_mutation<'a>(reader: &mut Reader<'a>) -> Result<Mutation<'a>> {
         2 => Op::Insert,
         3 => Op::Patch,
         4 => Op::Delete,
+        5 => Op::Create,
         other => return Err(reader.corrupt(format!("operation {other}"))),
     };
     let guard = if byte & GUARDED != 0 { Some(SeqNo(u64::from_le_bytes(reader.array()?))) } else { None };
@@ -169,7 +172,7 @@ fn check_mutation(mutation: &Mutation<'_>, table: TableId) -> Result<()> {
         return corrupt(format!("a key of {} bytes that is none of table {table}", mutation.key.len()));
     }
     match mutation.op {
-        Op::Insert if mutation.guard.is_some() => corrupt("an insert with a guard".to_owned()),
+        Op::Insert | Op::Create if mutation.guard.is_some() => corrupt("an insert with a guard".to_owned()),
         Op::Delete if mutation.cells.is_empty() => Ok(()),
         Op::Delete => corrupt("a delete with cells".to_owned()),
         _ => check_cells(mutation.cells),
@@ -207,6 +210,11 @@ impl BatchBuilder {
     /// Adds a whole row that gives way to one that is there.
     pub fn insert(&mut self, key: &[u8], cells: &[u8]) {
         self.push(&Mutation { op: Op::Insert, key, guard: None, cells });
+    }
+
+    /// Adds a whole row whose key may not be there: if it is, nothing of the batch happens.
+    pub fn create(&mut self, key: &[u8], cells: &[u8]) {
+        self.push(&Mutation { op: Op::Create, key, guard: None, cells });
     }
 
     /// Adds a change of some cells ([`crate::encode_patch`]).
@@ -268,13 +276,13 @@ impl BatchBuilder {
 
 /// Turns rows into a batch, in their order. The columns go along ([`MutationBatch::columns`]), not copied.
 ///
-/// `rows` has all columns of the table in storage types, as [`crate::conform`] makes them; `op` is `Put` or `Insert`.
+/// `rows` has all columns of the table in storage types, as [`crate::conform`] makes them; `op` is `Put`, `Insert` or `Create`.
 ///
 /// # Errors
 /// [`Error::Null`] names column and row of a NULL that may not be; [`Error::MissingColumn`], [`Error::Type`];
 /// [`Error::Usage`] for another operation.
 pub fn batch_from_columns(schema: &TableSchema, rows: &RecordBatch, op: Op) -> Result<MutationBatch> {
-    if !matches!(op, Op::Put | Op::Insert) {
+    if !matches!(op, Op::Put | Op::Insert | Op::Create) {
         return Err(Error::usage(format!("{op:?} from columns: only whole rows come in columns")));
     }
     let keys = encode_keys(schema, rows)?;

@@ -43,7 +43,13 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let who = || 0..N_REPLICAS;
-    let op = prop_oneof![3 => Just(Op::Put), 1 => Just(Op::Insert), 2 => Just(Op::Patch), 2 => Just(Op::Delete)];
+    let op = prop_oneof![
+        3 => Just(Op::Put),
+        1 => Just(Op::Insert),
+        1 => Just(Op::Create),
+        2 => Just(Op::Patch),
+        2 => Just(Op::Delete),
+    ];
     let asks = proptest::collection::vec((op, 0..N_IDS, any::<i8>().prop_map(i64::from)), 1..6);
     prop_oneof![
         10 => (who(), asks).prop_map(|(leader, asks)| Step::Write { leader, asks }),
@@ -133,6 +139,7 @@ impl Group {
             match op {
                 Op::Put => batch.put(&key, &encode_cells(&self.schema, &all).unwrap(), None),
                 Op::Insert => batch.insert(&key, &encode_cells(&self.schema, &all).unwrap()),
+                Op::Create => batch.create(&key, &encode_cells(&self.schema, &all).unwrap()),
                 Op::Patch => batch.patch(&key, &encode_patch(&self.schema, &[(0, all[0].clone())]).unwrap(), None),
                 Op::Delete => batch.delete(&key, None),
             }

@@ -24,7 +24,13 @@ enum Step {
 }
 
 fn ask() -> impl Strategy<Value = Ask> {
-    let op = prop_oneof![3 => Just(Op::Put), 2 => Just(Op::Insert), 3 => Just(Op::Patch), 2 => Just(Op::Delete)];
+    let op = prop_oneof![
+        3 => Just(Op::Put),
+        2 => Just(Op::Insert),
+        2 => Just(Op::Create),
+        3 => Just(Op::Patch),
+        3 => Just(Op::Delete),
+    ];
     let guard = prop_oneof![6 => Just(Guard::None), 2 => Just(Guard::Right), 1 => Just(Guard::Wrong)];
     (op, 0..N_IDS, any::<Option<i8>>(), proptest::option::of("[a-c]{0,3}"), guard)
         .prop_map(|(op, id, v, s, guard)| Ask { op, id, v: v.map(i64::from), s, guard })
@@ -33,10 +39,9 @@ fn ask() -> impl Strategy<Value = Ask> {
 /// Many plain rows at once: what a bulk load sends.
 fn bulk() -> impl Strategy<Value = Vec<Ask>> {
     let row = (0..N_IDS, any::<i8>()).prop_map(|(id, v)| (id, Some(i64::from(v))));
-    (any::<bool>(), proptest::collection::vec(row, 8..20)).prop_map(|(insert, rows)| {
-        let op = if insert { Op::Insert } else { Op::Put };
-        rows.into_iter().map(|(id, v)| Ask { op, id, v, s: None, guard: Guard::None }).collect()
-    })
+    let op = prop_oneof![Just(Op::Put), Just(Op::Insert), Just(Op::Create)];
+    (op, proptest::collection::vec(row, 8..20))
+        .prop_map(|(op, rows)| rows.into_iter().map(|(id, v)| Ask { op, id, v, s: None, guard: Guard::None }).collect())
 }
 
 fn step() -> impl Strategy<Value = Step> {

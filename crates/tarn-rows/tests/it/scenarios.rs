@@ -221,7 +221,9 @@ fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
     let engine = Arc::new(MemoryEngine::new());
     let table = serving(Arc::clone(&engine) as Arc<dyn Engine>, &schema);
     let mut entries = Vec::new();
-    for batch in [bulk(&schema, 0..2000, 1, Op::Put), bulk(&schema, 0..10, 2, Op::Insert)] {
+    for batch in
+        [bulk(&schema, 0..2000, 1, Op::Put), bulk(&schema, 0..5, 2, Op::Insert), bulk(&schema, 0..5, 2, Op::Create)]
+    {
         let (affected, seqno) = (batch.len() as u64, SeqNo(entries.len() as u64 + 1));
         let known = table.look_up(TabletId(5), &batch, table.applied(TabletId(5))).unwrap();
         let (outcome, effects) = table.resolve(seqno, known, &UnderWay::default()).unwrap();
@@ -234,7 +236,7 @@ fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
     }
     let mut delete = BatchBuilder::new(&schema);
     delete.delete(&encode_key(&schema, &[Value::Int64(1)]).unwrap(), None);
-    assert!(matches!(commit(&table, SeqNo(3), &delete.finish()).unwrap(), Outcome::Conflict { .. }));
+    assert!(matches!(commit(&table, SeqNo(4), &delete.finish()).unwrap(), Outcome::Conflict { .. }));
 
     let snapshot = table.snapshot().unwrap();
     assert_eq!(snapshot.recent_rows(), 2010);
@@ -247,7 +249,7 @@ fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
     entries.push(Entry::Freeze(None));
     assert_eq!((frozen.n_rows, frozen.deleted_keys), (2010, 0));
     let late = bulk(&schema, 0..5, 3, Op::Put);
-    commit(&table, SeqNo(4), &late).unwrap();
+    commit(&table, SeqNo(5), &late).unwrap();
     entries.push(Entry::Effects(effects(&late)));
     let staged = table.stage(&Stage::delivery(Version(1), frozen.cursor, Vec::new())).unwrap();
     table.install(staged).unwrap();
@@ -447,6 +449,41 @@ fn entries_without_effect_are_not_recent_after_a_crash() {
     world.crash();
     assert_eq!(world.table().pending().rows, 0);
     assert!(freeze(world.table()).unwrap().is_none());
+}
+
+/// A row is there for whoever would create its key: in the rows, in the lake alone, under way, and in the same batch; and not when it is gone.
+#[test]
+fn a_key_is_created_once_wherever_its_row_lies() {
+    let mut world = World::new(Disk::Memory);
+    let exists = |world: &World, id| Outcome::Exists { key: world.key(id) };
+    let create = |world: &mut World, ids: &[i64]| {
+        let mut batch = BatchBuilder::new(&world.schema);
+        for id in ids {
+            batch.create(&world.key(*id), &encode_cells(&world.schema, &values(*id, Some(7), None)).unwrap());
+        }
+        world.propose(world.tablet(ids[0]), &batch.finish())
+    };
+    world.write(&[ask(Op::Put, 1, 1)]);
+    assert_eq!(create(&mut world, &[1]), exists(&world, 1));
+    world.freeze();
+    world.commit();
+    world.install();
+    world.evict(100);
+    assert!(matches!(world.table().get(&world.key(1)).unwrap(), Lookup::InLake(_)));
+    assert_eq!(create(&mut world, &[1]), exists(&world, 1));
+    let entries = world.log.values().map(Vec::len).sum::<usize>();
+    world.write(&[ask(Op::Delete, 1, 0)]);
+    world.lag = 3;
+    assert_eq!(create(&mut world, &[1]), Outcome::Applied { affected: 1 });
+    assert!(!world.is_even(), "the row is under way");
+    assert_eq!(create(&mut world, &[1]), exists(&world, 1));
+    let twin = (2..).find(|id| world.tablet(*id) == world.tablet(1)).unwrap();
+    assert_eq!(create(&mut world, &[twin, twin]), exists(&world, twin));
+    assert_eq!(create(&mut world, &[twin, 1]), exists(&world, 1), "and nothing of its batch happened");
+    assert!(!world.truth.contains_key(&twin));
+    world.apply_to(0);
+    assert_eq!(world.log.values().map(Vec::len).sum::<usize>(), entries + 2, "what is refused is in no log");
+    world.check_now();
 }
 
 /// An eviction finds a row, a writer replaces it, the eviction goes on: the new row must stay.

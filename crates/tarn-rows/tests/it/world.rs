@@ -248,7 +248,7 @@ impl World {
     fn columns_of(&self, asks: &[&Ask]) -> Option<MutationBatch> {
         let op = asks[0].op;
         let plain = asks.iter().all(|ask| ask.op == op && matches!(ask.guard, Guard::None));
-        if asks.len() < TUNING.min_bulk_rows || !plain || !matches!(op, Op::Put | Op::Insert) {
+        if asks.len() < TUNING.min_bulk_rows || !plain || !matches!(op, Op::Put | Op::Insert | Op::Create) {
             return None;
         }
         let v: ArrayRef = Arc::new(asks.iter().map(|ask| ask.v).collect::<Int64Array>());
@@ -274,6 +274,7 @@ impl World {
             match ask.op {
                 Op::Put => builder.put(&key, &encode_cells(&self.schema, &all).unwrap(), guard),
                 Op::Insert => builder.insert(&key, &encode_cells(&self.schema, &all).unwrap()),
+                Op::Create => builder.create(&key, &encode_cells(&self.schema, &all).unwrap()),
                 Op::Patch => builder.patch(&key, &encode_patch(&self.schema, &[(0, all[0].clone())]).unwrap(), guard),
                 Op::Delete => builder.delete(&key, guard),
             }
@@ -309,6 +310,10 @@ impl World {
                 assert_eq!(outcome, Outcome::Conflict { key: mutation.key.to_vec() });
                 return outcome;
             }
+            if mutation.op == Op::Create && row.is_some() {
+                assert_eq!(outcome, Outcome::Exists { key: mutation.key.to_vec() });
+                return outcome;
+            }
             let decoded = |cells: &[u8]| {
                 let all = decode_row(&self.schema, mutation.key, cells).unwrap();
                 let v = if let Value::Int64(v) = all[0] { Some(v) } else { None };
@@ -317,7 +322,7 @@ impl World {
             };
             affected += 1;
             match (mutation.op, row) {
-                (Op::Put, _) | (Op::Insert, None) => drop(truth.insert(id, decoded(mutation.cells))),
+                (Op::Put, _) | (Op::Insert | Op::Create, None) => drop(truth.insert(id, decoded(mutation.cells))),
                 (Op::Patch, Some(row)) => drop(truth.insert(id, Row { s: row.s, ..decoded(mutation.cells) })),
                 (Op::Delete, Some(_)) => drop(truth.remove(&id)),
                 _ => affected -= 1,

@@ -64,8 +64,7 @@ fn rows_of_one_tablet_keep_their_order_and_are_not_copied() {
 
 proptest! {
     #[test]
-    fn columns_become_the_batches_of_their_rows((schema, rows) in table_and_rows(20), insert: bool) {
-        let op = if insert { Op::Insert } else { Op::Put };
+    fn columns_become_the_batches_of_their_rows((schema, rows) in table_and_rows(20), op in prop_oneof![Just(Op::Put), Just(Op::Insert), Just(Op::Create)]) {
         let map = TabletMap::initial(&schema);
         let whole = batch_from_columns(&schema, &batch_of(&schema, &rows), op).unwrap();
         let batches = whole.cut(&map).unwrap();
@@ -95,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn built_batches_come_back(ops in prop::collection::vec((1u8..5, any::<Option<u64>>(), any::<i32>()), 0..20)) {
+    fn built_batches_come_back(ops in prop::collection::vec((1u8..6, any::<Option<u64>>(), any::<i32>()), 0..20)) {
         let schema = orders();
         let mut built = BatchBuilder::new(&schema);
         let mut want = Vec::new();
@@ -108,7 +107,8 @@ proptest! {
                 1 => built.put(&key, &cells, guard),
                 2 => built.insert(&key, &cells),
                 3 => built.patch(&key, &cells, guard),
-                _ => built.delete(&key, guard),
+                4 => built.delete(&key, guard),
+                _ => built.create(&key, &cells),
             }
             want.push((op, key));
         }

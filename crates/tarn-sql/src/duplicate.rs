@@ -1,0 +1,86 @@
+//! How is it said that a key is there? As PostgreSQL says it, so that what clients make of `23505` is made of it here too.
+
+use bytes::BytesMut;
+use tarn_node::error::Existing;
+use tarn_types::{DataType, TableSchema, Value, Zone, decode_key};
+
+use crate::error::{SqlError, state};
+use crate::names::{KEY_SUFFIX, quote};
+use crate::text;
+
+/// `23505`, with the key in its detail: moments as the clocks of `zone` show them.
+pub(crate) fn duplicate(existing: &Existing, zone: &Zone) -> SqlError {
+    let name = format!("{}{KEY_SUFFIX}", existing.table.name);
+    let error = SqlError::new(
+        state::UNIQUE_VIOLATION,
+        format!("duplicate key value violates unique constraint {}", quoted(&name)),
+    );
+    match decode_key(&existing.table, &existing.key) {
+        Ok(values) => error.with_detail(format!("{} already exists.", key_text(&existing.table, &values, zone))),
+        // A key that was read or encoded a moment ago; without its values the error is the same.
+        Err(_) => error,
+    }
+}
+
+/// `Key (a, b)=(1, x)`: the columns of the key and their values.
+pub(crate) fn key_text(table: &TableSchema, values: &[Value], zone: &Zone) -> String {
+    let columns: Vec<_> = table.key.iter().map(|part| &table.columns[part.column_idx]).collect();
+    let names: Vec<String> = columns.iter().map(|column| quote(&column.name)).collect();
+    let values: Vec<String> =
+        columns.iter().zip(values).map(|(column, value)| value_text(value, &column.data_type, zone)).collect();
+    format!("Key ({})=({})", names.join(", "), values.join(", "))
+}
+
+fn value_text(value: &Value, data_type: &DataType, zone: &Zone) -> String {
+    match value {
+        Value::Timestamp(micros) if *data_type == DataType::TimestampTz => {
+            let mut out = BytesMut::new();
+            text::timestamp(&mut out, *micros, Some(zone));
+            String::from_utf8_lossy(&out).into_owned()
+        }
+        value => value.to_display(data_type),
+    }
+}
+
+/// A name in an error: always in quotes, which are not doubled.
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tarn_types::{Column, ColumnId, KeyPart, TableId, TableOptions, TabletId, encode_key};
+
+    use super::*;
+
+    /// The texts are those of PostgreSQL 15 for the same table.
+    #[test]
+    fn a_duplicate_key_is_told_as_postgres_tells_it() {
+        let column = |id, name: &str, data_type| Column {
+            id: ColumnId(id),
+            name: name.into(),
+            data_type,
+            nullable: false,
+            default: None,
+        };
+        let table = Arc::new(TableSchema {
+            id: TableId(1),
+            name: "t".into(),
+            columns: vec![column(1, "City", DataType::Text), column(2, "at", DataType::TimestampTz)],
+            key: vec![KeyPart { column_idx: 0, descending: false }, KeyPart { column_idx: 1, descending: true }],
+            n_partition_key: 1,
+            first_tablet: TabletId(1),
+            options: TableOptions::default(),
+        });
+        let values = [Value::Text("Bern, CH".into()), Value::Timestamp(1_593_561_600_000_000)];
+        let key = encode_key(&table, &values).unwrap();
+        let zone = Zone::parse("America/New_York").unwrap();
+        let error = duplicate(&Existing { table, key }, &zone);
+        assert_eq!(error.state(), "23505");
+        assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_pkey\"");
+        let detail = "Key (\"City\", at)=(Bern, CH, 2020-06-30 20:00:00-04) already exists.";
+        assert_eq!(error.detail(), Some(detail));
+    }
+}
