@@ -14,7 +14,7 @@ DSN = f"host={os.environ.get('PGHOST', '127.0.0.1')} port={os.environ.get('PGPOR
 
 
 def main():
-    # A statement commits by itself; a transaction here is one writing statement (docs/sql.md).
+    # A statement commits by itself (docs/sql.md has what a transaction promises).
     with psycopg.connect(DSN, autocommit=True) as connection:
         connection.execute("CREATE TABLE example_readings (sensor int, at timestamptz, value double precision, PRIMARY KEY (sensor, at DESC))")
         random.seed(1)

@@ -1,7 +1,7 @@
-"""Runs the shipped server and real clients against it: psql, psycopg (docs/sql.md with it), SQLAlchemy with pandas and asyncpg, JDBC, `tarn load`, DuckDB's answers on the same
+"""Runs the shipped server and real clients against it: psql, psycopg (docs/sql.md with it), pgbench, SQLAlchemy with pandas and asyncpg, JDBC, `tarn load`, DuckDB's answers on the same
 data, and the examples.
 
-    run.py --tarn PATH [NAME…]      names: psql psycopg sqlalchemy docs jdbc load compare archive trips sensors orders
+    run.py --tarn PATH [NAME…]      names: psql psycopg pgbench sqlalchemy docs jdbc load compare archive trips sensors orders
 
 Each test gets a server of its own on a free port, with a temporary folder; both are gone afterwards. Background work is off, so that
 a test decides when something is delivered. Exits with 1 if a test failed; its output and the server's last lines are printed.
@@ -31,6 +31,7 @@ def jdbc_command(env):
 TESTS = {
     "psql": lambda env: [sys.executable, str(HERE / "psql.py")],
     "psycopg": lambda env: [sys.executable, str(HERE / "psycopg_client.py")],
+    "pgbench": lambda env: [sys.executable, str(HERE / "pgbench.py")],
     "sqlalchemy": lambda env: [sys.executable, str(HERE / "sqlalchemy_client.py")],
     "docs": lambda env: [sys.executable, str(HERE / "docs.py")],
     "jdbc": jdbc_command,

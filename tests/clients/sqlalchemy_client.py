@@ -49,6 +49,18 @@ def core():
             assert error.orig.sqlstate == "22012", error
     with ENGINE.connect() as c:
         assert c.execute(sa.select(sa.func.count()).where(items.c.id == 1000)).scalar() == 1
+    # A unit of work: two tables, and what was written is read before it is committed.
+    notes = sa.Table("notes", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True, autoincrement=False), sa.Column("item", sa.Integer))
+    notes.create(ENGINE)
+    with ENGINE.begin() as c:
+        c.execute(sa.insert(items), {"id": 1001, "u": one})
+        c.execute(sa.insert(notes), [{"id": 1, "item": 1001}, {"id": 2, "item": 1000}])
+        both = sa.select(sa.func.count()).select_from(items.join(notes, items.c.id == notes.c.item))
+        assert c.execute(both).scalar() == 2
+        c.execute(sa.delete(notes).where(notes.c.id == 2))
+        assert c.execute(both).scalar() == 1
+    with ENGINE.connect() as c:
+        assert c.execute(both).scalar() == 1
 
 
 def reflection():

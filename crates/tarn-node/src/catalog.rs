@@ -197,6 +197,11 @@ impl Catalog {
             .collect()
     }
 
+    /// Whatever there is, by name.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.tables.read().values().cloned().collect()
+    }
+
     /// All tables that others write, by name.
     pub fn external_tables(&self) -> Vec<Arc<ExternalTable>> {
         let tables = self.tables.read();

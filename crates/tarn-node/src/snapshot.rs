@@ -13,6 +13,8 @@ use crate::auth::{Principal, Privilege};
 use crate::catalog::{Entry, TableHandle};
 use crate::error::{Error, Result};
 use crate::external_table::{ExternalTable, Seen};
+use crate::own::OwnWrites;
+use crate::own_view::OwnView;
 use crate::tables::TableService;
 
 /// A table as a statement is planned with it: what is read later is this one, whatever has its name by then.
@@ -62,20 +64,26 @@ impl TableService {
         }
         let mut written = Table::snapshot_all(&written)?.into_iter();
         for table in tables {
-            taken.push(TableSnapshot(match table {
-                Opened::Table(_) => Of::Rows(written.next().ok_or_else(|| Error::no_table(&table.schema().name))?),
-                Opened::External(_, seen) => Of::Files { version: seen.version(), position: Cursor::default() },
-            }));
+            taken.push(match table {
+                Opened::Table(_) => {
+                    TableSnapshot::of_rows(written.next().ok_or_else(|| Error::no_table(&table.schema().name))?)
+                }
+                Opened::External(_, seen) => TableSnapshot::of_files(seen.version()),
+            });
         }
         Ok(taken)
     }
 }
 
-/// One position of one table: everything that it answers is true there, and it names the lake version that completes it.
+/// One position of one table: everything that it answers is true there, and it names the lake version that completes it. Cheap to clone.
+#[derive(Clone)]
 pub struct TableSnapshot(Of);
 
+#[derive(Clone)]
 enum Of {
     Rows(Arc<HotSnapshot>),
+    /// The same, and what a transaction wrote.
+    Own(Arc<OwnView>),
     /// No rows but those of the files of a version.
     Files {
         version: Version,
@@ -87,11 +95,31 @@ enum Of {
 pub type RowBatches = Box<dyn Iterator<Item = Result<ScannedRows>> + Send>;
 
 impl TableSnapshot {
+    pub(crate) fn of_rows(rows: Arc<HotSnapshot>) -> TableSnapshot {
+        TableSnapshot(Of::Rows(rows))
+    }
+
+    /// Of a table without rows but those of the files of a version.
+    pub(crate) fn of_files(version: Version) -> TableSnapshot {
+        TableSnapshot(Of::Files { version, position: Cursor::default() })
+    }
+
+    /// The same position as a transaction sees it that wrote these rows: they are among the recent ones, instead of those of their keys.
+    #[must_use]
+    pub fn with_own(self, own: Arc<OwnWrites>) -> TableSnapshot {
+        match self.0 {
+            Of::Rows(rows) => TableSnapshot(Of::Own(Arc::new(OwnView::new(rows, own)))),
+            Of::Own(view) => TableSnapshot(Of::Own(Arc::new(OwnView::new(Arc::clone(view.rows()), own)))),
+            files @ Of::Files { .. } => TableSnapshot(files),
+        }
+    }
+
     /// The lake version that, with the recent rows, is the table.
     pub fn version(&self) -> Version {
         match &self.0 {
-            Of::Rows(rows) => rows.version(),
             Of::Files { version, .. } => *version,
+            Of::Rows(rows) => rows.version(),
+            Of::Own(view) => view.rows().version(),
         }
     }
 
@@ -99,48 +127,65 @@ impl TableSnapshot {
     pub fn position(&self) -> &Cursor {
         match &self.0 {
             Of::Rows(rows) => rows.position(),
+            Of::Own(view) => view.rows().position(),
             Of::Files { position, .. } => position,
         }
     }
 
-    /// Live rows changed after what [`TableSnapshot::version`] holds.
-    pub fn recent_rows(&self) -> u64 {
-        self.rows().map_or(0, |rows| rows.recent_rows())
+    /// Live rows changed after what [`TableSnapshot::version`] holds. Of a transaction that wrote rows it reads keys when it is first asked.
+    pub fn recent_rows(&self) -> Result<u64> {
+        match &self.0 {
+            Of::Rows(rows) => Ok(rows.recent_rows()),
+            Of::Own(view) => view.recent_rows(),
+            Of::Files { .. } => Ok(0),
+        }
     }
 
     /// Those rows: storage schema, projected by column position in the order given; `__seqno` last if asked for. In no order.
     pub fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
-        self.rows().map_or(Ok(Vec::new()), |rows| Ok(rows.recent(projection, with_seqno)?))
+        match &self.0 {
+            Of::Rows(rows) => Ok(rows.recent(projection, with_seqno)?),
+            Of::Own(view) => view.recent(projection, with_seqno),
+            Of::Files { .. } => Ok(Vec::new()),
+        }
     }
 
     /// Rows of the version's files that recent changes supersede, by file.
     pub fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
-        self.rows().map_or(Ok(Arc::default()), |rows| Ok(rows.hidden()?))
+        match &self.0 {
+            Of::Rows(rows) => Ok(rows.hidden()?),
+            Of::Own(view) => view.hidden(),
+            Of::Files { .. } => Ok(Arc::default()),
+        }
     }
 
     /// What is known of an engine key. Not for append-only tables, whose keys are not unique.
     pub fn get(&self, key: &[u8]) -> Result<Lookup> {
-        self.rows().map_or(Ok(Lookup::Absent), |rows| Ok(rows.get(key)?))
+        match &self.0 {
+            Of::Rows(rows) => Ok(rows.get(key)?),
+            Of::Own(view) => view.get(key),
+            Of::Files { .. } => Ok(Lookup::Absent),
+        }
     }
 
     /// The rows of a range of keys; of those that were evicted where they lie in [`TableSnapshot::version`]. Not for append-only tables.
     pub fn scan(&self, wanted: &RangeOfRows) -> RowBatches {
-        let Some(rows) = self.rows() else { return Box::new(std::iter::empty()) };
-        match rows.scan(wanted) {
-            Ok(scan) => Box::new(scan.map(|batch| Ok(batch?))),
-            Err(error) => Box::new(std::iter::once(Err(error.into()))),
+        match &self.0 {
+            Of::Rows(rows) => match rows.scan(wanted) {
+                Ok(scan) => Box::new(scan.map(|batch| Ok(batch?))),
+                Err(error) => Box::new(std::iter::once(Err(error.into()))),
+            },
+            Of::Own(view) => Box::new(view.scan(wanted)),
+            Of::Files { .. } => Box::new(std::iter::empty()),
         }
     }
 
     /// Whether the row engine has every row: nothing was evicted, and the table is not append-only.
     pub fn rows_complete(&self) -> bool {
-        self.rows().is_some_and(|rows| rows.rows_complete())
-    }
-
-    fn rows(&self) -> Option<&HotSnapshot> {
         match &self.0 {
-            Of::Rows(rows) => Some(rows),
-            Of::Files { .. } => None,
+            Of::Rows(rows) => rows.rows_complete(),
+            Of::Own(view) => view.rows_complete(),
+            Of::Files { .. } => false,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use tarn_replica::Decided;
+use tarn_replica::{Decided, commit_together};
 use tarn_rows::Outcome;
 use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns, encode_cells, patch_cells};
 
@@ -62,14 +62,14 @@ impl TableService {
                 Outcome::Applied { affected } => Written::Rows(affected),
                 Outcome::Conflict { .. } => Written::Conflict,
                 Outcome::Exists { key } => Written::Exists { key },
-                Outcome::NeedsBase { .. } => self.write_whole(table, &part, waiter).await?,
+                Outcome::NeedsBase { .. } => self.write_with_bases(table, &part, waiter).await?,
             };
             written[of] = std::mem::replace(&mut written[of], Written::Rows(0)).and(of_part);
         }
         Ok(written)
     }
 
-    /// Encodes rows (storage schema, all columns) and commits them, as [`TableService::write`] does. Answers how many were written;
+    /// Encodes rows (storage schema, all columns) and commits them whole, as [`TableService::write_whole`] does. Answers how many were written;
     /// with `Op::Insert`, how many did not exist. Waits for room first.
     ///
     /// Errors: as [`TableService::write`]; `Conflict`; with `Op::Create`, `KeyExists`.
@@ -85,7 +85,7 @@ impl TableService {
         self.parts.wait_for_room(table).await?;
         let schema = Arc::clone(table.schema());
         let batch = blocking(move || Ok(batch_from_columns(&schema, &rows, op)?)).await?;
-        let decided = self.commit(table, waiter, vec![batch]).await?;
+        let decided = self.commit_whole(table, waiter, batch).await?;
         match decided.into_iter().map(|decided| decided.outcome).reduce(join) {
             None => Ok(0),
             Some(Outcome::Applied { affected }) => Ok(affected),
@@ -94,11 +94,58 @@ impl TableService {
         }
     }
 
+    /// As [`TableService::write`] of one batch, which is committed whole, whatever tablets its keys are in: for statements of SQL. A load does better
+    /// tablet by tablet.
+    ///
+    /// Errors: as [`TableService::write`]; `Internal` for a change of cells, which may need a row that lies in the lake alone.
+    pub async fn write_whole(
+        &self,
+        who: &Principal,
+        table: &Arc<TableHandle>,
+        privilege: Privilege,
+        batch: MutationBatch,
+        waiter: &dyn Waiter,
+    ) -> Result<Written> {
+        self.may(who, table.schema(), privilege)?;
+        self.parts.wait_for_room(table).await?;
+        let mut written = Written::Rows(0);
+        for Decided { outcome, .. } in self.commit_whole(table, waiter, batch).await? {
+            written = written.and(match outcome {
+                Outcome::Applied { affected } => Written::Rows(affected),
+                Outcome::Conflict { .. } => Written::Conflict,
+                Outcome::Exists { key } => Written::Exists { key },
+                Outcome::NeedsBase { .. } => {
+                    let message = "a change of cells was to be written whole";
+                    return Err(Error::new(ErrorKind::Internal, message));
+                }
+            });
+        }
+        Ok(written)
+    }
+
     async fn commit(
         &self,
         table: &Arc<TableHandle>,
         waiter: &dyn Waiter,
         batches: Vec<MutationBatch>,
+    ) -> Result<Vec<Decided>> {
+        self.committed(table, waiter, move |table| table.propose(&batches)).await
+    }
+
+    async fn commit_whole(
+        &self,
+        table: &Arc<TableHandle>,
+        waiter: &dyn Waiter,
+        batch: MutationBatch,
+    ) -> Result<Vec<Decided>> {
+        self.committed(table, waiter, move |table| table.propose_whole(batch)).await
+    }
+
+    async fn committed(
+        &self,
+        table: &Arc<TableHandle>,
+        waiter: &dyn Waiter,
+        propose: impl FnOnce(&TableHandle) -> Result<Vec<Decided>> + Send + 'static,
     ) -> Result<Vec<Decided>> {
         self.parts.check_writable()?;
         let Some(submitted) = Submitted::by(waiter) else {
@@ -107,7 +154,7 @@ impl TableService {
         let span = tracing::debug_span!("commit", table = %table.schema().name, id = %table.schema().id);
         let began_us = self.parts.clock.monotonic_us();
         let table = Arc::clone(table);
-        let decided = blocking(move || span.in_scope(|| table.propose(&batches))).await?;
+        let decided = blocking(move || span.in_scope(|| propose(&table))).await?;
         self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
         let rows = applied(&decided);
         submitted.decided(rows);
@@ -116,7 +163,7 @@ impl TableService {
     }
 
     /// A batch that was refused because a row lies in the lake alone, with whole rows instead.
-    async fn write_whole(
+    async fn write_with_bases(
         &self,
         table: &Arc<TableHandle>,
         batch: &MutationBatch,
@@ -203,12 +250,21 @@ impl Parts {
 impl TableHandle {
     /// Commits on the calling thread, which waits for the disk.
     pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
+        self.proposed(|| self.replicas.propose(batches))
+    }
+
+    /// As [`TableHandle::propose`], of one batch whole.
+    fn propose_whole(&self, batch: MutationBatch) -> Result<Vec<Decided>> {
+        self.proposed(|| commit_together(&[(&*self.replicas, batch)]))
+    }
+
+    fn proposed(&self, propose: impl FnOnce() -> tarn_replica::Result<Vec<Decided>>) -> Result<Vec<Decided>> {
         let dropped = self.dropped.read();
         if *dropped {
             return Err(Error::no_table(&self.schema().name));
         }
         self.check_whole()?;
-        let decided = self.replicas.propose(batches)?;
+        let decided = propose()?;
         tracing::debug!(parts = decided.len(), rows = applied(&decided), "committed");
         Ok(decided)
     }

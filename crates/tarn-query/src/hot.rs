@@ -65,7 +65,7 @@ pub trait HotView: Send + Sync {
     /// Per tablet, the last change that this view shows.
     fn position(&self) -> &Cursor;
     /// Live rows changed after `version`'s cursor.
-    fn recent_rows(&self) -> u64;
+    fn recent_rows(&self) -> Result<u64>;
     /// Those rows: storage schema, projected by column position in the order given; `__seqno` last if asked for. No order.
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>>;
     /// Rows of `version`'s files that recent changes supersede, by file.

@@ -223,7 +223,7 @@ impl Scan<'_> {
                 .filter(|_| self.asks_keys_alone())
                 .and_then(|ranges| self.first_rows(ranges))
                 .map(|n| n as u64),
-            recent_rows: view.recent_rows(),
+            recent_rows: view.recent_rows()?,
             lake_rows: None,
             partition_key: names.join(", "),
         };
@@ -363,7 +363,7 @@ impl Scan<'_> {
             vectors: Arc::clone(&version.deletion_vectors),
             hidden,
             counts: Counts::default(),
-            recent_rows: view.map_or(0, HotView::recent_rows),
+            recent_rows: view.map_or(Ok(0), HotView::recent_rows)?,
             columns,
             in_filter: self.filter_columns().into_iter().collect(),
             by_pages,
@@ -401,7 +401,7 @@ impl Scan<'_> {
 
     /// Bounds of recent rows, which lie in memory, when the statement may be answered by them, or joins by them.
     fn recent_statistics(&self, spec: &ScanSpec, view: &dyn HotView) -> Result<Option<Vec<ColumnStatistics>>> {
-        if view.recent_rows() == 0 || !self.shape.as_ref().is_none_or(|shape| shape.uses_bounds()) {
+        if view.recent_rows()? == 0 || !self.shape.as_ref().is_none_or(|shape| shape.uses_bounds()) {
             return Ok(None);
         }
         let (projection, with_seqno) = spec.hot_projection();

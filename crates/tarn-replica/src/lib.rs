@@ -38,8 +38,9 @@ mod error;
 mod reader;
 mod replica;
 mod replicas;
+mod together;
 
 pub use error::{Error, Result};
 pub use reader::LogReader;
-pub use replica::{Pending, Replica, group_of, propose_all};
-pub use replicas::{Decided, Replayed, Replicas};
+pub use replica::{Pending, Replica, group_of, propose_all, propose_together};
+pub use replicas::{Decided, Replayed, Replicas, commit_together};

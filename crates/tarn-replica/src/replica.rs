@@ -18,9 +18,13 @@
 //! engine). With calls, a committer's thread would write and a third would have to apply: two hand-overs more on the way
 //! of every commit, and no thread fewer. Their number is bounded by the callers: a connection has one proposal under way.
 //!
+//! Entries of several tablets that are to be seen together ([`propose_together`]) take effect together: who comes to one of them applies all
+//! ([`Together`]).
+//!
 //! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own. The rows that a batch
 //! depends on are read before `queue` is taken; what was applied since is still there ([`UnderWay`]).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +34,7 @@ use tarn_rows::{Known, Outcome, Table, UnderWay};
 use tarn_types::{Entry, MutationBatch, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
+use crate::together::Together;
 
 /// There are no elections in a group of one.
 const TERM: Term = Term(1);
@@ -47,12 +52,12 @@ pub fn group_of(tablet: TabletId) -> GroupId {
 /// A tablet that was split off takes its entries from where it was born: earlier ones are in the log of the one that had its keys.
 pub struct Replica {
     log: Arc<RaftLog>,
-    table: Arc<Table>,
-    tablet: TabletId,
+    pub(crate) table: Arc<Table>,
+    pub(crate) tablet: TabletId,
     damaged_from: Option<SeqNo>,
     queue: Mutex<Queue>,
     /// Held while entries are applied: one at a time, in order.
-    applying: Mutex<()>,
+    pub(crate) applying: Mutex<()>,
     /// The last entry that is in effect.
     applied: AtomicU64,
 }
@@ -62,6 +67,8 @@ struct Queue {
     next: SeqNo,
     /// Without gaps.
     under_way: UnderWay,
+    /// Entries that are not applied and take effect with those of other tablets, ascending.
+    together: VecDeque<(SeqNo, Arc<Together>)>,
     /// Of the newest entry.
     last: Option<Arc<Ticket>>,
 }
@@ -126,7 +133,12 @@ impl Replica {
             return Err(Error::LogBehind { tablet, applied, last });
         }
         let replica = Self {
-            queue: Mutex::new(Queue { next: last.next(), under_way: UnderWay::default(), last: None }),
+            queue: Mutex::new(Queue {
+                next: last.next(),
+                under_way: UnderWay::default(),
+                together: VecDeque::new(),
+                last: None,
+            }),
             applying: Mutex::new(()),
             applied: AtomicU64::new(last.0),
             damaged_from,
@@ -232,19 +244,56 @@ impl Replica {
     }
 
     /// Applies what is durable up to `seqno`. Where applying failed, the next caller goes on.
-    fn apply_upto(&self, seqno: SeqNo) -> Result<()> {
-        if self.applied.load(Ordering::Acquire) >= seqno.0 {
-            return Ok(());
+    pub(crate) fn apply_upto(&self, seqno: SeqNo) -> Result<()> {
+        while !self.has_applied(seqno) {
+            match self.apply_own(seqno)? {
+                // Other tablets have to come as far: without this one's lock, for all are locked in one order.
+                Some(together) => together.apply()?,
+                None => return Ok(()),
+            }
         }
+        Ok(())
+    }
+
+    /// Applies entries up to `seqno`, or to the next one that takes effect with those of other tablets, which is answered.
+    fn apply_own(&self, seqno: SeqNo) -> Result<Option<Arc<Together>>> {
         let _one = self.applying.lock();
         loop {
-            let first = self.queue.lock().under_way.first().map(|(first, entry)| (first, entry.clone()));
-            let Some((first, entry)) = first.filter(|(first, _)| *first <= seqno) else { return Ok(()) };
+            let (first, entry) = {
+                let queue = self.queue.lock();
+                let Some((first, entry)) = queue.under_way.first().filter(|(first, _)| *first <= seqno) else {
+                    return Ok(None);
+                };
+                if let Some((at, together)) = queue.together.front().filter(|(at, _)| *at <= first) {
+                    assert_eq!(*at, first, "an entry that takes effect with others was passed over");
+                    return Ok(Some(Arc::clone(together)));
+                }
+                (first, entry.clone())
+            };
             let applied = self.table.apply(self.tablet, first, &entry);
             applied.map_err(|source| Error::NotApplied { tablet: self.tablet, seqno: first, source })?;
-            self.applied.store(first.0, Ordering::Release);
-            // Only now: whoever decides a batch meanwhile finds it here or there.
-            self.queue.lock().under_way.applied_first();
+            self.is_applied(first);
+        }
+    }
+
+    /// Whether an entry is in effect.
+    pub(crate) fn has_applied(&self, seqno: SeqNo) -> bool {
+        self.applied.load(Ordering::Acquire) >= seqno.0
+    }
+
+    /// The oldest entry that is not applied.
+    pub(crate) fn first_under_way(&self) -> Option<(SeqNo, Entry)> {
+        self.queue.lock().under_way.first().map(|(first, entry)| (first, entry.clone()))
+    }
+
+    /// The oldest entry was applied; `applying` is locked.
+    pub(crate) fn is_applied(&self, seqno: SeqNo) {
+        self.applied.store(seqno.0, Ordering::Release);
+        // Only now: whoever decides a batch meanwhile finds it here or there.
+        let mut queue = self.queue.lock();
+        queue.under_way.applied_first();
+        while queue.together.front().is_some_and(|(at, _)| *at <= seqno) {
+            queue.together.pop_front();
         }
     }
 }
@@ -256,6 +305,32 @@ impl Replica {
 /// As [`Replica::propose`]. `Indeterminate` may be about some of the batches only.
 pub fn propose_all(proposals: &[(&Replica, MutationBatch)]) -> Result<Vec<(Option<SeqNo>, Outcome)>> {
     wait_all(submit_batches(proposals)?)
+}
+
+/// Commits one batch of each tablet, all of them or none, and seen at one moment: by every reader all of them or none. Answers what became of each, in
+/// the order of `proposals`; unless all were applied, none was, and what is said of those that were not refused is what they would have come to.
+///
+/// # Errors
+/// As [`propose_all`]; `Indeterminate` is about all of the batches. Panics when two are of one tablet.
+pub fn propose_together(proposals: &[(Arc<Replica>, MutationBatch)]) -> Result<Vec<Outcome>> {
+    let mut known = Vec::with_capacity(proposals.len());
+    for (replica, batch) in proposals {
+        known.push((&**replica, Asked::Batch(replica.look_up(batch)?)));
+    }
+    let Some(mut turns) = Turns::decide(known)? else { return Ok(Vec::new()) };
+    assert_eq!(turns.turns.len(), proposals.len(), "one batch a tablet");
+    if !turns.are_all_applied() {
+        return turns.refused();
+    }
+    let parts = turns.turns.iter().filter(|turn| !turn.entries.is_empty());
+    let parts: Vec<(TabletId, SeqNo)> = parts.map(|turn| (turn.replica.tablet, turn.first)).collect();
+    if parts.len() > 1 {
+        let of = |tablet| proposals.iter().find(|(replica, _)| replica.tablet == tablet);
+        let parts = parts.iter().filter_map(|(tablet, seqno)| Some((&of(*tablet)?.0, *seqno)));
+        turns.are_one(&Arc::new(Together::new(parts)));
+    }
+    let done = wait_all(turns.submit()?)?;
+    Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
 /// Commits entries that are no batches, as [`propose_all`] does. Answers their places.
@@ -283,39 +358,88 @@ enum Asked<'b> {
 }
 
 fn submit_all<'a>(asked: Vec<(&'a Replica, Asked<'_>)>) -> Result<Vec<Pending<'a>>> {
-    let Some((first, _)) = asked.first() else { return Ok(Vec::new()) };
-    let first: &'a Replica = first;
-    if let Some((stranger, _)) = asked.iter().find(|(replica, _)| !Arc::ptr_eq(&replica.log, &first.log)) {
-        return Err(Error::NotOurs { tablet: first.tablet, given: stranger.tablet });
+    match Turns::decide(asked)? {
+        Some(turns) => turns.submit(),
+        None => Ok(Vec::new()),
     }
-    // Everyone locks by tablet; what is asked of one tablet keeps the order it was given in.
-    let mut asked: Vec<(usize, (&'a Replica, Asked<'_>))> = asked.into_iter().enumerate().collect();
-    asked.sort_by_key(|(_, (replica, _))| replica.tablet);
-    let mut turns: Vec<Turn<'a>> = Vec::new();
-    let mut decided = Vec::with_capacity(asked.len());
-    for (place, (replica, asked)) in asked {
-        if turns.last().is_none_or(|turn| turn.replica.tablet != replica.tablet) {
-            turns.push(Turn::new(replica));
+}
+
+/// What one call asks, decided and not submitted; the queues of all its tablets are locked.
+struct Turns<'a> {
+    turns: Vec<Turn<'a>>,
+    /// In the order in which they were asked: which turn, and what became of it.
+    decided: Vec<(usize, Decided)>,
+}
+
+impl<'a> Turns<'a> {
+    /// `None`: nothing is asked.
+    fn decide(asked: Vec<(&'a Replica, Asked<'_>)>) -> Result<Option<Self>> {
+        let Some((first, _)) = asked.first() else { return Ok(None) };
+        let first: &'a Replica = first;
+        if let Some((stranger, _)) = asked.iter().find(|(replica, _)| !Arc::ptr_eq(&replica.log, &first.log)) {
+            return Err(Error::NotOurs { tablet: first.tablet, given: stranger.tablet });
         }
-        let of_turn = turns.len() - 1;
-        decided.push((place, of_turn, turns[of_turn].decide(asked)?));
+        // Everyone locks by tablet; what is asked of one tablet keeps the order it was given in.
+        let mut asked: Vec<(usize, (&'a Replica, Asked<'_>))> = asked.into_iter().enumerate().collect();
+        asked.sort_by_key(|(_, (replica, _))| replica.tablet);
+        let mut turns: Vec<Turn<'a>> = Vec::new();
+        let mut decided = Vec::with_capacity(asked.len());
+        for (place, (replica, asked)) in asked {
+            if turns.last().is_none_or(|turn| turn.replica.tablet != replica.tablet) {
+                turns.push(Turn::new(replica));
+            }
+            let of_turn = turns.len() - 1;
+            decided.push((place, (of_turn, turns[of_turn].decide(asked)?)));
+        }
+        decided.sort_unstable_by_key(|(place, _)| *place);
+        Ok(Some(Self { turns, decided: decided.into_iter().map(|(_, decided)| decided).collect() }))
     }
-    let mut log_batch = first.log.batch();
-    turns.iter().for_each(|turn| turn.append_to(&mut log_batch));
-    let ticket = match turns.iter().any(|turn| !turn.entries.is_empty()) {
-        true => Some(Arc::new(first.log.submit(log_batch).map_err(Error::log(first.tablet))?)),
-        false => None,
-    };
-    decided.sort_unstable_by_key(|(place, ..)| *place);
-    let pending = decided.into_iter().map(|(_, of_turn, Decided { outcome, seqno, after })| {
-        let turn = &turns[of_turn];
-        let is_before = after.is_some_and(|after| after < turn.first);
-        let waits_for = if is_before { turn.queue.last.clone() } else { ticket.clone() };
-        Pending { replica: turn.replica, outcome, after: after.zip(waits_for), seqno }
-    });
-    let pending = pending.collect();
-    turns.into_iter().for_each(|turn| turn.submitted(ticket.as_ref()));
-    Ok(pending)
+
+    fn are_all_applied(&self) -> bool {
+        self.decided.iter().all(|(_, decided)| matches!(decided.outcome, Outcome::Applied { .. }))
+    }
+
+    /// Their entries take effect together.
+    fn are_one(&mut self, together: &Arc<Together>) {
+        let turns = self.turns.iter_mut().filter(|turn| !turn.entries.is_empty());
+        turns.for_each(|turn| turn.together = Some(Arc::clone(together)));
+    }
+
+    fn submit(mut self) -> Result<Vec<Pending<'a>>> {
+        let (log, tablet) = (&self.turns[0].replica.log, self.turns[0].replica.tablet);
+        let mut log_batch = log.batch();
+        self.turns.iter().for_each(|turn| turn.append_to(&mut log_batch));
+        let ticket = match self.turns.iter().any(|turn| !turn.entries.is_empty()) {
+            true => Some(Arc::new(log.submit(log_batch).map_err(Error::log(tablet))?)),
+            false => None,
+        };
+        let pending = std::mem::take(&mut self.decided).into_iter().map(|(of_turn, decided)| {
+            let turn = &self.turns[of_turn];
+            let is_before = decided.after.is_some_and(|after| after < turn.first);
+            let waits_for = if is_before { turn.queue.last.clone() } else { ticket.clone() };
+            turn.pending(decided, waits_for)
+        });
+        let pending = pending.collect();
+        self.turns.into_iter().for_each(|turn| turn.submitted(ticket.as_ref()));
+        Ok(pending)
+    }
+
+    /// Nothing is submitted. What is refused is so because of what was there: it is said when that is durable.
+    fn refused(self) -> Result<Vec<Outcome>> {
+        let Self { turns, decided } = self;
+        let mut outcomes = Vec::with_capacity(decided.len());
+        let mut pending = Vec::new();
+        for (of_turn, decided) in decided {
+            outcomes.push(decided.outcome.clone());
+            if !matches!(decided.outcome, Outcome::Applied { .. }) {
+                let turn = &turns[of_turn];
+                pending.push(turn.pending(decided, turn.queue.last.clone()));
+            }
+        }
+        drop(turns);
+        wait_all(pending)?;
+        Ok(outcomes)
+    }
 }
 
 /// What one call asks of one tablet, whose queue is locked. Dropped before it is submitted, it is forgotten.
@@ -325,6 +449,8 @@ struct Turn<'a> {
     /// The place of its first entry.
     first: SeqNo,
     entries: Vec<Entry>,
+    /// With which entries of other tablets its only one takes effect.
+    together: Option<Arc<Together>>,
 }
 
 struct Decided {
@@ -337,7 +463,7 @@ struct Decided {
 impl<'a> Turn<'a> {
     fn new(replica: &'a Replica) -> Self {
         let queue = replica.queue.lock();
-        Self { replica, first: queue.next, queue, entries: Vec::new() }
+        Self { replica, first: queue.next, queue, entries: Vec::new(), together: None }
     }
 
     /// The place of the next entry.
@@ -363,6 +489,11 @@ impl<'a> Turn<'a> {
         Ok(Decided { outcome, seqno, after: self.queue.under_way.last() })
     }
 
+    fn pending(&self, decided: Decided, waits_for: Option<Arc<Ticket>>) -> Pending<'a> {
+        let Decided { outcome, seqno, after } = decided;
+        Pending { replica: self.replica, outcome, after: after.zip(waits_for), seqno }
+    }
+
     fn append_to(&self, log_batch: &mut LogBatch) {
         let entries = self.entries.iter().map(Entry::to_bytes);
         if !self.entries.is_empty() {
@@ -373,8 +504,11 @@ impl<'a> Turn<'a> {
     /// They are in the log, in this order.
     fn submitted(mut self, ticket: Option<&Arc<Ticket>>) {
         if !self.entries.is_empty() {
+            let first = self.first;
             self.queue.next = self.next();
             self.queue.last = ticket.cloned();
+            let together = self.together.take().map(|together| (first, together));
+            self.queue.together.extend(together);
         }
     }
 }

@@ -12,7 +12,7 @@ use tarn_rows::{Outcome, Table};
 use tarn_types::{Cursor, Entry, MutationBatch, SeqNo, TableSchema, TabletId, Version};
 
 use crate::error::{Error, Result};
-use crate::replica::{Replica, propose_all, propose_entries};
+use crate::replica::{Replica, propose_all, propose_entries, propose_together};
 
 /// How often a batch is cut anew because a tablet was split meanwhile.
 const MAX_CUTS: usize = 16;
@@ -46,6 +46,14 @@ pub struct Decided {
     pub part: MutationBatch,
     /// What became of it.
     pub outcome: Outcome,
+}
+
+impl Decided {
+    /// Whether nothing of it happened.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        !matches!(self.outcome, Outcome::Applied { .. })
+    }
 }
 
 impl Replicas {
@@ -162,6 +170,40 @@ impl Replicas {
         let entries = replicas.iter().zip(wanted).map(|(replica, (_, audit))| (&**replica, Entry::Freeze(audit)));
         propose_entries(entries.collect()).map(drop)
     }
+}
+
+/// Commits a batch of each table, all of them or none, whatever tablets their keys are in, and seen at one moment. Answers what became of each part, as
+/// [`Replicas::propose`] does, or, when nothing was applied, of those that were refused.
+///
+/// # Errors
+/// As [`propose_together`].
+pub fn commit_together(batches: &[(&Replicas, MutationBatch)]) -> Result<Vec<Decided>> {
+    for _ in 0..MAX_CUTS {
+        let mut parts: Vec<(usize, Arc<Replica>, MutationBatch)> = Vec::with_capacity(batches.len());
+        for (of, (replicas, batch)) in batches.iter().enumerate() {
+            let tablets = replicas.table.tablet_map();
+            for (tablet, part) in batch.clone().cut(&tablets).map_err(Error::Cut)? {
+                parts.push((of, replicas.replica(tablet)?, part));
+            }
+        }
+        let proposals: Vec<(Arc<Replica>, MutationBatch)> =
+            parts.iter().map(|(_, replica, part)| (Arc::clone(replica), part.clone())).collect();
+        match propose_together(&proposals) {
+            // A split that is in the log is applied by whoever waits for anything behind it.
+            Err(error) if error.is_elsewhere() => proposals.iter().try_for_each(|(replica, _)| replica.settle())?,
+            decided => {
+                let parts = parts.into_iter().zip(decided?);
+                let mut decided: Vec<Decided> =
+                    parts.map(|((of, _, part), outcome)| Decided { of, part, outcome }).collect();
+                if decided.iter().any(Decided::is_refused) {
+                    decided.retain(Decided::is_refused);
+                }
+                return Ok(decided);
+            }
+        }
+    }
+    let table = batches.first().map_or_else(String::new, |(replicas, _)| replicas.table.table_schema().name.clone());
+    Err(Error::Moving { table })
 }
 
 impl HotTable for Replicas {

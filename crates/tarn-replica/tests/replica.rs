@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tarn_raftlog::{MemoryDisk, Options, RaftLog};
-use tarn_replica::{Error, LogReader, Replica, Replicas, propose_all};
+use tarn_replica::{Error, LogReader, Replica, Replicas, commit_together, propose_all};
 use tarn_rows::tarn_feed::{self, ChangeLog};
 use tarn_rows::{
-    Changes, Engine, EngineSnapshot, EngineStats, EntrySource, Lookup, MemoryEngine, Outcome, Space, StagedFile, Table,
-    WriteBatch,
+    Changes, Engine, EngineSnapshot, EngineStats, EntrySource, HotSnapshot, Lookup, MemoryEngine, Outcome, Space,
+    StagedFile, Table, WriteBatch,
 };
 use tarn_types::{
     BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, Partitioning, SeqNo,
-    TableId, TableOptions, TableSchema, TabletId, TabletMap, Value, encode_cells, encode_key,
+    TableId, TableOptions, TableSchema, TabletId, TabletMap, Value, decode_row, encode_cells, encode_key,
 };
 
 fn schema(tablets: u32) -> Arc<TableSchema> {
@@ -333,7 +333,7 @@ fn tablets_are_split_under_load() {
     let table = Arc::clone(replicas.table());
     let acknowledged: Vec<AtomicI64> = (0..N_WRITERS * N_IDS).map(|_| AtomicI64::new(0)).collect();
     let value_of = |found: &Lookup, id: i64| match found {
-        Lookup::Row { cells, .. } => match tarn_types::decode_row(&schema, &key(&schema, id), cells).unwrap()[1] {
+        Lookup::Row { cells, .. } => match decode_row(&schema, &key(&schema, id), cells).unwrap()[1] {
             Value::Int64(v) => v,
             _ => unreachable!(),
         },
@@ -400,7 +400,7 @@ fn tablets_are_split_under_load() {
         for change in some {
             at.set(change.tablet, change.seqno);
             for effect in change.effects.iter() {
-                let row = tarn_types::decode_row(&schema, effect.key, effect.cells.unwrap()).unwrap();
+                let row = decode_row(&schema, effect.key, effect.cells.unwrap()).unwrap();
                 let Value::Int64(v) = row[1] else { unreachable!() };
                 let last = seen.insert(effect.key.to_vec(), v).unwrap_or(0);
                 assert_eq!(v, last + 1, "each change once, in order");
@@ -538,4 +538,110 @@ fn what_was_not_submitted_is_not_decided_upon() {
     batch.insert(&key(&node.schema, 1), &cells(&node.schema, 1, 9));
     let error = node.replicas[0].propose(batch.finish()).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable, "it exists if the put does, which nobody knows: {error}");
+}
+
+/// A table of a log and an engine that others share.
+fn beside(log: &Arc<RaftLog>, engine: &Arc<dyn Engine>, id: u32, first_tablet: u32) -> Replicas {
+    let schema = TableSchema { id: TableId(id), first_tablet: TabletId(first_tablet), ..(*schema(4)).clone() };
+    let table = Table::open(Arc::clone(engine), Arc::new(schema), Arc::new(ManualClock::new(0))).unwrap();
+    let replicas = Replicas::new(Arc::clone(log), Arc::new(table));
+    assert!(replicas.replay().unwrap().iter().all(|replayed| replayed.failed.is_none()));
+    replicas.table().finish_replay().unwrap();
+    replicas
+}
+
+fn rows_of(schema: &TableSchema, rows: impl Iterator<Item = (i64, i64)>) -> MutationBatch {
+    let mut batch = BatchBuilder::new(schema);
+    rows.for_each(|(id, v)| batch.put(&key(schema, id), &cells(schema, id, v), None));
+    batch.finish()
+}
+
+#[test]
+fn batches_of_several_tables_are_there_together_or_not_at_all() {
+    const ROWS: i64 = 16;
+    let disk = MemoryDisk::new(11);
+    let open = |disk: &MemoryDisk| {
+        let options = Options { segment_bytes: 64 << 10, ..Options::new("/log") };
+        let log = Arc::new(RaftLog::open_on(Arc::new(disk.clone()), options).unwrap().0);
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+        [beside(&log, &engine, 1, 1), beside(&log, &engine, 2, 5)]
+    };
+    // Of the rows that are written together.
+    let values = |tables: &[Replicas; 2]| -> Vec<i64> {
+        let seen = Table::snapshot_all(&[tables[0].table(), tables[1].table()]).unwrap();
+        let value = |seen: &HotSnapshot, id: i64| {
+            let key = key(seen.schema(), id);
+            let Lookup::Row { cells, .. } = seen.get(&key).unwrap() else { return None };
+            let row = decode_row(seen.schema(), &key, &cells).unwrap();
+            if let Value::Int64(v) = row[1] { Some(v) } else { None }
+        };
+        seen.iter().flat_map(|seen| (0..ROWS).filter_map(|id| value(seen, id))).collect()
+    };
+    let tables = Arc::new(open(&disk));
+    let commit = |tables: &[Replicas; 2], n: i64| {
+        let all = |table: &Replicas| rows_of(table.table().table_schema(), (0..ROWS).map(|id| (id, n)));
+        let decided = commit_together(&[(&tables[0], all(&tables[0])), (&tables[1], all(&tables[1]))]).unwrap();
+        assert!(decided.iter().all(|decided| matches!(decided.outcome, Outcome::Applied { .. })));
+    };
+    commit(&tables, 0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let next = Arc::new(AtomicI64::new(1));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (tables, next) = (Arc::clone(&tables), Arc::clone(&next));
+            scope.spawn(move || (0..60).for_each(|_| commit(&tables, next.fetch_add(1, Ordering::Relaxed))));
+        }
+        // Entries of one tablet alone go in between.
+        {
+            let tables = Arc::clone(&tables);
+            scope.spawn(move || {
+                for n in 0..200 {
+                    let schema = tables[0].table().table_schema();
+                    tables[0].propose(&[put(schema, ROWS + n % 7, -1)]).unwrap();
+                }
+            });
+        }
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (tables, stop) = (Arc::clone(&tables), Arc::clone(&stop));
+                scope.spawn(move || {
+                    let mut n_read = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let seen = values(&tables);
+                        assert_eq!(seen.len() as i64, 2 * ROWS);
+                        assert!(seen.iter().all(|v| *v == seen[0]), "a part of a commit is seen: {seen:?}");
+                        n_read += 1;
+                    }
+                    n_read
+                })
+            })
+            .collect();
+        while next.load(Ordering::Relaxed) <= 180 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(readers.into_iter().all(|reader| reader.join().unwrap() > 0));
+    });
+    commit(&tables, 1000);
+
+    // A guard that fails in one tablet, or a key that is there, and nothing happens anywhere.
+    let refused = |push: &dyn Fn(&mut BatchBuilder, &TableSchema)| {
+        let (one, other) = (tables[0].table().table_schema(), tables[1].table().table_schema());
+        let mut batch = BatchBuilder::new(other);
+        push(&mut batch, other);
+        let all = rows_of(one, (0..ROWS).map(|id| (id, 2000)));
+        commit_together(&[(&tables[0], all), (&tables[1], batch.finish())]).unwrap()
+    };
+    let guarded = refused(&|batch, schema| batch.put(&key(schema, 3), &cells(schema, 3, 2000), Some(SeqNo(1))));
+    assert!(guarded.iter().any(|decided| matches!(&decided.outcome, Outcome::Conflict { .. })));
+    let there = refused(&|batch, schema| batch.create(&key(schema, 3), &cells(schema, 3, 2000)));
+    assert!(there.iter().any(|decided| matches!(&decided.outcome, Outcome::Exists { .. })));
+    let expected = vec![1000; 2 * ROWS as usize];
+    assert_eq!(values(&tables), expected);
+
+    // Nothing was flushed: all of it comes from the log.
+    drop(tables);
+    disk.cut_power();
+    let again = open(&disk);
+    assert_eq!(values(&again), expected);
 }

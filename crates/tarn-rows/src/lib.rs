@@ -64,6 +64,7 @@ mod snapshot;
 mod split;
 mod table;
 mod tablet;
+mod together;
 mod under_way;
 mod whose;
 mod writer;
@@ -83,5 +84,6 @@ pub use table::{FlushMark, Table};
 pub use tablet::Tuning;
 /// Its errors, and what is frozen and installed, are in the signatures here.
 pub use tarn_feed;
+pub use together::{TabletEntry, apply_together};
 pub use under_way::UnderWay;
 pub use whose::{Standing, owner, remove, remove_tables, set_owner, standing, tables_beside, tablets_of};

@@ -15,6 +15,9 @@ use crate::layout;
 use crate::recent::RowsView;
 use crate::row_scan::{KeyRange, Part, RangeOfRows, RowScan};
 
+/// Keys of one engine call.
+const ADDRESSES_AT_ONCE: usize = 1024;
+
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
@@ -128,6 +131,39 @@ impl HotSnapshot {
         let after = self.tablets.partition_point(|tablet| tablet.range.start.as_slice() <= key);
         let Some(tablet) = self.tablets.get(after.saturating_sub(1)) else { return Ok(Lookup::Absent) };
         lookup(tablet.engine.get(Space::Rows, key)?, || tablet.engine.get(Space::Addresses, key))
+    }
+
+    /// Where the rows of keys lie in [`HotSnapshot::version`]'s files, whether the engine has them too or not: what a change of these keys would
+    /// hide. In no order; nothing of keys that have none there. Keys cost least when they ascend.
+    pub fn addresses<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<Address>> {
+        keyed(&self.schema)?;
+        let mut found = Vec::new();
+        let mut wanted: Vec<&[u8]> = Vec::new();
+        let mut of = 0;
+        let mut keys = keys.peekable();
+        while let Some(key) = keys.next() {
+            let after = self.tablets.partition_point(|tablet| tablet.range.start.as_slice() <= key);
+            let place = after.saturating_sub(1);
+            if place != of {
+                self.addresses_in(of, &mut wanted, &mut found)?;
+                of = place;
+            }
+            wanted.push(key);
+            if keys.peek().is_none() || wanted.len() >= ADDRESSES_AT_ONCE {
+                self.addresses_in(of, &mut wanted, &mut found)?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn addresses_in(&self, place: usize, keys: &mut Vec<&[u8]>, found: &mut Vec<Address>) -> Result<()> {
+        if let Some(tablet) = self.tablets.get(place).filter(|tablet| tablet.epoch.has_addresses) {
+            for address in tablet.engine.multi_get(Space::Addresses, keys)?.into_iter().flatten() {
+                found.push(Address::decode(&address)?);
+            }
+        }
+        keys.clear();
+        Ok(())
     }
 
     /// Does the row space hold every row, so that a scan names none that is only in the lake?

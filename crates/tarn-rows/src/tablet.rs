@@ -168,13 +168,24 @@ impl Tablet {
     /// until somebody publishes.
     pub(crate) fn write_effects(&self, audited: &Auditor, seqno: SeqNo, effects: &Effects) -> Result<()> {
         let mut writes = WriteBatch::with_capacity(effects.len() + 1, effects.size_bytes() + effects.len() * 32 + 64);
-        if !self.base.schema.options.append_only {
-            for effect in effects.iter() {
-                let (kind, cells) = effect.cells.map_or((RowKind::Tombstone, &[][..]), |cells| (RowKind::Live, cells));
-                writes.put_with(Space::Rows, effect.key, |out| encode_stored(out, kind, seqno, cells, None));
-            }
-        }
+        self.put_effects(&mut writes, seqno, effects);
         self.write(audited, writes)
+    }
+
+    /// What effects make of the rows of the engine.
+    pub(crate) fn put_effects(&self, writes: &mut WriteBatch, seqno: SeqNo, effects: &Effects) {
+        if self.base.schema.options.append_only {
+            return;
+        }
+        for effect in effects.iter() {
+            let (kind, cells) = effect.cells.map_or((RowKind::Tombstone, &[][..]), |cells| (RowKind::Live, cells));
+            writes.put_with(Space::Rows, effect.key, |out| encode_stored(out, kind, seqno, cells, None));
+        }
+    }
+
+    /// The position that `audited` stands at, to be written with what was applied up to there.
+    pub(crate) fn put_position(&self, writes: &mut WriteBatch, audited: &Auditor) {
+        writes.put(Space::Meta, &layout::applied_key(self.id), &layout::encode_applied(&audited.now));
     }
 
     /// Has the leader made the same of earlier entries?
@@ -196,7 +207,7 @@ impl Tablet {
 
     /// Writes to the engine, with the position that `audited` stands at.
     pub(crate) fn write(&self, audited: &Auditor, mut writes: WriteBatch) -> Result<()> {
-        writes.put(Space::Meta, &layout::applied_key(self.id), &layout::encode_applied(&audited.now));
+        self.put_position(&mut writes, audited);
         self.hold_readers();
         if let Err(error) = self.base.engine.write(&writes) {
             self.shared.write().before_write = None;
@@ -213,25 +224,18 @@ impl Tablet {
 
     /// Puts a written entry into the recent rows and shows it to readers.
     pub(crate) fn publish(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) {
+        let changes = self.prepare(writer, seqno, effects);
+        let (size_bytes, now_ms) = (writer.active.size_bytes(), self.base.clock.now_ms());
+        self.shared.write().show(&writer.active, seqno, &changes, size_bytes, now_ms);
+    }
+
+    /// Puts a written entry into the recent rows, where no reader sees it yet ([`Shared::show`]).
+    pub(crate) fn prepare(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) -> Changes {
         let mut changes = Changes::default();
         let Writer { active, frozen, .. } = &mut *writer;
         let older: Vec<&Generation> = frozen.iter().map(|frozen| &*frozen.generation).collect();
         self.record(active, &older, seqno, effects, &mut changes);
-        let size_bytes = active.size_bytes();
-        let now_ms = self.base.clock.now_ms();
-        let mut shared = self.shared.write();
-        shared.before_write = None;
-        shared.applied = seqno;
-        if let Some((newest, older)) = shared.recent.split_last_mut() {
-            newest.publish(active, &changes, size_bytes);
-            for (place, spot) in &changes.dead_frozen {
-                older[*place].clear(&[*spot]);
-            }
-        }
-        shared.measure();
-        if !active.is_empty() {
-            shared.active_since_ms.get_or_insert(now_ms);
-        }
+        changes
     }
 
     fn record(
@@ -300,6 +304,22 @@ impl Tablet {
 }
 
 impl Shared {
+    /// Shows readers an entry that was put into the active generation.
+    pub(crate) fn show(&mut self, active: &Generation, seqno: SeqNo, changes: &Changes, size_bytes: u64, now_ms: i64) {
+        self.before_write = None;
+        self.applied = seqno;
+        if let Some((newest, older)) = self.recent.split_last_mut() {
+            newest.publish(active, changes, size_bytes);
+            for (place, spot) in &changes.dead_frozen {
+                older[*place].clear(&[*spot]);
+            }
+        }
+        self.measure();
+        if !active.is_empty() {
+            self.active_since_ms.get_or_insert(now_ms);
+        }
+    }
+
     /// After each change of `recent`: what it takes is what is counted.
     pub(crate) fn measure(&mut self) {
         self.reservation.set(self.recent_bytes());

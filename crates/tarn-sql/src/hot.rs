@@ -8,6 +8,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use tarn_node::auth::Principal;
+use tarn_node::error::Error;
 use tarn_node::node::Node;
 use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableSnapshot};
 use tarn_query::{
@@ -16,6 +17,7 @@ use tarn_query::{
 use tarn_types::{Cursor, FileId, TableSchema, Version};
 
 use crate::error_from::in_query;
+use crate::transaction::{Seen, Transaction};
 
 /// All tables of a node.
 pub struct Tables(pub Arc<Node>);
@@ -44,11 +46,12 @@ impl HotSource for OpenedSource {
     }
 }
 
-/// Reads for the user of a session.
+/// Reads for the user of a session, and what its transaction sees.
 pub struct Reader {
     pub node: Arc<Node>,
     /// Who that is by now.
     pub who: Arc<Mutex<Principal>>,
+    pub transaction: Arc<Mutex<Transaction>>,
 }
 
 impl HotReader for Reader {
@@ -56,10 +59,27 @@ impl HotReader for Reader {
         let opened = sources.iter().map(|source| (source.as_ref() as &dyn Any).downcast_ref::<OpenedSource>());
         let opened: Vec<Opened> = opened.flatten().map(|OpenedSource(opened)| opened.clone()).collect();
         let who = self.who.lock().clone();
-        let taken = self.node.tables().snapshot(&who, &opened).map_err(|error| {
+        let failed = |error| {
             let names: Vec<&str> = opened.iter().map(|table| table.schema().name.as_str()).collect();
             in_query(&names.join(", "), error)
-        })?;
+        };
+        let Seen { own, moment } = {
+            let mut transaction = self.transaction.lock();
+            for table in &opened {
+                let name = &table.schema().name;
+                transaction.check_there(name).map_err(|_| in_query(name, Error::no_table(name)))?;
+            }
+            transaction.sees(&self.node).map_err(failed)?
+        };
+        let taken = self.node.tables().snapshot(&who, &opened).map_err(failed)?;
+        let taken = opened.iter().zip(taken).map(|(table, now)| {
+            let snapshot = moment.as_ref().and_then(|moment| moment.of(table)).unwrap_or(now);
+            match own.get(&table.schema().id) {
+                Some(own) => snapshot.with_own(Arc::clone(own)),
+                None => snapshot,
+            }
+        });
+        let taken: Vec<TableSnapshot> = taken.collect();
         let views = opened.into_iter().zip(taken);
         Ok(views.map(|(table, snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _).collect())
     }
@@ -86,8 +106,8 @@ impl HotView for View {
         self.snapshot.position()
     }
 
-    fn recent_rows(&self) -> u64 {
-        self.snapshot.recent_rows()
+    fn recent_rows(&self) -> Result<u64> {
+        self.of(self.snapshot.recent_rows())
     }
 
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {

@@ -427,8 +427,8 @@ impl HotView for View {
         &self.state.cursor
     }
 
-    fn recent_rows(&self) -> u64 {
-        self.live_recent().len() as u64
+    fn recent_rows(&self) -> Result<u64> {
+        Ok(self.live_recent().len() as u64)
     }
 
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {

@@ -31,8 +31,8 @@ impl HotView for NothingHot {
         &self.cursor
     }
 
-    fn recent_rows(&self) -> u64 {
-        0
+    fn recent_rows(&self) -> Result<u64> {
+        Ok(0)
     }
 
     fn recent(&self, _: Option<&[usize]>, _: bool) -> Result<Vec<RecordBatch>> {

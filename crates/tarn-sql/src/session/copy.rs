@@ -9,7 +9,7 @@ use tarn_query::dml::{rows_of, table_of};
 use tarn_types::TableSchema;
 
 use super::copy_from::{CopyFrom, start};
-use super::{Answer, CopyTo, PendingChanges, Rows, Session};
+use super::{Answer, CopyTo, Rows, Session};
 use crate::copy_format::Format;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
@@ -20,10 +20,10 @@ impl Session {
     pub fn finish_copy<'a>(&'a self, copy: &'a mut CopyFrom) -> BoxFuture<'a, Result<u64>> {
         let finishing = async move {
             let (rows, held) = copy.finish().await?;
-            if let Some(held) = held {
-                self.hold(held)?;
+            match held {
+                Some(held) => self.hold(held).await,
+                None => Ok(rows),
             }
-            Ok(rows)
         };
         finishing.boxed()
     }
@@ -58,7 +58,7 @@ impl Session {
         };
         let handle = self.node.catalog().require(&table_name(name)?)?;
         let columns = column_positions(handle.schema(), columns)?;
-        let hold = self.transaction.lock().must_hold()?;
+        let hold = self.must_hold()?;
         Ok(Answer::CopyFrom(Box::new(start(&self.sql, self.principal(), handle, columns, format, hold))))
     }
 
@@ -79,16 +79,11 @@ impl Session {
     }
 
     async fn copy_statement(&self, statement: &Statement, format: Format) -> Result<Answer> {
-        self.transaction.lock().check_read()?;
         let plan = self.permitted(self.plan(statement, &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
         let schema = shown(&stream.schema());
         let rows = Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command: "COPY" };
         Ok(Answer::CopyTo(CopyTo { rows, format }))
-    }
-
-    pub(super) fn hold(&self, held: PendingChanges) -> Result<()> {
-        self.transaction.lock().hold(held, self.sql.settings().transaction_bytes, self.sql.held())
     }
 }
 

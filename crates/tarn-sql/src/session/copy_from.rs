@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::gather::Gathered;
 use super::interrupt::{Unless, part_of_it, unless};
-use super::transaction::{PendingChanges, no_room};
 use crate::copy_format::{Format, Kind, Splitter};
 use crate::error::{Result, SqlError, state};
 use crate::service::Sql;
+use crate::transaction::{PendingChanges, no_room};
 use crate::{encoding, quiet};
 
 /// Messages waiting to be decoded.
@@ -277,7 +277,7 @@ async fn commit(
         }
     }
     let held =
-        (hold && rows > 0).then(|| PendingChanges::new(Arc::clone(handle.schema()), Privilege::Insert, kept, true));
+        (hold && rows > 0).then_some(PendingChanges { table: handle, privilege: Privilege::Insert, batches: kept });
     Done { rows, held, error: failed }
 }
 

@@ -20,11 +20,11 @@ use tarn_query::dml::{Dml, DmlKind};
 use tarn_types::{BatchBuilder, MutationBatch, Op, SeqNo, batch_from_columns, encode_cells_columnar, encode_keys};
 
 use super::gather::Gathered;
-use super::transaction::no_room;
 use super::{Answer, PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
+use crate::transaction::no_room;
 
 /// How often rows that changed while they were read are read again.
 const MAX_ROUNDS: usize = 10;
@@ -43,7 +43,7 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
     ) -> Result<Answer> {
-        let hold = self.transaction.lock().must_hold()?;
+        let hold = self.must_hold()?;
         let rows = match dml.kind {
             DmlKind::Insert { on_conflict_do_nothing } => {
                 let op = if on_conflict_do_nothing { Op::Insert } else { Op::Put };
@@ -62,12 +62,6 @@ impl Session {
         op: Op,
         hold: bool,
     ) -> Result<u64> {
-        if hold && op == Op::Insert {
-            return Err(SqlError::unsupported(
-                "ON CONFLICT DO NOTHING inside BEGIN",
-                "run it outside a transaction (autocommit)",
-            ));
-        }
         let mut stream = self.query.dml_rows(dml, parameters).await?;
         let (mut gathered, mut written) = (Gathered::new(self.sql.settings().copy_batch_rows), 0);
         loop {
@@ -96,11 +90,8 @@ impl Session {
             let who = self.principal();
             return Ok(self.node.tables().write_rows(&who, handle, rows, op, &*self.interrupt).await?);
         }
-        let n_rows = rows.num_rows() as u64;
-        let batch = batch_from_columns(handle.schema(), &rows, op)?;
-        let held = PendingChanges::new(Arc::clone(handle.schema()), Privilege::Insert, vec![batch], true);
-        self.hold(held)?;
-        Ok(n_rows)
+        let batches = vec![batch_from_columns(handle.schema(), &rows, op)?];
+        self.hold(PendingChanges { table: Arc::clone(handle), privilege: Privilege::Insert, batches }).await
     }
 
     async fn change(
@@ -112,28 +103,24 @@ impl Session {
     ) -> Result<u64> {
         let privilege = if dml.kind == DmlKind::Delete { Privilege::Delete } else { Privilege::Update };
         if hold {
-            self.transaction.lock().check_first_write()?;
-            let Changed { batches, n_rows, reservation } =
-                self.read_changes(dml, handle, parameters, None, usize::MAX).await?;
+            let Changed { batches, reservation } = self.read_changes(dml, handle, parameters, None, usize::MAX).await?;
             // The transaction has one of its own.
             drop(reservation);
-            if n_rows > 0 {
-                let held = PendingChanges::new(Arc::clone(handle.schema()), privilege, batches, false);
-                self.hold(held)?;
-            }
-            return Ok(n_rows);
+            return self.hold(PendingChanges { table: Arc::clone(handle), privilege, batches }).await;
         }
         let mut written = 0;
         let mut again: Option<HashSet<Vec<u8>>> = None;
         for _ in 0..MAX_ROUNDS {
-            let Changed { batches, reservation: _held, .. } =
+            let Changed { batches, reservation: _held } =
                 self.read_changes(dml, handle, parameters.clone(), again.as_ref(), MAX_BATCH_ROWS).await?;
             let mut failed = HashSet::new();
             for batch in batches {
                 // One by one: the entries of a tablet that were submitted behind a failing guard would be decided already.
-                let wrote = self.write(handle, privilege, vec![batch.clone()]).await;
-                match wrote.map_err(|error| partial(error, written))?.as_slice() {
-                    [Written::Rows(rows)] => written += rows,
+                let who = self.principal();
+                let tables = self.node.tables();
+                let wrote = tables.write_whole(&who, handle, privilege, batch.clone(), &*self.interrupt).await;
+                match wrote.map_err(|error| partial(error.into(), written))? {
+                    Written::Rows(rows) => written += rows,
                     _ => failed.extend(batch.iter().map(|mutation| mutation.key.to_vec())),
                 }
             }
@@ -161,7 +148,6 @@ impl Session {
             max_rows,
             open: BatchBuilder::new(handle.schema()),
             done: Vec::new(),
-            n_rows: 0,
             size_bytes: 0,
             reservation: budget.reservation(),
         };
@@ -191,7 +177,6 @@ struct Changes {
     max_rows: usize,
     open: BatchBuilder,
     done: Vec<MutationBatch>,
-    n_rows: u64,
     size_bytes: usize,
     /// Of what all statements and transactions together may hold back.
     reservation: Reservation,
@@ -220,7 +205,6 @@ impl Changes {
                 Some(cells) => self.open.put(key, cells.get(row), guard),
                 None => self.open.delete(key, guard),
             }
-            self.n_rows += 1;
             if self.open.len() >= self.max_rows {
                 let full = std::mem::replace(&mut self.open, BatchBuilder::new(schema)).finish();
                 self.size_bytes += full.size_bytes();
@@ -244,14 +228,13 @@ impl Changes {
 
     fn finish(mut self) -> Changed {
         self.done.extend(Some(self.open).filter(|open| !open.is_empty()).map(BatchBuilder::finish));
-        Changed { batches: self.done, n_rows: self.n_rows, reservation: self.reservation }
+        Changed { batches: self.done, reservation: self.reservation }
     }
 }
 
 /// What an UPDATE or DELETE is about to write.
 struct Changed {
     batches: Vec<MutationBatch>,
-    n_rows: u64,
     /// Of the batches, for as long as they are held.
     reservation: Reservation,
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -44,16 +42,6 @@ where
     let done =
         running.await.map_err(|e| SqlError::new(state::INTERNAL, format!("a change of the catalog died: {e}")))?;
     Ok(done?)
-}
-
-/// Whether there is anything that a held write could have changed.
-fn reads_tables(plan: &LogicalPlan) -> Result<bool> {
-    let mut reads = false;
-    plan.apply_with_subqueries(|node| {
-        reads |= matches!(node, LogicalPlan::TableScan(_));
-        Ok(if reads { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(reads)
 }
 
 impl Session {
@@ -157,15 +145,7 @@ impl Session {
         match &*prepared.kind {
             Kind::Keyed { .. } => Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own")),
             Kind::Query { plan, command } => {
-                {
-                    let transaction = self.transaction.lock();
-                    transaction.check_usable()?;
-                    if let Err(refused) = transaction.check_read()
-                        && reads_tables(plan)?
-                    {
-                        return Err(refused);
-                    }
-                }
+                self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let plan = self.permitted(plan.as_ref().clone())?;
                 let stream = self.query.stream(plan, parameters).await?;
@@ -231,7 +211,6 @@ impl Session {
         let Parsed::Sql(statement) = &*prepared.parsed else {
             return Err(SqlError::new(state::INTERNAL, "a statement about keys has no text"));
         };
-        self.transaction.lock().check_read()?;
         let plan = self.plan(statement, &prepared.declared).await?;
         let parameters = bind(&super::placeholders::parameter_fields(&plan)?, parameters)?;
         let stream = self.query.stream(plan, parameters).await?;
@@ -280,21 +259,5 @@ impl Session {
         batches: Vec<MutationBatch>,
     ) -> Result<u64> {
         Ok(all_written(handle, &self.write(handle, privilege, batches).await?)?)
-    }
-
-    /// Commits what a transaction held.
-    pub(super) async fn commit_held(&self, held: super::PendingChanges) -> Result<()> {
-        match held {
-            super::PendingChanges::Ddl(ddl) => self.run_ddl(ddl).await.map(|_| ()),
-            super::PendingChanges::Mutations { table, privilege, batches, .. } => {
-                let handle: Arc<TableHandle> = self.node.catalog().require(&table.name)?;
-                if handle.schema().id != table.id {
-                    return Err(SqlError::undefined_table(&table.name)
-                        .with_detail("it was dropped and made again during the transaction"));
-                }
-                let merged = tarn_node::write::merge(&handle, &batches);
-                self.write_all(&handle, privilege, vec![merged]).await.map(drop)
-            }
-        }
     }
 }

@@ -88,7 +88,6 @@ impl Session {
         if self.cursors.lock().contains_key(&name) {
             return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
         }
-        self.transaction.lock().check_read()?;
         let plan = self.permitted(self.plan(&Statement::Query(query.clone()), &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
         let schema = shown(&stream.schema());

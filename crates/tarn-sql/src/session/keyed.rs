@@ -30,12 +30,11 @@ impl Session {
             Bound::Update { set, .. } => encoding::check_values(set.iter().map(|(_, value)| value))?,
             _ => {}
         }
-        if !matches!(plan, KeyedPlan::Select { .. }) && self.transaction.lock().must_hold()? {
+        if !matches!(plan, KeyedPlan::Select { .. }) && self.must_hold()? {
             return Box::pin(self.hold_keyed(plan, handle, bound)).await;
         }
         match (bound, plan) {
             (Bound::Select { key }, KeyedPlan::Select { columns: output, .. }) => {
-                self.transaction.lock().check_read()?;
                 let found = self.find(handle, &encode_key(handle.schema(), &key)?).await?;
                 let rows =
                     found.map(|found| output.iter().map(|column| found.values[column.column_idx].clone()).collect());
@@ -64,40 +63,27 @@ impl Session {
 
     /// Inside BEGIN: rows are computed now, written at COMMIT, guarded by what was read.
     async fn hold_keyed(&self, plan: &KeyedPlan, handle: &Arc<TableHandle>, bound: Bound) -> Result<Answer> {
-        let table = Arc::clone(handle.schema());
-        let (batches, answer, privilege, is_plain) = match bound {
+        let (batch, command, privilege) = match bound {
             Bound::Insert { rows } => {
-                if matches!(plan, KeyedPlan::Insert { on_conflict_do_nothing: true, .. }) {
-                    return Err(SqlError::unsupported(
-                        "ON CONFLICT DO NOTHING inside BEGIN",
-                        "run it outside a transaction (autocommit)",
-                    ));
-                }
-                let batches = vec![insert(handle, &rows, false)?];
-                (batches, Answer::counted("INSERT", rows.len() as u64), Privilege::Insert, true)
+                let keeps_existing = matches!(plan, KeyedPlan::Insert { on_conflict_do_nothing: true, .. });
+                (insert(handle, &rows, keeps_existing)?, "INSERT", Privilege::Insert)
             }
             Bound::Update { key, set } => {
-                self.transaction.lock().check_first_write()?;
                 let key = encode_key(handle.schema(), &key)?;
                 let Some(found) = self.find(handle, &key).await? else { return Ok(Answer::counted("UPDATE", 0)) };
-                (vec![changed(handle, &key, found, &set)?], Answer::counted("UPDATE", 1), Privilege::Update, false)
+                (changed(handle, &key, found, &set)?, "UPDATE", Privilege::Update)
             }
             Bound::Delete { key } => {
-                self.transaction.lock().check_first_write()?;
                 let key = encode_key(handle.schema(), &key)?;
                 let Some(found) = self.find(handle, &key).await? else { return Ok(Answer::counted("DELETE", 0)) };
                 let batch = single(handle, &key, |builder, key| builder.delete(key, Some(found.seqno)))?;
-                (vec![batch], Answer::counted("DELETE", 1), Privilege::Delete, false)
+                (batch, "DELETE", Privilege::Delete)
             }
             Bound::Nothing if matches!(plan, KeyedPlan::Update { .. }) => return Ok(Answer::counted("UPDATE", 0)),
             _ => return Ok(Answer::counted("DELETE", 0)),
         };
-        self.hold(PendingChanges::new(table, privilege, batches, is_plain))?;
-        Ok(answer)
-    }
-
-    async fn find(&self, handle: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
-        Ok(self.node.tables().get(&self.principal(), handle, key).await?)
+        let held = PendingChanges { table: Arc::clone(handle), privilege, batches: vec![batch] };
+        Ok(Answer::counted(command, self.hold(held).await?))
     }
 }
 

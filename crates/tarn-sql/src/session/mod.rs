@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `transaction`, `placeholders`, `prepare`, `keyed`, `dml`, `returning`, `copy`, `cursor`, `caches`, `create_as`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `keyed`, `dml`, `held`, `returning`, `copy`, `cursor`, `caches`, `create_as`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -18,13 +18,13 @@ mod dml;
 mod execute;
 mod fetch;
 mod gather;
+mod held;
 pub mod interrupt;
 mod keyed;
 mod literals;
 mod placeholders;
 mod prepare;
 mod returning;
-mod transaction;
 mod utility;
 pub(crate) mod vars;
 
@@ -45,7 +45,6 @@ pub use answer::{Answer, Batches, CopyTo, Rows, Tag};
 pub use copy_from::CopyFrom;
 pub use interrupt::Interrupt;
 pub use prepare::{Parameter, Prepared};
-pub use transaction::{PendingChanges, Transaction};
 pub use utility::is_all;
 pub use vars::{REPORTED, Vars};
 
@@ -58,6 +57,7 @@ use crate::error::{Result, SqlError, state};
 use crate::hot::Reader;
 use crate::service::Sql;
 use crate::statement::{Parsed, parse};
+use crate::transaction::{Isolation, PendingChanges, Transaction, drop_made};
 
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
 
@@ -74,7 +74,8 @@ pub struct Session {
     /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
     given: Mutex<BTreeMap<String, String>>,
     principal: Arc<Mutex<Principal>>,
-    transaction: Opaque<Mutex<Transaction>>,
+    /// The reader of rows looks here for what the statement sees.
+    transaction: Opaque<Arc<Mutex<Transaction>>>,
     /// Shared with the rows that a FETCH is still giving out.
     cursors: Opaque<Arc<Mutex<HashMap<String, Cursor>>>>,
     named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
@@ -85,7 +86,8 @@ pub struct Session {
 impl Session {
     pub fn new(sql: Arc<Sql>) -> Session {
         let principal = Arc::new(Mutex::default());
-        let query = Opaque::new(query_session(&sql, &principal));
+        let transaction = Opaque::<Arc<Mutex<Transaction>>>::default();
+        let query = Opaque::new(query_session(&sql, &principal, &transaction));
         let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
         let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
         let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
@@ -98,7 +100,7 @@ impl Session {
             vars,
             given: Mutex::default(),
             principal,
-            transaction: Opaque::default(),
+            transaction,
             cursors: Opaque::default(),
             named: Opaque::default(),
             has_pg_catalog: Mutex::new(false),
@@ -175,7 +177,18 @@ impl Session {
     }
 
     pub fn var(&self, name: &str) -> Result<String> {
-        self.vars.lock().get(name)
+        let of_transaction = match &*self.transaction.lock() {
+            Transaction::Open(open) => open.setting(&name.to_ascii_lowercase()),
+            _ => None,
+        };
+        match of_transaction {
+            Some(value) => Ok(value.to_owned()),
+            None => self.vars.lock().get(match &*name.to_ascii_lowercase() {
+                "transaction_isolation" => "default_transaction_isolation",
+                "transaction_read_only" => "default_transaction_read_only",
+                _ => name,
+            }),
+        }
     }
 
     pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
@@ -199,7 +212,30 @@ impl Session {
         if name.eq_ignore_ascii_case("timezone") {
             return self.set_zone(value);
         }
+        if name.eq_ignore_ascii_case("default_transaction_isolation") {
+            value.map(Isolation::named).transpose()?;
+        }
+        let is_mode =
+            ["transaction_isolation", "transaction_read_only"].iter().any(|mode| mode.eq_ignore_ascii_case(name));
+        if let (true, Some(value)) = (is_mode, value) {
+            return self.set_mode(&name.to_ascii_lowercase(), value);
+        }
         self.vars.lock().set(name, value)
+    }
+
+    /// A setting of the transaction that is open. Outside of one it ends with the statement, as in PostgreSQL.
+    fn set_mode(&self, name: &str, value: &str) -> Result<()> {
+        let isolation = (name == "transaction_isolation").then(|| Isolation::named(value)).transpose()?;
+        let mut of_value = Vars::default();
+        of_value.set(name, Some(value))?;
+        let Transaction::Open(open) = &mut *self.transaction.lock() else { return Ok(()) };
+        match isolation {
+            Some(isolation) => open.set_isolation(isolation),
+            None => {
+                open.read_only = of_value.is_on(name);
+                Ok(())
+            }
+        }
     }
 
     fn set_zone(&self, value: Option<&str>) -> Result<()> {
@@ -261,7 +297,7 @@ impl Session {
 
     /// As it was when this session began.
     pub(super) fn fresh_query(&self) -> tarn_query::Session {
-        query_session(&self.sql, &self.principal)
+        query_session(&self.sql, &self.principal, &self.transaction)
     }
 
     /// What a setting of the query engine is in a new session.
@@ -314,9 +350,10 @@ impl Session {
     }
 }
 
-/// A session of the query engine that reads for whoever `who` is by then.
-fn query_session(sql: &Sql, who: &Arc<Mutex<Principal>>) -> tarn_query::Session {
-    sql.query().session(Arc::new(Reader { node: Arc::clone(sql.node()), who: Arc::clone(who) }))
+/// A session of the query engine that reads for whoever `who` is by then, and what `transaction` sees by then.
+fn query_session(sql: &Sql, who: &Arc<Mutex<Principal>>, transaction: &Arc<Mutex<Transaction>>) -> tarn_query::Session {
+    let (node, who, transaction) = (Arc::clone(sql.node()), Arc::clone(who), Arc::clone(transaction));
+    sql.query().session(Arc::new(Reader { node, who, transaction }))
 }
 
 impl Drop for Session {
@@ -326,7 +363,7 @@ impl Drop for Session {
         if let (false, Ok(runtime)) = (made.is_empty(), tokio::runtime::Handle::try_current()) {
             let node = Arc::clone(&self.node);
             runtime.spawn(async move {
-                if let Err(error) = transaction::drop_made(&node, made).await {
+                if let Err(error) = drop_made(&node, made).await {
                     tracing::warn!(%error, "a transaction was not undone");
                 }
             });

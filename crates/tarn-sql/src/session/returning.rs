@@ -82,12 +82,12 @@ impl Session {
         let DmlKind::Insert { on_conflict_do_nothing } = dml.kind else {
             return Err(SqlError::new(state::INTERNAL, "RETURNING is of an INSERT"));
         };
-        let hold = self.transaction.lock().must_hold()?;
+        let hold = self.must_hold()?;
         let rows = self.rows_of(dml, parameters).await?;
-        if on_conflict_do_nothing && (hold || rows.as_ref().is_some_and(|rows| rows.num_rows() > 1)) {
+        if on_conflict_do_nothing && rows.as_ref().is_some_and(|rows| rows.num_rows() > 1) {
             return Err(SqlError::unsupported(
-                "ON CONFLICT DO NOTHING RETURNING of several rows, or inside BEGIN",
-                "insert one row at a time, outside of a transaction",
+                "ON CONFLICT DO NOTHING RETURNING of several rows",
+                "insert one row at a time",
             ));
         }
         let plan = reading(returning.clone(), rows.as_ref(), dml)?;

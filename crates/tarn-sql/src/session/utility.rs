@@ -19,13 +19,13 @@ use tarn_types::{Opaque, TableSchema, Token, Value};
 use super::access::{may_drop, own};
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
-use super::transaction::{Made, Open, Transaction, drop_made};
-use super::{Answer, Parameter, PendingChanges, Session};
+use super::{Answer, Parameter, Session};
 use crate::ddl::{Ddl, table_schema};
 use crate::definition::create_statement;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
 use crate::statement::Parsed;
+use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, drop_made};
 
 impl Session {
     /// The columns a utility statement answers, known before it runs.
@@ -138,14 +138,20 @@ impl Session {
     }
 
     fn begin(&self, modes: &[TransactionMode]) -> Result<Answer> {
+        let asked = Modes::of(modes)?;
+        let (isolation, read_only) = {
+            let vars = self.vars.lock();
+            let isolation = match asked.isolation {
+                Some(isolation) => isolation,
+                None => Isolation::named(&vars.get("default_transaction_isolation")?)?,
+            };
+            (isolation, asked.read_only.unwrap_or_else(|| vars.is_on("default_transaction_read_only")))
+        };
         let mut transaction = self.transaction.lock();
         // Postgres only warns: the transaction that is open goes on.
-        if transaction.is_open() {
-            return Ok(Answer::done("BEGIN"));
+        if !transaction.is_open() {
+            *transaction = Transaction::Open(Open::new(read_only, isolation));
         }
-        let read_only =
-            modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)));
-        *transaction = Transaction::Open(Open::new(read_only));
         Ok(Answer::done("BEGIN"))
     }
 
@@ -154,18 +160,27 @@ impl Session {
         self.cursors.lock().clear();
         let made = transaction.take_made();
         match transaction {
-            Transaction::Open(Open { held: Some(held), .. }) => match self.commit_held(held).await {
-                Ok(()) => Ok(Answer::done("COMMIT")),
-                Err(error) => {
+            Transaction::Open(open) => {
+                let ToCommit { writes, drops } = open.into_commit();
+                let has_written = !writes.is_empty();
+                if let Err(error) = self.commit_held(writes).await {
                     self.unmake(made).await?;
-                    Err(error)
+                    return Err(error);
                 }
-            },
+                for ddl in drops {
+                    let dropped = self.run_ddl(ddl).await;
+                    dropped.map_err(|error| match has_written {
+                        true => error.with_detail("what the transaction wrote is committed"),
+                        false => error,
+                    })?;
+                }
+                Ok(Answer::done("COMMIT"))
+            }
             Transaction::Failed(_) => {
                 self.unmake(made).await?;
                 Ok(Answer::done("ROLLBACK"))
             }
-            Transaction::Open(Open { held: None, .. }) | Transaction::Idle => Ok(Answer::done("COMMIT")),
+            Transaction::Idle => Ok(Answer::done("COMMIT")),
         }
     }
 
@@ -195,7 +210,7 @@ impl Session {
 
     /// Makes a table. Inside a transaction it is remembered, to be dropped when that is undone.
     pub(super) async fn create(&self, schema: Box<TableSchema>, if_not_exists: bool) -> Result<Answer> {
-        let in_transaction = self.transaction.lock().must_hold()?;
+        let in_transaction = self.must_hold()?;
         let name = schema.name.clone();
         let is_made = self.run_ddl(Ddl::Create { schema, if_not_exists }).await?;
         if in_transaction && is_made {
@@ -208,14 +223,18 @@ impl Session {
     /// Drops tables, or holds that until COMMIT; one that the same transaction made is dropped at once.
     async fn drop_tables(&self, names: Vec<String>, if_exists: bool) -> Result<Answer> {
         let is_own = matches!(&names[..], [name] if self.transaction.lock().unmake(name));
-        let held = self.transaction.lock().must_hold()? && !is_own;
+        let held = self.must_hold()? && !is_own;
         let ddl = Ddl::Drop { names, if_exists };
         if held {
+            let mut transaction = self.transaction.lock();
             if let Ddl::Drop { names, if_exists: false } = &ddl {
                 // What would fail at COMMIT fails when it is asked for.
-                names.iter().try_for_each(|name| self.node.catalog().schema(name).map(drop))?;
+                for name in names {
+                    transaction.check_there(name)?;
+                    self.node.catalog().schema(name)?;
+                }
             }
-            self.hold(PendingChanges::Ddl(ddl))?;
+            transaction.drop_later(ddl)?;
         } else {
             self.run_ddl(ddl).await?;
         }
@@ -284,24 +303,34 @@ impl Session {
                 SetSessionAuthorizationParamKind::User(name) => self.stay(&fold(name))?,
             },
             Set::SetRole { role_name, .. } => role_name.as_ref().map_or(Ok(()), |name| self.stay(&fold(name)))?,
-            // Every statement reads one snapshot and a transaction writes once: all levels are kept.
-            Set::SetTransaction { modes, session: true, .. }
-                if modes
-                    .iter()
-                    .any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly))) =>
-            {
-                return Err(SqlError::unsupported("READ ONLY for all transactions of a session", "BEGIN READ ONLY"));
+            Set::SetTransaction { snapshot: Some(_), .. } => {
+                return Err(SqlError::unsupported("SET TRANSACTION SNAPSHOT", "BEGIN ISOLATION LEVEL REPEATABLE READ"));
             }
-            Set::SetTransaction { modes, .. } => {
-                if modes.iter().any(|mode| matches!(mode, TransactionMode::AccessMode(TransactionAccessMode::ReadOnly)))
-                    && let Transaction::Open(Open { read_only, .. }) = &mut *self.transaction.lock()
-                {
-                    *read_only = true;
+            Set::SetTransaction { modes, session: true, .. } => {
+                let Modes { isolation, read_only } = Modes::of(modes)?;
+                if let Some(isolation) = isolation {
+                    self.set_var("default_transaction_isolation", Some(isolation.name()))?;
+                }
+                if let Some(read_only) = read_only {
+                    self.set_var("default_transaction_read_only", Some(if read_only { "on" } else { "off" }))?;
                 }
             }
+            Set::SetTransaction { modes, .. } => self.set_modes(&Modes::of(modes)?)?,
             other => return Err(SqlError::unsupported(format!("{other}"), "SET name = value, one at a time")),
         }
         Ok(Answer::done("SET"))
+    }
+
+    /// Of the transaction that is open. Outside of one nothing is changed, as PostgreSQL warns.
+    fn set_modes(&self, modes: &Modes) -> Result<()> {
+        let Transaction::Open(open) = &mut *self.transaction.lock() else { return Ok(()) };
+        if let Some(isolation) = modes.isolation {
+            open.set_isolation(isolation)?;
+        }
+        if let Some(read_only) = modes.read_only {
+            open.read_only = read_only;
+        }
+        Ok(())
     }
 
     fn reset(&self, reset: &Reset) -> Result<Answer> {
@@ -517,6 +546,27 @@ impl Session {
             ));
         }
         Ok(Answer::done("DEALLOCATE"))
+    }
+}
+
+/// What BEGIN and SET TRANSACTION say of a transaction.
+struct Modes {
+    isolation: Option<Isolation>,
+    read_only: Option<bool>,
+}
+
+impl Modes {
+    fn of(modes: &[TransactionMode]) -> Result<Modes> {
+        let mut asked = Modes { isolation: None, read_only: None };
+        for mode in modes {
+            match mode {
+                TransactionMode::AccessMode(access) => {
+                    asked.read_only = Some(*access == TransactionAccessMode::ReadOnly);
+                }
+                TransactionMode::IsolationLevel(level) => asked.isolation = Some(Isolation::named(&level.to_string())?),
+            }
+        }
+        Ok(asked)
     }
 }
 

@@ -28,8 +28,8 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("client_min_messages", "notice", &[]),
     ("datestyle", "ISO, MDY", &[]),
     ("default_table_access_method", "heap", &["heap"]),
-    ("default_transaction_isolation", "read committed", &[]),
-    ("default_transaction_read_only", "off", &["off", "false", "0", "no"]),
+    ("default_transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
+    ("default_transaction_read_only", "off", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
     ("extra_float_digits", "1", &[]),
     ("geqo", "on", &[]),
     ("idle_in_transaction_session_timeout", "0", &[]),
@@ -58,8 +58,8 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("statement_timeout", "0", &[]),
     ("synchronous_commit", "on", &[]),
     ("timezone", "UTC", &[]),
-    ("transaction_isolation", "read committed", &[]),
-    ("transaction_read_only", "off", &["off", "false", "0", "no"]),
+    ("transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
+    ("transaction_read_only", "off", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
     ("work_mem", "4MB", &[]),
 ];
 
@@ -177,6 +177,12 @@ impl Vars {
             return Ok(value.clone());
         }
         known(&name).map(|(_, default, _)| (*default).to_owned())
+    }
+
+    /// Whether a switch that is off by default was turned on. `name` in small letters.
+    pub fn is_on(&self, name: &str) -> bool {
+        let on = ["on", "true", "yes", "1"];
+        self.changed.get(name).is_some_and(|value| on.iter().any(|on| on.eq_ignore_ascii_case(value)))
     }
 
     /// Milliseconds of a timeout; `None` is off.

@@ -1,4 +1,7 @@
-//! BEGIN … COMMIT holds one write; ROLLBACK keeps nothing; what cannot be held honestly is refused.
+//! BEGIN … COMMIT: statements see what the transaction wrote, nobody else does; COMMIT writes all tables or none; ROLLBACK keeps nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::{Server, cell, failure, rows};
 
@@ -49,9 +52,7 @@ async fn tables_are_made_and_filled_in_one_transaction() {
     assert_eq!(rows(&client, "SELECT y FROM b").await, [["2"], ["2"]]);
     // What is undone drops them; those that were there before stay.
     let undone = "BEGIN; CREATE TABLE IF NOT EXISTS a (z int); CREATE TABLE c (x int); INSERT INTO c VALUES (1)";
-    for (end, state) in
-        [("ROLLBACK", None), ("SELECT 1 / 0", Some("22012")), ("INSERT INTO t VALUES (9, 9)", Some("0A000"))]
-    {
+    for (end, state) in [("ROLLBACK", None), ("SELECT 1 / 0", Some("22012"))] {
         client.batch_execute(undone).await.unwrap();
         let ended = client.batch_execute(end).await;
         if let Some(state) = state {
@@ -93,26 +94,203 @@ async fn counts_inside_a_transaction_are_exact() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_held_is_refused_with_the_remedy() {
-    let (_server, client) = table().await;
-    for (statements, part) in [
-        (["INSERT INTO t VALUES (9, 9)", "UPDATE t SET v = 1"], "one writing statement"),
-        (["UPDATE t SET v = 1", "DELETE FROM t WHERE k = 1"], "one writing statement"),
-        (["INSERT INTO t VALUES (9, 9)", "SELECT * FROM t"], "COMMIT first"),
-        (["SELECT 1", "INSERT INTO t VALUES (1, 1) ON CONFLICT DO NOTHING"], "autocommit"),
-    ] {
-        client.batch_execute("BEGIN").await.unwrap();
-        client.batch_execute(statements[0]).await.unwrap();
-        let (code, text) = failure(client.batch_execute(statements[1]).await);
-        assert_eq!(code, "0A000", "{statements:?}");
-        assert!(text.contains(part), "{text}");
-        assert_eq!(failure(client.batch_execute("SELECT 1").await).0, "25P02");
-        client.batch_execute("COMMIT").await.unwrap();
-        assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "2", "a failed transaction keeps nothing");
+async fn statements_see_what_the_transaction_wrote_and_nobody_else_does() {
+    let (server, client) = table().await;
+    let other = server.client().await;
+    client.batch_execute("CREATE TABLE u (k int PRIMARY KEY, name text); CREATE TABLE l (x int)").await.unwrap();
+    client
+        .batch_execute("INSERT INTO t SELECT x, x FROM generate_series(3, 500) s(x); CALL tarn.deliver('t')")
+        .await
+        .unwrap();
+    client
+        .batch_execute("BEGIN; UPDATE t SET v = -v WHERE k <= 2; INSERT INTO u VALUES (1, 'one'), (600, 'six')")
+        .await
+        .unwrap();
+    client.batch_execute("INSERT INTO t VALUES (600, 6); DELETE FROM t WHERE k BETWEEN 100 AND 199").await.unwrap();
+    client
+        .batch_execute("UPDATE t SET v = v + 1 WHERE k = 600; UPDATE t SET v = 7 WHERE k = 600 AND v = 7")
+        .await
+        .unwrap();
+    client
+        .batch_execute("INSERT INTO l VALUES (1), (1); DELETE FROM t WHERE k = 500; DELETE FROM t WHERE k = 500")
+        .await
+        .unwrap();
+    assert_eq!(rows(&client, "SELECT v FROM t WHERE k = 600").await, [["7"]], "by key");
+    assert!(rows(&client, "SELECT v FROM t WHERE k = 150").await.is_empty());
+    assert_eq!(rows(&client, "SELECT k, v FROM t WHERE k IN (1, 150, 600, 601)").await, [["1", "-10"], ["600", "7"]]);
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, "400");
+    assert_eq!(cell(&client, "SELECT sum(x) FROM l").await, "2");
+    let joined = "SELECT t.k, name, v FROM t JOIN u USING (k) ORDER BY 1";
+    assert_eq!(rows(&client, joined).await, [["1", "one", "-10"], ["600", "six", "7"]]);
+    for path in ["auto", "lake", "rows"] {
+        client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await.unwrap();
+        assert_eq!(
+            rows(&client, "SELECT k FROM t ORDER BY k DESC LIMIT 3").await,
+            [["600"], ["499"], ["498"]],
+            "{path}"
+        );
+        assert_eq!(rows(&client, "SELECT k FROM t WHERE k > 98 ORDER BY k LIMIT 2").await, [["99"], ["200"]], "{path}");
+        assert_eq!(rows(&client, "SELECT min(v), count(*) FROM t").await, [["-20", "400"]], "{path}");
     }
-    client.batch_execute("BEGIN READ ONLY").await.unwrap();
-    assert_eq!(failure(client.batch_execute("INSERT INTO t VALUES (9, 9)").await).0, "25006");
+    client.batch_execute("SET tarn.access_path = 'auto'").await.unwrap();
+    // A result that is open shows what was there when it was asked for.
+    client.batch_execute("DECLARE c CURSOR FOR SELECT count(*) FROM u; DELETE FROM u").await.unwrap();
+    assert_eq!(rows(&client, "FETCH 1 FROM c").await, [["2"]]);
+    client
+        .batch_execute("INSERT INTO u SELECT k, 'again' FROM u; INSERT INTO u SELECT k, 'all' FROM t WHERE k < 3")
+        .await
+        .unwrap();
+    assert_eq!(rows(&client, "SELECT k, name FROM u ORDER BY k").await, [["1", "all"], ["2", "all"]]);
+
+    assert_eq!(rows(&other, "SELECT count(*), sum(v) FILTER (WHERE k < 3) FROM t").await, [["500", "30"]]);
+    assert_eq!(cell(&other, "SELECT (SELECT count(*) FROM u) + (SELECT count(*) FROM l)").await, "0");
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(rows(&other, "SELECT count(*), sum(v) FILTER (WHERE k < 3) FROM t").await, [["400", "-30"]]);
+    assert_eq!(cell(&other, "SELECT (SELECT count(*) FROM u) + (SELECT count(*) FROM l)").await, "4");
+    let server = server.restart().await;
+    let client = server.client().await;
+    assert_eq!(rows(&client, "SELECT count(*), sum(v) FILTER (WHERE k < 3) FROM t").await, [["400", "-30"]]);
+    assert_eq!(cell(&client, "SELECT (SELECT count(*) FROM u) + (SELECT count(*) FROM l)").await, "4");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_commit_together_or_not_at_all() {
+    let (server, client) = table().await;
+    let other = server.client().await;
+    client.batch_execute("CREATE TABLE u (k int PRIMARY KEY, v int); INSERT INTO u VALUES (1, 1)").await.unwrap();
+    client
+        .batch_execute("BEGIN; UPDATE t SET v = 0; INSERT INTO u VALUES (2, 2); UPDATE u SET v = 9 WHERE k = 1")
+        .await
+        .unwrap();
+    other.batch_execute("UPDATE u SET v = 5 WHERE k = 1").await.unwrap();
+    assert_eq!(failure(client.batch_execute("COMMIT").await).0, "40001");
+    assert_eq!(cell(&client, "SELECT sum(v) FROM t").await, "30", "nothing of it was written");
+    assert_eq!(rows(&client, "SELECT k, v FROM u").await, [["1", "5"]]);
+    // Somebody else was first with a key that was free.
+    client
+        .batch_execute("BEGIN; UPDATE t SET v = 0; INSERT INTO u VALUES (3, 3) ON CONFLICT DO NOTHING")
+        .await
+        .unwrap();
+    other.batch_execute("INSERT INTO u VALUES (3, 4) ON CONFLICT DO NOTHING").await.unwrap();
+    assert_eq!(failure(client.batch_execute("COMMIT").await).0, "23505");
+    assert_eq!(cell(&client, "SELECT sum(v) FROM t").await, "30");
+    // What came and went is no conflict.
+    client
+        .batch_execute("BEGIN; INSERT INTO u VALUES (7, 7) ON CONFLICT DO NOTHING; DELETE FROM u WHERE k = 7")
+        .await
+        .unwrap();
+    other.batch_execute("INSERT INTO u VALUES (7, 8)").await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(cell(&client, "SELECT v FROM u WHERE k = 7").await, "8");
+    client.batch_execute("BEGIN; DELETE FROM t WHERE k = 1; DROP TABLE u").await.unwrap();
+    assert_eq!(failure(client.batch_execute("SELECT * FROM u").await).0, "42P01");
+    client
+        .batch_execute("ROLLBACK; SELECT * FROM u; BEGIN; DELETE FROM t WHERE k = 1; DROP TABLE u; COMMIT")
+        .await
+        .unwrap();
+    assert_eq!(failure(client.batch_execute("SELECT * FROM u").await).0, "42P01");
+    assert_eq!(rows(&client, "SELECT k FROM t").await, [["2"]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn isolation_is_kept_or_refused() {
+    let (server, client) = table().await;
+    let other = server.client().await;
+    let sum = "SELECT sum(v) FROM t";
+    let of_key = "SELECT v FROM t WHERE k = 1";
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    assert_eq!(cell(&client, "SHOW transaction_isolation").await, "repeatable read");
+    assert_eq!(cell(&client, sum).await, "30");
+    other.batch_execute("UPDATE t SET v = v + 100; CALL tarn.deliver('t'); CALL tarn.evict('t')").await.unwrap();
+    assert_eq!((cell(&client, sum).await, cell(&client, of_key).await), ("30".into(), "10".into()));
+    client.batch_execute("UPDATE t SET v = 11 WHERE k = 1").await.unwrap();
+    assert_eq!((cell(&client, sum).await, cell(&client, of_key).await), ("31".into(), "11".into()));
+    assert_eq!(failure(client.batch_execute("COMMIT").await).0, "40001");
+    assert_eq!(cell(&client, sum).await, "230");
+
+    client.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(cell(&client, sum).await, "230");
+    other.batch_execute("UPDATE t SET v = v - 100").await.unwrap();
+    assert_eq!((cell(&client, sum).await, cell(&client, of_key).await), ("30".into(), "10".into()));
+    let late = client.batch_execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await;
+    assert_eq!(failure(late).0, "25001");
     client.batch_execute("ROLLBACK").await.unwrap();
+
+    for refused in [
+        "BEGIN ISOLATION LEVEL SERIALIZABLE",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        "SET default_transaction_isolation = 'serializable'",
+    ] {
+        assert_eq!(failure(client.batch_execute(refused).await).0, "0A000", "{refused}");
+    }
+    client
+        .batch_execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN")
+        .await
+        .unwrap();
+    assert_eq!(cell(&client, "SHOW transaction_isolation").await, "repeatable read");
+    client.batch_execute("COMMIT; RESET ALL; BEGIN READ ONLY").await.unwrap();
+    assert_eq!(failure(client.batch_execute("INSERT INTO t VALUES (9, 9)").await).0, "25006");
+    client.batch_execute("ROLLBACK; SET default_transaction_read_only = on").await.unwrap();
+    for write in ["INSERT INTO t VALUES (9, 9)", "DELETE FROM t", "CREATE TABLE z (a int)", "BEGIN; UPDATE t SET v = 1"]
+    {
+        assert_eq!(failure(client.batch_execute(write).await).0, "25006", "{write}");
+    }
+    client.batch_execute("ROLLBACK; BEGIN READ WRITE; INSERT INTO t VALUES (9, 9); COMMIT").await.unwrap();
+}
+
+/// Money goes from one table to another; whoever looks sees all of it, also after the server starts again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transfers_between_tables_are_seen_whole() {
+    const CLIENTS: i64 = 4;
+    const TRANSFERS: i64 = 25;
+    let server = Server::start().await;
+    let client = server.client().await;
+    client
+        .batch_execute(
+            "CREATE TABLE a (k int PRIMARY KEY, v int) WITH (partitioning = 'hash', tablets = 4); CREATE TABLE b (k int PRIMARY KEY, v int); \
+             INSERT INTO a SELECT x, 100 FROM generate_series(1, 20) s(x); INSERT INTO b SELECT x, 100 FROM generate_series(1, 20) s(x)",
+        )
+        .await
+        .unwrap();
+    let all = "SELECT (SELECT sum(v) FROM a) + (SELECT sum(v) FROM b)";
+    let mut tasks = Vec::new();
+    for of in 0..CLIENTS {
+        let client = server.client().await;
+        tasks.push(tokio::spawn(async move {
+            let mut n_retried = 0;
+            for n in 0..TRANSFERS {
+                let (from, to, amount) = ((of * 7 + n * 3) % 20 + 1, (of * 5 + n * 11) % 20 + 1, n % 9 + 1);
+                let transfer = format!(
+                    "BEGIN; UPDATE a SET v = v - {amount} WHERE k = {from}; UPDATE b SET v = v + {amount} WHERE k = {to}; \
+                     UPDATE a SET v = v + 1 WHERE k = 20; UPDATE a SET v = v - 1 WHERE k = 20; COMMIT"
+                );
+                while let Err(error) = client.batch_execute(&transfer).await {
+                    assert_eq!(failure::<()>(Err(error)).0, "40001");
+                    client.batch_execute("ROLLBACK").await.unwrap();
+                    n_retried += 1;
+                }
+            }
+            n_retried
+        }));
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (client, done) = (server.client().await, Arc::clone(&done));
+        tokio::spawn(async move {
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(cell(&client, all).await, "4000");
+            }
+        })
+    };
+    for task in tasks {
+        task.await.unwrap();
+    }
+    done.store(true, Ordering::Relaxed);
+    reader.await.unwrap();
+    let moved: i64 = CLIENTS * (0..TRANSFERS).map(|n| n % 9 + 1).sum::<i64>();
+    assert_eq!(cell(&client, "SELECT sum(v) FROM b").await, (2000 + moved).to_string());
+    let server = server.restart().await;
+    assert_eq!(cell(&server.client().await, all).await, "4000");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,184 @@
+//! What do several statements write together, and what do they see meanwhile?
+//!
+//! What they wrote waits with whoever runs them ([`OwnWrites`]). [`TableService::commit_together`] takes the writes of all tables in, all or none: one
+//! write of the log, and visible at one moment. A [`Moment`] is what a transaction keeps that wants to see the same rows in all its statements.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tarn_replica::{Decided, commit_together};
+use tarn_rows::{Lookup, Outcome, Table};
+use tarn_types::{MutationBatch, TableId, TableSchema, decode_row};
+
+use crate::auth::{Principal, Privilege};
+use crate::catalog::{Entry, TableHandle};
+use crate::error::{Error, ErrorKind, Result};
+use crate::own::OwnWrites;
+use crate::snapshot::{Opened, TableSnapshot};
+use crate::tables::{Row, TableService};
+use crate::threads::blocking;
+use crate::write::{Submitted, Waiter, conflict};
+
+/// How often a moment is looked for anew because a table was dropped meanwhile.
+const MAX_TRIES: usize = 8;
+
+/// What a transaction wrote into one table.
+#[derive(Clone)]
+pub struct TableWrites {
+    /// The table, which must be the one that was written.
+    pub table: Arc<TableHandle>,
+    /// What the writes need.
+    pub privileges: BTreeSet<Privilege>,
+    /// The writes.
+    pub own: Arc<OwnWrites>,
+}
+
+/// All tables of the node at one moment. Holds back what it stands on (files, old rows) while it lives.
+pub struct Moment(HashMap<TableId, TableSnapshot>);
+
+impl TableService {
+    /// Commits writes of different tables, all or none: durable together, and seen together by everybody. Answers how many rows were written and
+    /// deleted. Waits for room first.
+    ///
+    /// Cost: one durable write, whatever the number of tables.
+    /// Errors: as of [`TableService::write`]; `Conflict` when a row is not any more what the transaction read, `KeyExists` when somebody else
+    /// inserted its key: nothing was written then. `Indeterminate` is about all of them.
+    pub async fn commit_together(&self, who: &Principal, writes: Vec<TableWrites>, waiter: &dyn Waiter) -> Result<u64> {
+        let mut asked: BTreeMap<TableId, (Arc<TableHandle>, MutationBatch)> = BTreeMap::new();
+        for TableWrites { table, privileges, own } in writes {
+            for privilege in privileges {
+                self.may(who, table.schema(), privilege)?;
+            }
+            self.parts.wait_for_room(&table).await?;
+            let batch = own.batch();
+            if !batch.is_empty() {
+                asked.insert(table.schema().id, (table, batch));
+            }
+        }
+        self.parts.check_writable()?;
+        let Some(submitted) = Submitted::by(waiter) else {
+            return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
+        };
+        let span = tracing::debug_span!("commit", tables = asked.len());
+        let began_us = self.parts.clock.monotonic_us();
+        let asked: Vec<(Arc<TableHandle>, MutationBatch)> = asked.into_values().collect();
+        let decided = {
+            let asked = asked.clone();
+            blocking(move || span.in_scope(|| propose(&asked))).await?
+        };
+        self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
+        let mut rows = 0;
+        for Decided { of, outcome, .. } in decided {
+            let table = asked[of].0.schema();
+            match outcome {
+                Outcome::Applied { affected } => rows += affected,
+                Outcome::Conflict { .. } => return Err(conflict(&table.name)),
+                Outcome::Exists { key } => return Err(Error::key_exists(table, key)),
+                Outcome::NeedsBase { .. } => {
+                    return Err(Error::new(ErrorKind::Internal, "a transaction writes whole rows"));
+                }
+            }
+        }
+        submitted.decided(rows);
+        self.parts.metrics.rows_written.inc_by(rows);
+        Ok(rows)
+    }
+
+    /// Whether rows with these engine keys are there, in the order of `keys`: now, wherever they lie. For whoever is about to insert them.
+    ///
+    /// Cost: one read of the row engine for all.
+    /// Errors: `Denied`. Not for append-only tables, whose keys are not unique.
+    pub async fn are_there(&self, who: &Principal, table: &Arc<TableHandle>, keys: Vec<Vec<u8>>) -> Result<Vec<bool>> {
+        self.may(who, table.schema(), Privilege::Insert)?;
+        let table = Arc::clone(table);
+        blocking(move || {
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let found = table.table.multi_get(&keys)?;
+            Ok(found.into_iter().map(|found| found != Lookup::Absent).collect())
+        })
+        .await
+    }
+
+    /// The row of an engine key as a snapshot shows it, wherever it lies.
+    ///
+    /// Cost: as of [`TableService::get`].
+    /// Errors: `Denied`.
+    pub async fn get_in(
+        &self,
+        who: &Principal,
+        table: &TableSchema,
+        snapshot: &TableSnapshot,
+        key: &[u8],
+    ) -> Result<Option<Row>> {
+        self.may(who, table, Privilege::Select)?;
+        let (values, seqno) = match snapshot.get(key)? {
+            Lookup::Row { cells, seqno } => (decode_row(table, key, &cells)?, seqno),
+            Lookup::Absent => return Ok(None),
+            Lookup::InLake(address) => {
+                // The snapshot keeps the files of its version.
+                let lake = self.parts.lake_version(table, snapshot.version()).await?;
+                let found = Box::pin(self.parts.fetch(table, &lake, &[address])).await?;
+                let Some(values) = found.into_iter().next() else { return Ok(None) };
+                (values, address.seqno)
+            }
+        };
+        Ok(Some(Row { values, seqno }))
+    }
+
+    /// All tables, now. Whether somebody may read one is asked when they do.
+    ///
+    /// Cost: a few references a table; no IO.
+    /// Errors: `Unavailable` while tables are dropped again and again.
+    pub fn moment(&self) -> Result<Moment> {
+        let mut last = None;
+        for _ in 0..MAX_TRIES {
+            let entries = self.parts.catalog.entries();
+            let (mut handles, mut seen) = (Vec::new(), HashMap::new());
+            for entry in &entries {
+                match entry {
+                    Entry::Table(handle) => handles.push(handle),
+                    Entry::External(external) => {
+                        let now = external.seen();
+                        seen.insert(now.schema.id, TableSnapshot::of_files(now.version()));
+                    }
+                }
+            }
+            let tables: Vec<&Table> = handles.iter().map(|handle| handle.table.as_ref()).collect();
+            match Table::snapshot_all(&tables) {
+                Ok(snapshots) => {
+                    let ids = handles.iter().map(|handle| handle.schema().id);
+                    seen.extend(ids.zip(snapshots.into_iter().map(TableSnapshot::of_rows)));
+                    return Ok(Moment(seen));
+                }
+                // One of them was dropped just now.
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.map_or_else(Error::stopping, Error::from))
+    }
+}
+
+impl Moment {
+    /// A table at that moment. `None`: it was made later.
+    #[must_use]
+    pub fn of(&self, table: &Opened) -> Option<TableSnapshot> {
+        self.0.get(&table.schema().id).cloned()
+    }
+}
+
+/// Commits on the calling thread, which waits for the disk. The tables ascend by their ids.
+fn propose(asked: &[(Arc<TableHandle>, MutationBatch)]) -> Result<Vec<Decided>> {
+    let mut in_use = Vec::with_capacity(asked.len());
+    for (table, _) in asked {
+        let dropped = table.dropped.read();
+        if *dropped {
+            return Err(Error::no_table(&table.schema().name));
+        }
+        table.check_whole()?;
+        in_use.push(dropped);
+    }
+    let batches: Vec<_> = asked.iter().map(|(table, batch)| (&*table.replicas, batch.clone())).collect();
+    let decided = commit_together(&batches)?;
+    tracing::debug!(parts = decided.len(), "committed");
+    Ok(decided)
+}

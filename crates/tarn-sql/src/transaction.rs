@@ -1,0 +1,441 @@
+//! What does BEGIN … COMMIT promise?
+//!
+//! All or nothing, over all tables of the node: what statements write is *held*, seen by the later ones of the same transaction and by nobody else, and
+//! COMMIT writes it as one write of the log, which others see at one moment. Nothing is locked meanwhile: COMMIT fails with 40001, and writes nothing,
+//! if a row that an UPDATE or DELETE read is not what it was any more, and with 23505 if somebody else inserted a key first.
+//!
+//! `READ COMMITTED`: each statement sees what is committed when it begins. `REPEATABLE READ`: all see what was committed when the first one began.
+//! `SERIALIZABLE` is refused: what a transaction read and did not write is not looked at again.
+//!
+//! A table that is made in a transaction is there at once, for everybody and empty, so that rows can be written into it; what undoes the
+//! transaction drops it. After a crash it is there, empty. Tables are dropped when it commits, behind its writes.
+//!
+//! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
+//! came after, also from a transaction that an error ended.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tarn_node::auth::Privilege;
+use tarn_node::catalog::TableHandle;
+use tarn_node::node::Node;
+use tarn_node::own::OwnWrites;
+use tarn_node::transaction::{Moment, TableWrites};
+use tarn_types::{MutationBatch, TableId};
+
+use crate::budget::{Budget, Reservation};
+use crate::ddl::Ddl;
+use crate::error::{Result, SqlError, state};
+
+/// Savepoints of one transaction; a client may forget to release them.
+const MAX_SAVEPOINTS: usize = 10_000;
+
+/// What one statement wrote into a table and what is held until COMMIT: whole rows, deletions, and rows whose keys were not there.
+#[derive(Clone)]
+pub struct PendingChanges {
+    pub table: Arc<TableHandle>,
+    pub privilege: Privilege,
+    pub batches: Vec<MutationBatch>,
+}
+
+/// What statements of a transaction see of what others commit meanwhile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// As `ReadCommitted`: nobody sees what is not committed.
+    ReadUncommitted,
+    /// What is there when each of them begins.
+    #[default]
+    ReadCommitted,
+    /// What was there when the first of them began.
+    RepeatableRead,
+}
+
+impl Isolation {
+    /// As `SHOW transaction_isolation` says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isolation::ReadUncommitted => "read uncommitted",
+            Isolation::ReadCommitted => "read committed",
+            Isolation::RepeatableRead => "repeatable read",
+        }
+    }
+
+    /// Errors: `0A000` for a level that is not kept.
+    pub fn named(name: &str) -> Result<Isolation> {
+        let all = [Isolation::ReadUncommitted, Isolation::ReadCommitted, Isolation::RepeatableRead];
+        let found = all.into_iter().find(|level| level.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| {
+            SqlError::unsupported(
+                format!("isolation level {} is not supported", name.to_uppercase()),
+                "REPEATABLE READ: all statements see one moment, and a row that somebody else changed meanwhile is 40001",
+            )
+        })
+    }
+}
+
+/// Where a connection stands.
+#[derive(Default)]
+pub enum Transaction {
+    /// Every statement commits by itself.
+    #[default]
+    Idle,
+    Open(Open),
+    /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted, and ROLLBACK TO a savepoint, which goes on
+    /// with what was held by then.
+    Failed(Open),
+}
+
+/// A transaction that was begun.
+#[derive(Default)]
+pub struct Open {
+    pub read_only: bool,
+    isolation: Isolation,
+    /// Whether a statement read or wrote rows: then its isolation stays as it is.
+    has_begun: bool,
+    /// There from the first statement on, where it is kept.
+    moment: Option<Arc<Moment>>,
+    /// In order.
+    writes: Vec<Held>,
+    /// What `writes` come to, by table.
+    own: HashMap<TableId, TableWrites>,
+    size_bytes: usize,
+    reservation: Option<Reservation>,
+    /// Tables to drop at COMMIT.
+    drops: Vec<Ddl>,
+    /// The oldest first. Names may repeat: the youngest is meant.
+    savepoints: Vec<Savepoint>,
+    /// Tables that it made, in order.
+    made: Vec<Made>,
+}
+
+/// One batch.
+struct Held {
+    table: Arc<TableHandle>,
+    privilege: Privilege,
+    batch: MutationBatch,
+}
+
+/// A table that a transaction made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    pub name: String,
+    /// Another may have its name by now.
+    pub id: TableId,
+}
+
+struct Savepoint {
+    name: String,
+    n_writes: usize,
+    n_drops: usize,
+    n_made: usize,
+    read_only: bool,
+}
+
+/// What a statement sees beside what is committed.
+#[derive(Clone, Default)]
+pub struct Seen {
+    /// What the transaction wrote, by table.
+    pub own: HashMap<TableId, Arc<OwnWrites>>,
+    /// When it began, if it goes on seeing that.
+    pub moment: Option<Arc<Moment>>,
+}
+
+/// What is left to do at COMMIT.
+pub struct ToCommit {
+    pub writes: Vec<TableWrites>,
+    pub drops: Vec<Ddl>,
+}
+
+impl Open {
+    pub fn new(read_only: bool, isolation: Isolation) -> Open {
+        Open { read_only, isolation, ..Open::default() }
+    }
+
+    fn place(&self, name: &str) -> Result<usize> {
+        let place = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
+        place.ok_or_else(|| {
+            SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+                .with_hint("SAVEPOINT name makes one; ROLLBACK ends the whole transaction")
+        })
+    }
+
+    /// Drops what was written since.
+    fn go_back(&mut self, n_writes: usize) -> Result<()> {
+        if n_writes >= self.writes.len() {
+            return Ok(());
+        }
+        self.writes.truncate(n_writes);
+        self.own.clear();
+        for Held { table, privilege, batch } in &self.writes {
+            add(&mut self.own, table, *privilege, batch)?;
+        }
+        self.size_bytes = self.writes.iter().map(|held| held.batch.size_bytes()).sum();
+        // Less than before is always there.
+        let size_bytes = self.size_bytes as u64;
+        let _ = self.reservation.as_mut().is_none_or(|reservation| reservation.resize(size_bytes));
+        Ok(())
+    }
+
+    /// What SHOW says of the transaction.
+    pub fn setting(&self, name: &str) -> Option<&'static str> {
+        match name {
+            "transaction_isolation" => Some(self.isolation.name()),
+            "transaction_read_only" => Some(if self.read_only { "on" } else { "off" }),
+            _ => None,
+        }
+    }
+
+    /// Errors: `25001` behind a statement that read or wrote.
+    pub fn set_isolation(&mut self, isolation: Isolation) -> Result<()> {
+        if self.has_begun && isolation != self.isolation {
+            let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+            return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("BEGIN ISOLATION LEVEL …"));
+        }
+        self.isolation = isolation;
+        Ok(())
+    }
+
+    /// What is left to do when it commits.
+    pub fn into_commit(self) -> ToCommit {
+        ToCommit { writes: self.own.into_values().collect(), drops: self.drops }
+    }
+}
+
+fn add(
+    own: &mut HashMap<TableId, TableWrites>,
+    table: &Arc<TableHandle>,
+    privilege: Privilege,
+    batch: &MutationBatch,
+) -> Result<()> {
+    let of_table = own.entry(table.schema().id).or_insert_with(|| TableWrites {
+        table: Arc::clone(table),
+        privileges: BTreeSet::new(),
+        own: Arc::new(OwnWrites::new(Arc::clone(table.schema()))),
+    });
+    of_table.privileges.insert(privilege);
+    // A result that is still being read keeps what it saw.
+    Ok(Arc::make_mut(&mut of_table.own).add(batch)?)
+}
+
+impl Transaction {
+    /// Before any statement but COMMIT and ROLLBACK.
+    pub fn check_usable(&self) -> Result<()> {
+        match self {
+            Transaction::Failed(_) => Err(SqlError::new(
+                state::FAILED_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+            .with_hint("send ROLLBACK, or ROLLBACK TO a savepoint")),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error: nothing more is taken until it is rolled back.
+    pub fn fail(&mut self) {
+        *self = match std::mem::take(self) {
+            // Without a savepoint nothing of it can come back.
+            Transaction::Open(Open { savepoints, made, .. }) if savepoints.is_empty() => {
+                Transaction::Failed(Open { made, ..Open::default() })
+            }
+            Transaction::Open(open) => Transaction::Failed(open),
+            other => other,
+        };
+    }
+
+    /// How many savepoints there are.
+    pub fn depth(&self) -> usize {
+        match self {
+            Transaction::Idle => 0,
+            Transaction::Open(open) | Transaction::Failed(open) => open.savepoints.len(),
+        }
+    }
+
+    /// Remembers what is held.
+    pub fn savepoint(&mut self, name: String) -> Result<()> {
+        let open = self.block("SAVEPOINT")?;
+        if open.savepoints.len() >= MAX_SAVEPOINTS {
+            let message = format!("the transaction has {MAX_SAVEPOINTS} savepoints already");
+            return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("RELEASE SAVEPOINT those that are done"));
+        }
+        let (n_writes, n_drops, n_made) = (open.writes.len(), open.drops.len(), open.made.len());
+        open.savepoints.push(Savepoint { name, n_writes, n_drops, n_made, read_only: open.read_only });
+        Ok(())
+    }
+
+    /// Remembers a table that it made.
+    pub fn made(&mut self, made: Made) {
+        if let Transaction::Open(open) = self {
+            open.made.push(made);
+        }
+    }
+
+    /// Whether it made the table, and nothing can bring it back but the transaction itself: it is forgotten then, and what was written into it.
+    pub fn unmake(&mut self, name: &str) -> bool {
+        let Transaction::Open(Open { made, savepoints, writes, own, .. }) = self else { return false };
+        let n_kept = savepoints.last().map_or(0, |savepoint| savepoint.n_made);
+        let Some(place) = made.iter().rposition(|made| made.name == name).filter(|place| *place >= n_kept) else {
+            return false;
+        };
+        // Written only since it was made, so no savepoint counts these.
+        let id = made.remove(place).id;
+        writes.retain(|held| held.table.schema().id != id);
+        own.remove(&id);
+        true
+    }
+
+    /// The tables that it made, when it is undone.
+    pub fn take_made(&mut self) -> Vec<Made> {
+        match self {
+            Transaction::Idle => vec![],
+            Transaction::Open(open) | Transaction::Failed(open) => std::mem::take(&mut open.made),
+        }
+    }
+
+    /// Forgets a savepoint and those after it; what is held stays. How many are left.
+    pub fn release(&mut self, name: &str) -> Result<usize> {
+        let open = self.block("RELEASE SAVEPOINT")?;
+        let place = open.place(name)?;
+        open.savepoints.truncate(place);
+        Ok(place)
+    }
+
+    /// Drops what came after a savepoint, which stays. How many there are then, and the tables that were made since.
+    pub fn roll_back_to(&mut self, name: &str) -> Result<(usize, Vec<Made>)> {
+        let open = self.block("ROLLBACK TO SAVEPOINT")?;
+        let n_left = open.place(name)? + 1;
+        open.savepoints.truncate(n_left);
+        let mut made = vec![];
+        if let Some(Savepoint { n_writes, n_drops, n_made, read_only, .. }) = open.savepoints.last() {
+            let (n_writes, n_drops, n_made, read_only) = (*n_writes, *n_drops, *n_made, *read_only);
+            open.go_back(n_writes)?;
+            open.drops.truncate(n_drops);
+            made = open.made.split_off(n_made.min(open.made.len()));
+            open.read_only = read_only;
+        }
+        if let Transaction::Failed(open) = self {
+            *self = Transaction::Open(std::mem::take(open));
+        }
+        Ok((n_left, made))
+    }
+
+    fn block(&mut self, what: &str) -> Result<&mut Open> {
+        match self {
+            Transaction::Open(open) | Transaction::Failed(open) => Ok(open),
+            Transaction::Idle => {
+                let message = format!("{what} can only be used in transaction blocks");
+                Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).with_hint("BEGIN first"))
+            }
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        matches!(self, Transaction::Open(_))
+    }
+
+    /// What a statement that begins now sees beside what is committed.
+    ///
+    /// Errors: as of [`tarn_node::tables::TableService::moment`].
+    pub fn sees(&mut self, node: &Node) -> tarn_node::error::Result<Seen> {
+        let Transaction::Open(open) = self else { return Ok(Seen::default()) };
+        open.has_begun = true;
+        if open.isolation == Isolation::RepeatableRead && open.moment.is_none() {
+            open.moment = Some(Arc::new(node.tables().moment()?));
+        }
+        let own = open.own.iter().map(|(id, writes)| (*id, Arc::clone(&writes.own)));
+        Ok(Seen { own: own.collect(), moment: open.moment.clone() })
+    }
+
+    /// Whether a statement that begins now sees nothing but what is committed: no transaction wrote anything, or goes on seeing what was.
+    pub fn sees_committed(&mut self) -> bool {
+        let Transaction::Open(open) = self else { return true };
+        open.has_begun = true;
+        open.own.is_empty() && open.drops.is_empty() && open.isolation != Isolation::RepeatableRead
+    }
+
+    /// Before a statement that names a table.
+    ///
+    /// Errors: `42P01` for one that the transaction drops when it commits.
+    pub fn check_there(&self, name: &str) -> Result<()> {
+        let Transaction::Open(open) = self else { return Ok(()) };
+        let is_dropped = |ddl: &Ddl| matches!(ddl, Ddl::Drop { names, .. } if names.iter().any(|other| other == name));
+        match open.drops.iter().any(is_dropped) {
+            true => Err(SqlError::undefined_table(name).with_detail("this transaction drops it")),
+            false => Ok(()),
+        }
+    }
+
+    /// Before a write. True: hold it; false: commit it at once.
+    pub fn must_hold(&self) -> Result<bool> {
+        match self {
+            Transaction::Open(Open { read_only: true, .. }) => {
+                Err(SqlError::new(state::READ_ONLY_TRANSACTION, "cannot write in a read-only transaction"))
+            }
+            Transaction::Open(_) => Ok(true),
+            _ => Ok(false),
+        }
+    }
+
+    fn writable(&mut self) -> Result<&mut Open> {
+        match self {
+            Transaction::Open(open) => Ok(open),
+            _ => Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress")),
+        }
+    }
+
+    /// Drops tables when it commits.
+    pub fn drop_later(&mut self, ddl: Ddl) -> Result<()> {
+        self.writable()?.drops.push(ddl);
+        Ok(())
+    }
+
+    /// Holds what a statement wrote until COMMIT. `budget` is what all transactions together may hold.
+    pub fn hold(&mut self, changes: PendingChanges, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
+        let PendingChanges { table, privilege, batches } = changes;
+        self.check_there(&table.schema().name)?;
+        let open = self.writable()?;
+        open.has_begun = true;
+        for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
+            open.size_bytes += batch.size_bytes();
+            let size_bytes = open.size_bytes as u64;
+            if size_bytes > limit_bytes {
+                return Err(SqlError::new(
+                    state::PROGRAM_LIMIT,
+                    format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}"),
+                )
+                .with_hint("load outside BEGIN (autocommit), or raise the setting transaction_bytes"));
+            }
+            if !open.reservation.get_or_insert_with(|| budget.reservation()).resize(size_bytes) {
+                return Err(no_room(budget));
+            }
+            add(&mut open.own, &table, privilege, &batch)?;
+            open.writes.push(Held { table: Arc::clone(&table), privilege, batch });
+        }
+        Ok(())
+    }
+}
+
+/// Drops the tables that a transaction made, unless somebody else did.
+pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
+    for Made { name, id } in made.into_iter().rev() {
+        if node.catalog().schema(&name).is_ok_and(|there| there.id == id) {
+            node.drop_table(&name, true).await.map_err(|error| {
+                let error = SqlError::from(error);
+                SqlError::new(
+                    error.state(),
+                    format!("table \"{name}\", which the transaction made: {}", error.message()),
+                )
+                .with_hint("it is there, empty: DROP TABLE it")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// `53200`: others hold so much.
+pub fn no_room(budget: &Budget) -> SqlError {
+    let limit = budget.limit();
+    let message =
+        format!("what transactions hold until COMMIT, and UPDATE and DELETE until they write, is {limit} bytes");
+    SqlError::new(state::OUT_OF_MEMORY, message)
+        .with_hint("COMMIT earlier or use autocommit, change fewer rows at once, try again later, or raise the setting transactions_bytes")
+}
