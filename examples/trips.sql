@@ -7,7 +7,7 @@ CREATE TABLE example_trips (
     PRIMARY KEY (city, at)
 ) WITH (delivery = '2 minutes', tokens = 'rider');
 
--- An INSERT replaces the row of its key.
+-- A key is there once: an INSERT of it is refused, an UPSERT replaces the row.
 INSERT INTO example_trips
 SELECT CASE WHEN n % 3 = 0 THEN 'Bern' ELSE 'Chur' END, to_timestamp(1793491200 + n * 60), 'rider ' || (n % 50), n % 40 + 0.5
 FROM generate_series(1, 10000) AS s(n);

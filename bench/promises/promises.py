@@ -31,7 +31,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 N_KEYS = 100_000
 KEYED = {
     "read": f"\\set k random(0, {N_KEYS - 1})\nSELECT v, n FROM kv WHERE id = :k;\n",
-    "upsert": f"\\set k random(0, {N_KEYS - 1})\nINSERT INTO kv VALUES (:k, 'another value', :k);\n",
+    "upsert": f"\\set k random(0, {N_KEYS - 1})\nUPSERT INTO kv VALUES (:k, 'another value', :k);\n",
     "update": f"\\set k random(0, {N_KEYS - 1})\nUPDATE kv SET n = 7 WHERE id = :k;\n",
 }
 
@@ -359,7 +359,7 @@ def split_at(server: Server, wire: Wire, at: int) -> dict:
             while not done.is_set():
                 n += 1
                 began = time.monotonic()
-                own.must(f"INSERT INTO t VALUES ({(n * 7919 + number * 104729) % N_SPLIT_ROWS}, 'another')")
+                own.must(f"UPSERT INTO t VALUES ({(n * 7919 + number * 104729) % N_SPLIT_ROWS}, 'another')")
                 waits.append((began, time.monotonic()))
 
     writers = [threading.Thread(target=writer, args=(number,)) for number in range(N_SPLIT_WRITERS)]

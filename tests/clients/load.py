@@ -52,6 +52,17 @@ def main():
     tarn("load", parquet, "--table", "made", "--create", "--key", "city,id")
     expect(sql("SELECT count(*), sum(fare) FROM made"), sql("SELECT count(*), sum(fare) FROM trips WHERE city = 'Basel'"))
 
+    # Rows that are there: refused, unless one says what becomes of them.
+    _, told = tarn("load", good, "--table", "trips", fails=True)
+    assert "23505" in told and "Key (city, id)=(Bern, 1) already exists" in told and "--on-conflict skip" in told, told
+    again = write("again.csv", header + "Bern,1,99.00,,,,,\nBern,9,9.00,,,,,\n")
+    tarn("load", again, "--table", "trips", "--on-conflict", "skip")
+    expect(sql("SELECT fare FROM trips WHERE city = 'Bern' AND id IN (1, 9) ORDER BY id"), ["12.50", "9.00"])
+    tarn("load", again, "--table", "trips", "--on-conflict", "replace")
+    expect(sql("SELECT fare FROM trips WHERE city = 'Bern' AND id = 1"), ["99.00"])
+    tarn("load", good, "--table", "trips", "--on-conflict", "replace")
+    tarn("sql", "-c", "DELETE FROM trips WHERE city = 'Bern' AND id = 9")
+
     # A bad line names file, line and column; nothing of it is stored.
     for text, wanted in [
         ("Genf,10,1.00,,,,,\nGenf,eleven,1.00,,,,,\n", "line 3, column id: 'eleven' is not a bigint"),

@@ -69,11 +69,19 @@ def keyed(connection):
     connection.execute("CREATE TABLE counters (id bigint, part text, n bigint, PRIMARY KEY (id, part))")
     for round_ in range(8):  # psycopg prepares after the fifth
         for id_ in range(5):
-            connection.execute("INSERT INTO counters VALUES (%s, %s, %s)", [id_, "a", round_])
+            connection.execute("UPSERT INTO counters VALUES (%s, %s, %s)", [id_, "a", round_])
         check("update", connection.execute("UPDATE counters SET n = n + %s WHERE id = %s AND part = %s", [10, 3, "a"]).rowcount, 1)
         check("get", connection.execute("SELECT n FROM counters WHERE id = %s AND part = %s", [3, "a"]).fetchone(), (round_ + 10,))
     check("update of nothing", connection.execute("UPDATE counters SET n = 0 WHERE id = %s AND part = %s", [99, "a"]).rowcount, 0)
     check("conflict", connection.execute("INSERT INTO counters VALUES (%s, 'a', 0) ON CONFLICT DO NOTHING", [3]).rowcount, 0)
+    for round_ in range(8):
+        try:
+            connection.execute("INSERT INTO counters VALUES (%s, %s, %s)", [3, "a", round_])
+            raise AssertionError("a key was inserted twice")
+        except psycopg.errors.UniqueViolation as error:
+            check("constraint", (error.sqlstate, error.diag.message_detail), ("23505", "Key (id, part)=(3, a) already exists."))
+    upsert = "INSERT INTO counters VALUES (%s, 'a', %s) ON CONFLICT (id, part) DO UPDATE SET n = counters.n + excluded.n RETURNING n"
+    check("upsert", [connection.execute(upsert, [3, 5]).fetchone(), connection.execute(upsert, [31, 5]).fetchone()], [(22,), (5,)])
     check("delete", connection.execute("DELETE FROM counters WHERE id = %s AND part = %s", [3, "a"]).rowcount, 1)
     check("partition", len(connection.execute("SELECT * FROM counters WHERE id = %s", [2]).fetchall()), 1)
     with connection.cursor() as cursor:

@@ -138,7 +138,7 @@ class Writer:
         sent = b""
         if kind <= 1:
             after = {key: value for key in keys}
-            sql = "INSERT INTO t VALUES " + ", ".join(
+            sql = "UPSERT INTO t VALUES " + ", ".join(
                 f"({key}, {value}, '{'x' * rng.choice([5, 500])}')" for key in after
             )
         elif kind == 2:
@@ -152,7 +152,7 @@ class Writer:
             sql = "INSERT INTO e VALUES " + ", ".join(f"({key}, 1)" for key in sorted(events))
         else:
             after = {key: value for key in keys}
-            sql = "COPY t FROM STDIN"
+            sql = "COPY t FROM STDIN WITH (on_conflict = replace)"
             sent = "".join(f"{key}\t{value}\tcopied\n" for key in after).encode()
         # An UPDATE of a row that may or may not be there: leave it.
         if kind == 2 and not after:

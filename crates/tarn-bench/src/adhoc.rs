@@ -171,7 +171,7 @@ async fn union(server: &Server, data: &LineItem, runs: usize, report: &mut Repor
     let queries: Vec<(&str, &str)> = queries.map(|(name, sql, _)| (name, sql)).collect();
     let alone = times(server, &queries, runs).await?;
     let alone_kept = times_with_fragments(server, &queries, runs).await?;
-    let changed = server.copy("lineitem", &LineItem::schema(), data.changed(N_RECENT.min(data.n_rows / 2))?).await?;
+    let changed = server.replace("lineitem", &LineItem::schema(), data.changed(N_RECENT.min(data.n_rows / 2))?).await?;
     eprintln!("{changed} rows are recent now");
     let started = Instant::now();
     server.rows(queries[0].1).await?;

@@ -97,17 +97,37 @@ impl Server {
         Ok(ms_since(started))
     }
 
-    /// Sends batches through COPY; returns the rows that the server acknowledged.
+    /// Sends batches of new rows through COPY; returns the rows that the server acknowledged.
     pub async fn copy(
         &self,
         table: &str,
         schema: &SchemaRef,
         batches: impl Iterator<Item = Result<RecordBatch>>,
     ) -> Result<u64> {
+        self.copy_by(&format!("COPY {table} FROM STDIN WITH (FORMAT arrow)"), schema, batches).await
+    }
+
+    /// As [`Server::copy`]; rows whose key is there are replaced.
+    pub async fn replace(
+        &self,
+        table: &str,
+        schema: &SchemaRef,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<u64> {
+        let sql = format!("COPY {table} FROM STDIN WITH (FORMAT arrow, on_conflict = replace)");
+        self.copy_by(&sql, schema, batches).await
+    }
+
+    async fn copy_by(
+        &self,
+        sql: &str,
+        schema: &SchemaRef,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<u64> {
         let mut batches = batches.peekable();
         let mut acknowledged = 0;
         while batches.peek().is_some() {
-            let sink = self.client.copy_in::<_, Bytes>(&format!("COPY {table} FROM STDIN WITH (FORMAT arrow)")).await?;
+            let sink = self.client.copy_in::<_, Bytes>(sql).await?;
             let mut sink = Box::pin(sink);
             let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
             let mut sent = 0;

@@ -18,6 +18,11 @@ pub fn error_info(error: &SqlError) -> ErrorInfo {
     info.detail = error.detail().map(str::to_owned);
     info.hint = error.hint().map(str::to_owned);
     info.where_context = error.context().map(str::to_owned);
+    if let Some((table, constraint)) = error.constraint() {
+        info.schema = Some("public".to_owned());
+        info.table = Some(table.to_owned());
+        info.constraint = Some(constraint.to_owned());
+    }
     info
 }
 

@@ -5,40 +5,55 @@
 //! | `INSERT` | the table's columns, of storage types |
 //! | `UPDATE` | the table's columns with their new values, of storage types, then `__seqno` |
 //! | `DELETE` | the key columns in key order, of storage types, then `__seqno` |
+//! | `DELETE … RETURNING` | the table's columns, of storage types, then `__seqno` |
 //!
 //! `__seqno` is the change that the row was read at: the caller guards its mutation with it, so that a row that somebody else changed
 //! meanwhile is not overwritten.
+//!
+//! `ON CONFLICT (key) DO UPDATE` has a second plan, which is an `UPDATE` of the table beside the rows that were to be inserted
+//! (`excluded`). The caller finds the rows that are there by their keys, and [`Session::changed`] answers what becomes of them.
+//!
+//! `UPDATE … FROM` and `DELETE … USING` read their table beside others. A row of it that is met several times is there several times:
+//! the caller takes the first.
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::SchemaRef;
-use datafusion::common::ParamValues;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use datafusion::catalog::MemTable;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column as PlannedColumn, ParamValues};
+use datafusion::datasource::provider_as_source;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr as Planned, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AssignmentTarget, Delete, Expr, GroupByExpr, Ident, Insert, ObjectName, Query, Select, SelectFlavor, SelectItem,
-    SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Update,
+    Assignment, AssignmentTarget, Delete, DoUpdate, Expr, GroupByExpr, Ident, Insert, Join, JoinConstraint,
+    JoinOperator, ObjectName, Parens, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias,
+    TableFactor, TableWithJoins, UnaryOperator, Update, UpdateTableFromKind, Value as Literal, Values,
 };
+use datafusion::sql::sqlparser::parser::ParserError;
 use futures::TryStreamExt;
-use tarn_types::{SEQNO_COLUMN, TableSchema, conform};
+use tarn_types::{Column, DataType, SEQNO_COLUMN, TableSchema, Value, conform};
 
 use crate::catalog::WITH_SEQNO;
+use crate::conflict::{EXCLUDED, OnKey, called, is_its_own, on_key, update_of};
 use crate::engine::Session;
-use crate::keyed::{does_nothing, from_of, object_name, relation, replaces_all};
+use crate::keyed::{from_of, is_default, object_name, relation};
+use crate::parser::ParseError;
 use crate::{Error, Result};
 
 /// What to do with the source's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmlKind {
-    /// Put each row, or leave keys that exist.
+    /// Write each row.
     Insert {
-        /// `ON CONFLICT DO NOTHING`.
-        on_conflict_do_nothing: bool,
+        /// What becomes of those whose key is there.
+        on_key: OnKey,
     },
     /// Put each row, guarded by its `__seqno`.
     Update,
@@ -55,77 +70,98 @@ pub struct Dml {
     pub kind: DmlKind,
     /// The query; `$n` unbound, typed where the statement tells their type.
     pub source: LogicalPlan,
+    /// What `DO UPDATE` makes of rows that are there ([`Session::changed`]).
+    pub change: Option<LogicalPlan>,
+    /// Whether a row may be met several times, of which the first counts.
+    pub may_repeat: bool,
+    /// Whether the rows of a `DELETE` are whole.
+    is_whole: bool,
 }
 
 impl Session {
-    /// Plans an `INSERT`, `UPDATE` or `DELETE` on `table`.
+    /// Plans an `INSERT`, `UPDATE` or `DELETE` on `table`. What it returns is the caller's.
     ///
     /// Errors: what DataFusion says of its parts; `Unsupported` for clauses that Tarn does not have, for a changed key column, and for
-    /// anything but `INSERT` on an append-only table.
+    /// anything but `INSERT` on an append-only table; `ConflictTarget` and `NoConstraint` for a conflict with what is not the key.
     pub async fn dml(&self, statement: &Statement, table: &Arc<TableSchema>) -> Result<Dml> {
-        let (kind, source) = match statement {
-            Statement::Insert(insert) => self.insert(insert, table).await?,
-            Statement::Update(update) => (DmlKind::Update, self.update(update, table).await?),
-            Statement::Delete(delete) => (DmlKind::Delete, self.delete(delete, table).await?),
-            _ => {
-                return Err(unsupported(
-                    "this statement as a change of rows".to_owned(),
-                    "use INSERT, UPDATE or DELETE",
-                ));
-            }
+        let of = |kind, source| Dml {
+            table: Arc::clone(table),
+            kind,
+            source,
+            change: None,
+            may_repeat: false,
+            is_whole: false,
         };
-        Ok(Dml { table: Arc::clone(table), kind, source })
+        match statement {
+            Statement::Insert(insert) => {
+                let on_key = on_key(insert, table)?;
+                let source = self.insert(insert, table).await?;
+                let change = match (on_key, update_of(insert)) {
+                    (OnKey::Change, Some(update)) => Some(self.conflict(insert, update, table).await?),
+                    _ => None,
+                };
+                Ok(Dml { change, ..of(DmlKind::Insert { on_key }, source) })
+            }
+            Statement::Update(update) => {
+                let source = self.update(update, table).await?;
+                Ok(Dml { may_repeat: update.from.is_some(), ..of(DmlKind::Update, source) })
+            }
+            Statement::Delete(delete) => {
+                let source = self.delete(delete, table).await?;
+                let (may_repeat, is_whole) = (delete.using.is_some(), delete.returning.is_some());
+                Ok(Dml { may_repeat, is_whole, ..of(DmlKind::Delete, source) })
+            }
+            _ => Err(unsupported("this statement as a change of rows".to_owned(), "use INSERT, UPDATE or DELETE")),
+        }
     }
 
     /// The rows of a planned statement, at the newest position. Columns as in the table above.
     pub async fn dml_rows(&self, dml: &Dml, parameters: Option<ParamValues>) -> Result<SendableRecordBatchStream> {
         let rows = self.stream(dml.source.clone(), parameters).await?;
-        let (table, kind) = (Arc::clone(&dml.table), dml.kind);
-        let schema = match kind {
-            DmlKind::Insert { .. } => table.arrow(),
-            DmlKind::Update => table.arrow_with_seqno(),
-            DmlKind::Delete => key_schema(&table)?,
-        };
-        let stored = Arc::clone(&schema);
-        let rows = rows.and_then(move |batch| {
-            let batch = match kind {
-                DmlKind::Insert { .. } => conform(&batch, &table).map_err(Error::types(&table.name)),
-                DmlKind::Update => updated(&batch, &table, &stored),
-                DmlKind::Delete => deleted(&batch, &stored),
-            };
-            std::future::ready(batch.map_err(DataFusionError::from))
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+        let table = Arc::clone(&dml.table);
+        match dml.kind {
+            DmlKind::Insert { .. } => {
+                let schema = table.arrow();
+                let stored = rows.and_then(move |batch| {
+                    let batch = conform(&batch, &table).map_err(Error::types(&table.name));
+                    std::future::ready(batch.map_err(DataFusionError::from))
+                });
+                Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stored)))
+            }
+            DmlKind::Delete if !dml.is_whole => {
+                let schema = key_schema(&table)?;
+                let stored = Arc::clone(&schema);
+                let keys = rows
+                    .and_then(move |batch| std::future::ready(deleted(&batch, &stored).map_err(DataFusionError::from)));
+                Ok(Box::pin(RecordBatchStreamAdapter::new(schema, keys)))
+            }
+            DmlKind::Update | DmlKind::Delete => Ok(stored_rows(rows, table)),
+        }
     }
 
-    async fn insert(&self, insert: &Insert, table: &TableSchema) -> Result<(DmlKind, LogicalPlan)> {
-        let on_conflict_do_nothing = match &insert.on {
-            None => false,
-            Some(_) if table.options.append_only => {
-                return Err(unsupported(
-                    format!("ON CONFLICT on append-only table {}", table.name),
-                    "its keys are not unique",
-                ));
-            }
-            Some(on) if does_nothing(on, table) => true,
-            Some(on) if replaces_all(on, table) => false,
-            Some(on) if table.is_keyless() => {
-                return Err(unsupported(
-                    format!("{on} on table {}, which has no primary key", table.name).trim().to_owned(),
-                    "make the table with PRIMARY KEY (…)",
-                ));
-            }
-            Some(on) => {
-                return Err(unsupported(
-                    format!("{on}").trim().to_owned(),
-                    "set all other columns to EXCLUDED's: the row is replaced, as by a plain INSERT; or ON CONFLICT DO NOTHING",
-                ));
-            }
+    /// What `DO UPDATE` makes of rows that are there. `there` has them (the table's columns and `__seqno`, of storage types), `given` the
+    /// rows that were to be inserted in their place, one each. Answers those that are changed, as an `UPDATE` does, in any order.
+    ///
+    /// Errors: as [`Session::stream`]; of a statement that has no such clause there is nothing.
+    pub async fn changed(
+        &self,
+        dml: &Dml,
+        there: &RecordBatch,
+        given: &RecordBatch,
+        parameters: Option<ParamValues>,
+    ) -> Result<SendableRecordBatchStream> {
+        let Some(change) = &dml.change else {
+            return Err(DataFusionError::Internal("no DO UPDATE was planned".to_owned()).into());
         };
-        if insert.returning.is_some() {
-            return Err(unsupported("INSERT … RETURNING".to_owned(), "read the rows with SELECT"));
-        }
-        let mut plain = Insert { on: None, ..insert.clone() };
+        let n_given = dml.table.shown().len();
+        let columns: Vec<_> = there.columns().iter().chain(given.columns().iter().take(n_given)).cloned().collect();
+        let rows = self.stream(beside(change.clone(), columns)?, parameters).await?;
+        Ok(stored_rows(rows, Arc::clone(&dml.table)))
+    }
+
+    async fn insert(&self, insert: &Insert, table: &TableSchema) -> Result<LogicalPlan> {
+        // The alias is for what comes behind the rows.
+        let mut plain = Insert { on: None, returning: None, table_alias: None, replace_into: false, ..insert.clone() };
         // Who gives fewer values than there are columns means the first ones.
         if let Some(n_given) = plain.source.as_ref().filter(|_| plain.columns.is_empty()).and_then(|rows| arity(rows))
             && n_given < table.shown().len()
@@ -133,59 +169,68 @@ impl Session {
             let first = table.shown().iter().take(n_given);
             plain.columns = first.map(|column| ObjectName::from(vec![Ident::with_quote('"', &column.name)])).collect();
         }
-        Ok((DmlKind::Insert { on_conflict_do_nothing }, self.dml_input(Statement::Insert(plain)).await?))
+        write_defaults(&mut plain, table);
+        self.dml_input(Statement::Insert(plain)).await
+    }
+
+    /// `DO UPDATE`: an `UPDATE` of the table beside the rows that were to be inserted, which are called `excluded` and have its columns.
+    async fn conflict(&self, insert: &Insert, update: &DoUpdate, table: &TableSchema) -> Result<LogicalPlan> {
+        let name = ObjectName::from(vec![Ident::with_quote('"', &table.name)]);
+        let (mut target, mut given) = (table_of(name.clone()), table_of(name));
+        let called = called(insert, table);
+        if called == EXCLUDED {
+            return Err(unsupported(
+                format!("ON CONFLICT DO UPDATE of a table that is called {EXCLUDED}"),
+                "give it an alias: INSERT INTO … AS t",
+            ));
+        }
+        call(&mut target, &called);
+        call(&mut given, EXCLUDED);
+        let mut target = with_seqno(&target, table)?;
+        target.joins.push(beside_it(given));
+        let own_name = [EXCLUDED, called.as_str()];
+        let update = Update {
+            table: target,
+            assignments: assignments(&update.assignments, table, &own_name)?,
+            selection: update.selection.clone(),
+            ..plain_update()
+        };
+        self.dml_input(Statement::Update(update)).await
     }
 
     async fn update(&self, update: &Update, table: &TableSchema) -> Result<LogicalPlan> {
         refuse_append_only("UPDATE", table)?;
-        if update.from.is_some() {
-            return Err(unsupported("UPDATE … FROM".to_owned(), "use a subquery in SET or WHERE"));
-        }
-        if update.returning.is_some() {
-            return Err(unsupported("UPDATE … RETURNING".to_owned(), "read the rows with SELECT"));
-        }
-        for assignment in &update.assignments {
-            let AssignmentTarget::ColumnName(name) = &assignment.target else {
-                return Err(unsupported("UPDATE of a list of columns".to_owned(), "write SET a = …, b = …"));
-            };
-            let named =
-                name.0.last().and_then(|part| part.as_ident()).map(|ident| ObjectName::from(vec![ident.clone()]));
-            let name = named
-                .as_ref()
-                .and_then(object_name)
-                .ok_or_else(|| unsupported(format!("UPDATE of {name}"), "name a column of the table"))?;
-            let Some((column, _)) = table.column(&name) else {
-                return Err(Error::types(&table.name)(tarn_types::Error::UnknownColumn {
-                    table: table.name.clone(),
-                    column: name,
-                }));
-            };
-            if table.is_key(column) {
-                return Err(unsupported(
-                    format!("UPDATE of key column {name}"),
-                    "DELETE the row and INSERT it with its new key",
-                ));
+        let mut target = with_seqno(&update.table, table)?;
+        match &update.from {
+            None => {}
+            Some(UpdateTableFromKind::AfterSet(tables)) => target.joins.extend(tables.iter().cloned().map(beside_it)),
+            Some(UpdateTableFromKind::BeforeSet(_)) => {
+                return Err(unsupported("UPDATE … FROM … SET".to_owned(), "write FROM behind SET"));
             }
         }
-        let target = with_seqno(&update.table, table)?;
-        self.dml_input(Statement::Update(Update { table: target, ..update.clone() })).await
+        let assignments = assignments(&update.assignments, table, &[])?;
+        let update = Update { table: target, assignments, from: None, returning: None, ..update.clone() };
+        self.dml_input(Statement::Update(update)).await
     }
 
     async fn delete(&self, delete: &Delete, table: &TableSchema) -> Result<LogicalPlan> {
         refuse_append_only("DELETE", table)?;
-        if delete.using.is_some() {
-            return Err(unsupported("DELETE … USING".to_owned(), "use a subquery in WHERE"));
-        }
-        if delete.returning.is_some() {
-            return Err(unsupported("DELETE … RETURNING".to_owned(), "read the rows with SELECT"));
-        }
         let [from] = from_of(delete) else {
             return Err(unsupported("DELETE from several tables".to_owned(), "delete from one at a time"));
         };
-        let quoted = |name: &str| SelectItem::UnnamedExpr(Expr::Identifier(Ident::with_quote('"', name)));
-        let keys = table.key.iter().map(|part| quoted(&table.columns[part.column_idx].name));
-        let columns = keys.chain([quoted(SEQNO_COLUMN)]).collect();
-        self.plan(&rows_of(columns, with_seqno(from, table)?, delete.selection.clone())).await
+        let mut target = with_seqno(from, table)?;
+        let called = relation(from).and_then(|(name, alias)| alias.or(Some(name))).unwrap_or_default();
+        target.joins.extend(delete.using.iter().flatten().cloned().map(beside_it));
+        let quoted = |name: &str| {
+            let path = [called.as_str(), name].map(|part| Ident::with_quote('"', part));
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(path.into()))
+        };
+        let names: Vec<&str> = match delete.returning {
+            Some(_) => table.columns.iter().map(|column| column.name.as_str()).collect(),
+            None => table.key_columns().map(|column| column.name.as_str()).collect(),
+        };
+        let columns = names.into_iter().chain([SEQNO_COLUMN]).map(quoted).collect();
+        self.plan(&rows_of(columns, target, delete.selection.clone())).await
     }
 
     /// The query below the plan of an `INSERT` or `UPDATE`.
@@ -194,6 +239,187 @@ impl Session {
             LogicalPlan::Dml(dml) => Ok(Arc::unwrap_or_clone(dml.input)),
             other => Err(DataFusionError::Internal(format!("no change of rows: {}", other.display())).into()),
         }
+    }
+}
+
+/// The rows of an `UPDATE`, and what is planned like one, as the table keeps them.
+fn stored_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
+    let schema = table.arrow_with_seqno();
+    let stored = Arc::clone(&schema);
+    let rows =
+        rows.and_then(move |batch| std::future::ready(updated(&batch, &table, &stored).map_err(DataFusionError::from)));
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+}
+
+/// The plan of a `DO UPDATE`, which reads these columns instead of its two tables: those of the rows that are there, then those of the
+/// rows that were to be inserted.
+fn beside(change: LogicalPlan, columns: Vec<ArrayRef>) -> Result<LogicalPlan> {
+    let read = |join: &LogicalPlan| -> Result<LogicalPlan, DataFusionError> {
+        let wanted = join.schema();
+        let fields = wanted.fields().iter().enumerate();
+        // Names of their own: the two tables have the same.
+        let fields = fields.map(|(at, field)| field.as_ref().clone().with_name(format!("c{at}")));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
+        let columns = columns.iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+        let rows = RecordBatch::try_new(Arc::clone(&schema), columns.collect::<Result<Vec<_>, ArrowError>>()?)?;
+        let rows = provider_as_source(Arc::new(MemTable::try_new(Arc::clone(&schema), vec![vec![rows]])?));
+        let names = wanted.iter().zip(schema.fields());
+        let named = names.map(|((of, field), kept)| {
+            Planned::Column(PlannedColumn::from_name(kept.name())).alias_qualified(of.cloned(), field.name())
+        });
+        LogicalPlanBuilder::scan("pairs", rows, None)?.project(named.collect::<Vec<_>>())?.build()
+    };
+    let mut is_read = false;
+    // Subqueries read the tables themselves.
+    let plan = change.transform_down(|node| match node {
+        LogicalPlan::Join(_) if !is_read => {
+            is_read = true;
+            Ok(Transformed::new(read(&node)?, true, TreeNodeRecursion::Stop))
+        }
+        node => Ok(Transformed::no(node)),
+    })?;
+    match is_read {
+        true => Ok(plan.data),
+        false => Err(DataFusionError::Internal("a DO UPDATE reads two tables".to_owned()).into()),
+    }
+}
+
+/// A relation beside the one that is changed: which of their rows belong together the condition says.
+fn beside_it(table: TableWithJoins) -> Join {
+    let relation = match table.joins.is_empty() {
+        true => table.relation,
+        false => TableFactor::NestedJoin { table_with_joins: Box::new(table), alias: None },
+    };
+    Join { relation, global: false, join_operator: JoinOperator::CrossJoin(JoinConstraint::None) }
+}
+
+/// Gives a table another name.
+fn call(table: &mut TableWithJoins, called: &str) {
+    if let TableFactor::Table { alias, .. } = &mut table.relation {
+        *alias = Some(TableAlias { explicit: true, name: Ident::with_quote('"', called), columns: vec![], at: None });
+    }
+}
+
+/// An `UPDATE` without any clause.
+fn plain_update() -> Update {
+    Update {
+        update_token: AttachedToken::empty(),
+        optimizer_hints: vec![],
+        table: table_of(ObjectName::from(vec![])),
+        assignments: vec![],
+        from: None,
+        selection: None,
+        returning: None,
+        output: None,
+        or: None,
+        order_by: vec![],
+        limit: None,
+    }
+}
+
+/// `SET`, with one column in each assignment and defaults written out. A key column may be set to what `own_name`s have there, which is
+/// what it is: that is left out.
+fn assignments(given: &[Assignment], table: &TableSchema, own_names: &[&str]) -> Result<Vec<Assignment>> {
+    let mut plain = Vec::with_capacity(given.len());
+    for assignment in given.iter().map(single).collect::<Result<Vec<_>>>()?.into_iter().flatten() {
+        let AssignmentTarget::ColumnName(name) = &assignment.target else { continue };
+        let named = name.0.last().and_then(|part| part.as_ident()).map(|ident| ObjectName::from(vec![ident.clone()]));
+        let name = named
+            .as_ref()
+            .and_then(object_name)
+            .ok_or_else(|| unsupported(format!("UPDATE of {name}"), "name a column of the table"))?;
+        let Some((place, column)) = table.column(&name) else {
+            return Err(Error::types(&table.name)(tarn_types::Error::UnknownColumn {
+                table: table.name.clone(),
+                column: name,
+            }));
+        };
+        if table.is_key(place) && own_names.iter().any(|own| is_its_own(&assignment, own).is_some()) {
+            continue;
+        }
+        if table.is_key(place) {
+            return Err(unsupported(
+                format!("UPDATE of key column {name}"),
+                "DELETE the row and INSERT it with its new key",
+            ));
+        }
+        let value = if is_default(&assignment.value) { default_of(column) } else { assignment.value };
+        plain.push(Assignment { target: assignment.target, value });
+    }
+    Ok(plain)
+}
+
+/// `(a, b) = (1, 2)` is `a = 1, b = 2`.
+fn single(assignment: &Assignment) -> Result<Vec<Assignment>> {
+    let AssignmentTarget::Tuple(columns) = &assignment.target else { return Ok(vec![assignment.clone()]) };
+    let values = match &assignment.value {
+        Expr::Tuple(values) => values.as_slice(),
+        Expr::Nested(value) => std::slice::from_ref(&**value),
+        _ => return Err(unsupported("UPDATE of a list of columns by one value".to_owned(), "write SET a = …, b = …")),
+    };
+    if columns.len() != values.len() {
+        let message = "number of columns does not match number of values";
+        let error = ParserError::ParserError(message.to_owned());
+        return Err(ParseError::Syntax(error).into());
+    }
+    let pairs = columns.iter().zip(values);
+    Ok(pairs
+        .map(|(column, value)| Assignment {
+            target: AssignmentTarget::ColumnName(column.clone()),
+            value: value.clone(),
+        })
+        .collect())
+}
+
+/// Writes what columns have by default where a row of `VALUES` says `DEFAULT`, and all of it for `DEFAULT VALUES`.
+fn write_defaults(insert: &mut Insert, table: &TableSchema) {
+    let Some(source) = &mut insert.source else {
+        let row = table.shown().iter().map(default_of).collect();
+        insert.source = Some(Box::new(query_of(SetExpr::Values(Values {
+            explicit_row: false,
+            value_keyword: false,
+            rows: vec![Parens::with_empty_span(row)],
+        }))));
+        return;
+    };
+    let SetExpr::Values(values) = source.body.as_mut() else { return };
+    let columns: Vec<Option<&Column>> = match insert.columns.as_slice() {
+        [] => table.shown().iter().map(Some).collect(),
+        named => named.iter().map(|name| table.column(&object_name(name)?).map(|(_, column)| column)).collect(),
+    };
+    for row in &mut values.rows {
+        for (value, column) in row.content.iter_mut().zip(&columns) {
+            if let Some(column) = column.filter(|_| is_default(value)) {
+                *value = default_of(column);
+            }
+        }
+    }
+}
+
+/// The literal that is a column's default.
+fn default_of(column: &Column) -> Expr {
+    let literal = |value: Literal| Expr::Value(value.into());
+    let Some(value) = &column.default else { return literal(Literal::Null) };
+    let text = value.to_display(&column.data_type);
+    match (value, column.data_type) {
+        (Value::Null, _) => literal(Literal::Null),
+        (Value::Bool(value), _) => literal(Literal::Boolean(*value)),
+        (
+            _,
+            DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Decimal { .. },
+        ) if text.ends_with(|end: char| end.is_ascii_digit()) => match text.strip_prefix('-') {
+            Some(number) => Expr::UnaryOp {
+                op: UnaryOperator::Minus,
+                expr: Box::new(literal(Literal::Number(number.to_owned(), false))),
+            },
+            None => literal(Literal::Number(text, false)),
+        },
+        _ => literal(Literal::SingleQuotedString(text)),
     }
 }
 
@@ -239,9 +465,14 @@ pub fn rows_of(columns: Vec<SelectItem>, from: TableWithJoins, condition: Option
         value_table_mode: None,
         flavor: SelectFlavor::Standard,
     };
-    Statement::Query(Box::new(Query {
+    Statement::Query(Box::new(query_of(SetExpr::Select(Box::new(select)))))
+}
+
+/// A query with nothing around it.
+fn query_of(body: SetExpr) -> Query {
+    Query {
         with: None,
-        body: Box::new(SetExpr::Select(Box::new(select))),
+        body: Box::new(body),
         order_by: None,
         limit_clause: None,
         fetch: None,
@@ -250,7 +481,7 @@ pub fn rows_of(columns: Vec<SelectItem>, from: TableWithJoins, condition: Option
         settings: None,
         format_clause: None,
         pipe_operators: vec![],
-    }))
+    }
 }
 
 /// A table as a query reads it.

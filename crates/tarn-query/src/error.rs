@@ -150,6 +150,22 @@ pub enum Error {
         /// Given.
         given: usize,
     },
+    /// `ON CONFLICT` names columns that are not the key.
+    #[error("there is no unique or exclusion constraint matching the ON CONFLICT specification")]
+    ConflictTarget {
+        /// Table name.
+        table: String,
+        /// The columns of its key; none in a table without one.
+        key: String,
+    },
+    /// `ON CONFLICT ON CONSTRAINT` names another one than the key.
+    #[error("constraint \"{name}\" for table \"{table}\" does not exist")]
+    NoConstraint {
+        /// Table name.
+        table: String,
+        /// As it was asked for.
+        name: String,
+    },
     /// A key column is NULL.
     #[error("key column {column} of table {table} cannot be NULL")]
     NullKey {
@@ -195,7 +211,7 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::Sql { source } => sql_kind(source.find_root()),
-            Error::NoSuchTable { .. } => Kind::NotFound,
+            Error::NoSuchTable { .. } | Error::NoConstraint { .. } => Kind::NotFound,
             Error::Hot { kind, .. } => *kind,
             Error::Metastore { source, .. } | Error::Blocks { source, .. } => source.kind(),
             Error::Moved { .. } => Kind::Conflict,
@@ -209,6 +225,7 @@ impl Error {
             | Error::TooLarge { .. }
             | Error::TooLong { .. }
             | Error::Parameters { .. }
+            | Error::ConflictTarget { .. }
             | Error::NullKey { .. } => Kind::Invalid,
         }
     }

@@ -18,13 +18,13 @@
 //! ```
 
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, DataType as Named, Delete, DoUpdate, Expr, FromTable,
-    GroupByExpr, Insert, ObjectName, OnConflict, OnConflictAction, OnInsert, Query, Select, SelectFlavor, SelectItem,
-    SetExpr, Statement, TableAlias, TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update,
-    Value as Literal, WildcardAdditionalOptions,
+    Assignment, AssignmentTarget, BinaryOperator, DataType as Named, Delete, Expr, FromTable, GroupByExpr, Insert,
+    ObjectName, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableObject,
+    TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal, WildcardAdditionalOptions,
 };
 use tarn_types::{DataType, TableSchema, Value, Zone};
 
+use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
 use crate::{Error, Result};
 
@@ -64,8 +64,8 @@ pub enum KeyedPlan {
     Insert {
         /// One slot per column of the table, in table order; columns that were not named have their default.
         rows: Vec<Vec<Slot>>,
-        /// Whether existing keys are left as they are; else they are replaced.
-        on_conflict_do_nothing: bool,
+        /// What happens to those whose key is there: refused, replaced or kept.
+        on_key: OnKey,
     },
     /// New values for some columns of one row.
     Update {
@@ -379,18 +379,18 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         ignore: false,
         into: _,
         table: TableObject::TableName(name),
-        table_alias: None,
+        table_alias: _,
         columns,
         overwrite: false,
-        source: Some(source),
+        source,
         assignments,
         partitioned: None,
         after_columns,
         has_table_keyword: _,
-        on,
+        on: _,
         returning: None,
         output: None,
-        replace_into: false,
+        replace_into: _,
         priority: None,
         insert_alias: None,
         settings: None,
@@ -410,13 +410,18 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
     if has_lists || object_name(name)? != table.name {
         return None;
     }
-    let on_conflict_do_nothing = match on {
-        None => false,
-        Some(on) if does_nothing(on, table) && !table.options.append_only => true,
-        Some(_) => return None,
+    // What is wrong with it the planner's way says.
+    let on_key = on_key(statement, table).ok()?;
+    // `DEFAULT VALUES` gives none.
+    let values = source.as_ref().map_or(Some(vec![&[][..]]), |source| plain_values(source))?;
+    let on_key = match on_key {
+        // Of one row no other is in the statement.
+        OnKey::ReplaceOnce if values.len() == 1 => OnKey::Replace,
+        OnKey::ReplaceOnce | OnKey::Change => return None,
+        on_key => on_key,
     };
-    let values = plain_values(source)?;
     let named: Vec<usize> = match columns.as_slice() {
+        [] if source.is_none() => vec![],
         [] => (0..table.columns.len()).collect(),
         columns => columns.iter().map(|name| Some(table.column(&object_name(name)?)?.0)).collect::<Option<_>>()?,
     };
@@ -433,11 +438,13 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         }
         let mut row = defaults.clone();
         for (column, expr) in named.iter().zip(given) {
-            row[*column] = slot(expr, &table.columns[*column].data_type, zone)?;
+            if !is_default(expr) {
+                row[*column] = slot(expr, &table.columns[*column].data_type, zone)?;
+            }
         }
         rows.push(row);
     }
-    Some(KeyedPlan::Insert { rows, on_conflict_do_nothing })
+    Some(KeyedPlan::Insert { rows, on_key })
 }
 
 /// The rows of a `VALUES` without anything around it.
@@ -448,39 +455,9 @@ fn plain_values(source: &Query) -> Option<Vec<&[Expr]>> {
     }
 }
 
-/// Whether this is `ON CONFLICT DO NOTHING`, of no target or of the table's key.
-pub(crate) fn does_nothing(on: &OnInsert, table: &TableSchema) -> bool {
-    let OnInsert::OnConflict(conflict) = on else { return false };
-    let is_key = conflict.conflict_target.is_none() || is_of_key(conflict, table);
-    is_key && matches!(conflict.action, OnConflictAction::DoNothing)
-}
-
-/// `ON CONFLICT (key) DO UPDATE SET` of every other column to what was to be inserted: the row is replaced, as by every INSERT.
-pub(crate) fn replaces_all(on: &OnInsert, table: &TableSchema) -> bool {
-    let OnInsert::OnConflict(conflict) = on else { return false };
-    let OnConflictAction::DoUpdate(DoUpdate { assignments, selection: None }) = &conflict.action else { return false };
-    let replaced = |assignment: &Assignment| {
-        let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
-        let [name] = &name.0[..] else { return None };
-        let column = fold(name.as_ident()?);
-        let is_its_own = matches!(&assignment.value, Expr::CompoundIdentifier(parts)
-            if matches!(&parts[..], [of, value] if fold(of) == "excluded" && fold(value) == column));
-        table.column(&column).filter(|_| is_its_own).map(|(idx, _)| idx)
-    };
-    let Some(replaced) = assignments.iter().map(replaced).collect::<Option<Vec<usize>>>() else { return false };
-    let is_in_key = |idx: usize| table.key.iter().any(|part| part.column_idx == idx);
-    // A table of that name is another than the rows that were to be inserted.
-    table.name != "excluded"
-        && is_of_key(conflict, table)
-        && (0..table.columns.len()).all(|idx| is_in_key(idx) || replaced.contains(&idx))
-}
-
-fn is_of_key(conflict: &OnConflict, table: &TableSchema) -> bool {
-    let Some(ConflictTarget::Columns(columns)) = &conflict.conflict_target else { return false };
-    let named: Option<Vec<usize>> = columns.iter().map(|c| table.column(&fold(c)).map(|(idx, _)| idx)).collect();
-    named.is_some_and(|named| {
-        named.len() == table.key.len() && table.key.iter().all(|part| named.contains(&part.column_idx))
-    })
+/// `DEFAULT`, where a value is expected.
+pub(crate) fn is_default(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
 fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
@@ -512,7 +489,11 @@ fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         if table.is_key(column) || set.iter().any(|(other, _)| *other == column) {
             return None;
         }
-        set.push((column, slot(value, &definition.data_type, zone)?));
+        let value = match is_default(value) {
+            true => Slot::Literal(definition.default.clone().unwrap_or(Value::Null)),
+            false => slot(value, &definition.data_type, zone)?,
+        };
+        set.push((column, value));
     }
     Some(KeyedPlan::Update { key: scope.full_key(selection)?, set })
 }

@@ -109,12 +109,14 @@ mod engine;
 mod reads;
 mod warm;
 
+mod conflict;
 pub mod dml;
 pub mod keyed;
 pub mod parser;
 
 pub use array_text::items as array_items;
 pub use catalog::{SystemSchema, SystemTables};
+pub use conflict::OnKey;
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use hot::{

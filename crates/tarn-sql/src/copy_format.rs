@@ -85,6 +85,8 @@ pub struct Splitter {
     fields: Vec<Texts>,
     /// Line on which each gathered record begins, from 1.
     lines: Vec<u64>,
+    /// Of the rows that were taken last.
+    taken: Vec<u64>,
     /// Bytes of the gathered records.
     n_bytes: usize,
     pending: Vec<u8>,
@@ -123,6 +125,7 @@ impl Splitter {
             columns,
             fields,
             lines: Vec::new(),
+            taken: Vec::new(),
             n_bytes: 0,
             pending: Vec::new(),
             at: 0,
@@ -375,9 +378,14 @@ impl Splitter {
         for texts in &mut self.fields {
             texts.clear();
         }
-        self.lines.clear();
+        self.taken = std::mem::take(&mut self.lines);
         self.n_bytes = 0;
         Ok(Some(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?))
+    }
+
+    /// The line of each row of the last batch.
+    pub fn take_lines(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.taken)
     }
 
     fn name(&self, field: usize) -> &str {

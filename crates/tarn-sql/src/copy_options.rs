@@ -1,11 +1,25 @@
-//! What does a COPY say of its format? The options of the statement become a [`Format`]; what would make lines that read
-//! as something else is refused.
+//! What does a COPY say of its format, and of keys that are there? The options of the statement become a [`Format`]; what would make
+//! lines that read as something else is refused.
 
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
+use tarn_query::OnKey;
 use tarn_types::Zone;
 
 use crate::copy_format::{Format, Kind};
 use crate::error::{Result, SqlError, state};
+
+/// What becomes of rows whose key is there, by the word behind `on_conflict`.
+pub fn on_key(word: &str) -> Result<OnKey> {
+    match word {
+        "error" => Ok(OnKey::Refuse),
+        "skip" => Ok(OnKey::Keep),
+        "replace" => Ok(OnKey::Replace),
+        other => {
+            let message = format!("COPY on_conflict must be error, skip or replace, not \"{}\"", other.escape_debug());
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+        }
+    }
+}
 
 impl Format {
     /// Reads `WITH (…)` and the old spelling `CSV HEADER DELIMITER ','`.
@@ -85,7 +99,8 @@ impl Format {
     }
 }
 
-const OPTIONS: &str = "COPY takes FORMAT text | csv | arrow, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, ENCODING 'utf8'";
+const OPTIONS: &str =
+    "COPY takes FORMAT text | csv | arrow, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, ENCODING 'utf8', and on_conflict";
 
 fn kind(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Kind> {
     for option in options {

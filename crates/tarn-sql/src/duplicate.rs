@@ -11,10 +11,8 @@ use crate::text;
 /// `23505`, with the key in its detail: moments as the clocks of `zone` show them.
 pub(crate) fn duplicate(existing: &Existing, zone: &Zone) -> SqlError {
     let name = format!("{}{KEY_SUFFIX}", existing.table.name);
-    let error = SqlError::new(
-        state::UNIQUE_VIOLATION,
-        format!("duplicate key value violates unique constraint {}", quoted(&name)),
-    );
+    let message = format!("duplicate key value violates unique constraint \"{name}\"");
+    let error = SqlError::new(state::UNIQUE_VIOLATION, message).with_constraint(&existing.table.name, name);
     match decode_key(&existing.table, &existing.key) {
         Ok(values) => error.with_detail(format!("{} already exists.", key_text(&existing.table, &values, zone))),
         // A key that was read or encoded a moment ago; without its values the error is the same.
@@ -40,11 +38,6 @@ fn value_text(value: &Value, data_type: &DataType, zone: &Zone) -> String {
         }
         value => value.to_display(data_type),
     }
-}
-
-/// A name in an error: always in quotes, which are not doubled.
-fn quoted(name: &str) -> String {
-    format!("\"{name}\"")
 }
 
 #[cfg(test)]
@@ -82,5 +75,6 @@ mod tests {
         assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_pkey\"");
         let detail = "Key (\"City\", at)=(Bern, CH, 2020-06-30 20:00:00-04) already exists.";
         assert_eq!(error.detail(), Some(detail));
+        assert_eq!(error.constraint(), Some(("t", "t_pkey")));
     }
 }

@@ -32,6 +32,8 @@ pub mod state {
     pub const BAD_COPY_FORMAT: &str = "22P04";
     pub const NOT_NULL_VIOLATION: &str = "23502";
     pub const UNIQUE_VIOLATION: &str = "23505";
+    pub const GROUPING: &str = "42803";
+    pub const WINDOWING: &str = "42P20";
     pub const INVALID_CONFLICT_TARGET: &str = "42P10";
     pub const ACTIVE_TRANSACTION: &str = "25001";
     pub const READ_ONLY_TRANSACTION: &str = "25006";
@@ -99,6 +101,8 @@ struct Parts {
     hint: Option<String>,
     context: Option<String>,
     position: Option<usize>,
+    /// A table and the constraint of it that a row violates.
+    constraint: Option<(String, String)>,
     fatal: bool,
 }
 
@@ -111,6 +115,7 @@ impl SqlError {
             hint: None,
             context: None,
             position: None,
+            constraint: None,
             fatal: false,
         }))
     }
@@ -166,6 +171,12 @@ impl SqlError {
         self
     }
 
+    /// The constraint of a table that a row violates: what libraries look at to tell errors apart.
+    pub fn with_constraint(mut self, table: impl Into<String>, name: impl Into<String>) -> SqlError {
+        self.0.constraint = Some((table.into(), name.into()));
+        self
+    }
+
     pub fn with_state(mut self, state: &'static str) -> SqlError {
         self.0.state = state;
         self
@@ -195,6 +206,11 @@ impl SqlError {
 
     pub fn context(&self) -> Option<&str> {
         self.0.context.as_deref()
+    }
+
+    /// The table and the constraint of it that a row violates.
+    pub fn constraint(&self) -> Option<(&str, &str)> {
+        self.0.constraint.as_ref().map(|(table, name)| (table.as_str(), name.as_str()))
     }
 
     pub fn is_fatal(&self) -> bool {

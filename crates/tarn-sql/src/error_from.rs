@@ -108,6 +108,15 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::Read { kind: Kind::Unavailable, .. } => SqlError::new(state::IO_ERROR, error.to_string()),
         Query::TooLarge { limit, remedy } => SqlError::new(state::PROGRAM_LIMIT, limit).with_hint(*remedy),
         Query::Parameters { .. } => SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()),
+        Query::ConflictTarget { table, key } => {
+            let told = SqlError::new(state::INVALID_CONFLICT_TARGET, error.to_string());
+            match key.is_empty() {
+                true => told.with_hint(format!("table {table} has no primary key")),
+                false => told.with_hint(format!("the key of table {table} is ({key})")),
+            }
+        }
+        Query::NoConstraint { table, .. } => SqlError::new(state::UNDEFINED_OBJECT, error.to_string())
+            .with_hint(format!("the constraint of a table is its key, {table}_pkey")),
         Query::NullKey { .. } => SqlError::new(state::NOT_NULL_VIOLATION, error.to_string()),
         Query::Hot { source, .. } if source.is::<Error>() => source
             .downcast_ref::<Error>()

@@ -6,7 +6,7 @@
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
 //! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `advisory`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees.
-//! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
+//! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -48,3 +48,4 @@ mod system_attach;
 mod system_caches;
 mod text;
 mod transaction;
+mod turns;

@@ -20,6 +20,7 @@ use crate::names::DATABASE;
 use crate::postgres;
 use crate::settings::Settings;
 use crate::system::System;
+use crate::turns::Turns;
 
 /// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries beside them.
 const QUERY_THREADS_PER_CORE: usize = 8;
@@ -33,6 +34,7 @@ pub struct Sql {
     /// What transactions hold back until COMMIT.
     held: Arc<Budget>,
     pub(crate) locks: Arc<Locks>,
+    pub(crate) turns: Turns,
     /// Queries have threads of their own: a join must not hold up connections.
     _threads: Threads,
 }
@@ -66,7 +68,16 @@ impl Sql {
         let query =
             tarn_query::Engine::new(options, metastore, node.lake_reads().clone(), footers, tables, Arc::new(system))?;
         let (query, held) = (Opaque::new(query), Budget::new(settings.transactions_bytes));
-        Ok(Arc::new(Sql { node, settings, query, activity, held, locks: Arc::default(), _threads: threads }))
+        Ok(Arc::new(Sql {
+            node,
+            settings,
+            query,
+            activity,
+            held,
+            locks: Arc::default(),
+            turns: Turns::default(),
+            _threads: threads,
+        }))
     }
 
     /// What it is over.

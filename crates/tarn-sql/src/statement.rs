@@ -1,7 +1,7 @@
 //! What did the client ask for?
 //!
 //! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`,
-//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own; the rest is the Postgres dialect, as [`tarn_query::parser`]
+//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own, `UPSERT` and an option of COPY too (`tarn_query::parser`); the rest is the Postgres dialect, as [`tarn_query::parser`]
 //! reads it. Queries of Postgres' catalog are made plannable (`compat.rs`).
 
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement};
@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use tarn_node::attach::AttachRequest;
 use tarn_node::auth::Access;
 use tarn_node::jobs::Work;
+use tarn_query::OnKey;
 use tarn_query::parser::{self, next_statement, parse_with};
 
 use crate::cache_sql::{CacheTable, DropCache};
@@ -20,12 +21,17 @@ use crate::names::{fold, is_word, table_name};
 use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
 use crate::shown::{name_columns, plain_columns};
-use crate::{access_sql, attach_sql, cache_sql, pg_catalog};
+use crate::{access_sql, attach_sql, cache_sql, copy_options, pg_catalog};
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parsed {
     Sql(Box<Statement>),
+    /// A COPY that says what becomes of rows whose key is there.
+    Copy {
+        statement: Box<Statement>,
+        on_key: OnKey,
+    },
     /// `DELIVER TABLE t` and its kin: background work asked for by hand.
     Admin {
         work: Work,
@@ -118,6 +124,10 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         }
         let table = table_name(&parser.parse_object_name(false)?)?;
         return Ok(Parsed::Admin { work, table });
+    }
+    if let Some(copy) = parser::copy_on_conflict(parser)? {
+        let on_key = copy_options::on_key(&copy.on_conflict)?;
+        return Ok(Parsed::Copy { statement: Box::new(copy.statement), on_key });
     }
     if let Some(access) = access_sql::access(parser)? {
         return Ok(Parsed::Access(Box::new(access)));
@@ -217,6 +227,10 @@ mod tests {
         assert_eq!(parse("COPY t (a, b) FROM STDIN WITH (FORMAT csv, HEADER true)").unwrap().len(), 1);
         assert_eq!(parse("COPY t FROM STDIN;").unwrap().len(), 1);
         assert_eq!(parse("COPY t FROM STDIN WITH (FORMAT arrow)").unwrap().len(), 1);
+        let own = &parse("COPY t FROM STDIN WITH (FORMAT csv, on_conflict = skip);").unwrap()[0];
+        assert!(matches!(own, Parsed::Copy { on_key: OnKey::Keep, .. }), "{own:?}");
+        let refused = parse("COPY t FROM STDIN WITH (on_conflict = ignore)").unwrap_err();
+        assert_eq!(refused.state(), state::INVALID_PARAMETER_VALUE);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::child::Server;
@@ -386,17 +387,17 @@ impl Model {
         let id = self.writer * N_KEYS + random.random_range(0..N_KEYS);
         let n = random.random_range(0..1_000_000);
         let existing = self.rows.get(&id).cloned();
-        let (sql, effect, want) = match random.random_range(0..10) {
+        let (sql, effect, want) = match random.random_range(0..12) {
             0..=2 => {
                 let row = Row { n, note: Some(format!("note {n}")) };
-                (format!("INSERT INTO t VALUES ({id}, {n}, 'note {n}')"), vec![(id, Some(row))], 1)
+                (format!("UPSERT INTO t VALUES ({id}, {n}, 'note {n}')"), vec![(id, Some(row))], 1)
             }
             3 => {
                 let ids: BTreeSet<i64> =
                     (0..5).map(|_| self.writer * N_KEYS + random.random_range(0..N_KEYS)).collect();
                 let values: Vec<String> = ids.iter().map(|id| format!("({id}, {n}, NULL)")).collect();
                 let effect: Vec<_> = ids.iter().map(|id| (*id, Some(Row { n, note: None }))).collect();
-                (format!("INSERT INTO t VALUES {}", values.join(", ")), effect, ids.len() as u64)
+                (format!("UPSERT INTO t VALUES {}", values.join(", ")), effect, ids.len() as u64)
             }
             4 | 5 => {
                 let effect =
@@ -413,6 +414,17 @@ impl Model {
                 let effect = if existing.is_some() { vec![] } else { vec![(id, Some(Row { n, note: None }))] };
                 let want = effect.len() as u64;
                 (format!("INSERT INTO t VALUES ({id}, {n}, NULL) ON CONFLICT DO NOTHING"), effect, want)
+            }
+            9 if existing.is_some() => {
+                return refused(client, &format!("INSERT INTO t VALUES ({id}, {n}, NULL)")).await;
+            }
+            9 => (format!("INSERT INTO t VALUES ({id}, {n}, NULL)"), vec![(id, Some(Row { n, note: None }))], 1),
+            10 => {
+                let row = existing.map_or(Row { n, note: None }, |row| Row { n: row.n + n, note: row.note });
+                let sql = format!(
+                    "INSERT INTO t AS old VALUES ({id}, {n}, NULL) ON CONFLICT (id) DO UPDATE SET n = old.n + excluded.n"
+                );
+                (sql, vec![(id, Some(row))], 1)
             }
             _ => return self.event(client).await,
         };
@@ -459,6 +471,15 @@ impl Model {
             }
         }
         Ok(())
+    }
+}
+
+/// A key that is there is not inserted twice.
+async fn refused(client: &Client, sql: &str) -> Result<()> {
+    let error = client.simple_query(sql).await.err().with_context(|| format!("{sql}: was taken"))?;
+    match error.code() {
+        Some(&SqlState::UNIQUE_VIOLATION) => Ok(()),
+        _ => Err(error).with_context(|| sql.to_owned()),
     }
 }
 

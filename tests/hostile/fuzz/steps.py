@@ -99,12 +99,23 @@ def values(rows: list[list[str]]) -> str:
     return ", ".join(f"({', '.join(row)})" for row in rows)
 
 
-def put(table: Table, rows: list[list[str]]) -> Step:
-    """A plain INSERT replaces the row that has the key; PostgreSQL has to be told so."""
+def put(rng: random.Random, table: Table, rows: list[list[str]]) -> Step:
+    """An UPSERT, or the ON CONFLICT that says the same: PostgreSQL knows the second alone."""
     key = ", ".join(column.name for column in table.key)
     sets = ", ".join(f"{column.name} = excluded.{column.name}" for column in table.columns)
-    sql = f"INSERT INTO {table.name} VALUES {values(rows)}"
-    return Step("write", sql, f"{sql} ON CONFLICT ({key}) DO UPDATE SET {sets}")
+    rest = f"INTO {table.name} VALUES {values(rows)}"
+    on_conflict = f"INSERT {rest} ON CONFLICT ({key}) DO UPDATE SET {sets}"
+    return Step("write", f"UPSERT {rest}" if rng.random() < 0.5 else on_conflict, on_conflict)
+
+
+def strict(rng: random.Random, table: Table, with_known: bool) -> Step:
+    """A plain INSERT of a row whose key may be there, or one that changes what is."""
+    sql = f"INSERT INTO {table.name} VALUES {values([table.row(rng, with_known)])}"
+    if rng.random() < 0.5 and table.values:
+        key = ", ".join(column.name for column in table.key)
+        changed = rng.choice(table.values)
+        sql += f" ON CONFLICT ({key}) DO UPDATE SET {changed.name} = excluded.{changed.name}"
+    return Step("write", sql)
 
 
 def fill(rng: random.Random, table: Table, with_known: bool, n_rows: int) -> Step:
@@ -117,10 +128,12 @@ def write(rng: random.Random, table: Table, generator: Generator, with_known: bo
     chance = rng.random()
     if chance < 0.3:
         n_rows = rng.choice([1, 1, 2, 20])
+        if rng.random() < 0.3:
+            return strict(rng, table, with_known)
         return (
             fill(rng, table, with_known, n_rows)
             if rng.random() < 0.5
-            else put(table, rows_of(rng, table, with_known, n_rows))
+            else put(rng, table, rows_of(rng, table, with_known, n_rows))
         )
     if chance < 0.4 and table.key[0].kind is INT:
         # The first column of the key moves all rows elsewhere, so that keys within the statement differ.
@@ -144,7 +157,7 @@ def write(rng: random.Random, table: Table, generator: Generator, with_known: bo
 
 
 def copy(rng: random.Random, nth: int, table: Table) -> Step:
-    """Text format, with new keys: a COPY replaces rows that have the key, which PostgreSQL's cannot."""
+    """Text format, with new keys: of others the rest of the data decides which is named first."""
     lines = []
     for idx in range(rng.choice([1, 30, 300])):
         cells = []

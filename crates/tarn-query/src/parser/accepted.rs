@@ -11,10 +11,10 @@ use std::ops::ControlFlow;
 use crate::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable,
     Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition,
-    NamedWindowExpr, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set,
-    SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs,
-    TableObject, TableWithJoins, Update, UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut,
-    WindowSpec, WindowType, With,
+    NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr, OrderByKind, Query,
+    Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement,
+    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update, UtilityOption, Value, Values,
+    Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 
@@ -522,7 +522,7 @@ fn check_insert(insert: &Insert) -> Checked {
         partitioned,
         after_columns,
         has_table_keyword: _,
-        on: _,
+        on,
         returning: _,
         output,
         replace_into,
@@ -544,7 +544,8 @@ fn check_insert(insert: &Insert) -> Checked {
         &[
             (or.is_some() || *ignore, "OR … or IGNORE", "ON CONFLICT DO NOTHING"),
             (*overwrite, "OVERWRITE", "DELETE the rows first"),
-            (*replace_into, "REPLACE", "a plain INSERT replaces the row of its key"),
+            // An UPSERT, in this AST.
+            (*replace_into && on.is_some(), "UPSERT with ON CONFLICT", "UPSERT replaces: leave ON CONFLICT out"),
             (!assignments.is_empty(), "SET", "INSERT INTO t (a, b) VALUES (1, 2)"),
             (partitioned.is_some() || !after_columns.is_empty(), "PARTITION", LEAVE_OUT),
             (output.is_some(), "OUTPUT", "read the rows with SELECT"),
@@ -553,7 +554,13 @@ fn check_insert(insert: &Insert) -> Checked {
             (settings.is_some() || format_clause.is_some(), "SETTINGS or FORMAT", "load files with COPY"),
             (is_multi, "into several tables", "insert into one at a time"),
         ],
-    )
+    )?;
+    match on {
+        Some(OnInsert::OnConflict(OnConflict { action: OnConflictAction::DoUpdate(update), .. })) => {
+            check_assignments(&update.assignments)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_update(update: &Update) -> Checked {

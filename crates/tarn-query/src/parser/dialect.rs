@@ -12,6 +12,7 @@
 //! | `a < b < c`, `a LIKE b LIKE c` | `(a < b) < c` | refused: these do not chain |
 //! | `a ISNULL` | `a AS isnull` | `a IS NULL` |
 //! | `a::text COLLATE "C"` | refused | a collation |
+//! | `UPSERT INTO t …` | refused | refused; here an INSERT that replaces |
 //! | `a ! `, `a XOR b`, `a DIV b`, `a REGEXP b` | operators of others | none |
 //!
 //! It also bounds the parse. What counts is asked for by the parser at every step: how much stack is used, how many
@@ -25,7 +26,8 @@ use std::panic::resume_unwind;
 use std::str::Chars;
 
 use crate::sqlparser::ast::{
-    BinaryOperator, ColumnOption, Expr, GranteesType, Ident, ObjectNamePart, Statement, UnaryOperator, Visit, Visitor,
+    BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, ObjectNamePart, Statement, UnaryOperator, Visit,
+    Visitor,
 };
 use crate::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use crate::sqlparser::keywords::Keyword;
@@ -230,6 +232,25 @@ impl PgDialect {
         self.spend(count.0 / 8)?;
         Ok(Box::new(expr.clone()))
     }
+}
+
+/// `UPSERT INTO …`: an INSERT that says so. `None`: another statement.
+fn upsert(parser: &mut Parser<'_>) -> Option<Result<Statement, ParserError>> {
+    let is_word = |token: &Token| match token {
+        Token::Word(word) => word.quote_style.is_none() && word.value.eq_ignore_ascii_case("upsert"),
+        _ => false,
+    };
+    if !is_word(&parser.peek_token_ref().token) {
+        return None;
+    }
+    let first = parser.next_token();
+    if !parser.peek_keyword(Keyword::INTO) {
+        return Some(parser.expected_ref("INTO", parser.peek_token_ref()));
+    }
+    Some(parser.parse_insert(first).and_then(|statement| match statement {
+        Statement::Insert(insert) => Ok(Statement::Insert(Insert { replace_into: true, ..insert })),
+        _ => Err(ParserError::ParserError("UPSERT INTO is followed by a table".to_owned())),
+    }))
 }
 
 #[inline(never)]
@@ -462,7 +483,7 @@ impl Dialect for PgDialect {
     }
 
     fn parse_statement(&self, parser: &mut Parser) -> Option<Result<Statement, ParserError>> {
-        POSTGRES.parse_statement(parser)
+        upsert(parser).or_else(|| POSTGRES.parse_statement(parser))
     }
 
     fn parse_column_option(

@@ -12,6 +12,7 @@
 //! that the stacks of [`STACK_BYTES`] and [`CONNECTION_STACK_BYTES`] hold whatever walks, copies or drops it.
 
 mod accepted;
+mod copy;
 mod dialect;
 mod limits;
 mod null_asks;
@@ -25,9 +26,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::sqlparser::ast::{Ident, Statement};
 use crate::sqlparser::parser::{Parser, ParserError};
-use crate::sqlparser::tokenizer::Token;
+use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 pub use self::accepted::{Read, check, read, statement};
+pub use self::copy::{OwnCopy, copy_on_conflict};
 use self::dialect::{Bounds, PgDialect};
 pub use self::limits::{
     CONNECTION_STACK_BYTES, Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_NESTING,
@@ -116,12 +118,29 @@ pub fn parse_with<T, E: From<ParseError>>(
 ) -> Result<T, E> {
     let size = tokens::size(sql).map_err(ParseError::TooLarge)?;
     let dialect = PgDialect::new(Bounds::of(size.n_tokens));
-    let parsed = catch_unwind(AssertUnwindSafe(|| {
+    bounded(&dialect, || {
         let tokens = tokens::tokens(&dialect, sql, size.n_tokens)?;
-        // The parser refuses what is nested as deeply as its limit.
-        let mut parser = Parser::new(&dialect).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens);
-        read(&mut parser)
-    }));
+        read(&mut parser_of(&dialect, tokens))
+    })
+}
+
+/// Reads tokens of a text with `read`, as [`parse_with`] reads all of them.
+fn parse_tokens<T, E: From<ParseError>>(
+    dialect: &PgDialect,
+    tokens: Vec<TokenWithSpan>,
+    read: impl FnOnce(&mut Parser<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    bounded(dialect, || read(&mut parser_of(dialect, tokens)))
+}
+
+fn parser_of(dialect: &PgDialect, tokens: Vec<TokenWithSpan>) -> Parser<'_> {
+    // The parser refuses what is nested as deeply as its limit.
+    Parser::new(dialect).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens)
+}
+
+/// What a parse gives, or the limit that its dialect stopped it at.
+fn bounded<T, E: From<ParseError>>(dialect: &PgDialect, parse: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let parsed = catch_unwind(AssertUnwindSafe(parse));
     match (parsed, dialect.refused()) {
         (Ok(Ok(parsed)), _) => Ok(parsed),
         // Whatever the parser made of it: this is why it stopped.

@@ -1,11 +1,13 @@
 //! Which rows do UPDATE, DELETE and INSERT by query give to be written?
 
+use datafusion::arrow::compute::concat_batches;
 use datafusion::common::{ParamValues, ScalarValue};
 use futures::TryStreamExt;
-use tarn_query::Options;
 use tarn_query::dml::DmlKind;
 use tarn_query::parser::statements;
 use tarn_query::sqlparser::ast::Statement;
+use tarn_query::{OnKey, Options};
+use tarn_types::Value;
 
 use crate::block_metadata::Keep;
 use crate::fixture::{Fixture, row, to_text};
@@ -94,13 +96,75 @@ async fn insert_gives_rows_that_fit_the_table() {
         None,
     )
     .await;
-    assert_eq!(kind, DmlKind::Insert { on_conflict_do_nothing: false });
+    assert_eq!(kind, DmlKind::Insert { on_key: OnKey::Refuse });
     assert_eq!(columns, ["a", "b", "n", "price", "name", "day"]);
     assert_eq!(rows, ["100|0|NULL|-20.00|NULL|2020-02-02", "101|0|NULL|-19.50|NULL|2020-02-02"]);
     let sql = "INSERT INTO t VALUES (1 + 1, 2, NULL, 1.5, upper('x'), DATE '2020-01-01') ON CONFLICT DO NOTHING";
     let (kind, _, rows) = source(&fixture, sql, None).await;
-    assert_eq!(kind, DmlKind::Insert { on_conflict_do_nothing: true });
+    assert_eq!(kind, DmlKind::Insert { on_key: OnKey::Keep });
     assert_eq!(rows, ["2|2|NULL|1.50|X|2020-01-01"]);
+}
+
+#[tokio::test]
+async fn a_row_that_is_there_is_changed_beside_the_one_that_was_to_be_inserted() {
+    let fixture = fixture().await;
+    let rows = async |sql: &str| {
+        let dml = fixture.session.dml(&parse(sql), &fixture.table.schema).await.unwrap();
+        let rows: Vec<_> = fixture.session.dml_rows(&dml, None).await.unwrap().try_collect().await.unwrap();
+        concat_batches(&rows[0].schema(), &rows).unwrap()
+    };
+    // Their order is that of the keys.
+    let there = rows("UPDATE t SET n = n WHERE a IN (5, 6)").await;
+    let given = rows("INSERT INTO t VALUES (5, 0, 50, 5, 'five', NULL), (6, 0, 60, 6, 'six', NULL)").await;
+    let changed = async |conflict: &str, parameters: Option<ParamValues>| {
+        let sql = format!("INSERT INTO t AS old (a, b) VALUES (1, 1) ON CONFLICT (a, b) DO UPDATE {conflict}");
+        let dml =
+            fixture.session.dml(&parse(&sql), &fixture.table.schema).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        let changed = fixture.session.changed(&dml, &there, &given, parameters).await.unwrap();
+        let mut rows = to_text(&changed.try_collect::<Vec<_>>().await.unwrap());
+        rows.sort();
+        rows
+    };
+    assert_eq!(
+        changed("SET n = old.n + excluded.n, name = EXCLUDED.name, day = DEFAULT, a = excluded.a", None).await,
+        ["5|0|55|-8.75|five|NULL|6", "6|0|66|-8.50|six|NULL|7"]
+    );
+    assert_eq!(
+        changed(
+            "SET (n, price) = (excluded.n, 1) WHERE old.n < $1",
+            Some(ParamValues::from(vec![ScalarValue::Int64(Some(6))]))
+        )
+        .await,
+        ["5|0|50|1.00|name-005-xxxxx|1994-08-28|6"]
+    );
+    // A subquery reads the table itself.
+    let newest = changed("SET n = (SELECT max(t.n) FROM t) + excluded.n, day = NULL WHERE excluded.n = 60", None).await;
+    assert_eq!(newest, ["6|0|90|-8.50|name-006-xxxxxx|NULL|7"]);
+}
+
+#[tokio::test]
+async fn rows_are_changed_beside_other_tables() {
+    let fixture = fixture().await;
+    let sql = "UPDATE t SET n = u.n * 10 FROM t AS u WHERE t.a = u.a + 1 AND u.a >= 5";
+    let (_, columns, rows) = source(&fixture, sql, None).await;
+    assert_eq!(columns, ["a", "b", "n", "price", "name", "day", "__seqno"]);
+    assert_eq!(rows.iter().map(|row| &row[..7]).collect::<Vec<_>>(), ["6|0|50|", "7|0|60|"]);
+    let sql = "DELETE FROM t AS x USING t AS u JOIN t AS v ON u.a = v.a WHERE x.a = v.a AND u.n > 6";
+    let (_, columns, rows) = source(&fixture, sql, None).await;
+    assert_eq!((columns.len(), rows), (3, vec!["3|0|9".to_owned(), "7|0|8".to_owned()]));
+    let (_, columns, _) = source(&fixture, "DELETE FROM t RETURNING n", None).await;
+    assert_eq!(columns, ["a", "b", "n", "price", "name", "day", "__seqno"]);
+}
+
+#[tokio::test]
+async fn a_default_that_is_named_is_the_columns() {
+    let mut schema = crate::fixture::schema();
+    schema.columns[2].default = Some(Value::Int64(-7));
+    schema.columns[4].default = Some(Value::Text("it's".into()));
+    let fixture = Fixture::with(schema).await;
+    let sql = "INSERT INTO t (a, n, b, name) VALUES (1, DEFAULT, 1 + 1, 'x'), (2, 5, 2, default)";
+    let (_, _, rows) = source(&fixture, sql, None).await;
+    assert_eq!(rows, ["1|2|-7|NULL|x|NULL", "2|2|5|NULL|it's|NULL"]);
 }
 
 #[tokio::test]
@@ -109,9 +173,10 @@ async fn what_tarn_does_not_have_is_refused_with_a_remedy() {
     for (sql, part) in [
         ("UPDATE t SET a = 1 WHERE n = 3", "key column a"),
         ("UPDATE t SET nothing = 1", "no column nothing"),
-        ("UPDATE t SET n = 1 RETURNING n", "RETURNING"),
-        ("DELETE FROM t USING t AS u WHERE t.a = u.b", "USING"),
-        ("INSERT INTO t VALUES (1, 1, 1, 1, 'x', NULL) ON CONFLICT (a, b) DO UPDATE SET n = 1", "DO UPDATE"),
+        ("UPDATE t SET (n, price) = (SELECT 1, 2)", "list of columns"),
+        ("INSERT INTO t VALUES (1, 1, 1, 1, 'x', NULL) ON CONFLICT (a, b) DO UPDATE SET a = 1", "key column a"),
+        ("INSERT INTO t VALUES (1, 1, 1, 1, 'x', NULL) ON CONFLICT (a, b) DO UPDATE SET n = n + 1", "Ambiguous"),
+        ("INSERT INTO t VALUES (1, 1, 1, 1, 'x', NULL) ON DUPLICATE KEY UPDATE n = 1", "ON DUPLICATE KEY UPDATE"),
     ] {
         let error = fixture.session.dml(&parse(sql), &fixture.table.schema).await.unwrap_err().to_string();
         assert!(error.contains(part), "{sql}: {error}");

@@ -1,8 +1,8 @@
 //! Which statements are keyed, what do they become, and which are not?
 
-use tarn_query::Keyed;
 use tarn_query::keyed::{Bound, KeyedPlan, Slot, table_name};
 use tarn_query::parser::statements;
+use tarn_query::{Keyed, OnKey};
 use tarn_types::{DataType, TableSchema, Value};
 
 use crate::fixture::schema;
@@ -117,7 +117,24 @@ fn inserts_of_values() {
         [Value::Int64(1), Value::Int64(2), Value::Int64(42), Value::Null, Value::Null, Value::Date(18_262)]
     );
     assert_eq!(rows[1], [Value::Int64(3), Value::Int64(4), Value::Int64(42), Value::Null, Value::Null, Value::Null]);
-    assert!(matches!(plan, KeyedPlan::Insert { on_conflict_do_nothing: true, .. }));
+    assert!(matches!(plan, KeyedPlan::Insert { on_key: OnKey::Keep, .. }));
+    let on_key = |sql: &str| match analyse(sql, &table) {
+        Some(KeyedPlan::Insert { on_key, rows }) => Some((on_key, rows.len())),
+        None => None,
+        other => panic!("{sql}: {other:?}"),
+    };
+    let all = "ON CONFLICT (a, b) DO UPDATE SET n = excluded.n, price = excluded.price, name = excluded.name, day = excluded.day";
+    assert_eq!(on_key("INSERT INTO t (a, b) VALUES (1, 2)"), Some((OnKey::Refuse, 1)));
+    assert_eq!(on_key("UPSERT INTO t (a, b) VALUES (1, 2), (1, 2)"), Some((OnKey::Replace, 2)));
+    assert_eq!(on_key("INSERT INTO t (a, b) VALUES (1, 2) ON CONFLICT (a, b) DO UPDATE SET n = 1"), None);
+    assert_eq!(on_key("INSERT INTO t DEFAULT VALUES"), Some((OnKey::Refuse, 1)));
+    let Some(KeyedPlan::Insert { rows, .. }) = analyse("INSERT INTO t (b, a, n) VALUES (2, 1, DEFAULT)", &table) else {
+        panic!("a default")
+    };
+    assert_eq!(rows[0][..3], [lit(1), lit(2), lit(42)]);
+    let replaced = on_key(&format!("INSERT INTO t (a, b) VALUES (1, 2) {all}"));
+    let twice = on_key(&format!("INSERT INTO t (a, b) VALUES (1, 2), (1, 2) {all}"));
+    assert_eq!((replaced, twice), (Some((OnKey::Replace, 1)), None), "of several rows two may have one key");
 }
 
 #[test]

@@ -260,10 +260,10 @@ fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
         table.replay(TabletId(5), SeqNo(i as u64 + 1), entry).unwrap();
     }
     table.finish_replay().unwrap();
-    assert_eq!(table.applied(TabletId(5)), SeqNo(4));
+    assert_eq!(table.applied(TabletId(5)), SeqNo(5));
     let snapshot = table.snapshot().unwrap();
     let rows = rows_of(&snapshot.recent(None, true).unwrap());
-    assert_eq!(rows, (0..5).map(|id| Row { id, v: Some(3), s: None, seqno: 4 }).collect::<Vec<_>>());
+    assert_eq!(rows, (0..5).map(|id| Row { id, v: Some(3), s: None, seqno: 5 }).collect::<Vec<_>>());
     assert_eq!(snapshot.version(), Version(1));
 }
 

@@ -18,13 +18,14 @@ use tarn_node::auth::{Access, Action, Principal, Privilege, audit, authorize, ro
 use tarn_node::node::Node;
 use tarn_query::dml::DmlKind;
 use tarn_query::keyed::KeyedPlan;
-use tarn_query::{Read, reads};
+use tarn_query::{OnKey, Read, reads};
 use tarn_types::TableSchema;
 
 use super::literals::call_texts;
 use super::prepare::Kind;
 use super::{Answer, Prepared, Session};
 use crate::access_sql::tag;
+use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError};
 use crate::names::table_name;
 use crate::privileges::is_open_relation;
@@ -42,6 +43,13 @@ impl Asking {
 
     fn rows(&self, table: &TableSchema, privilege: Privilege) -> Result<()> {
         self.may(Action::Rows { table: table.id, name: &table.name, privilege })
+    }
+
+    /// An INSERT: one that may replace or change rows that are there needs the right to UPDATE them.
+    fn inserts(&self, table: &TableSchema, on_key: OnKey) -> Result<()> {
+        self.rows(table, Privilege::Insert)?;
+        let changes = matches!(on_key, OnKey::Replace | OnKey::ReplaceOnce | OnKey::Change);
+        if changes && has_primary_key(table) { self.rows(table, Privilege::Update) } else { Ok(()) }
     }
 
     /// What a plan reads of the catalogs; tables are asked for one by one.
@@ -106,36 +114,56 @@ impl Session {
         asking.may(Action::Session)?;
         match &*prepared.kind {
             Kind::Keyed { plan, table } => {
-                let (write, reads) = match plan {
-                    KeyedPlan::Select { .. } => (None, true),
-                    KeyedPlan::Insert { .. } => (Some(Privilege::Insert), false),
-                    KeyedPlan::Update { .. } => (Some(Privilege::Update), true),
-                    KeyedPlan::Delete { .. } => (Some(Privilege::Delete), true),
-                };
                 // The one that has the name now: it is the one that is read.
                 let table = self.node.catalog().schema(&table.name)?;
-                write.map_or(Ok(()), |privilege| asking.rows(&table, privilege))?;
+                let reads = match plan {
+                    KeyedPlan::Select { .. } => true,
+                    KeyedPlan::Insert { on_key, .. } => {
+                        asking.inserts(&table, *on_key)?;
+                        false
+                    }
+                    KeyedPlan::Update { .. } => {
+                        asking.rows(&table, Privilege::Update)?;
+                        true
+                    }
+                    KeyedPlan::Delete { .. } => {
+                        asking.rows(&table, Privilege::Delete)?;
+                        true
+                    }
+                };
                 if reads { asking.rows(&table, Privilege::Select) } else { Ok(()) }
             }
             Kind::Query { plan, .. } => asking.reads(plan),
             Kind::Dml { dml, returning, .. } => {
                 let table = self.node.catalog().schema(&dml.table.name)?;
-                let privilege = match dml.kind {
-                    DmlKind::Insert { .. } => Privilege::Insert,
-                    DmlKind::Update => Privilege::Update,
-                    DmlKind::Delete => Privilege::Delete,
-                };
-                asking.rows(&table, privilege)?;
+                match dml.kind {
+                    DmlKind::Insert { on_key } => asking.inserts(&table, on_key)?,
+                    DmlKind::Update => asking.rows(&table, Privilege::Update)?,
+                    DmlKind::Delete => asking.rows(&table, Privilege::Delete)?,
+                }
                 asking.reads(&dml.source)?;
+                dml.change.as_ref().map_or(Ok(()), |change| asking.reads(change))?;
                 returning.as_ref().map_or(Ok(()), |returning| asking.reads(returning))?;
                 // Its rows would not be held back by table, as those of a query are.
                 let is_system = |read: &Read| matches!(read, Read::Other(of) if of.schema() == Some("tarn"));
-                match reads(&dml.source)?.iter().any(is_system) {
+                let of_change = dml.change.as_ref().map_or(Ok(vec![]), reads)?;
+                match reads(&dml.source)?.iter().chain(&of_change).any(is_system) {
                     true => asking.may(Action::Server { what: "write what system tables say" }),
                     false => Ok(()),
                 }
             }
             Kind::Utility(statement) => self.allow_utility(&asking, statement),
+            Kind::Copy { statement, on_key } => {
+                self.allow_utility(&asking, statement)?;
+                match statement.as_ref() {
+                    Statement::Copy { source: CopySource::Table { table_name, .. }, .. }
+                        if *on_key == OnKey::Replace =>
+                    {
+                        self.allow_rows(&asking, table_name, Privilege::Update)
+                    }
+                    _ => Ok(()),
+                }
+            }
             Kind::Admin { table, .. } => self.allow_own(&asking, table),
             // Its condition may read other tables: they are asked for when it is planned.
             Kind::CacheTable(asked) => self.allow_own(&asking, &asked.table),
@@ -307,6 +335,7 @@ impl Session {
                 _ => return,
             },
             Kind::Keyed { .. }
+            | Kind::Copy { .. }
             | Kind::Query { .. }
             | Kind::Dml { .. }
             | Kind::Admin { .. }

@@ -5,12 +5,14 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use tarn_query::OnKey;
 use tarn_query::dml::{rows_of, table_of};
 use tarn_types::TableSchema;
 
 use super::copy_from::{CopyFrom, start};
 use super::{Answer, CopyTo, Rows, Session};
 use crate::copy_format::Format;
+use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
 use crate::shown::shown;
@@ -43,15 +45,18 @@ impl Session {
         }
     }
 
-    /// Starts a COPY statement.
-    pub(super) async fn copy(&self, statement: &Statement) -> Result<Answer> {
+    /// Starts a COPY statement. `on_key` is what it says itself about keys that are there.
+    pub(super) async fn copy(&self, statement: &Statement, on_key: Option<OnKey>) -> Result<Answer> {
         let Statement::Copy { source, to, options, legacy_options, .. } = statement else {
             return Err(SqlError::new(state::INTERNAL, "not a COPY"));
         };
         self.check_copy(statement)?;
         let format = Format::new(options, legacy_options, self.zone())?;
         if *to {
-            return self.copy_to(source, format).await;
+            return match on_key {
+                None => self.copy_to(source, format).await,
+                Some(_) => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "COPY TO has no on_conflict")),
+            };
         }
         let CopySource::Table { table_name: name, columns } = source else {
             return Err(SqlError::new(state::SYNTAX_ERROR, "COPY FROM needs a table"));
@@ -59,7 +64,8 @@ impl Session {
         let handle = self.node.catalog().require(&table_name(name)?)?;
         let columns = column_positions(handle.schema(), columns)?;
         let hold = self.must_hold()?;
-        Ok(Answer::CopyFrom(Box::new(start(&self.sql, self.principal(), handle, columns, format, hold))))
+        let on_key = on_key_of(handle.schema(), on_key)?;
+        Ok(Answer::CopyFrom(Box::new(start(&self.sql, self.principal(), handle, columns, format, on_key, hold))))
     }
 
     async fn copy_to(&self, source: &CopySource, format: Format) -> Result<Answer> {
@@ -84,6 +90,19 @@ impl Session {
         let schema = shown(&stream.schema());
         let rows = Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command: "COPY" };
         Ok(Answer::CopyTo(CopyTo { rows, format }))
+    }
+}
+
+/// What a COPY does about keys that are there: unless it says so, it is refused where one is.
+fn on_key_of(table: &TableSchema, asked: Option<OnKey>) -> Result<OnKey> {
+    match asked {
+        Some(_) if !has_primary_key(table) => Err(SqlError::unsupported(
+            format!("on_conflict of table {}, whose rows are not held to a key,", table.name),
+            "leave it out: every row is written",
+        )),
+        Some(asked) => Ok(asked),
+        None if has_primary_key(table) => Ok(OnKey::Refuse),
+        None => Ok(OnKey::Replace),
     }
 }
 

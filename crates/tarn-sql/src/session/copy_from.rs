@@ -3,7 +3,7 @@
 //! `COPY FROM` is a pipeline: the connection hands over bytes, one task decodes and encodes, one commits, with bounded queues
 //! between. A thread is taken for each step, none while the client is silent. Every batch is one commit a tablet, all or
 //! nothing; a bad row fails its whole batch, and batches before it stay, which the error says. Inside BEGIN everything is
-//! held until COMMIT.
+//! held until COMMIT. What becomes of rows whose key is there `on_conflict` says: a row that may not be there is named by its line.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -18,14 +18,17 @@ use datafusion::arrow::record_batch::RecordBatch;
 use tarn_node::auth::{Principal, Privilege};
 use tarn_node::catalog::TableHandle;
 use tarn_node::write::{Waiter, all_written};
-use tarn_types::{MutationBatch, Op, TableSchema, batch_from_columns, conform};
+use tarn_query::OnKey;
+use tarn_types::{MutationBatch, Op, TableSchema, Zone, batch_from_columns, conform};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::gather::Gathered;
 use super::interrupt::{Unless, part_of_it, unless};
+use super::on_key::op_of;
 use crate::copy_format::{Format, Kind, Splitter};
+use crate::duplicate::duplicate;
 use crate::error::{Result, SqlError, state};
 use crate::service::Sql;
 use crate::transaction::{PendingChanges, no_room};
@@ -144,25 +147,29 @@ pub(super) fn start(
     handle: Arc<TableHandle>,
     columns: Vec<usize>,
     format: Format,
+    on_key: OnKey,
     hold: bool,
 ) -> CopyFrom {
     let (input, received) = mpsc::channel(INPUT_QUEUE);
     let (encoded, to_commit) = mpsc::channel(COMMIT_QUEUE);
     let n_columns = columns.len();
-    let decoder = Decoder::new(format.clone(), Arc::clone(handle.schema()), columns, sql.settings().copy_batch_rows);
+    let decoder = Decoder::new(
+        format.clone(),
+        Arc::clone(handle.schema()),
+        columns,
+        sql.settings().copy_batch_rows,
+        op_of(on_key),
+    );
+    let zone = format.zone.clone();
     let stop = CancellationToken::new();
     tokio::spawn(decode(decoder, received, encoded));
     let writer = Writer { who, stop: stop.clone(), is_submitted: AtomicBool::new(false) };
-    let task = tokio::spawn(commit(Arc::clone(sql), handle, to_commit, hold, writer));
+    let task = tokio::spawn(commit(Arc::clone(sql), handle, to_commit, hold, zone, writer));
     CopyFrom { format, n_columns, input: Some(input), task: Some(task), stop }
 }
 
 /// The decoding task: ends when the input does, or when nobody commits any more.
-async fn decode(
-    mut decoder: Decoder,
-    mut received: mpsc::Receiver<Input>,
-    encoded: mpsc::Sender<Result<MutationBatch>>,
-) {
+async fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encoded: mpsc::Sender<Result<Encoded>>) {
     let (mut waiting, mut n_waiting) = (Vec::new(), 0);
     while let Some(input) = received.recv().await {
         let is_last = matches!(input, Input::End);
@@ -223,8 +230,9 @@ impl Waiter for Writer {
 async fn commit(
     sql: Arc<Sql>,
     handle: Arc<TableHandle>,
-    mut encoded: mpsc::Receiver<Result<MutationBatch>>,
+    mut encoded: mpsc::Receiver<Result<Encoded>>,
     hold: bool,
+    zone: Zone,
     writer: Writer,
 ) -> Done {
     let (tables, budget) = (sql.node().tables(), sql.held());
@@ -236,10 +244,14 @@ async fn commit(
     loop {
         let step = async {
             let Some(next) = encoded.recv().await else { return Ok(None) };
-            let batch = next?;
+            let Encoded { batch, places } = next?;
             if !hold {
-                let written = tables.write(&writer.who, &handle, Privilege::Insert, vec![batch], &writer).await?;
-                return Ok(Some(all_written(&handle, &written)?));
+                let asked = vec![batch.clone()];
+                let written = tables.write(&writer.who, &handle, Privilege::Insert, asked, &writer).await?;
+                return match all_written(&handle, &written) {
+                    Ok(n_rows) => Ok(Some(n_rows)),
+                    Err(error) => Err(placed(error, &batch, &places, &zone)),
+                };
             }
             let n_rows = batch.len() as u64;
             kept_bytes += batch.size_bytes();
@@ -284,15 +296,52 @@ async fn commit(
 /// What stays of a COPY that failed.
 fn with_committed(error: SqlError, committed: u64) -> SqlError {
     let told = match error.detail() {
-        Some(detail) => format!("{detail}; {committed} rows before it are committed"),
+        Some(detail) => format!("{}; {committed} rows before it are committed", detail.trim_end_matches('.')),
         None => format!("{committed} rows before the batch with this error are committed, none of the batch is"),
     };
     error.with_detail(told)
 }
 
+/// Rows that may be committed, and where they are from.
+struct Encoded {
+    batch: MutationBatch,
+    places: Places,
+}
+
+/// Where the rows of a batch stand in the data.
+enum Places {
+    /// The line of each.
+    Lines(Vec<u64>),
+    /// They follow so many others.
+    Behind(u64),
+}
+
+/// An error of a commit: a row that was to be new is named by its place.
+fn placed(error: tarn_node::error::Error, batch: &MutationBatch, places: &Places, zone: &Zone) -> SqlError {
+    let Some(existing) = error.existing() else { return error.into() };
+    let rows = batch.iter().enumerate().filter(|(_, mutation)| mutation.key == existing.key).map(|(row, _)| row);
+    let (what, numbers): (_, Vec<u64>) = match places {
+        Places::Lines(lines) => ("line", rows.filter_map(|row| lines.get(row).copied()).collect()),
+        Places::Behind(before) => ("row", rows.map(|row| before + row as u64 + 1).collect()),
+    };
+    let told = duplicate(existing, zone).with_hint(ON_CONFLICT_HINT);
+    let table = &existing.table.name;
+    match numbers[..] {
+        [] => told,
+        [only] => told.with_context(format!("COPY {table}, {what} {only}")),
+        // It was there, or the second of them is one too many.
+        [first, second, ..] => told.with_context(format!("COPY {table}, {what}s {first} and {second}")),
+    }
+}
+
+const ON_CONFLICT_HINT: &str =
+    "COPY … WITH (on_conflict = skip) leaves rows that are there, on_conflict = replace replaces them";
+
 /// Bytes to batches of the table.
 struct Decoder {
     table: Arc<TableSchema>,
+    /// Of each row.
+    op: Op,
     input: CopyInput,
     batch_rows: usize,
     /// Rows given out so far, for errors.
@@ -305,7 +354,7 @@ enum CopyInput {
 }
 
 impl Decoder {
-    fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>, batch_rows: usize) -> Decoder {
+    fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>, batch_rows: usize, op: Op) -> Decoder {
         let input = match format.kind {
             Kind::Arrow => {
                 CopyInput::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
@@ -314,11 +363,11 @@ impl Decoder {
                 CopyInput::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false }
             }
         };
-        Decoder { table, input, batch_rows, n_rows: 0 }
+        Decoder { table, op, input, batch_rows, n_rows: 0 }
     }
 
     /// Decodes some data, and all that is left behind the last. Batches that came before an error are good.
-    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<MutationBatch>, Option<SqlError>) {
+    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<Encoded>, Option<SqlError>) {
         let mut out = Vec::new();
         let decode = || -> Result<()> {
             for bytes in data {
@@ -336,11 +385,15 @@ impl Decoder {
     }
 
     /// Everything that is long enough, as mutations.
-    fn encode(&mut self, is_last: bool, out: &mut Vec<MutationBatch>) -> Result<()> {
+    fn encode(&mut self, is_last: bool, out: &mut Vec<Encoded>) -> Result<()> {
         while let Some(rows) = self.take(is_last)? {
-            let batch = batch_from_columns(&self.table, &rows, Op::Put).map_err(|e| self.place(e.into()))?;
+            let batch = batch_from_columns(&self.table, &rows, self.op).map_err(|e| self.place(e.into()))?;
+            let places = match &mut self.input {
+                CopyInput::Text { splitter, .. } => Places::Lines(splitter.take_lines()),
+                CopyInput::Arrow { .. } => Places::Behind(self.n_rows),
+            };
             self.n_rows += rows.num_rows() as u64;
-            out.push(batch);
+            out.push(Encoded { batch, places });
             self.go_on()?;
         }
         Ok(())

@@ -2,38 +2,38 @@
 //!
 //! `INSERT … SELECT` streams: every `copy_batch_rows` rows, or 16 MiB of them, are one commit (a smaller result is one
 //! commit a tablet, all or nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed meanwhile are read again and
-//! only they are written again, as Postgres' READ COMMITTED does, a bounded number of times.
+//! only they are written again, as Postgres' READ COMMITTED does, a bounded number of times. Where `RETURNING` asks for the rows, they are one
+//! write. What an `INSERT` does about keys that are there is in `conflicts.rs`, where it is more than one operation of the row store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::Int64Type;
+use datafusion::arrow::array::BooleanArray;
+use datafusion::arrow::compute::{concat_batches, filter_record_batch};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
+use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::threads::blocking;
 use tarn_node::write::{Written, conflict};
+use tarn_query::OnKey;
 use tarn_query::dml::{Dml, DmlKind};
-use tarn_types::{BatchBuilder, MutationBatch, Op, SeqNo, batch_from_columns, encode_cells_columnar, encode_keys};
+use tarn_types::{
+    BatchBuilder, MutationBatch, Op, TableSchema, batch_from_columns, encode_cells_columnar, encode_keys,
+};
 
+use super::conflicts::Beside;
 use super::gather::Gathered;
+use super::in_parts::{MAX_BATCH_ROWS, MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers, partial};
+use super::on_key::op_of;
+use super::returning::{self, Answers};
 use super::{Answer, PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::transaction::no_room;
-
-/// How often rows that changed while they were read are read again.
-const MAX_ROUNDS: usize = 10;
-
-/// Mutations of one log entry of an UPDATE or DELETE.
-const MAX_BATCH_ROWS: usize = 16_384;
-
-/// Bytes of mutations one UPDATE or DELETE may gather before it writes.
-const MAX_CHANGE_BYTES: usize = 512 << 20;
 
 impl Session {
     pub(super) async fn dml(
@@ -42,16 +42,26 @@ impl Session {
         command: &'static str,
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
+        returning: Option<&LogicalPlan>,
     ) -> Result<Answer> {
         let hold = self.must_hold()?;
-        let rows = match dml.kind {
-            DmlKind::Insert { on_conflict_do_nothing } => {
-                let op = if on_conflict_do_nothing { Op::Insert } else { Op::Put };
-                self.insert_from(dml, handle, parameters, op, hold).await?
+        let (n_rows, answers) = match (dml.kind, returning) {
+            (DmlKind::Insert { on_key: on_key @ (OnKey::Change | OnKey::ReplaceOnce) }, _)
+            | (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, Some(_)) => {
+                self.insert_beside(Beside { dml, handle, parameters, on_key, returning, hold }).await?
             }
-            DmlKind::Update | DmlKind::Delete => self.change(dml, handle, parameters, hold).await?,
+            (DmlKind::Insert { on_key }, Some(returning)) => {
+                self.insert_returning(dml, handle, parameters, returning, op_of(on_key), hold).await?
+            }
+            (DmlKind::Insert { on_key }, None) => {
+                (self.insert_from(dml, handle, parameters, op_of(on_key), hold).await?, None)
+            }
+            (DmlKind::Update | DmlKind::Delete, _) => self.change(dml, handle, parameters, hold, returning).await?,
         };
-        Ok(Answer::counted(command, rows))
+        Ok(match answers {
+            Some(answers) => answers.answer(command).counted_by(self.backend.rows()),
+            None => Answer::counted(command, n_rows),
+        })
     }
 
     async fn insert_from(
@@ -88,7 +98,8 @@ impl Session {
         encoding::check_columns(&rows)?;
         if !hold {
             let who = self.principal();
-            return Ok(self.node.tables().write_rows(&who, handle, rows, op, &*self.interrupt).await?);
+            let written = self.node.tables().write_rows(&who, handle, rows, op, &*self.interrupt).await;
+            return written.map_err(|error| self.told(error));
         }
         let batches = vec![batch_from_columns(handle.schema(), &rows, op)?];
         self.hold(PendingChanges { table: Arc::clone(handle), privilege: Privilege::Insert, batches }).await
@@ -100,19 +111,26 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
         hold: bool,
-    ) -> Result<u64> {
+        returning: Option<&LogicalPlan>,
+    ) -> Result<(u64, Option<Answers>)> {
         let privilege = if dml.kind == DmlKind::Delete { Privilege::Delete } else { Privilege::Update };
         if hold {
-            let Changed { batches, reservation } = self.read_changes(dml, handle, parameters, None, usize::MAX).await?;
+            let changes = self.read_changes(dml, handle, parameters, None, usize::MAX, returning.is_some());
+            let Changed { batches, reservation, rows } = changes.await?;
+            let answers = self.answers_of(returning, rows, dml).await?;
             // The transaction has one of its own.
             drop(reservation);
-            return self.hold(PendingChanges { table: Arc::clone(handle), privilege, batches }).await;
+            let n_rows = self.hold(PendingChanges { table: Arc::clone(handle), privilege, batches }).await?;
+            return Ok((n_rows, answers));
         }
+        let max_rows = if returning.is_some() { usize::MAX } else { MAX_BATCH_ROWS };
         let mut written = 0;
         let mut again: Option<HashSet<Vec<u8>>> = None;
         for _ in 0..MAX_ROUNDS {
-            let Changed { batches, reservation: _held } =
-                self.read_changes(dml, handle, parameters.clone(), again.as_ref(), MAX_BATCH_ROWS).await?;
+            let changes =
+                self.read_changes(dml, handle, parameters.clone(), again.as_ref(), max_rows, returning.is_some());
+            let Changed { batches, reservation: _held, rows } = changes.await?;
+            let answers = self.answers_of(returning, rows, dml).await?;
             let mut failed = HashSet::new();
             for batch in batches {
                 // One by one: the entries of a tablet that were submitted behind a failing guard would be decided already.
@@ -125,14 +143,27 @@ impl Session {
                 }
             }
             if failed.is_empty() {
-                return Ok(written);
+                return Ok((written, answers));
             }
             again = Some(failed);
         }
         Err(partial(conflict(&handle.schema().name).into(), written))
     }
 
-    /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone.
+    /// What is asked of rows that are about to be written, if anything is.
+    async fn answers_of(
+        &self,
+        returning: Option<&LogicalPlan>,
+        rows: Option<Vec<RecordBatch>>,
+        dml: &Dml,
+    ) -> Result<Option<Answers>> {
+        let (Some(returning), Some(rows)) = (returning, rows) else { return Ok(None) };
+        let rows = rows.first().map(|first| concat_batches(&first.schema(), &rows)).transpose()?;
+        Ok(Some(self.answers(returning, rows.as_ref(), dml).await?))
+    }
+
+    /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone. With `keeps_rows`, the
+    /// rows too, as they are written or were deleted.
     async fn read_changes(
         &self,
         dml: &Dml,
@@ -140,6 +171,7 @@ impl Session {
         parameters: Option<ParamValues>,
         only: Option<&HashSet<Vec<u8>>>,
         max_rows: usize,
+        keeps_rows: bool,
     ) -> Result<Changed> {
         let mut stream = self.query.dml_rows(dml, parameters).await?;
         let budget = self.sql.held();
@@ -149,6 +181,9 @@ impl Session {
             open: BatchBuilder::new(handle.schema()),
             done: Vec::new(),
             size_bytes: 0,
+            seen: dml.may_repeat.then(HashSet::new),
+            rows: keeps_rows.then(Vec::new),
+            rows_bytes: 0,
             reservation: budget.reservation(),
         };
         while let Some(batch) = stream.next().await.transpose()? {
@@ -162,22 +197,17 @@ impl Session {
     }
 }
 
-/// Says how much of a statement that failed is written already.
-fn partial(error: SqlError, written: u64) -> SqlError {
-    if written == 0 {
-        return error;
-    }
-    error.with_detail(format!(
-        "{written} rows of this statement are committed already: large statements commit in batches"
-    ))
-}
-
 struct Changes {
     kind: DmlKind,
     max_rows: usize,
     open: BatchBuilder,
     done: Vec<MutationBatch>,
     size_bytes: usize,
+    /// Keys of rows that were met, where one may be met again.
+    seen: Option<HashSet<Vec<u8>>>,
+    /// The rows without their change numbers, where somebody asks for them.
+    rows: Option<Vec<RecordBatch>>,
+    rows_bytes: usize,
     /// Of what all statements and transactions together may hold back.
     reservation: Reservation,
 }
@@ -191,16 +221,16 @@ impl Changes {
             DmlKind::Delete => None,
             _ => Some(encode_cells_columnar(schema, batch)?),
         };
-        let seqnos =
-            batch.columns().last().and_then(|column| column.as_primitive_opt::<Int64Type>()).ok_or_else(|| {
-                SqlError::new(state::INTERNAL, "the last column of rows to change is their change number")
-            })?;
+        let seqnos = change_numbers(batch)?;
+        let mut taken = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
             let key = keys.get(row);
-            if only.is_some_and(|only| !only.contains(key)) {
+            let is_wanted = only.is_none_or(|only| only.contains(key));
+            taken.push(is_wanted && self.seen.as_mut().is_none_or(|seen| seen.insert(key.to_vec())));
+            if !taken[row] {
                 continue;
             }
-            let guard = Some(SeqNo(seqnos.value(row) as u64));
+            let guard = Some(seqnos.of(row));
             match &cells {
                 Some(cells) => self.open.put(key, cells.get(row), guard),
                 None => self.open.delete(key, guard),
@@ -218,23 +248,37 @@ impl Changes {
             )
             .with_hint("split it by a range of the key"));
         }
-        Ok(())
+        self.keep(schema, batch, taken)
+    }
+
+    /// Keeps the rows of a batch that are taken, if somebody asks for them.
+    fn keep(&mut self, schema: &TableSchema, batch: &RecordBatch, taken: Vec<bool>) -> Result<()> {
+        let Some(rows) = &mut self.rows else { return Ok(()) };
+        let columns: Vec<usize> = (0..schema.columns.len()).collect();
+        let kept = filter_record_batch(&batch.project(&columns)?, &BooleanArray::from(taken))?;
+        self.rows_bytes += kept.get_array_memory_size();
+        rows.push(kept);
+        match self.rows_bytes > returning::MAX_BYTES {
+            true => Err(returning::too_much()),
+            false => Ok(()),
+        }
     }
 
     /// Counts what was gathered; false if that is too much.
     fn is_held(&mut self) -> bool {
-        self.reservation.resize((self.size_bytes + self.open.size_bytes()) as u64)
+        self.reservation.resize((self.size_bytes + self.open.size_bytes() + self.rows_bytes) as u64)
     }
 
     fn finish(mut self) -> Changed {
         self.done.extend(Some(self.open).filter(|open| !open.is_empty()).map(BatchBuilder::finish));
-        Changed { batches: self.done, reservation: self.reservation }
+        Changed { batches: self.done, rows: self.rows, reservation: self.reservation }
     }
 }
 
 /// What an UPDATE or DELETE is about to write.
 struct Changed {
     batches: Vec<MutationBatch>,
+    rows: Option<Vec<RecordBatch>>,
     /// Of the batches, for as long as they are held.
     reservation: Reservation,
 }

@@ -17,6 +17,7 @@ use tracing::Instrument;
 use super::prepare::{Kind, bind};
 use super::{Answer, Parameter, Prepared, Session};
 use crate::access_sql::tag;
+use crate::duplicate::duplicate;
 use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, work_tag};
 
@@ -104,6 +105,7 @@ impl Session {
                 prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
             }
             Kind::Utility(_)
+            | Kind::Copy { .. }
             | Kind::Admin { .. }
             | Kind::Attach(_)
             | Kind::Detach { .. }
@@ -155,10 +157,7 @@ impl Session {
                 self.transaction.lock().check_usable()?;
                 let handle = self.node.catalog().require(&dml.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
-                let done = match returning {
-                    Some(returning) => self.insert_returning(dml, &handle, parameters, returning).await,
-                    None => self.dml(dml, command, &handle, parameters).await,
-                };
+                let done = self.dml(dml, command, &handle, parameters, returning.as_deref()).await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
             // Counts what it gives out itself.
@@ -166,6 +165,10 @@ impl Session {
                 self.utility(statement).await
             }
             Kind::Utility(statement) => Ok(self.utility(statement).await?.counted_by(self.backend.rows())),
+            Kind::Copy { statement, on_key } => {
+                self.transaction.lock().check_usable()?;
+                Ok(self.copy(statement, Some(*on_key)).await?.counted_by(self.backend.rows()))
+            }
             Kind::Admin { work, table } => {
                 self.transaction.lock().check_usable()?;
                 self.admin(*work, table).await?;
@@ -251,6 +254,14 @@ impl Session {
         Ok(self.node.tables().write(&who, handle, privilege, batches, &*self.interrupt).await?)
     }
 
+    /// What the node said: moments in it as this session's clocks show them.
+    pub(super) fn told(&self, error: tarn_node::error::Error) -> SqlError {
+        match error.existing() {
+            Some(existing) => duplicate(existing, &self.zone()),
+            None => error.into(),
+        }
+    }
+
     /// As [`Session::write`]; how many rows were written, or a conflict.
     pub(super) async fn write_all(
         &self,
@@ -258,6 +269,18 @@ impl Session {
         privilege: Privilege,
         batches: Vec<MutationBatch>,
     ) -> Result<u64> {
-        Ok(all_written(handle, &self.write(handle, privilege, batches).await?)?)
+        all_written(handle, &self.write(handle, privilege, batches).await?).map_err(|error| self.told(error))
+    }
+
+    /// As [`Session::write_all`] of one batch, of which all happens or nothing, whatever tablets its keys are in.
+    pub(super) async fn write_whole(
+        &self,
+        handle: &Arc<TableHandle>,
+        privilege: Privilege,
+        batch: MutationBatch,
+    ) -> Result<u64> {
+        let (who, tables) = (self.principal(), self.node.tables());
+        let written = tables.write_whole(&who, handle, privilege, batch, &*self.interrupt).await?;
+        all_written(handle, &[written]).map_err(|error| self.told(error))
     }
 }

@@ -30,6 +30,13 @@ impl Gathered {
         self.waiting.push(batch);
     }
 
+    /// All that is left, as one.
+    pub(super) fn take_all(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+        let waiting = std::mem::take(&mut self.waiting);
+        (self.n_rows, self.n_bytes) = (0, 0);
+        waiting.first().map(|first| concat_batches(&first.schema(), &waiting)).transpose()
+    }
+
     /// The rows of the next commit; `None` if there are too few, and at the end if there are none.
     pub(super) fn take(&mut self, is_last: bool) -> Result<Option<RecordBatch>, ArrowError> {
         let is_full = self.n_rows >= self.wanted_rows || self.n_bytes >= MAX_BATCH_BYTES;

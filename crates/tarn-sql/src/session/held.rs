@@ -64,7 +64,7 @@ impl Session {
             match mutation.op {
                 Op::Insert if is_there => continue,
                 Op::Create if is_there => {
-                    return Err(tarn_node::error::Error::key_exists(schema, mutation.key.to_vec()).into());
+                    return Err(self.told(tarn_node::error::Error::key_exists(schema, mutation.key.to_vec())));
                 }
                 Op::Insert | Op::Create => decided.create(mutation.key, mutation.cells),
                 _ => decided.push(&mutation),
@@ -118,7 +118,7 @@ impl Session {
         let who = self.principal();
         let committed = self.node.tables().commit_together(&who, writes, &*self.interrupt).await;
         committed.map(drop).map_err(|error| {
-            let error = SqlError::from(error);
+            let error = self.told(error);
             match error.state() {
                 state::SERIALIZATION_FAILURE => error.with_hint("nothing was written: run the transaction again"),
                 _ => error,

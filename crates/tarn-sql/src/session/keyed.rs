@@ -10,8 +10,9 @@ use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::tables::Row;
 use tarn_query::keyed::{Bound, KeyedPlan};
-use tarn_types::{BatchBuilder, MutationBatch, Value, encode_cells, encode_key, encode_patch};
+use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, Value, encode_cells, encode_key, encode_patch};
 
+use super::on_key::op_of;
 use super::{Answer, PendingChanges, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -43,9 +44,13 @@ impl Session {
             (Bound::Nothing, KeyedPlan::Select { columns: output, .. }) => one_row(handle, output, columns, None),
             (Bound::Nothing, KeyedPlan::Update { .. }) => Ok(Answer::counted("UPDATE", 0)),
             (Bound::Nothing, _) => Ok(Answer::counted("DELETE", 0)),
-            (Bound::Insert { rows }, KeyedPlan::Insert { on_conflict_do_nothing, .. }) => {
-                let batches = vec![insert(handle, &rows, *on_conflict_do_nothing)?];
-                Ok(Answer::counted("INSERT", self.write_all(handle, Privilege::Insert, batches).await?))
+            (Bound::Insert { rows }, KeyedPlan::Insert { on_key, .. }) => {
+                let (privilege, batch) = (Privilege::Insert, insert(handle, &rows, op_of(*on_key))?);
+                let n_rows = match rows.len() {
+                    1 => self.write_all(handle, privilege, vec![batch]).await?,
+                    _ => Box::pin(self.write_whole(handle, privilege, batch)).await?,
+                };
+                Ok(Answer::counted("INSERT", n_rows))
             }
             (Bound::Update { key, set }, _) => {
                 let (key, patch) = (encode_key(handle.schema(), &key)?, encode_patch(handle.schema(), &set)?);
@@ -65,8 +70,10 @@ impl Session {
     async fn hold_keyed(&self, plan: &KeyedPlan, handle: &Arc<TableHandle>, bound: Bound) -> Result<Answer> {
         let (batch, command, privilege) = match bound {
             Bound::Insert { rows } => {
-                let keeps_existing = matches!(plan, KeyedPlan::Insert { on_conflict_do_nothing: true, .. });
-                (insert(handle, &rows, keeps_existing)?, "INSERT", Privilege::Insert)
+                let KeyedPlan::Insert { on_key, .. } = plan else {
+                    return Err(SqlError::new(state::INTERNAL, "rows that are no INSERT's"));
+                };
+                (insert(handle, &rows, op_of(*on_key))?, "INSERT", Privilege::Insert)
             }
             Bound::Update { key, set } => {
                 let key = encode_key(handle.schema(), &key)?;
@@ -104,18 +111,14 @@ fn single(handle: &TableHandle, key: &[u8], push: impl FnOnce(&mut BatchBuilder,
 }
 
 /// Whole rows.
-fn insert(handle: &TableHandle, rows: &[Vec<Value>], keep_existing: bool) -> Result<MutationBatch> {
+fn insert(handle: &TableHandle, rows: &[Vec<Value>], op: Op) -> Result<MutationBatch> {
     let schema = handle.schema();
     let mut builder = BatchBuilder::new(schema);
     for row in rows {
         let key: Vec<Value> = schema.key.iter().map(|part| row[part.column_idx].clone()).collect();
         let key = encode_key(schema, &key)?;
         let cells = encode_cells(schema, row)?;
-        if keep_existing {
-            builder.insert(&key, &cells);
-        } else {
-            builder.put(&key, &cells, None);
-        }
+        builder.push(&Mutation { op, key: &key, guard: None, cells: &cells });
     }
     Ok(builder.finish())
 }

@@ -4,12 +4,13 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `keyed`, `dml`, `held`, `returning`, `copy`, `cursor`, `caches`, `create_as`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `utility`; who may run
 //! it: `access`.
 
 mod access;
 pub mod answer;
 mod caches;
+mod conflicts;
 mod copy;
 mod copy_from;
 mod create_as;
@@ -19,9 +20,11 @@ mod execute;
 mod fetch;
 mod gather;
 mod held;
+mod in_parts;
 pub mod interrupt;
 mod keyed;
 mod literals;
+mod on_key;
 mod placeholders;
 mod prepare;
 mod returning;

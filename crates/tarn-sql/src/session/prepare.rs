@@ -18,9 +18,9 @@ use futures::future::BoxFuture;
 use tarn_node::attach::AttachRequest;
 use tarn_node::auth::Access;
 use tarn_node::jobs::Work;
-use tarn_query::Keyed;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
+use tarn_query::{Keyed, OnKey};
 use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_type_of};
 
 use super::Session;
@@ -59,13 +59,34 @@ pub struct Prepared {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    Keyed { plan: KeyedPlan, table: Arc<TableSchema> },
-    Query { plan: Box<LogicalPlan>, command: &'static str },
-    Dml { dml: Box<Dml>, command: &'static str, returning: Option<Box<LogicalPlan>> },
+    Keyed {
+        plan: KeyedPlan,
+        table: Arc<TableSchema>,
+    },
+    Query {
+        plan: Box<LogicalPlan>,
+        command: &'static str,
+    },
+    Dml {
+        dml: Box<Dml>,
+        command: &'static str,
+        returning: Option<Box<LogicalPlan>>,
+    },
     Utility(Box<Statement>),
-    Admin { work: Work, table: String },
+    /// A COPY that says what becomes of rows whose key is there.
+    Copy {
+        statement: Box<Statement>,
+        on_key: OnKey,
+    },
+    Admin {
+        work: Work,
+        table: String,
+    },
     Attach(AttachRequest),
-    Detach { table: String, if_exists: bool },
+    Detach {
+        table: String,
+        if_exists: bool,
+    },
     CacheTable(Box<CacheTable>),
     DropCache(DropCache),
     Access(Box<Access>),
@@ -87,6 +108,7 @@ impl Prepared {
             Kind::Query { .. } => Way::Query,
             Kind::Dml { .. } => Way::Write,
             Kind::Utility(statement) if matches!(**statement, Statement::Copy { .. }) => Way::Copy,
+            Kind::Copy { .. } => Way::Copy,
             Kind::Utility(_)
             | Kind::Admin { .. }
             | Kind::Attach(_)
@@ -189,6 +211,10 @@ impl Session {
             Parsed::CacheTable(asked) => (Kind::CacheTable(asked.clone()), vec![], Some(warmed_schema())),
             Parsed::DropCache(asked) => (Kind::DropCache(asked.clone()), vec![], Some(dropped_schema())),
             Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
+            Parsed::Copy { statement, on_key } => {
+                self.check_copy(statement)?;
+                (Kind::Copy { statement: statement.clone(), on_key: *on_key }, vec![], None)
+            }
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
@@ -221,11 +247,8 @@ impl Session {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
                 let table = self.node.catalog().require(&name)?;
-                let returned = super::returning::taken(statement, &name)?;
-                let (statement, asked) =
-                    returned.as_ref().map_or((statement, None), |(rest, asked)| (rest, Some(asked)));
-                let returning = match asked {
-                    Some(asked) => Some(Box::new(self.returned(asked).await?)),
+                let returning = match super::returning::asked(statement, &name)? {
+                    Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
                 };
                 let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
@@ -239,7 +262,11 @@ impl Session {
                     Statement::Update(_) => "UPDATE",
                     _ => "DELETE",
                 };
-                let parameters = described(parameter_fields(&dml.source)?, statement);
+                let mut parameters = parameter_fields(&dml.source)?;
+                if let Some(change) = &dml.change {
+                    parameters = of_both(parameters, parameter_fields(change)?);
+                }
+                let parameters = described(parameters, statement);
                 Ok((Kind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
             }
             Statement::Query(_) | Statement::Explain { .. } => {
@@ -375,6 +402,15 @@ impl Session {
             ControlFlow::Continue(()) => None,
         }
     }
+}
+
+/// The parameters of two plans of one statement: each of the type that the first which has it tells.
+fn of_both(mut first: Vec<Option<FieldRef>>, second: Vec<Option<FieldRef>>) -> Vec<Option<FieldRef>> {
+    first.resize(first.len().max(second.len()), None);
+    for (of_both, of_second) in first.iter_mut().zip(second) {
+        *of_both = of_both.take().or(of_second);
+    }
+    first
 }
 
 fn table_exists(context: &datafusion::prelude::SessionContext, reference: &TableReference) -> bool {

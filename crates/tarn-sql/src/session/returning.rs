@@ -1,4 +1,5 @@
-//! What does `INSERT … RETURNING` answer? A SELECT of the rows that are inserted, which is planned over their table and reads them instead.
+//! What does `… RETURNING` answer? A SELECT of the rows that are written (or were deleted), which is planned over their table and reads
+//! them instead.
 //!
 //! It is computed before they are written: where it fails, nothing is written, as in PostgreSQL.
 
@@ -6,16 +7,17 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::compute::{cast, concat_batches};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::MemTable;
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{Expr, Insert, Statement, visit_expressions};
+use datafusion::sql::sqlparser::ast::{Expr, FromTable, Statement, TableFactor, TableWithJoins, visit_expressions};
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::catalog::TableHandle;
-use tarn_query::dml::{Dml, DmlKind};
+use tarn_query::dml::Dml;
 use tarn_query::sql_schema;
 use tarn_types::Op;
 
@@ -27,16 +29,53 @@ use crate::shown::shown;
 use crate::statement::{Parsed, parse};
 
 /// Rows that are answered are kept until they are written.
-const MAX_BYTES: usize = 64 << 20;
+pub(super) const MAX_BYTES: usize = 64 << 20;
 
-/// An INSERT without its RETURNING, and the SELECT that is asked for by it. `None`: it has none.
-pub(super) fn taken(statement: &Statement, table: &str) -> Result<Option<(Statement, Statement)>> {
-    let Statement::Insert(insert) = statement else { return Ok(None) };
-    let Some(items) = &insert.returning else { return Ok(None) };
-    let rest = Statement::Insert(Insert { returning: None, table_alias: None, ..insert.clone() });
-    let of = insert.table_alias.as_ref().map_or(String::new(), |alias| format!(" AS {}", alias.alias));
+/// What is answered of rows.
+pub(super) struct Answers {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+}
+
+impl Answers {
+    pub(super) fn answer(self, command: &'static str) -> Answer {
+        let batches = stream::iter(self.batches.into_iter().map(Ok)).boxed();
+        Answer::Rows(Rows { schema: self.schema, batches, command })
+    }
+}
+
+/// The SELECT that is asked for by the RETURNING of a statement that writes `table`. `None`: it has none.
+pub(super) fn asked(statement: &Statement, table: &str) -> Result<Option<Statement>> {
+    let (items, alias) = match statement {
+        Statement::Insert(insert) => {
+            (&insert.returning, insert.table_alias.as_ref().map(|alias| alias.alias.to_string()))
+        }
+        Statement::Update(update) => (&update.returning, alias(std::slice::from_ref(&update.table))),
+        Statement::Delete(delete) => match &delete.from {
+            FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => (&delete.returning, alias(from)),
+        },
+        _ => return Ok(None),
+    };
+    let Some(items) = items else { return Ok(None) };
+    let of = alias.map_or(String::new(), |alias| format!(" AS {alias}"));
     let items = items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    Ok(Some((rest, select(&format!("SELECT {items} FROM {}{of}", quote(table)))?)))
+    Ok(Some(select(&format!("SELECT {items} FROM {}{of}", quote(table)))?))
+}
+
+/// What the only table of a list is called.
+fn alias(from: &[TableWithJoins]) -> Option<String> {
+    match from {
+        [TableWithJoins { relation: TableFactor::Table { alias: Some(alias), .. }, .. }] => {
+            Some(alias.name.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// `54000`: nothing is written by then.
+pub(super) fn too_much() -> SqlError {
+    let message = format!("RETURNING of more than {} MiB of rows; nothing is written", MAX_BYTES >> 20);
+    SqlError::new(state::PROGRAM_LIMIT, message).with_hint("write in parts, or without RETURNING")
 }
 
 /// Read as a client's, whose columns are named like those of every SELECT.
@@ -54,9 +93,7 @@ fn select(sql: &str) -> Result<Statement> {
         false => ControlFlow::Continue(()),
     });
     match found.is_break() {
-        true => {
-            Err(SqlError::unsupported("a subquery or a function of sets in RETURNING", "SELECT it after the INSERT"))
-        }
+        true => Err(SqlError::unsupported("a subquery or a function of sets in RETURNING", "SELECT it afterwards")),
         false => Ok(*statement),
     }
 }
@@ -65,6 +102,7 @@ impl Session {
     /// The plan of what is returned, over the table that is written.
     pub(super) async fn returned(&self, asked: &Statement) -> Result<LogicalPlan> {
         let plan = self.plan(asked, &[]).await?;
+        check_rows(&plan)?;
         match parameter_fields(&plan)?.is_empty() {
             true => Ok(plan),
             false => Err(SqlError::unsupported("a parameter in RETURNING", "return the columns alone")),
@@ -78,31 +116,28 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
         returning: &LogicalPlan,
-    ) -> Result<Answer> {
-        let DmlKind::Insert { on_conflict_do_nothing } = dml.kind else {
-            return Err(SqlError::new(state::INTERNAL, "RETURNING is of an INSERT"));
-        };
-        let hold = self.must_hold()?;
+        op: Op,
+        hold: bool,
+    ) -> Result<(u64, Option<Answers>)> {
         let rows = self.rows_of(dml, parameters).await?;
-        if on_conflict_do_nothing && rows.as_ref().is_some_and(|rows| rows.num_rows() > 1) {
-            return Err(SqlError::unsupported(
-                "ON CONFLICT DO NOTHING RETURNING of several rows",
-                "insert one row at a time",
-            ));
-        }
-        let plan = reading(returning.clone(), rows.as_ref(), dml)?;
-        let answered = self.query.stream(plan, None).await?;
-        let schema = answered.schema();
-        let answers: Vec<RecordBatch> = answered.try_collect().await?;
-        let op = if on_conflict_do_nothing { Op::Insert } else { Op::Put };
+        let answers = self.answers(returning, rows.as_ref(), dml).await?;
         let written = match rows {
             Some(rows) => self.insert_rows(handle, rows, op, hold).await?,
             None => 0,
         };
-        let answers = if written == 0 { vec![] } else { answers };
-        let batches = stream::iter(answers.into_iter().map(Ok)).boxed();
-        let rows = Rows { schema: shown(&schema), batches, command: "INSERT" };
-        Ok(Answer::Rows(rows).counted_by(self.backend.rows()))
+        Ok((written, Some(answers)))
+    }
+
+    /// What is asked of these rows (all columns of the table, of storage types). `None`: there are none.
+    pub(super) async fn answers(
+        &self,
+        returning: &LogicalPlan,
+        rows: Option<&RecordBatch>,
+        dml: &Dml,
+    ) -> Result<Answers> {
+        let answered = self.query.stream(reading(returning.clone(), rows, dml)?, None).await?;
+        let schema = shown(&answered.schema());
+        Ok(Answers { schema, batches: answered.try_collect().await? })
     }
 
     /// All of them, as the table keeps them. `None`: there are none.
@@ -112,16 +147,23 @@ impl Session {
         while let Some(batch) = stream.next().await.transpose()? {
             n_bytes += batch.get_array_memory_size();
             if n_bytes > MAX_BYTES {
-                let message = format!("INSERT … RETURNING of more than {} MiB; nothing is inserted", MAX_BYTES >> 20);
-                return Err(
-                    SqlError::new(state::PROGRAM_LIMIT, message).with_hint("insert in parts, or without RETURNING")
-                );
+                return Err(too_much());
             }
             if batch.num_rows() > 0 {
                 rows.push(batch);
             }
         }
         Ok(rows.first().map(|first| concat_batches(&first.schema(), &rows)).transpose()?)
+    }
+}
+
+/// Each row is answered by itself.
+fn check_rows(plan: &LogicalPlan) -> Result<()> {
+    let refused = |what: &str, state| Err(SqlError::new(state, format!("{what} are not allowed in RETURNING")));
+    match plan {
+        LogicalPlan::Aggregate(_) => refused("aggregate functions", state::GROUPING),
+        LogicalPlan::Window(_) => refused("window functions", state::WINDOWING),
+        plan => plan.inputs().into_iter().try_for_each(check_rows),
     }
 }
 

@@ -68,7 +68,7 @@ impl Session {
                 let names = names.iter().map(table_name).collect::<Result<_>>()?;
                 self.drop_tables(names, *if_exists).await
             }
-            Statement::Copy { .. } => self.copy(statement).await,
+            Statement::Copy { .. } => self.copy(statement, None).await,
             Statement::Set(set) => self.set(set),
             Statement::Reset(reset) => self.reset(&reset.reset),
             Statement::ShowVariable { variable } => self.show(&name_of(variable)),

@@ -24,6 +24,8 @@ pub struct Copy<'a> {
     connection: &'a Connection,
     table: String,
     schema: SchemaRef,
+    /// What becomes of rows whose key is there; what the server does by itself where nothing is said.
+    on_conflict: Option<&'static str>,
     statement: Option<Statement>,
     n_acknowledged: u64,
 }
@@ -37,7 +39,12 @@ struct Statement {
 impl<'a> Copy<'a> {
     /// Rows of `schema` for `table`. Columns are matched by name.
     pub fn new(connection: &'a Connection, table: &str, schema: SchemaRef) -> Copy<'a> {
-        Copy { connection, table: quoted(table), schema, statement: None, n_acknowledged: 0 }
+        Copy { connection, table: quoted(table), schema, on_conflict: None, statement: None, n_acknowledged: 0 }
+    }
+
+    /// With what becomes of rows whose key is there: `error`, `skip` or `replace`.
+    pub fn on_conflict(self, word: &'static str) -> Copy<'a> {
+        Copy { on_conflict: Some(word), ..self }
     }
 
     /// Sends one batch. The server has applied it only after [`Copy::finish`], or when a later statement has begun.
@@ -64,7 +71,8 @@ impl<'a> Copy<'a> {
     }
 
     async fn begin(&self) -> Result<Statement> {
-        let sql = format!("COPY {} FROM STDIN WITH (FORMAT arrow)", self.table);
+        let on_conflict = self.on_conflict.map_or(String::new(), |word| format!(", on_conflict = {word}"));
+        let sql = format!("COPY {} FROM STDIN WITH (FORMAT arrow{on_conflict})", self.table);
         let sink = self.connection.client.copy_in(&sql).await?;
         let writer = StreamWriter::try_new(Vec::new(), &self.schema).context("encode rows")?;
         Ok(Statement { sink: Box::pin(sink), writer, n_rows: 0 })

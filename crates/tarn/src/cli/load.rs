@@ -1,8 +1,9 @@
 //! `tarn load`: files in. Each file is parsed here into Arrow batches of the table's schema while the batches before go to the
 //! server, in COPY statements of up to a million rows.
 //!
-//! A bad line stops its file and is named by file, line and column; rows before it may be stored already. Loading again is
-//! harmless for a table with a key: a row with the same key is written once. (An append-only table would keep both.)
+//! A bad line stops its file and is named by file, line and column; rows before it may be stored already. Loading again with
+//! `--on-conflict skip` or `replace` is harmless for a table with a key: a row with the same key is there once. (A table without one, or an
+//! append-only one, would keep both.)
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -31,6 +32,7 @@ Examples:
   tarn load trips.csv --table trips
   tarn load 2026-*.parquet --table trips --create --key city,at    columns from the first file
   zcat trips.ndjson.gz | tarn load - --format ndjson --table trips
+  tarn load trips.csv --table trips --on-conflict skip             once more, after it broke off
 
 Columns are matched by name; columns that a file lacks become NULL or their default. An empty
 CSV field is NULL, except in a text column that is NOT NULL. A bad line is named by file, line
@@ -56,6 +58,10 @@ pub struct Load {
     /// Primary key of the table to create: columns, separated by commas
     #[arg(long, value_delimiter = ',')]
     key: Vec<String>,
+    /// What becomes of rows whose key is there: the load ends, or they are left out, or they replace those that are
+    /// there
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Error)]
+    on_conflict: OnConflict,
     /// Files loaded at once, each on a connection of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -71,6 +77,13 @@ enum Kind {
     Parquet,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnConflict {
+    Error,
+    Skip,
+    Replace,
+}
+
 /// One file to load.
 #[derive(Clone)]
 struct InputFile {
@@ -78,6 +91,7 @@ struct InputFile {
     kind: Kind,
     delimiter: u8,
     batch_rows: usize,
+    on_conflict: OnConflict,
 }
 
 /// A parsed batch, and how much of the file has been read when it was.
@@ -95,7 +109,8 @@ impl Load {
                 .format
                 .or_else(|| kind_of(path))
                 .with_context(|| format!("{}: what is it? say --format csv, ndjson or parquet", path.display()))?;
-            sources.push(InputFile { path: path.clone(), kind, delimiter, batch_rows: self.batch_rows as usize });
+            let (batch_rows, on_conflict) = (self.batch_rows as usize, self.on_conflict);
+            sources.push(InputFile { path: path.clone(), kind, delimiter, batch_rows, on_conflict });
         }
         runtime()?.block_on(self.load(sources))
     }
@@ -173,14 +188,22 @@ async fn load_file(
 ) -> Result<u64> {
     let bar = bars.add(source.bar()?);
     let (batches, mut parsed) = mpsc::channel::<Parsed>(4);
-    let name = source.name();
+    let (name, on_conflict) = (source.name(), source.on_conflict);
     let parser = tokio::task::spawn_blocking(move || {
         source.parse(&schema, |parsed| batches.blocking_send(parsed).map_err(|_| anyhow::anyhow!("the load has ended")))
     });
     let mut copy: Option<Copy<'_>> = None;
     let mut sent_rows = 0;
     while let Some(Parsed { batch, progress }) = parsed.recv().await {
-        let copy = copy.get_or_insert_with(|| Copy::new(connection, table, batch.schema()));
+        let copy = copy.get_or_insert_with(|| {
+            let copy = Copy::new(connection, table, batch.schema());
+            match on_conflict {
+                // What a server does by itself; of tables without a key it takes no other word.
+                OnConflict::Error => copy,
+                OnConflict::Skip => copy.on_conflict("skip"),
+                OnConflict::Replace => copy.on_conflict("replace"),
+            }
+        });
         copy.send(&batch).await.with_context(|| rows_of(&name, copy.n_acknowledged()))?;
         sent_rows += batch.num_rows() as u64;
         bar.set_position(progress);
@@ -200,13 +223,19 @@ async fn load_file(
     };
     bar.finish();
     outcome.with_context(|| {
-        format!("{} rows before it are stored; correct the line and load again", grouped(acknowledged))
+        format!("{} rows before it are stored; correct the line and load again{AGAIN}", grouped(acknowledged))
     })?;
     Ok(acknowledged)
 }
 
+/// Of a file that was loaded in part, rows are there.
+const AGAIN: &str = " with --on-conflict skip or --on-conflict replace";
+
 fn rows_of(name: &str, acknowledged: u64) -> String {
-    format!("{name}: the server refused rows after the first {}", grouped(acknowledged))
+    format!(
+        "{name}: the server refused rows after the first {}; some of them may be stored all the same: load again{AGAIN}",
+        grouped(acknowledged)
+    )
 }
 
 impl InputFile {

@@ -59,7 +59,7 @@ async fn run(seed: u64) -> Result<()> {
                     .map(|k| (k, random.random_range(-1000..1000), "x".repeat(random.random_range(0..200))))
                     .collect();
                 let values: Vec<String> = written.iter().map(|(k, v, s)| format!("({k}, {v}, '{s}')")).collect();
-                let sql = format!("INSERT INTO t VALUES {}", values.join(", "));
+                let sql = format!("UPSERT INTO t VALUES {}", values.join(", "));
                 client.batch_execute(&sql).await?;
                 model.extend(written.into_iter().map(|(k, v, s)| (k, (v, s))));
             }

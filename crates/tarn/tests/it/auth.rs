@@ -206,13 +206,23 @@ const READS: &[&str] = &[
 ];
 
 const CASES: &[Case] = &[
-    case("INSERT INTO t VALUES (7, 'x')", &["INSERT"]),
-    case("INSERT INTO t SELECT k + 100, v FROM u", &["INSERT"]),
+    case("INSERT INTO t VALUES (7, 'x') ON CONFLICT DO NOTHING", &["INSERT"]),
+    case("INSERT INTO t SELECT k + 100, v FROM u ON CONFLICT DO NOTHING", &["INSERT"]),
+    case("UPSERT INTO t VALUES (7, 'x')", &["INSERT", "UPDATE"]),
+    case("UPSERT INTO t SELECT k + 100, v FROM u", &["INSERT", "UPDATE"]),
+    case("INSERT INTO t VALUES (7, 'x') ON CONFLICT (k) DO UPDATE SET v = excluded.v", &["INSERT", "UPDATE"]),
+    case(
+        "INSERT INTO t VALUES (7, 'x') ON CONFLICT (k) DO UPDATE SET v = excluded.v WHERE t.v > 'a'",
+        &["INSERT", "UPDATE", "SELECT"],
+    ),
+    case("UPDATE t SET v = 'y' WHERE k = 1 RETURNING v", &["UPDATE", "SELECT"]),
+    case("DELETE FROM t USING u WHERE t.k = u.k + 5000 RETURNING t.v", &["DELETE", "SELECT"]),
+    case("UPDATE u SET v = t.v FROM t WHERE t.k = u.k", &["SELECT"]),
     case("UPDATE t SET v = 'y' WHERE k = 1", &["UPDATE", "SELECT"]),
     case("UPDATE t SET v = 'y' WHERE v = 'nothing'", &["UPDATE", "SELECT"]),
     case("DELETE FROM t WHERE k = 99", &["DELETE", "SELECT"]),
     case("DELETE FROM t WHERE v = 'nothing'", &["DELETE", "SELECT"]),
-    case("INSERT INTO u SELECT k + 1000, v FROM t", &["SELECT"]),
+    case("INSERT INTO u SELECT k + 1000, v FROM t ON CONFLICT DO NOTHING", &["SELECT"]),
     case("UPDATE u SET v = 'z' WHERE k IN (SELECT k FROM t)", &["SELECT"]),
     case("DELETE FROM u WHERE k IN (SELECT k + 5000 FROM t)", &["SELECT"]),
 ];

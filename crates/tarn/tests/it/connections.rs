@@ -150,9 +150,10 @@ fn copies_that_wait_hold_no_threads() {
         let client = server.client().await;
         client.batch_execute("CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
         let mut waiting = Vec::new();
-        for _ in 0..8 {
+        for key in 10..18 {
             let mut raw = Raw::connect(&server).await;
-            raw.send(&[query("COPY t FROM STDIN"), message('d', b"1\n")].concat()).await;
+            let row = format!("{key}\n");
+            raw.send(&[query("COPY t FROM STDIN"), message('d', row.as_bytes())].concat()).await;
             assert_eq!(raw.next().await.unwrap().kind, 'G');
             waiting.push(raw);
         }

@@ -18,6 +18,7 @@ mod follow;
 mod harness;
 mod hostile_functions;
 mod http;
+mod inserts;
 mod lake;
 mod logged;
 mod metastore;

@@ -69,6 +69,8 @@ struct Shape {
 enum Step {
     Put(Vec<(u32, u32)>),
     InsertIfAbsent(u32, u32),
+    /// One column of a row that is there, or all of a new one.
+    InsertOrChange(u32, u32),
     Update(u32, u32),
     UpdateWhere(u32, u32),
     Delete(u32),
@@ -80,7 +82,9 @@ enum Step {
     Begin,
     Savepoint,
     RollBackTo,
-    End { commit: bool },
+    End {
+        commit: bool,
+    },
     Check(u32),
 }
 
@@ -95,6 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => prop::collection::vec((any(), any()), 1..6).prop_map(Step::Put),
         2 => (any(), any()).prop_map(|(key, values)| Step::InsertIfAbsent(key, values)),
+        2 => (any(), any()).prop_map(|(key, values)| Step::InsertOrChange(key, values)),
         4 => (any(), any()).prop_map(|(key, values)| Step::Update(key, values)),
         1 => (any(), any()).prop_map(|(old, new)| Step::UpdateWhere(old, new)),
         2 => any().prop_map(Step::Delete),
@@ -249,7 +254,7 @@ impl Shape {
                 let literals: Vec<String> = rows.iter().map(|(key, values)| self.row_literals(key, values)).collect();
                 let n_rows = rows.len() as u64;
                 model.extend(rows);
-                (format!("INSERT INTO t VALUES {}", literals.join(", ")), n_rows)
+                (format!("UPSERT INTO t VALUES {}", literals.join(", ")), n_rows)
             }
             Step::InsertIfAbsent(key, values) => {
                 let (key, values) = (self.key(*key), self.values(*values));
@@ -257,6 +262,19 @@ impl Shape {
                 let n_rows = u64::from(!model.contains_key(&key));
                 model.entry(key).or_insert(values);
                 (sql, n_rows)
+            }
+            Step::InsertOrChange(key, pick) => {
+                let (key, values) = (self.key(*key), self.values(*pick));
+                let column = *pick as usize % self.values.len();
+                let parts: Vec<String> = (0..key.len()).map(|part| format!("k{part}")).collect();
+                let sql = format!(
+                    "INSERT INTO t VALUES {} ON CONFLICT ({}) DO UPDATE SET v{column} = excluded.v{column}",
+                    self.row_literals(&key, &values),
+                    parts.join(", ")
+                );
+                let value = values[column];
+                model.entry(key).and_modify(|row| row[column] = value).or_insert(values);
+                (sql, 1)
             }
             Step::Update(key, pick) => {
                 let (key, column) = (self.key(*key), *pick as usize % self.values.len());

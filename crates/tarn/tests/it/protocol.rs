@@ -116,7 +116,8 @@ async fn a_copy_that_is_cancelled_tells_what_stays() {
     for data in [lines.repeat(300), "3\t3\n".to_owned()] {
         let mut raw = Raw::connect(&server).await;
         raw.ask(&query("SET statement_timeout = '300ms'")).await;
-        raw.send(&[query("COPY t FROM STDIN"), message('d', data.as_bytes())].concat()).await;
+        let copy = query("COPY t FROM STDIN WITH (on_conflict = replace)");
+        raw.send(&[copy, message('d', data.as_bytes())].concat()).await;
         assert_eq!(raw.next().await.unwrap().kind, 'G');
         let answers = raw.until_ready().await;
         let (error, n_rows) = (&answers[0], cell(&client, "SELECT count(*) FROM t WHERE v > 0").await);
@@ -309,7 +310,7 @@ async fn text_that_is_none_is_refused() {
         "INSERT INTO t SELECT 1, chr(value::int) FROM generate_series(0, 0) AS s(value)",
         "UPDATE t SET v = chr(0)",
     ] {
-        let answers = raw.ask(&[query("INSERT INTO t VALUES (0, 'x')"), query(sql)].concat()).await;
+        let answers = raw.ask(&[query("UPSERT INTO t VALUES (0, 'x')"), query(sql)].concat()).await;
         assert_eq!(answers, ["CINSERT 0 1", "ZI"]);
         let answers: Vec<String> = raw.until_ready().await.iter().map(|message| message.short()).collect();
         assert_eq!(answers, ["E22021", "ZI"], "{sql}");

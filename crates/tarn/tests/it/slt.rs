@@ -21,9 +21,10 @@ impl AsyncDB for Database {
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Failure> {
         let messages = self.0.simple_query(sql).await.map_err(|error| {
-            let text = error
-                .as_db_error()
-                .map(|db| format!("{}: {} {}", db.code().code(), db.message(), db.hint().unwrap_or("")));
+            let text = error.as_db_error().map(|db| {
+                let parts = [Some(db.message()), db.detail(), db.hint()];
+                format!("{}: {}", db.code().code(), parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
+            });
             Failure(text.unwrap_or_else(|| error.to_string()))
         })?;
         let (mut rows, mut n_columns, mut affected) = (Vec::new(), None, 0);

@@ -35,7 +35,7 @@ async fn rollback_keeps_nothing_and_commit_keeps_all() {
     client.batch_execute("BEGIN; UPDATE t SET v = v + 1; COMMIT").await.unwrap();
     assert_eq!(rows(&client, "SELECT v FROM t ORDER BY k").await, [["11"], ["21"]]);
     client
-        .batch_execute("BEGIN; INSERT INTO t VALUES (3, 30); INSERT INTO t VALUES (4, 40), (3, 31); COMMIT")
+        .batch_execute("BEGIN; INSERT INTO t VALUES (3, 30); UPSERT INTO t VALUES (4, 40), (3, 31); COMMIT")
         .await
         .unwrap();
     assert_eq!(rows(&client, "SELECT v FROM t ORDER BY k").await, [["11"], ["21"], ["31"], ["40"]]);

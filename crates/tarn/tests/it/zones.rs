@@ -35,20 +35,20 @@ async fn connect(server: &Server, with: impl FnOnce(&mut Config)) -> Result<Clie
 async fn write_by_every_path(client: &Client, text: &str) -> Vec<(String, String)> {
     let mut stored = vec![];
     for sql in [
-        format!("INSERT INTO t (id, at) VALUES (1, '{text}')"),
-        format!("INSERT INTO t (id, at) VALUES (1, timestamptz '{text}')"),
-        format!("INSERT INTO t (id, at) VALUES (1, '{text}'::timestamptz)"),
-        format!("INSERT INTO t (id, at) VALUES (0 + 1, '{text}'::timestamptz)"),
-        format!("INSERT INTO t (id, at) SELECT 1, timestamptz '{text}'"),
-        format!("INSERT INTO t (id, at) SELECT 1, '{text}'::timestamptz"),
-        format!("INSERT INTO t (id, at) SELECT 1, CAST('{text}' AS timestamp with time zone)"),
+        format!("UPSERT INTO t (id, at) VALUES (1, '{text}')"),
+        format!("UPSERT INTO t (id, at) VALUES (1, timestamptz '{text}')"),
+        format!("UPSERT INTO t (id, at) VALUES (1, '{text}'::timestamptz)"),
+        format!("UPSERT INTO t (id, at) VALUES (0 + 1, '{text}'::timestamptz)"),
+        format!("UPSERT INTO t (id, at) SELECT 1, timestamptz '{text}'"),
+        format!("UPSERT INTO t (id, at) SELECT 1, '{text}'::timestamptz"),
+        format!("UPSERT INTO t (id, at) SELECT 1, CAST('{text}' AS timestamp with time zone)"),
         format!("UPDATE t SET at = timestamptz '{text}' WHERE id = 1"),
         format!("UPDATE t SET at = '{text}' WHERE id = 1"),
         format!("UPDATE t SET at = timestamptz '{text}' WHERE id + 0 = 1"),
         format!("UPDATE t SET at = '{text}' WHERE id + 0 = 1"),
-        format!("PREPARE p AS INSERT INTO t (id, at) VALUES ($1, $2); EXECUTE p (1, '{text}'); DEALLOCATE p"),
+        format!("PREPARE p AS UPSERT INTO t (id, at) VALUES ($1, $2); EXECUTE p (1, '{text}'); DEALLOCATE p"),
     ] {
-        client.batch_execute("INSERT INTO t (id, at) VALUES (1, NULL)").await.unwrap();
+        client.batch_execute("UPSERT INTO t (id, at) VALUES (1, NULL)").await.unwrap();
         client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         stored.push((sql, utc(client, 1).await));
     }
@@ -88,7 +88,7 @@ async fn timestamptz_with_an_offset_is_that_instant_on_every_path() {
             assert_eq!(stored, instant, "{zone}: {path}");
         }
         // The row that is there is found, by whatever asks for it, and no other.
-        client.batch_execute("INSERT INTO t (id, at) VALUES (2, '2020-01-01 00:00:00.000001+00')").await.unwrap();
+        client.batch_execute("UPSERT INTO t (id, at) VALUES (2, '2020-01-01 00:00:00.000001+00')").await.unwrap();
         for condition in [
             format!("at = timestamptz '{text}'"),
             format!("at = '{text}'"),
