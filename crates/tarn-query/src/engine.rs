@@ -262,8 +262,8 @@ impl Engine {
             .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
         registered.expect("a memory catalog takes any schema");
         context.register_catalog(&self.catalog, Arc::new(catalog));
-        let written = self.meaning.written.clone().into();
-        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone(), written }
+        let planned = self.meaning.planned.iter().chain(&self.meaning.written).cloned().collect();
+        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone(), planned }
     }
 
     /// Bytes that running queries hold now.
@@ -310,7 +310,7 @@ pub struct Session {
     reader: Arc<dyn HotReader>,
     threads: Threads,
     /// Of the front end: what says other types than DataFusion.
-    written: Arc<[Rule]>,
+    planned: Arc<[Rule]>,
 }
 
 impl Session {
@@ -358,7 +358,7 @@ impl Session {
     /// The logical plan of a statement, with `$n` unbound. Refuses what would write or define through DataFusion.
     pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
         let statement = statement.clone();
-        let (state, rules) = (self.context.state(), Arc::clone(&self.written));
+        let (state, rules) = (self.context.state(), Arc::clone(&self.planned));
         self.compute(async move {
             let plan = logical_plan(&state, &rules, statement).await?;
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
@@ -369,7 +369,7 @@ impl Session {
 
     /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
     pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
-        let (state, rules) = (self.context.state(), Arc::clone(&self.written));
+        let (state, rules) = (self.context.state(), Arc::clone(&self.planned));
         self.compute(async move { logical_plan(&state, &rules, statement).await }).await
     }
 

@@ -126,7 +126,7 @@ pub use keyed::Keyed;
 pub use meaning::{Meaning, Rule};
 pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};
-pub use rewrite::each_expression;
+pub use rewrite::{each_expression, each_whole_expression};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;
 pub use values::sql_schema;

@@ -15,6 +15,8 @@ pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
 /// Rules and functions that every session has beside DataFusion's.
 #[derive(Clone, Default)]
 pub struct Meaning {
+    /// Once, when a statement is planned: what literals are. Parameters that are bound later are not touched.
+    pub planned: Vec<Rule>,
     /// Before types are made one: of what was written.
     pub written: Vec<Rule>,
     /// Behind: both sides of an operator have one type, and what was added for it is there.
@@ -31,6 +33,7 @@ impl fmt::Debug for Meaning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |rules: &[Rule]| rules.iter().map(|rule| rule.name().to_owned()).collect::<Vec<_>>();
         f.debug_struct("Meaning")
+            .field("planned", &names(&self.planned))
             .field("written", &names(&self.written))
             .field("coerced", &names(&self.coerced))
             .finish_non_exhaustive()

@@ -86,6 +86,7 @@ fn written_out(left: &Expr, right: &Expr) -> Option<ScalarValue> {
 fn literal(expr: &Expr) -> Option<(i128, i8)> {
     match expr {
         Expr::Literal(ScalarValue::Decimal128(Some(value), _, scale), _) if *scale >= 0 => Some((*value, *scale)),
+        Expr::Literal(ScalarValue::Int32(Some(value)), _) => Some(((*value).into(), 0)),
         Expr::Literal(ScalarValue::Int64(Some(value)), _) => Some(((*value).into(), 0)),
         Expr::Negative(inner) => literal(inner).map(|(value, scale)| (-value, scale)),
         _ => None,

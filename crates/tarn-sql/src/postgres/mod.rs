@@ -5,6 +5,7 @@
 //!
 //! | statement | PostgreSQL | DataFusion | |
 //! |---|---|---|---|
+//! | `SELECT 2147483647 + 1` | 22003 | 2147483648 | `integer_literals` |
 //! | `SELECT 9223372036854775807 + 1` | 22003 | -9223372036854775808 | `integers` |
 //! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
@@ -37,6 +38,7 @@ mod floats;
 mod format;
 mod guards;
 pub(crate) mod in_from;
+mod integer_literals;
 mod integers;
 mod intervals;
 mod json_build;
@@ -62,6 +64,7 @@ pub(crate) use self::calls::{all_of, binary, call};
 /// What statements mean here.
 pub(crate) fn meaning() -> Meaning {
     Meaning {
+        planned: vec![Arc::new(integer_literals::IntegerLiterals)],
         written: vec![
             Arc::new(casts::Texts),
             Arc::new(json_equality::NoJsonEquality),
