@@ -1,7 +1,7 @@
-"""Runs the shipped server and real clients against it: psql, psycopg (docs/sql.md with it), pgbench, SQLAlchemy with pandas and asyncpg, JDBC, `tarn load`, DuckDB's answers on the same
+"""Runs the shipped server and real clients against it: psql, psycopg (docs/sql.md with it), pgbench, SQLAlchemy with pandas and asyncpg, JDBC, `tarn load`, `tarn sql` on a terminal, DuckDB's answers on the same
 data, and the examples.
 
-    run.py --tarn PATH [NAME…]      names: psql psycopg pgbench sqlalchemy docs jdbc load compare archive trips sensors orders
+    run.py --tarn PATH [NAME…]      names: psql psycopg pgbench sqlalchemy docs jdbc load console compare archive trips sensors orders
 
 Each test gets a server of its own on a free port, with a temporary folder; both are gone afterwards. Background work is off, so that
 a test decides when something is delivered. Exits with 1 if a test failed; its output and the server's last lines are printed.
@@ -36,6 +36,7 @@ TESTS = {
     "docs": lambda env: [sys.executable, str(HERE / "docs.py")],
     "jdbc": jdbc_command,
     "load": lambda env: [sys.executable, str(HERE / "load.py")],
+    "console": lambda env: [sys.executable, str(HERE / "console.py")],
     "compare": lambda env: [sys.executable, str(HERE / "compare.py")],
     "archive": lambda env: [sys.executable, str(HERE / "archive.py")],
     # As examples/README.md has them; the Rust one was built beside the server.

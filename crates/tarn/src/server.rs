@@ -313,12 +313,15 @@ async fn close(node: &Node, shift: Shift) -> Result<()> {
     Ok(node.close_within(deadline.saturating_duration_since(Instant::now())).await?)
 }
 
+/// Who wants to know where Postgres' protocol and HTTP are served.
+pub type OnReady = Box<dyn FnOnce(SocketAddr, Option<SocketAddr>) + Send>;
+
 /// Serves until `shutdown` is ready, then stops gracefully. `on_ready` learns the bound addresses. The error's text has
 /// the remedy.
 pub fn run(
     settings: Settings,
     first_password: Option<String>,
-    on_ready: fn(SocketAddr, Option<SocketAddr>),
+    on_ready: OnReady,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, anyhow::Result<()>> {
     serve(settings, first_password, on_ready, shutdown).boxed()
@@ -327,7 +330,7 @@ pub fn run(
 async fn serve(
     settings: Settings,
     first_password: Option<String>,
-    on_ready: fn(SocketAddr, Option<SocketAddr>),
+    on_ready: OnReady,
     mut shutdown: BoxFuture<'static, ()>,
 ) -> anyhow::Result<()> {
     let told = |error: SqlError| match error.hint() {

@@ -6,19 +6,22 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use clap::Args;
+use anyhow::{Context, Result, anyhow};
+use clap::{ArgAction, Args, ValueEnum};
 use futures::StreamExt;
+use tarn_console::address::{self, Address};
 use tokio_postgres::{AsyncMessage, CancelToken, Client};
 
+use super::Interrupted;
 use super::prompt::ask_password;
 use super::tls::{Connector, SslMode};
 
-/// Where the server is.
-#[derive(Args, Debug, Clone)]
+/// Where the server is. `-h` is its host, as for psql, so that help is `--help` alone.
+#[derive(Args, Clone)]
+#[command(disable_help_flag = true)]
 pub struct Target {
     /// Host of the server
-    #[arg(long, short = 'H', env = "TARN_HOST", default_value = "127.0.0.1")]
+    #[arg(long, short = 'h', short_alias = 'H', env = "TARN_HOST", default_value = "127.0.0.1")]
     pub host: String,
     /// Port of the Postgres wire protocol
     #[arg(long, short, env = "TARN_PORT", default_value_t = 5433)]
@@ -32,20 +35,53 @@ pub struct Target {
     /// PEM file of the certificates from which the server's must come
     #[arg(long, env = "TARN_SSLROOTCERT", value_name = "FILE")]
     pub sslrootcert: Option<PathBuf>,
+    /// Print help
+    #[arg(long, short = '?', action = ArgAction::Help)]
+    help: Option<bool>,
+    /// What the database is called; a server has one, whatever it is called
+    #[arg(skip = "tarn")]
+    pub database: String,
+    /// The password that an address had in it
+    #[arg(skip)]
+    pub password: Option<String>,
 }
 
 impl Target {
     pub fn local(port: u16) -> Target {
-        let (user, sslmode) = ("tarn".to_owned(), SslMode::Disable);
-        Target { host: "127.0.0.1".into(), port, user, sslmode, sslrootcert: None }
+        Target {
+            host: "127.0.0.1".into(),
+            port,
+            user: "tarn".into(),
+            sslmode: SslMode::Disable,
+            sslrootcert: None,
+            help: None,
+            database: "tarn".into(),
+            password: None,
+        }
+    }
+
+    /// What the address says wins over the flags, as in psql.
+    pub fn take(&mut self, address: &str) -> Result<()> {
+        let Address { host, port, user, password, database, sslmode, sslrootcert } = address::parse(address)?;
+        self.host = host.unwrap_or_else(|| std::mem::take(&mut self.host));
+        self.port = port.unwrap_or(self.port);
+        self.user = user.unwrap_or_else(|| std::mem::take(&mut self.user));
+        self.database = database.unwrap_or_else(|| std::mem::take(&mut self.database));
+        self.password = password.or_else(|| self.password.take());
+        self.sslrootcert = sslrootcert.map(PathBuf::from).or_else(|| self.sslrootcert.take());
+        if let Some(mode) = sslmode {
+            self.sslmode =
+                SslMode::from_str(&mode, false).map_err(|error| anyhow!("sslmode of the address: {error}"))?;
+        }
+        Ok(())
     }
 
     /// Connects. Notices of the server go to stderr for as long as the connection lives.
     pub async fn connect(&self) -> Result<Connection> {
         let mut config = tokio_postgres::Config::new();
-        config.host(&self.host).port(self.port).user(&self.user).dbname("tarn").application_name("tarn");
+        config.host(&self.host).port(self.port).user(&self.user).dbname(&self.database).application_name("tarn");
         config.connect_timeout(Duration::from_secs(10)).ssl_mode(self.sslmode.wanted());
-        if let Some(password) = password() {
+        if let Some(password) = self.password.clone().or_else(password) {
             config.password(password);
         }
         let tls = Connector::new(self.sslmode, self.sslrootcert.as_deref())?;
@@ -56,9 +92,8 @@ impl Target {
             }
             connected => connected,
         };
-        let (client, mut connection) = connected.with_context(|| {
-            format!("connect to {}:{} as {} (is `tarn serve` running there?)", self.host, self.port, self.user)
-        })?;
+        let place = || NotConnected { host: self.host.clone(), port: self.port, user: self.user.clone() };
+        let (client, mut connection) = connected.with_context(place)?;
         let driver = tokio::spawn(async move {
             let mut messages = futures::stream::poll_fn(move |context| connection.poll_message(context));
             while let Some(Ok(message)) = messages.next().await {
@@ -69,6 +104,15 @@ impl Target {
         });
         Ok(Connection { cancel: client.cancel_token(), client, tls, driver })
     }
+}
+
+/// There is no session with the server.
+#[derive(Debug, thiserror::Error)]
+#[error("connect to {host}:{port} as {user} (is `tarn serve` running there?)")]
+pub struct NotConnected {
+    host: String,
+    port: u16,
+    user: String,
 }
 
 /// What was typed: several connections of one command ask once.
@@ -94,7 +138,7 @@ fn is_password_missing(error: &tokio_postgres::Error) -> bool {
 /// One session. Dropping it closes the session on the server.
 pub struct Connection {
     pub client: Client,
-    pub cancel: CancelToken,
+    cancel: CancelToken,
     tls: Connector,
     driver: tokio::task::JoinHandle<()>,
 }
@@ -106,16 +150,33 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Waits for `work`; on Ctrl-C asks the server to cancel it, and waits for the server's word on that.
+    /// Waits for `work`; on Ctrl-C asks the server to cancel it, and waits for the server's word on that. A second Ctrl-C waits no
+    /// longer: [`Interrupted`].
     pub async fn cancellable<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::pin!(work);
         tokio::select! {
             done = &mut work => return done,
             _ = tokio::signal::ctrl_c() => {}
         }
-        eprintln!("cancelling on the server …");
-        self.cancel.cancel_query(self.tls.clone()).await.context("send the cancel request")?;
-        work.await
+        eprintln!("cancelling on the server … (Ctrl-C again leaves)");
+        let cancelled = async {
+            self.cancel().await?;
+            work.await
+        };
+        tokio::select! {
+            done = cancelled => done,
+            _ = tokio::signal::ctrl_c() => Err(Interrupted.into()),
+        }
+    }
+
+    /// Whether nobody between can read it.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_used()
+    }
+
+    /// Asks the server to cancel what runs. It may be over before the server hears of it.
+    pub async fn cancel(&self) -> Result<()> {
+        self.cancel.cancel_query(self.tls.clone()).await.context("send the cancel request")
     }
 
     /// All rows of a small result as text, NULL as `None`.
@@ -151,6 +212,11 @@ impl Connection {
 
 /// An error as a person reads it: a server's error with its SQLSTATE, detail and hint, otherwise the chain of causes.
 pub fn describe(error: &anyhow::Error) -> String {
+    describe_at(error, None)
+}
+
+/// As [`describe`], with the lines that show where in the statement it is.
+pub fn describe_at(error: &anyhow::Error, place: Option<&str>) -> String {
     let server = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()?.as_db_error());
     let Some(server) = server else { return format!("error: {error:#}") };
     let mut text = String::new();
@@ -158,6 +224,9 @@ pub fn describe(error: &anyhow::Error) -> String {
         let _ = writeln!(text, "error: {error}");
     }
     let _ = write!(text, "{} {}: {}", server.severity(), server.code().code(), server.message());
+    if let Some(place) = place {
+        let _ = write!(text, "\n{place}");
+    }
     for (title, part) in [("DETAIL", server.detail()), ("HINT", server.hint()), ("CONTEXT", server.where_())] {
         if let Some(part) = part {
             let _ = write!(text, "\n{title}: {part}");

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use tarn_console::script::first_words;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Interrupted;
 use super::child::Server;
 use super::client::{Connection, describe, runtime};
 use super::copy::Copy;
-use super::output::{first_word, grouped, table};
+use super::output::{grouped, table};
 
 mod archive;
 mod lineitem;
@@ -202,9 +203,9 @@ async fn change_and_look(connection: &Connection, loaded: &Loaded) -> Result<()>
     for sql in [&update, &delete] {
         let started = Instant::now();
         let rows = connection.execute(sql).await?;
-        say!("{} {} rows in {:.2} s", first_word(sql), grouped(rows), started.elapsed().as_secs_f64())?;
+        say!("{} {} rows in {:.2} s", first_words(sql, 1), grouped(rows), started.elapsed().as_secs_f64())?;
         let want = if sql == &update { N_CHANGED } else { N_DELETED };
-        ensure!(rows == want, "{} touched {rows} rows, want {want}", first_word(sql));
+        ensure!(rows == want, "{} touched {rows} rows, want {want}", first_words(sql, 1));
     }
     stages.push(look(connection, "at once, before delivery").await?);
     call(connection, "deliver").await?;

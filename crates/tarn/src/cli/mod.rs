@@ -1,7 +1,7 @@
 //! What can be typed after `tarn`? Reads the command line and hands each command to its file.
 //!
 //! Results go to stdout, progress and notices to stderr. Exit codes: 0 done, 1 it failed (the reason is on stderr), 2 the command
-//! line was wrong, 130 interrupted.
+//! line was wrong, 130 interrupted; `tarn sql` has psql's (`sql/options.rs`).
 
 /// Prints a line on stdout; an error if nobody reads it, which ends the command quietly.
 macro_rules! say {
@@ -24,7 +24,6 @@ mod output;
 mod parse;
 mod prompt;
 mod serve;
-mod split;
 mod sql;
 mod tls;
 mod user;
@@ -68,9 +67,23 @@ enum Command {
 }
 
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => {
+            // Nobody may read it.
+            let _ = error.print();
+            let is_sql = std::env::args_os().nth(1).is_some_and(|command| command == "sql");
+            return if is_sql && error.use_stderr() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+            };
+        }
+    };
+    let outcome = match command {
         Command::Serve(command) => command.run(),
-        Command::Sql(command) => command.run(),
+        // Its exit codes are psql's.
+        Command::Sql(command) => return command.run(),
         Command::Load(command) => command.run(),
         Command::Attach(command) => command.run(),
         Command::Detach(command) => command.run(),

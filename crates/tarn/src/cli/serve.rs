@@ -1,10 +1,12 @@
 //! `tarn serve`: run a server until it is asked to stop.
 //!
 //! When it can be used, one line is printed on stdout: `ready postgres=ADDRESS http=ADDRESS|off`; programs that start a server wait for
-//! it. The log goes to stderr. SIGINT and SIGTERM stop it cleanly; a second one ends it at once, which is safe too: what was
+//! it. A person, who has a terminal there, is told how to connect, too. The log goes to stderr. SIGINT and SIGTERM stop it cleanly; a second one ends it at once, which is safe too: what was
 //! acknowledged is on stable storage.
 
 use std::io::{IsTerminal, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -54,6 +56,8 @@ impl Serve {
             .enable_all()
             .build()
             .context("start the runtime")?;
+        let data_dir = settings.node.data_dir.clone();
+        let ready = Box::new(move |postgres, http| ready(&data_dir, postgres, http));
         let stdin_closed = self.stop_when_stdin_closes.then(stdin_closed);
         let stop = stop_asked(stdin_closed).boxed();
         let stopped = runtime.block_on(tarn::server::run(settings, first_password(), ready, stop));
@@ -85,11 +89,47 @@ fn filter(log: &str) -> Result<EnvFilter> {
     Ok(filter)
 }
 
-fn ready(postgres: std::net::SocketAddr, http: Option<std::net::SocketAddr>) {
-    let http = http.map_or_else(|| "off".to_owned(), |address| address.to_string());
+fn ready(data_dir: &Path, postgres: SocketAddr, http: Option<SocketAddr>) {
     let mut out = std::io::stdout().lock();
+    let welcome = if out.is_terminal() { welcome(data_dir, postgres, http) } else { String::new() };
+    let http = http.map_or_else(|| "off".to_owned(), |address| address.to_string());
     // Nobody has to listen.
-    let _ = writeln!(out, "ready postgres={postgres} http={http}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{welcome}ready postgres={postgres} http={http}").and_then(|()| out.flush());
+}
+
+/// How to connect, for a person at a terminal.
+fn welcome(data_dir: &Path, postgres: SocketAddr, http: Option<SocketAddr>) -> String {
+    let (port, host) = (postgres.port(), reachable(postgres));
+    let flags = match (host.as_str(), port) {
+        ("127.0.0.1", 5433) => String::new(),
+        ("127.0.0.1", _) => format!(" -p {port}"),
+        _ => format!(" -h {host} -p {port}"),
+    };
+    let mut lines = vec![
+        ("console", format!("tarn sql{flags}")),
+        ("psql", format!("psql -h {host} -p {port} -U tarn")),
+        ("JDBC", format!("jdbc:postgresql://{}:{port}/tarn?user=tarn", bracketed(&host))),
+    ];
+    if let Some(http) = http {
+        lines.push(("HTTP", format!("http://{}:{}/metrics", bracketed(&reachable(http)), http.port())));
+    }
+    lines.push(("data", std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned()).display().to_string()));
+    lines.push(("stop", "Ctrl-C".to_owned()));
+    let lines: String = lines.iter().map(|(what, text)| format!("  {what:<8} {text}\n")).collect();
+    format!("\nTarn {} is ready\n{lines}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// Where a client of this machine finds what listens there: one that listens everywhere is also here.
+fn reachable(address: SocketAddr) -> String {
+    match address.ip() {
+        ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        ip => ip.to_string(),
+    }
+}
+
+/// As it stands in a URL.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 /// Ends when the server should stop. A second signal ends the process.
@@ -153,6 +193,18 @@ fn abort_at_failpoint() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_person_is_told_how_to_connect() {
+        let told = welcome(Path::new("/data"), "0.0.0.0:5433".parse().unwrap(), Some("[::1]:8433".parse().unwrap()));
+        for line in
+            ["tarn sql\n", "psql -h 127.0.0.1 -p 5433 -U tarn\n", "http://[::1]:8433/metrics\n", "  data     /data\n"]
+        {
+            assert!(told.contains(line), "{told}");
+        }
+        let told = welcome(Path::new("/data"), "[::1]:6000".parse().unwrap(), None);
+        assert!(told.contains("tarn sql -h ::1 -p 6000\n") && !told.contains("HTTP"), "{told}");
+    }
 
     #[test]
     fn debug_has_no_statements_of_libraries() {

@@ -14,6 +14,7 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, ensure};
@@ -56,7 +57,11 @@ impl SslMode {
 
 /// Makes connections encrypted.
 #[derive(Clone)]
-pub struct Connector(TlsConnector);
+pub struct Connector {
+    tls: TlsConnector,
+    /// Whether a server took it: with `prefer` it need not
+    is_used: Arc<AtomicBool>,
+}
 
 impl Connector {
     /// Errors: the file of root certificates cannot be read, or is missing.
@@ -71,7 +76,12 @@ impl Connector {
             .context("TLS")?;
         let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(checks)).with_no_client_auth();
         config.alpn_protocols = vec![b"postgresql".to_vec()];
-        Ok(Connector(TlsConnector::from(Arc::new(config))))
+        Ok(Connector { tls: TlsConnector::from(Arc::new(config)), is_used: Arc::default() })
+    }
+
+    /// Whether a connection was encrypted.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
     }
 }
 
@@ -142,13 +152,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for C
 
     fn make_tls_connect(&mut self, domain: &str) -> io::Result<Handshake> {
         let name = ServerName::try_from(domain.to_owned()).map_err(io::Error::other)?;
-        Ok(Handshake { connector: self.0.clone(), name })
+        Ok(Handshake { connector: self.clone(), name })
     }
 }
 
 /// One connection that is to be encrypted.
 pub struct Handshake {
-    connector: TlsConnector,
+    connector: Connector,
     name: ServerName<'static>,
 }
 
@@ -158,7 +168,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Hands
     type Future = Shaking<S>;
 
     fn connect(self, stream: S) -> Shaking<S> {
-        Shaking(self.connector.connect(self.name, stream))
+        self.connector.is_used.store(true, Ordering::Relaxed);
+        Shaking(self.connector.tls.connect(self.name, stream))
     }
 }
 

@@ -10,6 +10,7 @@ mod catalog;
 #[path = "../child/mod.rs"]
 mod child;
 mod connections;
+mod console;
 mod copy;
 mod drops;
 mod errors;

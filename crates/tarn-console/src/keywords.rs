@@ -1,0 +1,206 @@
+//! Which words are SQL's own? For completion and colours; the server's grammar is not asked.
+
+/// Words that a statement begins with.
+pub const STATEMENTS: &[&str] = &[
+    "ALTER",
+    "ANALYZE",
+    "ATTACH",
+    "BEGIN",
+    "CACHE TABLE",
+    "CALL",
+    "CLOSE",
+    "COMMIT",
+    "COMPACT TABLE",
+    "COPY",
+    "CREATE",
+    "DEALLOCATE",
+    "DECLARE",
+    "DELETE FROM",
+    "DELIVER TABLE",
+    "DESCRIBE",
+    "DETACH TABLE",
+    "DISCARD ALL",
+    "DROP",
+    "EVICT TABLE",
+    "EXECUTE",
+    "EXPLAIN",
+    "FETCH",
+    "FLUSH TABLE",
+    "GRANT",
+    "INSERT INTO",
+    "PREPARE",
+    "RELEASE",
+    "RESET",
+    "REVOKE",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "SYSTEM DROP CACHE",
+    "TABLE",
+    "TRUNCATE",
+    "UPDATE",
+    "VALUES",
+    "WITH",
+];
+
+/// Words within statements.
+pub const CLAUSES: &[&str] = &[
+    "ALL",
+    "AND",
+    "ANY",
+    "ARRAY",
+    "AS",
+    "ASC",
+    "BETWEEN",
+    "BY",
+    "CASE",
+    "CAST",
+    "CONFLICT",
+    "CROSS",
+    "CUBE",
+    "CURRENT",
+    "CURSOR",
+    "DEFAULT",
+    "DESC",
+    "DISTINCT",
+    "DO",
+    "ELSE",
+    "END",
+    "ESCAPE",
+    "EXCEPT",
+    "EXCLUDED",
+    "EXISTS",
+    "EXTRACT",
+    "FALSE",
+    "FILTER",
+    "FIRST",
+    "FOLLOWING",
+    "FOR",
+    "FORMAT",
+    "FROM",
+    "FULL",
+    "GROUP",
+    "GROUPING",
+    "HAVING",
+    "IF",
+    "ILIKE",
+    "IN",
+    "INNER",
+    "INTERSECT",
+    "INTERVAL",
+    "INTO",
+    "IS",
+    "JOIN",
+    "KEY",
+    "LAST",
+    "LATERAL",
+    "LEFT",
+    "LIKE",
+    "LIMIT",
+    "NATURAL",
+    "NOT",
+    "NOTHING",
+    "NULL",
+    "NULLS",
+    "OFFSET",
+    "ON",
+    "OR",
+    "ORDER",
+    "OUTER",
+    "OVER",
+    "PARTITION",
+    "PASSWORD",
+    "PRECEDING",
+    "PRIMARY",
+    "RANGE",
+    "RECURSIVE",
+    "RETURNING",
+    "RIGHT",
+    "ROLE",
+    "ROLLUP",
+    "ROW",
+    "ROWS",
+    "SCHEMA",
+    "SETS",
+    "STDIN",
+    "STDOUT",
+    "SUPERUSER",
+    "TABLES",
+    "THEN",
+    "TIME",
+    "TO",
+    "TRUE",
+    "UNBOUNDED",
+    "UNION",
+    "UNIQUE",
+    "USER",
+    "USING",
+    "VERBOSE",
+    "VIEW",
+    "WHEN",
+    "WHERE",
+    "WINDOW",
+    "WITHIN",
+    "ZONE",
+];
+
+/// Types of columns.
+pub const TYPES: &[&str] = &[
+    "bigint",
+    "boolean",
+    "bytea",
+    "date",
+    "double precision",
+    "integer",
+    "json",
+    "numeric",
+    "real",
+    "smallint",
+    "text",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "varchar",
+];
+
+/// Options of `CREATE TABLE … WITH`.
+pub const TABLE_OPTIONS: &[&str] = &[
+    "append_only",
+    "bloom",
+    "bloom_chunks",
+    "bloom_fpp",
+    "delivery",
+    "delivery_bytes",
+    "feed_retention",
+    "hot_retention",
+    "partition_key",
+    "partitioning",
+    "tablets",
+    "tokens",
+];
+
+/// What `CALL` calls.
+pub const PROCEDURES: &[&str] =
+    &["tarn.attach", "tarn.compact", "tarn.deliver", "tarn.evict", "tarn.flush", "tarn.split"];
+
+/// Whether a word is shown as a keyword.
+pub fn is_keyword(word: &str) -> bool {
+    let word = word.to_ascii_uppercase();
+    CLAUSES.contains(&word.as_str()) || STATEMENTS.iter().any(|statement| statement.split(' ').any(|part| part == word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted_and_words_are_found_in_any_case() {
+        for list in [STATEMENTS, CLAUSES, TYPES, TABLE_OPTIONS, PROCEDURES] {
+            assert!(list.is_sorted(), "{list:?}");
+        }
+        assert!(is_keyword("select") && is_keyword("Into") && !is_keyword("trips"));
+    }
+}
