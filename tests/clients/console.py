@@ -7,6 +7,7 @@ import pty
 import select
 import signal
 import struct
+import subprocess
 import termios
 import time
 
@@ -53,6 +54,16 @@ class Terminal:
         self.type(text + "\r")
         return self.until(wanted) + self.until(PROMPT)
 
+    def complete(self, text, wanted):
+        """Types a text and Tab, again if what completes it was not known yet."""
+        self.type(text)
+        deadline = time.monotonic() + TIMEOUT_S
+        while wanted not in self.seen:
+            assert time.monotonic() < deadline, f"{text!r} is not completed to {wanted!r}: {self.seen!r}"
+            self.type("\t")
+            self.read(0.5)
+        self.seen = ""
+
     def exit_code(self):
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -64,23 +75,28 @@ class Terminal:
             assert time.monotonic() < deadline, f"it does not end: {self.seen!r}"
 
 
+def wait_until(condition):
+    """Waits for a condition of the server's sessions."""
+    deadline = time.monotonic() + TIMEOUT_S
+    query = f"SELECT count(*) > 0 FROM pg_stat_activity WHERE {condition}"
+    while subprocess.run([TARN, "sql", "-Atc", query], capture_output=True, text=True).stdout != "t\n":
+        assert time.monotonic() < deadline, f"never: {condition}"
+
+
 def types_and_completes():
     terminal = Terminal()
     greeting = terminal.until(PROMPT)
-    assert greeting.count("0.1.0") == 1 and "PostgreSQL" not in greeting, greeting
+    version = subprocess.run([TARN, "--version"], capture_output=True, text=True).stdout.split()[1]
+    assert greeting.count(version) == 1 and "PostgreSQL" not in greeting, greeting
     terminal.run("CREATE TABLE trips (city text PRIMARY KEY, fare numeric(10, 2));", "CREATE TABLE")
     terminal.run("INSERT INTO trips VALUES ('Bern', 12.50);", "INSERT 0 1")
     # A keyword, a table that was made a moment ago, and its column.
-    terminal.type("sel\t fare from tri\t")
-    terminal.until("select")
-    terminal.until("trips")
-    terminal.type(" where ci\t")
-    terminal.until("city")
+    terminal.complete("sel", "select")
+    terminal.complete(" fare from tri", "trips")
+    terminal.complete(" where ci", "city")
     terminal.run(" = 'Bern';", "12.50")
     # Several lines are one statement, which is remembered whole.
-    terminal.type("SELECT city\r")
-    time.sleep(0.2)
-    terminal.run("FROM trips;", "(1 row)")
+    terminal.run("SELECT city\rFROM trips;", "(1 row)")
     terminal.type("\x1b[A")
     terminal.until("FROM trips;")
     terminal.run("", "(1 row)")
@@ -141,7 +157,7 @@ def cancels():
     terminal = Terminal()
     terminal.until(PROMPT)
     terminal.type("SELECT pg_sleep(60);\r")
-    time.sleep(1)
+    wait_until("state = 'active' AND query LIKE 'SELECT pg_sleep%'")
     terminal.type("\x03")
     terminal.until("57014")
     terminal.until(PROMPT)
@@ -174,9 +190,11 @@ def connects_again():
     other.type("\\q\r")
     assert other.exit_code() == 0
     terminal.until(PROMPT)
-    time.sleep(0.5)
-    terminal.run("SELECT 'here' AS again;", "connected again")
-    terminal.run("SELECT 'here' AS again;", "here")
+    wait_until(f"NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = {pid})")
+    terminal.type("SELECT 'her' || 'e' AS again;\r")
+    told = terminal.until("connected again") + terminal.until("was not run") + terminal.until("AS again;")
+    assert "here" not in told, told
+    terminal.run("", "here")
     os.kill(terminal.process, signal.SIGTERM)
     terminal.exit_code()
 

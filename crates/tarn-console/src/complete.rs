@@ -213,7 +213,7 @@ fn of_statement(earlier: &[&str], typed: &str, statement: &str, catalog: &Catalo
     }
     // Without a beginning, columns alone: all functions would hide them.
     if !typed.is_empty() {
-        found.extend(begun(catalog.functions.iter().map(String::as_str), typed).into_iter().map(|name| name + "("));
+        found.extend(begun(catalog.functions.iter().map(String::as_str), typed).into_iter().map(called));
     }
     if !typed.is_empty() || found.is_empty() {
         found.extend(begun_as_typed(CLAUSES, typed));
@@ -222,6 +222,12 @@ fn of_statement(earlier: &[&str], typed: &str, statement: &str, catalog: &Catalo
         );
     }
     found
+}
+
+/// A function as its call begins.
+fn called(name: String) -> String {
+    let is_bare = matches!(name.as_str(), "current_date" | "current_time" | "current_timestamp" | "session_user");
+    if is_bare { name } else { name + "(" }
 }
 
 /// Columns of the tables that the statement names; behind `alias.` those of that table.

@@ -5,7 +5,7 @@
 //! - [`command`]: the words of a backslash command. [`transfer`]: what `\copy` asks for. [`variables`]: `:name` in statements.
 //! - [`keywords`], [`names`], [`complete`]: what may stand where the cursor is. [`highlight`]: colours. [`syntax`]: `\h`.
 //! - [`layout`]: an answer as a table, as records or as lines. [`caret`]: where in a statement an error is.
-//! - [`address`]: `postgresql://user@host/database`.
+//! - [`address`]: what `postgresql://user@host/database` says.
 //!
 //! Nothing here knows a connection, a file, a terminal or a clock: `tarn`'s `cli/sql` has them.
 //!

@@ -10,6 +10,8 @@ use crate::lex::{self, Kind as Lexical};
 pub struct Script<'a> {
     text: &'a str,
     at: usize,
+    /// Up to which byte lines were counted, and how many line ends there were
+    counted: (usize, usize),
 }
 
 /// What is to be done next.
@@ -36,7 +38,7 @@ pub enum Kind<'a> {
 
 impl<'a> Script<'a> {
     pub fn new(text: &'a str) -> Script<'a> {
-        Script { text, at: 0 }
+        Script { text, at: 0, counted: (0, 0) }
     }
 
     /// The lines from the next one up to `\.` or the end, as the data of a `COPY … FROM STDIN`.
@@ -61,8 +63,12 @@ impl<'a> Script<'a> {
         &self.text[self.at..]
     }
 
-    fn step(&self, begin: usize, kind: Kind<'a>) -> Step<'a> {
-        Step { kind, line: 1 + self.text[..begin].matches('\n').count() }
+    /// Steps begin one behind the other: each line is counted once.
+    fn step(&mut self, begin: usize, kind: Kind<'a>) -> Step<'a> {
+        let (counted, n_ends) = self.counted;
+        let n_ends = n_ends + self.text[counted..begin].matches('\n').count();
+        self.counted = (begin, n_ends);
+        Step { kind, line: 1 + n_ends }
     }
 }
 

@@ -33,7 +33,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         "CREATE TABLE",
-        "CREATE TABLE [IF NOT EXISTS] name (\n  column type [NOT NULL] [DEFAULT literal] [PRIMARY KEY], …\n  [, PRIMARY KEY (column [DESC], …)]\n) [WITH (option = value, …)]\nCREATE TABLE name AS query\n  options: partition_key, partitioning, tablets, delivery, delivery_bytes, append_only, hot_retention,\n  feed_retention, tokens, bloom, bloom_chunks, bloom_fpp",
+        "CREATE TABLE [IF NOT EXISTS] name (\n  column type [NOT NULL] [DEFAULT literal] [PRIMARY KEY], …\n  [, PRIMARY KEY (column [DESC], …)]\n) [WITH (option = value, …)]\nCREATE TABLE name AS query\n  options: partition_key, partitioning, tablets, delivery, delivery_bytes, append_only,\n  hot_retention, feed_retention, tokens, bloom, bloom_chunks, bloom_fpp",
     ),
     entry("CREATE USER", "CREATE USER name [SUPERUSER] [PASSWORD 'text']"),
     entry("DEALLOCATE", "DEALLOCATE name | ALL"),
@@ -109,6 +109,9 @@ mod tests {
         assert!(of("CREATE").contains("CREATE USER"));
         assert_eq!(of("CREATE INDEX"), "");
         assert!(names().is_sorted());
+        for line in ENTRIES.iter().flat_map(|entry| entry.shape.lines()) {
+            assert!(line.chars().count() <= 100, "wider than a terminal may be: {line}");
+        }
     }
 
     #[test]

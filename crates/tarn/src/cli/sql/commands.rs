@@ -109,7 +109,7 @@ fn set(settings: &mut Settings, command: &Command<'_>) -> Result<()> {
 
 fn copy(session: &mut Session, command: &Command<'_>, data: impl FnOnce() -> Option<String>) -> Result<()> {
     let transfer = transfer::parse(&session.settings.variables.substitute(command.rest))?;
-    session.reconnect()?;
+    session.reconnect_before_change()?;
     match (transfer.direction, transfer.file) {
         (Direction::In, File::Path(path)) => {
             let source = session.runtime.block_on(Source::file(&path))?;
@@ -158,8 +158,8 @@ fn conninfo(session: &mut Session) -> Result<()> {
         "connected to database {} on {}:{} as {}{encrypted}",
         target.database, target.host, target.port, target.user
     );
-    tell(session, &text);
-    Ok(())
+    writeln!(session.out, "{text}")?;
+    session.out.finish()
 }
 
 /// What a person is told of a setting; scripts do not ask.

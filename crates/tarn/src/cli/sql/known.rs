@@ -19,12 +19,11 @@ const FRESH: Duration = Duration::from_secs(60);
 /// How long Tab waits for the first answer.
 const WAIT: Duration = Duration::from_millis(300);
 
-/// Names of one table and the like that are kept at most.
-const MAX_NAMES: usize = 100_000;
+// What a console can use of them; a catalog without end is not fetched.
+const COLUMNS: &str = "SELECT table_schema, table_name, column_name FROM information_schema.columns ORDER BY 1, 2, ordinal_position LIMIT 100000";
+const FUNCTIONS: &str = "SELECT DISTINCT routine_name FROM information_schema.routines ORDER BY 1 LIMIT 10000";
 
-const COLUMNS: &str =
-    "SELECT table_schema, table_name, column_name FROM information_schema.columns ORDER BY 1, 2, ordinal_position";
-const FUNCTIONS: &str = "SELECT DISTINCT routine_name FROM information_schema.routines ORDER BY 1";
+const USERS: &str = "SELECT rolname FROM pg_catalog.pg_roles ORDER BY 1 LIMIT 10000";
 
 /// What is known; handed to the editor, too.
 #[derive(Clone)]
@@ -100,19 +99,19 @@ impl Known {
 async fn fetch(target: &Target) -> Result<Catalog> {
     let connection = target.connect().await?;
     let mut catalog = Catalog::default();
-    for row in connection.rows(COLUMNS).await?.into_iter().take(MAX_NAMES) {
+    for row in connection.rows(COLUMNS).await? {
         let [Some(schema), Some(table), Some(column)] = row.as_slice() else { continue };
         let name = if schema == "public" { table.clone() } else { format!("{schema}.{table}") };
         catalog.tables.entry(name).or_default().push(column.clone());
     }
     catalog.functions = first_column(&connection, FUNCTIONS).await;
     catalog.settings = first_column(&connection, "SHOW ALL").await;
-    catalog.users = first_column(&connection, "SELECT rolname FROM pg_catalog.pg_roles ORDER BY 1").await;
+    catalog.users = first_column(&connection, USERS).await;
     Ok(catalog)
 }
 
 /// Empty if the server does not have it.
 async fn first_column(connection: &Connection, sql: &str) -> Vec<String> {
     let rows = connection.rows(sql).await.unwrap_or_default();
-    rows.into_iter().take(MAX_NAMES).filter_map(|row| row.into_iter().next().flatten()).collect()
+    rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tarn_console::caret::{self, Place};
 use tarn_console::script::first_words;
 use tarn_console::transfer::{Direction, direction};
@@ -14,6 +14,7 @@ use super::known::Known;
 use super::out::Out;
 use super::settings::{Format, Settings};
 use super::transfer::{self, Source};
+use crate::cli::Interrupted;
 use crate::cli::client::{Connection, Target, describe, describe_at};
 use crate::cli::output::WRAPPED;
 
@@ -43,6 +44,11 @@ pub enum Transaction {
     /// Statements are refused until it ends
     Failed,
 }
+
+/// The session is another one than that for which a statement was typed.
+#[derive(Debug, thiserror::Error)]
+#[error("this was not run; run it again if it is meant for the new session")]
+pub struct Anew;
 
 /// Why a statement did not work, and where.
 pub struct Failure {
@@ -78,7 +84,7 @@ impl Session {
     pub fn statement(&mut self, sql: &str, data: Option<&str>) -> Result<(), Failure> {
         let sql = self.settings.variables.substitute(sql).into_owned();
         self.last.clone_from(&sql);
-        self.reconnect()?;
+        self.reconnect_before_change()?;
         let started = Instant::now();
         let outcome = match direction(&sql) {
             None => self.ask(&sql),
@@ -111,9 +117,14 @@ impl Session {
         outcome.and(finished)
     }
 
-    /// Sends rows to the server.
+    /// Sends rows to the server. At a prompt Ctrl-C ends this alone, not the session.
     pub fn send(&mut self, sql: &str, source: Source<'_>) -> Result<()> {
-        let rows = self.runtime.block_on(transfer::send(&self.connection, sql, source))?;
+        let rows = match self.runtime.block_on(transfer::send(&self.connection, sql, source)) {
+            Err(error) if self.is_interactive && error.is::<Interrupted>() => {
+                bail!("cancelled: a large COPY commits in batches, and those that were committed stay")
+            }
+            sent => sent?,
+        };
         if self.out.is_terminal() {
             say!("COPY {rows}")?;
         } else {
@@ -133,10 +144,15 @@ impl Session {
         self.runtime.block_on(self.connection.rows(sql))
     }
 
-    /// Connects again if the connection is lost and a person waits for it.
-    pub fn reconnect(&mut self) -> Result<()> {
+    /// As [`Session::reconnect`]; what was to be run is not: it was typed for a session that is gone.
+    pub fn reconnect_before_change(&mut self) -> Result<()> {
+        if self.reconnect()? { Err(Anew.into()) } else { Ok(()) }
+    }
+
+    /// Connects again if the connection is lost and a person waits for it. True: it is another session.
+    pub fn reconnect(&mut self) -> Result<bool> {
         if !self.connection.client.is_closed() || !self.is_interactive {
-            return Ok(());
+            return Ok(false);
         }
         eprintln!("the connection was lost; connecting again …");
         let deadline = Instant::now() + PATIENCE;
@@ -153,10 +169,10 @@ impl Session {
             }
         });
         self.connection = connected.context("the next statement tries again")?;
-        let lost = if self.transaction == Transaction::None { "" } else { " The open transaction is rolled back." };
+        let lost = if self.transaction == Transaction::None { "" } else { ", and the open transaction is rolled back" };
         self.transaction = Transaction::None;
-        eprintln!("connected again. What SET had set is as at the beginning.{lost}");
-        Ok(())
+        eprintln!("connected again: what SET had set is as at the beginning{lost}");
+        Ok(true)
     }
 
     /// Ends the session with one server and begins one with another.

@@ -13,7 +13,7 @@ use tarn_console::script::{Kind, Script};
 use tarn_console::transfer::{Direction, direction};
 
 use super::commands;
-use super::session::{Failure, Session};
+use super::session::{Anew, Failure, Session};
 use crate::cli::Interrupted;
 
 /// How deep scripts may run scripts: one that runs itself ends there.
@@ -85,6 +85,10 @@ fn run_at(session: &mut Session, text: &str, origin: &Origin, depth: usize) -> R
     let mut passed_by = None;
     while let Some(step) = script.next() {
         let line = step.line;
+        let asked = match step.kind {
+            Kind::Statement(sql) | Kind::Unended(sql) => format!("{sql};"),
+            Kind::Command { line, .. } => line.to_owned(),
+        };
         let outcome = match step.kind {
             Kind::Statement(sql) | Kind::Unended(sql) => statement(session, sql, origin, &mut script),
             Kind::Command { line, within } => match backslash(session, line, within, origin, &mut script, depth) {
@@ -99,6 +103,10 @@ fn run_at(session: &mut Session, text: &str, origin: &Origin, depth: usize) -> R
             Some(Told(failed)) => *failed,
             None => tell(&failure, origin, line),
         };
+        if failure.error.is::<Anew>() && matches!(origin, Origin::Typed) {
+            // It stands at the prompt again, to be run by Enter.
+            return Ok(Next::Edit(format!("{asked}{}", script.rest().trim_end())));
+        }
         let is_over = failed.is_interrupted || failed.is_closed_pipe || lost(session);
         if is_over || !matches!(origin, Origin::Script(_)) || session.settings.stops_at_errors() {
             return Err(failed);
@@ -268,14 +276,18 @@ fn watch(session: &mut Session, text: &str, command: &Command<'_>) -> Result<(),
         _ => return Err(anyhow::anyhow!("\\watch takes a number of seconds").into()),
     };
     let has_pager = std::mem::replace(&mut session.settings.has_pager, false);
-    let outcome = loop {
+    let outcome = repeat(session, text, seconds);
+    session.settings.has_pager = has_pager;
+    outcome
+}
+
+fn repeat(session: &mut Session, text: &str, seconds: f64) -> Result<(), Failure> {
+    loop {
         if session.is_interactive {
             let time = session.rows("SELECT date_trunc('second', now())::text")?.into_iter().flatten().flatten().next();
             eprintln!("{} (every {seconds} s, Ctrl-C ends)", time.unwrap_or_default());
         }
-        if let Err(failure) = session.statement(text, None) {
-            break Err(failure);
-        }
+        session.statement(text, None)?;
         let is_over = session.runtime.block_on(async {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => false,
@@ -283,11 +295,9 @@ fn watch(session: &mut Session, text: &str, command: &Command<'_>) -> Result<(),
             }
         });
         if is_over {
-            break Ok(());
+            return Ok(());
         }
-    };
-    session.settings.has_pager = has_pager;
-    outcome
+    }
 }
 
 fn edit(session: &mut Session, text: &str, command: &Command<'_>, origin: &Origin) -> Result<Next> {

@@ -43,7 +43,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Sends rows to the server; returns how many it took. Ctrl-C ends it: the server drops what it got of the statement.
+/// Sends rows to the server; returns how many it took. Ctrl-C ends it ([`Interrupted`]): the server drops what it has not committed.
 pub async fn send(connection: &Connection, sql: &str, mut source: Source<'_>) -> Result<u64> {
     let sink = connection.client.copy_in::<_, Bytes>(sql).await?;
     tokio::pin!(sink);
