@@ -286,9 +286,9 @@ fn begun_as_typed(list: &[&str], typed: &str) -> Vec<String> {
     if is_lower { found.into_iter().map(|word| word.to_lowercase()).collect() } else { found }
 }
 
-/// What a person should do about a command that was typed within a statement; none if it belongs there.
+/// What a person should do about a command that was typed within a statement; none if it belongs there, or stands alone.
 pub fn remedy_within(command: &str, within: &str) -> Option<String> {
-    if matches!(command, "g" | "gx" | "r" | "p" | "e" | "q" | "watch") {
+    if within.is_empty() || matches!(command, "g" | "gx" | "r" | "p" | "e" | "q" | "watch") {
         return None;
     }
     let begun = script::first_words(within, 2);
@@ -393,6 +393,6 @@ mod tests {
     #[test]
     fn a_command_within_a_statement_is_told_what_to_do() {
         assert!(remedy_within("dt", "select 1 from t").unwrap().contains("SELECT 1 … is not ended"));
-        assert_eq!(remedy_within("g", "select 1"), None);
+        assert_eq!((remedy_within("g", "select 1"), remedy_within("dt", "")), (None, None));
     }
 }

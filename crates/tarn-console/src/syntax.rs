@@ -18,7 +18,10 @@ const ENTRIES: &[Entry] = &[
         "ATTACH",
         "ATTACH 'url' AS name [WITH (option = value, …)]\n  a folder or bucket of Parquet files that others write; docs/archives.md has the options",
     ),
-    entry("BEGIN", "BEGIN; … COMMIT | ROLLBACK"),
+    entry(
+        "BEGIN",
+        "BEGIN [ISOLATION LEVEL READ COMMITTED | REPEATABLE READ] [READ ONLY | READ WRITE]\n  until COMMIT or ROLLBACK",
+    ),
     entry("CACHE TABLE", "CACHE TABLE name [WHERE condition]"),
     entry(
         "CALL",
@@ -71,7 +74,10 @@ const ENTRIES: &[Entry] = &[
         "SELECT",
         "[WITH [RECURSIVE] name AS (query), …]\nSELECT [DISTINCT [ON (expression, …)]] expression [AS name], …\n  [FROM table [AS alias] [JOIN table ON condition | USING (column, …)] …]\n  [WHERE condition] [GROUP BY expression, …] [HAVING condition] [WINDOW name AS (…)]\n  [UNION [ALL] | INTERSECT | EXCEPT query]\n  [ORDER BY expression [DESC] [NULLS FIRST | LAST], …] [LIMIT n] [OFFSET n]",
     ),
-    entry("SET", "SET setting = value | TO value\nSET TIME ZONE 'Europe/Berlin'\n  SHOW ALL lists the settings"),
+    entry(
+        "SET",
+        "SET setting = value | TO value\nSET TIME ZONE 'Europe/Berlin'\nSET TRANSACTION ISOLATION LEVEL REPEATABLE READ\n  SHOW ALL lists the settings",
+    ),
     entry("SHOW", "SHOW setting | ALL | TABLES\nSHOW COLUMNS FROM name\nSHOW CREATE TABLE name"),
     entry("SYSTEM DROP CACHE", "SYSTEM DROP CACHE [METADATA | FOOTERS | PAGES | FRAGMENTS] [FOR TABLE name]"),
     entry("TABLE", "TABLE name                                   -- SELECT * FROM name"),

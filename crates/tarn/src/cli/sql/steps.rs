@@ -183,14 +183,12 @@ fn backslash(
     depth: usize,
 ) -> Result<Next, Failure> {
     let command = command::parse(line, &session.settings.variables).map_err(anyhow::Error::from)?;
-    if !within.is_empty() {
-        if let Some(remedy) = remedy_within(command.name, within) {
-            if matches!(origin, Origin::Typed) {
-                eprintln!("{remedy}");
-                return Ok(Next::Edit(within.to_owned()));
-            }
-            return Err(anyhow::anyhow!(remedy).into());
+    if let Some(remedy) = remedy_within(command.name, within) {
+        if matches!(origin, Origin::Typed) {
+            eprintln!("{remedy}");
+            return Ok(Next::Edit(within.to_owned()));
         }
+        return Err(anyhow::anyhow!(remedy).into());
     }
     let text = if within.is_empty() { session.last.clone() } else { within.to_owned() };
     match command.name {
