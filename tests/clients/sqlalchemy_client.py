@@ -8,6 +8,7 @@ import uuid
 import asyncpg
 import pandas as pd
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
 
 PORT = os.environ["TARN_PORT"]
 ENGINE = sa.create_engine(f"postgresql+psycopg://tarn@127.0.0.1:{PORT}/tarn")
@@ -81,6 +82,40 @@ def reflection():
     assert [column.name for column in meta.tables["pairs"].primary_key] == ["b", "a"]
 
 
+def documents():
+    meta = sa.MetaData()
+    data = sa.Column("data", JSONB)
+    docs = sa.Table("docs", meta, sa.Column("id", sa.Integer, primary_key=True, autoincrement=False), data, sa.Column("raw", sa.JSON))
+    meta.create_all(ENGINE)
+    first = {"a": {"b": "x", "n": 5}, "tags": ["r", "s"]}
+    with ENGINE.begin() as c:
+        c.execute(sa.insert(docs), [{"id": 1, "data": first, "raw": {"q": [1]}}, {"id": 2, "data": [1], "raw": None}])
+    by_id = sa.select(docs.c.id).order_by(docs.c.id)
+    array = sa.dialects.postgresql.array
+    questions = [
+        (by_id.where(data["a"]["b"].astext == "x"), [1]),
+        (by_id.where(data["a"]["n"].as_integer() == 5), [1]),
+        (by_id.where(data[("a", "b")].astext == "x"), [1]),
+        (by_id.where(data.contains({"tags": ["s"]})), [1]),
+        (by_id.where(data.has_key("a")), [1]),
+        (by_id.where(data.has_any(array(["z", "tags"]))), [1]),
+        (by_id.where(data == sa.cast([1.0], JSONB)), [2]),
+        (sa.select(docs.c.data).order_by(docs.c.data.desc()), [first, [1]]),
+        (sa.select(docs.c.raw["q"][0].as_integer()).where(docs.c.id == 1), [1]),
+        (sa.select(sa.func.jsonb_array_elements_text(data["tags"])).where(docs.c.id == 1), ["r", "s"]),
+        (sa.select(sa.func.jsonb_agg(docs.c.id)), [[1, 2]]),
+    ]
+    with ENGINE.connect() as c:
+        for question, wanted in questions:
+            found = c.execute(question).scalars().all()
+            assert found == wanted, f"{question}: {found}"
+    with ENGINE.begin() as c:
+        c.execute(sa.update(docs).where(docs.c.id == 2).values(data=sa.func.jsonb_set(data, array(["0"]), sa.cast({"k": 1}, JSONB))))
+    with ENGINE.connect() as c:
+        assert c.execute(sa.select(docs.c.data).where(docs.c.id == 2)).scalar() == [{"k": 1}]
+    assert str(sa.inspect(ENGINE).get_columns("docs")[1]["type"]) == "JSONB"
+
+
 def frames():
     frame = pd.DataFrame({"a": [1, 2, 2], "b": ["x", None, "z"], "f": [1.5, 2.5, None], "d": pd.to_datetime(["2026-01-01"] * 3)})
     frame.to_sql("frame", ENGINE, index=False)
@@ -102,6 +137,12 @@ async def pool():
     async with pool.acquire() as c:
         found = await c.fetch("SELECT id FROM items WHERE id > $1 ORDER BY id LIMIT $2", 10, 2)
         assert [row["id"] for row in found] == [11, 12]
+        asked = [
+            ("SELECT data ->> 'a' FROM docs WHERE data @> $1", '{"tags": ["r"]}'),
+            ("SELECT data -> 'a' ->> 'b' FROM docs WHERE data ? $1", "tags"),
+            ("SELECT data #>> $1 FROM docs WHERE id = 1", ["tags", "-1"]),
+        ]
+        assert [await c.fetchval(sql, of) for sql, of in asked] == ['{"b": "x", "n": 5}', "x", "s"]
         key = uuid.uuid4()
         async with c.transaction():
             async with c.transaction():
@@ -112,6 +153,7 @@ async def pool():
 
 core()
 reflection()
+documents()
 frames()
 asyncio.run(pool())
 print("SQLAlchemy, pandas and asyncpg: as expected")

@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::arrow::datatypes::FieldRef;
+use datafusion::common::ParamValues;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::{Sink, SinkExt};
 use parking_lot::Mutex;
@@ -203,10 +206,12 @@ impl Connection {
                 Some(field) => pg_type(field)?,
                 None => Type::TEXT,
             };
-            let sent = declared.unwrap_or(described);
+            let sent = declared.clone().unwrap_or(described);
             let want = wanted.and_then(|field| data_type_of(field).ok());
             if natural(&sent).is_none() && want.is_none() {
-                return array_parameters(portal);
+                let is_binary = is_binary(&portal.parameter_format, idx)?;
+                parameters.push(array_parameter(bytes.clone(), is_binary, declared, wanted)?);
+                continue;
             }
             let bound = Bound {
                 number: idx + 1,
@@ -354,19 +359,28 @@ fn is_binary(format: &Format, idx: usize) -> Result<bool> {
     }
 }
 
-/// Arrays and other types that no column has.
-fn array_parameters(portal: &Portal<Arc<Prepared>>) -> Result<Vec<Parameter>> {
-    let prepared = &portal.statement.statement;
-    let types: Vec<_> = prepared.parameters.iter().map(|field| field.as_ref().map(|field| field.data_type())).collect();
+/// An array, or another type that no column has: read as the only parameter of a portal.
+fn array_parameter(
+    bytes: Option<Bytes>,
+    is_binary: bool,
+    declared: Option<Type>,
+    wanted: Option<&FieldRef>,
+) -> Result<Parameter> {
+    let mut portal = Portal::<()>::default();
+    portal.statement = Arc::new(StoredStatement::new(String::new(), (), vec![declared]));
+    portal.parameter_format = if is_binary { Format::UnifiedBinary } else { Format::UnifiedText };
+    portal.parameters = vec![bytes];
+    let types = [wanted.map(|field| field.data_type())];
     // It trusts the lengths inside an array.
-    let read = AssertUnwindSafe(|| arrow_pg::datatypes::df::deserialize_parameters(portal, &types));
+    let read = AssertUnwindSafe(|| arrow_pg::datatypes::df::deserialize_parameters(&portal, &types));
+    let one = || SqlError::new(state::INTERNAL, "a parameter is one value");
     let bad = |message: String| SqlError::new(state::INVALID_BINARY, format!("parameters: {message}"));
     let values = quiet::catch(read).map_err(bad)?.map_err(|error| bad(error.to_string()))?;
     match values {
-        datafusion::common::ParamValues::List(list) => {
-            Ok(list.into_iter().map(|scalar| Parameter::Scalar(scalar.value)).collect())
+        ParamValues::List(list) if list.len() == 1 => {
+            list.into_iter().next().map(|scalar| Parameter::Scalar(scalar.value)).ok_or_else(one)
         }
-        datafusion::common::ParamValues::Map(_) => Err(SqlError::new(state::INTERNAL, "parameters are a list")),
+        _ => Err(one()),
     }
 }
 

@@ -80,7 +80,8 @@ pub fn natural(pg_type: &Type) -> Option<DataType> {
         Type::TIMESTAMP => DataType::Timestamp,
         Type::TIMESTAMPTZ => DataType::TimestampTz,
         Type::UUID => DataType::Uuid,
-        Type::JSON | Type::JSONB => DataType::Json,
+        Type::JSON => DataType::Json,
+        Type::JSONB => DataType::Jsonb,
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => DataType::Text,
         _ => return None,
     })
@@ -104,11 +105,12 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
         DataType::TimestampTz => Type::TIMESTAMPTZ,
         DataType::Uuid => Type::UUID,
         DataType::Json => Type::JSON,
+        DataType::Jsonb => Type::JSONB,
     }
 }
 
 fn is_text(pg_type: &Type) -> bool {
-    natural(pg_type).is_some_and(|natural| matches!(natural, DataType::Text | DataType::Json))
+    natural(pg_type).is_some_and(|natural| matches!(natural, DataType::Text | DataType::Json | DataType::Jsonb))
 }
 
 fn text(bytes: &[u8]) -> Result<String, String> {

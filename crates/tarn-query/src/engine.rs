@@ -231,10 +231,11 @@ impl Engine {
             Arc::new(Owned) as _,
             Arc::new(JoinsPause) as _,
         ]);
-        let state = SessionStateBuilder::new()
+        let mut builder = SessionStateBuilder::new().with_default_features();
+        builder.expr_planners().get_or_insert_default().splice(0..0, self.meaning.operators.iter().cloned());
+        let state = builder
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
-            .with_default_features()
             .with_type_planner(Arc::new(ByteaType))
             .with_analyzer_rules(analyzers)
             .with_optimizer_rules(before_each(logical, &(Arc::new(WhileWaited) as _)))

@@ -708,7 +708,8 @@ fn is_named(data_type: &DataType, named: &Named) -> bool {
         Named::Timestamp(None, Bare | WithoutTimeZone) => *data_type == DataType::Timestamp,
         Named::Timestamp(None, WithTimeZone | Tz) => *data_type == DataType::TimestampTz,
         Named::Uuid => *data_type == DataType::Uuid,
-        Named::JSON | Named::JSONB => *data_type == DataType::Json,
+        Named::JSON => *data_type == DataType::Json,
+        Named::JSONB => *data_type == DataType::Jsonb,
         _ => false,
     }
 }

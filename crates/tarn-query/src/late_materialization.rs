@@ -155,7 +155,7 @@ pub(crate) fn pays(
 
 fn weight(data_type: &DataType) -> usize {
     match data_type {
-        DataType::Text | DataType::Bytes | DataType::Uuid | DataType::Json => TEXT_WEIGHT,
+        DataType::Text | DataType::Bytes | DataType::Uuid | DataType::Json | DataType::Jsonb => TEXT_WEIGHT,
         _ => 1,
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::optimizer::AnalyzerRule;
 
@@ -21,6 +22,8 @@ pub struct Meaning {
     pub written: Vec<Rule>,
     /// Behind: both sides of an operator have one type, and what was added for it is there.
     pub coerced: Vec<Rule>,
+    /// Of operators, when they are planned; before DataFusion's own.
+    pub operators: Vec<Arc<dyn ExprPlanner>>,
     /// In the place of DataFusion's of the same name.
     pub functions: Vec<Arc<ScalarUDF>>,
     /// In the place of DataFusion's of the same name.

@@ -87,9 +87,9 @@ pub(crate) fn to_scalar(value: &Value, data_type: &DataType) -> Option<ScalarVal
         (Value::Decimal(v), DataType::Decimal { precision, scale }) => {
             ScalarValue::Decimal128(Some(*v), *precision, *scale)
         }
-        (Value::Text(v), DataType::Text) | (Value::Uuid(v), DataType::Uuid) | (Value::Json(v), DataType::Json) => {
-            ScalarValue::Utf8View(Some(v.clone()))
-        }
+        (Value::Text(v), DataType::Text)
+        | (Value::Uuid(v), DataType::Uuid)
+        | (Value::Json(v), DataType::Json | DataType::Jsonb) => ScalarValue::Utf8View(Some(v.clone())),
         (Value::Bytes(v), DataType::Bytes) => ScalarValue::BinaryView(Some(v.clone())),
         (Value::Date(v), DataType::Date) => ScalarValue::Date32(Some(*v)),
         (Value::Time(v), DataType::Time) => ScalarValue::Time64Microsecond(Some(*v)),
@@ -121,7 +121,7 @@ pub(crate) fn from_scalar(scalar: &ScalarValue, data_type: &DataType) -> Option<
     // A text that is no canonical UUID equals no stored one, but still has a place in the order: keep it as text order sees it.
     match (data_type, scalar.try_as_str().flatten()) {
         (DataType::Uuid, Some(text)) => Some(Value::Uuid(text.to_owned())),
-        (DataType::Json, Some(text)) => Some(Value::Json(text.to_owned())),
+        (DataType::Json | DataType::Jsonb, Some(text)) => Some(Value::Json(text.to_owned())),
         _ => Value::from_arrow(array.as_ref() as &dyn Array, 0, data_type).ok(),
     }
 }

@@ -602,7 +602,7 @@ fn array(texts: &Texts, data_type: &DataType, zone: &Zone) -> Result<ArrayRef, (
             parsed!(TimestampMicrosecondBuilder::with_capacity(n_rows).with_data_type(arrow_type(data_type)), Timestamp)
         }
         DataType::Uuid => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Uuid),
-        DataType::Json => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Json),
+        DataType::Json | DataType::Jsonb => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Json),
     })
 }
 

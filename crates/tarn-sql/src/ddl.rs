@@ -402,7 +402,8 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
         | Sql::TimestampNtz(_) => DataType::Timestamp,
         Sql::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => DataType::TimestampTz,
         Sql::Uuid => DataType::Uuid,
-        Sql::JSON | Sql::JSONB => DataType::Json,
+        Sql::JSON => DataType::Json,
+        Sql::JSONB => DataType::Jsonb,
         Sql::Custom(name, _) => {
             match name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default().as_str() {
                 "bpchar" => DataType::Text,
@@ -424,7 +425,7 @@ fn unknown_type(sql: &ast::DataType) -> SqlError {
     SqlError::unsupported(
         format!("type {sql}"),
         "types: boolean, smallint, integer, bigint, real, double precision, numeric(p, s), text, varchar, bytea, date, time, \
-         timestamp, timestamptz, uuid, json",
+         timestamp, timestamptz, uuid, json, jsonb",
     )
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 
 use arrow::error::ArrowError;
 use tarn_types::Kind;
+use tarn_types::json::Fault;
 
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
 pub mod state {
@@ -25,8 +26,10 @@ pub mod state {
     pub const DIVISION_BY_ZERO: &str = "22012";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
     pub const INVALID_TEXT: &str = "22P02";
+    pub const UNTRANSLATABLE: &str = "22P05";
     pub const INVALID_ESCAPE: &str = "22025";
     pub const CARDINALITY: &str = "21000";
+    pub const ARRAY_SUBSCRIPT: &str = "2202E";
     pub const NULL_NOT_ALLOWED: &str = "22004";
     pub const INVALID_BINARY: &str = "22P03";
     pub const BAD_COPY_FORMAT: &str = "22P04";
@@ -77,6 +80,7 @@ pub mod state {
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const CONFIGURATION_LIMIT: &str = "53400";
     pub const PROGRAM_LIMIT: &str = "54000";
+    pub const TOO_COMPLEX: &str = "54001";
     pub const NOT_IN_PREREQUISITE_STATE: &str = "55000";
     pub const OBJECT_IN_USE: &str = "55006";
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
@@ -242,6 +246,7 @@ pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
     match error {
         Types::Schema { .. } => state::INVALID_TABLE_DEFINITION,
         Types::Parse { value, data_type } => text_state(value, data_type),
+        Types::Json { fault, .. } => json_state(*fault),
         Types::Coerce { .. } => state::NUMERIC_OUT_OF_RANGE,
         Types::Null { .. } | Types::MissingColumn { .. } => state::NOT_NULL_VIOLATION,
         Types::Cell { source, .. } => types_state(source),
@@ -249,6 +254,17 @@ pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
         Types::Type { .. } => state::DATATYPE_MISMATCH,
         Types::Corrupt { .. } => state::DATA_CORRUPTED,
         _ => state::INVALID_PARAMETER_VALUE,
+    }
+}
+
+/// As PostgreSQL calls what is wrong with a JSON text.
+pub(crate) fn json_state(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Syntax | Fault::Surrogate => state::INVALID_TEXT,
+        Fault::TooDeep => state::TOO_COMPLEX,
+        Fault::Nul => state::UNTRANSLATABLE,
+        Fault::TooManyDigits => state::NUMERIC_OUT_OF_RANGE,
+        Fault::Expands => state::PROGRAM_LIMIT,
     }
 }
 

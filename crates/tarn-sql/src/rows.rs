@@ -35,7 +35,10 @@ use crate::{nested, text};
 const EPOCH_DAYS: i64 = 10_957;
 const EPOCH_MICROS: i64 = EPOCH_DAYS * 86_400_000_000;
 
-/// Field metadata by which storage types carry a finer SQL type (`uuid`, `json`).
+/// Before the text of a `jsonb` in its binary form.
+const JSONB_VERSION: u8 = 1;
+
+/// Field metadata by which storage types carry a finer SQL type (`uuid`, `json`, `jsonb`).
 const TYPE_KEY: &str = "tarn.type";
 
 /// Types that are written otherwise than they are called in `pg_type`.
@@ -72,6 +75,7 @@ pub fn pg_type(field: &Field) -> Result<Type> {
     match field.metadata().get(TYPE_KEY).map(String::as_str) {
         Some("uuid") => return Ok(Type::UUID),
         Some("json") => return Ok(Type::JSON),
+        Some("jsonb") => return Ok(Type::JSONB),
         _ => {}
     }
     if matches!(field.data_type(), DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal256(..)) {
@@ -466,6 +470,9 @@ impl Column {
     }
 
     fn binary_text(&self, value: &str, out: &mut BytesMut) -> Result<()> {
+        if self.pg_type == Type::JSONB {
+            out.put_u8(JSONB_VERSION);
+        }
         if self.pg_type != Type::UUID {
             out.put_slice(value.as_bytes());
             return Ok(());

@@ -50,7 +50,7 @@ impl<'a> Cell<'a> {
             (Value::Float32(value), ColumnType::Float32) => Some(Self::F32(*value)),
             (Value::Float64(value), ColumnType::Float64) => Some(Self::F64(*value)),
             (Value::Decimal(value), ColumnType::Decimal { .. }) => Some(Self::I128(*value)),
-            (Value::Text(value), ColumnType::Text) | (Value::Json(value), ColumnType::Json) => {
+            (Value::Text(value), ColumnType::Text) | (Value::Json(value), ColumnType::Json | ColumnType::Jsonb) => {
                 Some(Self::Bytes(value.as_bytes()))
             }
             (Value::Bytes(value), ColumnType::Bytes) => Some(Self::Bytes(value)),
@@ -80,7 +80,9 @@ impl<'a> Cell<'a> {
             (Self::F64(value), _) => Value::Float64(value),
             (Self::I128(value), _) => Value::Decimal(value),
             (Self::Bytes(value), ColumnType::Bytes) => Value::Bytes(value.to_vec()),
-            (Self::Bytes(value), ColumnType::Json) => Value::Json(std::str::from_utf8(value).ok()?.to_owned()),
+            (Self::Bytes(value), ColumnType::Json | ColumnType::Jsonb) => {
+                Value::Json(std::str::from_utf8(value).ok()?.to_owned())
+            }
             (Self::Bytes(value), _) => Value::Text(std::str::from_utf8(value).ok()?.to_owned()),
             (Self::Uuid(bytes), _) => Value::Uuid(uuid::Uuid::from_bytes(bytes).to_string()),
         })
@@ -128,7 +130,7 @@ impl ColumnReader {
             ColumnType::Timestamp | ColumnType::TimestampTz => {
                 Values::I64(array.as_primitive::<TimestampMicrosecondType>().values().clone())
             }
-            ColumnType::Text | ColumnType::Json => Values::Text(array.as_string::<i32>().clone()),
+            ColumnType::Text | ColumnType::Json | ColumnType::Jsonb => Values::Text(array.as_string::<i32>().clone()),
             ColumnType::Bytes => Values::Bytes(array.as_binary::<i32>().clone()),
             ColumnType::Uuid => Values::Uuid(parse_uuids(array.as_string::<i32>(), column)?),
         };
@@ -230,7 +232,9 @@ impl ColumnWriter {
             ColumnType::Timestamp | ColumnType::TimestampTz => {
                 Self::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(storage))
             }
-            ColumnType::Text | ColumnType::Uuid | ColumnType::Json => Self::Text(StringBuilder::new()),
+            ColumnType::Text | ColumnType::Uuid | ColumnType::Json | ColumnType::Jsonb => {
+                Self::Text(StringBuilder::new())
+            }
             ColumnType::Bytes => Self::Bytes(BinaryBuilder::new()),
         }
     }

@@ -15,8 +15,8 @@ use crate::cell::{Cell, ColumnWriter};
 use crate::data_type::{DataType, arrow_type, data_type_of};
 use crate::error::{Error, Result};
 use crate::schema::{Column, ROW_COLUMN, TableSchema};
-use crate::text;
 use crate::value::Value;
+use crate::{json, text};
 
 /// The batch with all columns of the table, in its order and storage types ([`TableSchema::arrow`]).
 ///
@@ -104,7 +104,7 @@ enum Way {
 
 fn conform_column(array: &ArrayRef, field: &Field, column: &Column) -> Result<ArrayRef> {
     let storage = arrow_type(&column.data_type);
-    let checked_text = matches!(column.data_type, DataType::Uuid | DataType::Json);
+    let checked_text = matches!(column.data_type, DataType::Uuid | DataType::Json | DataType::Jsonb);
     if *array.data_type() == storage && !checked_text {
         return Ok(array.clone());
     }
@@ -137,8 +137,8 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
     // An all-null column has been dealt with, so TEXT here is a text.
     let found = data_type_of(field).map_err(|_| refused())?;
     Ok(match (found, column.data_type) {
-        (Text | Uuid | Json, Text) => Way::Cast,
-        (Text | Uuid | Json, _) => Way::Parse,
+        (Text | Uuid | Json | Jsonb, Text) | (Jsonb, Json) => Way::Cast,
+        (Text | Uuid | Json | Jsonb, _) => Way::Parse,
         (Int16 | Int32 | Int64, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. }) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Way::CastExactly,
@@ -218,30 +218,33 @@ fn parse_column(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     for (row, text) in texts.as_string::<i32>().iter().enumerate() {
         match text {
             None => out.push_null(),
-            Some(text) if push_parsed(&mut out, text, &column.data_type) => {}
-            Some(text) => {
-                let data_type = column.data_type.to_string();
-                let source = Error::Parse { value: crate::error::shorten(text), data_type };
-                return Err(Error::Cell { column: column.name.clone(), row, source: Box::new(source) });
-            }
+            Some(text) => push_parsed(&mut out, text, &column.data_type).map_err(|source| Error::Cell {
+                column: column.name.clone(),
+                row,
+                source: Box::new(source),
+            })?,
         }
     }
     Ok(out.finish())
 }
 
 /// As [`Value::parse`], without making a value for what needs none.
-fn push_parsed(out: &mut ColumnWriter, text: &str, data_type: &DataType) -> bool {
-    let cell = match *data_type {
-        DataType::Uuid => text::parse_uuid(text).map(|uuid| Cell::Uuid(uuid.into_bytes())),
-        DataType::Json => text::is_json(text).then_some(Cell::Bytes(text.as_bytes())),
+fn push_parsed(out: &mut ColumnWriter, text: &str, data_type: &DataType) -> Result<()> {
+    let is_pushed = match *data_type {
+        DataType::Uuid => text::parse_uuid(text).is_some_and(|uuid| out.push(Cell::Uuid(uuid.into_bytes()))),
+        DataType::Json => {
+            json::check(text).map_err(|fault| Error::of_json(fault, text, "JSON"))?;
+            out.push(Cell::Bytes(text.as_bytes()))
+        }
         _ => {
-            return match Value::parse(data_type, text) {
-                Ok(value) => matches!(Cell::of(&value, data_type), Ok(Some(cell)) if out.push(cell)),
-                Err(_) => false,
-            };
+            let value = Value::parse(data_type, text)?;
+            matches!(Cell::of(&value, data_type), Ok(Some(cell)) if out.push(cell))
         }
     };
-    cell.is_some_and(|cell| out.push(cell))
+    match is_pushed {
+        true => Ok(()),
+        false => Err(Error::Parse { value: crate::error::shorten(text), data_type: data_type.to_string() }),
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! | `TEXT` `BYTEA` | Utf8, Binary | |
 //! | `DATE` `TIME` | Date32, Time64(µs) | |
 //! | `TIMESTAMP` `TIMESTAMPTZ` | Timestamp(µs), Timestamp(µs, UTC) | |
-//! | `UUID` `JSON` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case |
+//! | `UUID` `JSON` `JSONB` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case, JSONB in its normal form |
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The key of the field metadata that tells UUID and JSON from text.
+/// The key of the field metadata that tells UUID, JSON and JSONB from text.
 pub const TYPE_METADATA: &str = "tarn.type";
 
 /// The time zone of stored `TIMESTAMPTZ` columns.
@@ -64,6 +64,8 @@ pub enum DataType {
     Uuid,
     /// `JSON`: a text that parses, kept as it came.
     Json,
+    /// `JSONB`: a JSON text in its normal form ([`crate::json::normal_form`]).
+    Jsonb,
 }
 
 /// The SQL name.
@@ -85,6 +87,7 @@ impl fmt::Display for DataType {
             Self::TimestampTz => "TIMESTAMP WITH TIME ZONE",
             Self::Uuid => "UUID",
             Self::Json => "JSON",
+            Self::Jsonb => "JSONB",
         })
     }
 }
@@ -104,7 +107,8 @@ impl DataType {
             (Self::Int16, Self::Int32 | Self::Int64 | Self::Float32 | Self::Float64)
             | (Self::Int32, Self::Int64 | Self::Float64)
             | (Self::Float32, Self::Float64)
-            | (Self::Uuid | Self::Json, Self::Text) => true,
+            | (Self::Uuid | Self::Json | Self::Jsonb, Self::Text)
+            | (Self::Jsonb, Self::Json) => true,
             (Self::Int16 | Self::Int32 | Self::Int64, Self::Decimal { precision, scale }) => {
                 i16::from(*precision) - i16::from(*scale) >= digits
             }
@@ -127,7 +131,7 @@ pub fn arrow_type(data_type: &DataType) -> ArrowType {
         DataType::Float32 => ArrowType::Float32,
         DataType::Float64 => ArrowType::Float64,
         DataType::Decimal { precision, scale } => ArrowType::Decimal128(precision, scale),
-        DataType::Text | DataType::Uuid | DataType::Json => ArrowType::Utf8,
+        DataType::Text | DataType::Uuid | DataType::Json | DataType::Jsonb => ArrowType::Utf8,
         DataType::Bytes => ArrowType::Binary,
         DataType::Date => ArrowType::Date32,
         DataType::Time => ArrowType::Time64(TimeUnit::Microsecond),
@@ -136,13 +140,14 @@ pub fn arrow_type(data_type: &DataType) -> ArrowType {
     }
 }
 
-/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for UUID and JSON.
+/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for UUID, JSON and JSONB.
 #[must_use]
 pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
     let field = Field::new(name, arrow_type(data_type), nullable);
     let tag = match data_type {
         DataType::Uuid => "uuid",
         DataType::Json => "json",
+        DataType::Jsonb => "jsonb",
         _ => return field,
     };
     field.with_metadata([(TYPE_METADATA.to_owned(), tag.to_owned())].into())
@@ -158,6 +163,7 @@ pub fn data_type_of(field: &Field) -> Result<DataType> {
     let text = || match field.metadata().get(TYPE_METADATA).map(String::as_str) {
         Some("uuid") => DataType::Uuid,
         Some("json") => DataType::Json,
+        Some("jsonb") => DataType::Jsonb,
         _ => DataType::Text,
     };
     let mut arrow_type = field.data_type();
@@ -224,6 +230,7 @@ mod tests {
             DataType::TimestampTz,
             DataType::Uuid,
             DataType::Json,
+            DataType::Jsonb,
         ];
         for data_type in all {
             assert_eq!(data_type_of(&arrow_field("c", &data_type, true)).unwrap(), data_type);
@@ -242,6 +249,7 @@ mod tests {
             (DataType::Float32, DataType::Float64),
             (decimal(10, 2), decimal(12, 2)),
             (DataType::Uuid, DataType::Text),
+            (DataType::Jsonb, DataType::Json),
             (DataType::Date, DataType::Date),
         ] {
             assert!(from.widens_to(&to), "{from} to {to}");
@@ -254,6 +262,7 @@ mod tests {
             (DataType::Bool, DataType::Int16),
             (DataType::Timestamp, DataType::TimestampTz),
             (DataType::Text, DataType::Json),
+            (DataType::Json, DataType::Jsonb),
         ] {
             assert!(!from.widens_to(&to), "{from} to {to}");
         }

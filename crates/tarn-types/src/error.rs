@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::json::Fault;
+
 /// What the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -73,6 +75,14 @@ pub enum Error {
         value: String,
         /// The SQL name of the type.
         data_type: String,
+    },
+    /// A JSON text that is more than a value of the type may be.
+    #[error("{data_type}: {fault}")]
+    Json {
+        /// The SQL name of the type.
+        data_type: String,
+        /// What is too much.
+        fault: Fault,
     },
     /// A value cannot become a value of the type without loss.
     #[error("{value} does not fit {data_type}")]
@@ -158,6 +168,16 @@ impl Error {
             Self::Corrupt { .. } => Kind::Corrupt,
             Self::Cell { source, .. } => source.kind(),
             _ => Kind::Invalid,
+        }
+    }
+
+    /// A text that is no `data_type`, which is JSON.
+    #[must_use]
+    pub fn of_json(fault: Fault, text: &str, data_type: &str) -> Self {
+        let data_type = data_type.to_owned();
+        match fault {
+            Fault::Syntax | Fault::Surrogate => Self::Parse { value: shorten(text), data_type },
+            fault => Self::Json { data_type, fault },
         }
     }
 

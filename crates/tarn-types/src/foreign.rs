@@ -67,7 +67,7 @@ impl ForeignNames<'_> {
             _ if name == SEQNO_COLUMN => Err(LeftOut::Ours),
             _ if self.0.get(name).is_some_and(|n| *n > 1) => Err(LeftOut::Twice),
             None => Err(LeftOut::Type(None)),
-            // UUID and JSON are marked in metadata that only our own readers know; without, they are texts and bytes.
+            // UUID, JSON and JSONB are marked in metadata that only our own readers know; without, they are texts and bytes.
             Some(arrow) => {
                 data_type_of(&Field::new(name, arrow.clone(), true)).map_err(|_| LeftOut::Type(Some(arrow.clone())))
             }

@@ -366,7 +366,7 @@ impl<'a> KeyReader<'a> {
             }
             DataType::Decimal { .. } => Cell::I128(i128::from_be_bytes(self.fixed(descending)?) ^ i128::MIN),
             DataType::Uuid => Cell::Uuid(self.fixed(descending)?),
-            DataType::Text | DataType::Bytes | DataType::Json => {
+            DataType::Text | DataType::Bytes | DataType::Json | DataType::Jsonb => {
                 scratch.clear();
                 self.unescape(descending, scratch)?;
                 Cell::Bytes(scratch)

@@ -3,7 +3,7 @@
 //! The floor everything stands on: no files, no network, no threads, no engine. From top to bottom:
 //!
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
-//! - a table: [`data_type`], [`value`], [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
+//! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`], in an [`entry`] of
 //!   a [`tablet`]'s log
 //!
@@ -59,6 +59,7 @@ mod envelope;
 pub mod error;
 pub mod foreign;
 pub mod ids;
+pub mod json;
 pub mod key;
 pub mod mutation;
 mod opaque;

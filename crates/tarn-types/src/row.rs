@@ -447,7 +447,7 @@ pub(crate) fn typed_cell<'a>(data_type: &DataType, bytes: &'a [u8]) -> Result<Ce
         DataType::Float32 => bytes.try_into().ok().map(|bytes| Cell::F32(f32::from_le_bytes(bytes))),
         DataType::Float64 => bytes.try_into().ok().map(|bytes| Cell::F64(f64::from_le_bytes(bytes))),
         DataType::Uuid => bytes.try_into().ok().map(Cell::Uuid),
-        DataType::Text | DataType::Bytes | DataType::Json => Some(Cell::Bytes(bytes)),
+        DataType::Text | DataType::Bytes | DataType::Json | DataType::Jsonb => Some(Cell::Bytes(bytes)),
     };
     cell.ok_or_else(|| Error::corrupt("cells", format!("{} bytes are no {data_type}", bytes.len())))
 }

@@ -144,8 +144,8 @@ impl TableSchema {
             if column.nullable {
                 return Err(format!("key column {} must be NOT NULL", column.name));
             }
-            if column.data_type == DataType::Json {
-                return Err(format!("key column {} is JSON, which has no order", column.name));
+            if matches!(column.data_type, DataType::Json | DataType::Jsonb) {
+                return Err(format!("key column {} is {}, of which there are no keys", column.name, column.data_type));
             }
         }
         Ok(())

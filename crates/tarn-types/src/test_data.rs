@@ -63,7 +63,7 @@ pub fn table(types: &[DataType], n_key: usize, descending: &[bool], tablets: u32
 }
 
 /// Every type there is.
-pub const ALL_TYPES: [DataType; 15] = [
+pub const ALL_TYPES: [DataType; 16] = [
     DataType::Bool,
     DataType::Int16,
     DataType::Int32,
@@ -79,6 +79,7 @@ pub const ALL_TYPES: [DataType; 15] = [
     DataType::TimestampTz,
     DataType::Uuid,
     DataType::Json,
+    DataType::Jsonb,
 ];
 
 /// Any value of the type but NULL, with short alphabets so that prefixes and zeros meet.
@@ -102,7 +103,7 @@ pub fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
         DataType::Time => (0..=86_400_000_000i64).prop_map(Value::Time).boxed(),
         DataType::Timestamp | DataType::TimestampTz => any::<i64>().prop_map(Value::Timestamp).boxed(),
         DataType::Uuid => any::<u128>().prop_map(|n| Value::Uuid(uuid::Uuid::from_u128(n).to_string())).boxed(),
-        DataType::Json => any::<i32>().prop_map(|n| Value::Json(format!("{{\"a\": {n}}}"))).boxed(),
+        DataType::Json | DataType::Jsonb => any::<i32>().prop_map(|n| Value::Json(format!("{{\"a\": {n}}}"))).boxed(),
     }
 }
 

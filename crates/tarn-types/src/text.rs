@@ -356,10 +356,6 @@ pub(crate) fn parse_uuid(text: &str) -> Option<uuid::Uuid> {
     uuid::Uuid::try_parse(text.trim()).ok()
 }
 
-pub(crate) fn is_json(text: &str) -> bool {
-    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -485,7 +481,6 @@ mod tests {
             parse_timestamp(&text);
             parse_timestamp_tz(&text, None);
             parse_uuid(&text);
-            is_json(&text);
         }
     }
 }

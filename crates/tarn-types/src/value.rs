@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_type::{DataType, arrow_type};
 use crate::error::{Error, Result, shorten};
-use crate::text;
 use crate::zone::Zone;
+use crate::{json, text};
 
 /// One cell.
 ///
@@ -57,7 +57,7 @@ pub enum Value {
     Timestamp(i64),
     /// `UUID` in canonical text: lower case, hyphenated.
     Uuid(String),
-    /// `JSON`: a text that parses.
+    /// `JSON`: a text that parses; `JSONB`: one in its normal form.
     Json(String),
 }
 
@@ -73,7 +73,7 @@ impl Value {
     /// Decimals are rounded to the type's scale, half away from zero, as Postgres does. Times without an offset are UTC.
     ///
     /// # Errors
-    /// [`Error::Parse`] names the text and the type.
+    /// [`Error::Parse`] names the text and the type, [`Error::Json`] what is too much of a JSON text.
     pub fn parse(data_type: &DataType, text: &str) -> Result<Self> {
         Self::read(data_type, text, None)
     }
@@ -81,7 +81,7 @@ impl Value {
     /// As [`Value::parse`], but a `TIMESTAMPTZ` without an offset is what the clocks of `zone` show, and not UTC.
     ///
     /// # Errors
-    /// [`Error::Parse`] names the text and the type.
+    /// As [`Value::parse`].
     pub fn parse_in(data_type: &DataType, text: &str, zone: &Zone) -> Result<Self> {
         Self::read(data_type, text, Some(zone))
     }
@@ -102,7 +102,14 @@ impl Value {
             DataType::Timestamp => text::parse_timestamp(text).map(Self::Timestamp),
             DataType::TimestampTz => text::parse_timestamp_tz(text, zone).map(Self::Timestamp),
             DataType::Uuid => text::parse_uuid(text).map(|uuid| Self::Uuid(uuid.to_string())),
-            DataType::Json => text::is_json(text).then(|| Self::Json(text.to_owned())),
+            DataType::Json => {
+                json::check(text).map_err(|fault| Error::of_json(fault, text, "JSON"))?;
+                Some(Self::Json(text.to_owned()))
+            }
+            DataType::Jsonb => {
+                let normal = json::normal_form(text).map_err(|fault| Error::of_json(fault, text, "JSONB"))?;
+                Some(Self::Json(normal))
+            }
         };
         value.ok_or_else(|| Error::Parse { value: shorten(text), data_type: data_type.to_string() })
     }
@@ -171,7 +178,7 @@ impl Value {
                 Self::Timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row))
             }
             DataType::Uuid => Self::Uuid(array.as_string::<i32>().value(row).to_owned()),
-            DataType::Json => Self::Json(array.as_string::<i32>().value(row).to_owned()),
+            DataType::Json | DataType::Jsonb => Self::Json(array.as_string::<i32>().value(row).to_owned()),
         }
     }
 
@@ -229,7 +236,9 @@ impl Value {
                 text::fits_precision(*unscaled, *precision).then_some(Self::Decimal(*unscaled))
             }
             // Parsed again, because the variant promises the canonical text and its maker may not have kept it.
-            (Self::Uuid(text), DataType::Uuid) => return Self::parse(data_type, text),
+            (Self::Uuid(text), DataType::Uuid) | (Self::Json(text), DataType::Jsonb) => {
+                return Self::parse(data_type, text);
+            }
             (Self::Text(text), _) => return Self::parse(data_type, text),
             (Self::Uuid(text) | Self::Json(text), DataType::Text) => Some(Self::Text(text.clone())),
             (Self::Int16(n), _) => from_integer(i128::from(*n), data_type),

@@ -1,7 +1,7 @@
 //! Which type holds the values of two, and what becomes of a value on the way there?
 //!
 //! ```text
-//! smallint ─> integer ─> bigint ─> numeric       uuid, json ─> text
+//! smallint ─> integer ─> bigint ─> numeric       jsonb ─> json, uuid ─> text
 //!     │           └────> double                   boolean, bytea, date, time, timestamp, timestamptz: only themselves
 //!     └─> real ───────────┘
 //! ```
@@ -23,7 +23,9 @@ pub(crate) fn common(a: DataType, b: DataType) -> Option<DataType> {
     }
     match (a, b) {
         (DataType::Int32, DataType::Float32) | (DataType::Float32, DataType::Int32) => Some(DataType::Float64),
-        (DataType::Uuid, DataType::Json) | (DataType::Json, DataType::Uuid) => Some(DataType::Text),
+        (DataType::Uuid, DataType::Json | DataType::Jsonb) | (DataType::Json | DataType::Jsonb, DataType::Uuid) => {
+            Some(DataType::Text)
+        }
         _ => {
             let ((whole_a, scale_a), (whole_b, scale_b)) = (digits(a)?, digits(b)?);
             let scale = scale_a.max(scale_b);
@@ -57,7 +59,7 @@ pub(crate) fn widen(value: Value, from: DataType, to: DataType) -> Option<Value>
 mod tests {
     use super::*;
 
-    const TYPES: [DataType; 16] = [
+    const TYPES: [DataType; 17] = [
         DataType::Bool,
         DataType::Int16,
         DataType::Int32,
@@ -74,6 +76,7 @@ mod tests {
         DataType::Timestamp,
         DataType::TimestampTz,
         DataType::Json,
+        DataType::Jsonb,
     ];
 
     #[test]

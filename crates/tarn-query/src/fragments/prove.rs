@@ -3,7 +3,7 @@
 //! A condition is true of all rows of a block when no row can make it false or unknown: when the metastore's pruning would leave the block
 //! out for the opposite condition, and no value is NULL. So one piece of code decides on both.
 //!
-//! Proves nothing: bounds of floats (NaN has none), of texts that SQL orders otherwise than the metastore (UUID, JSON), of a column that
+//! Proves nothing: bounds of floats (NaN has none), of texts that SQL orders otherwise than the metastore (UUID, JSON, JSONB), of a column that
 //! the file does not have or had as another type, and everything that is more than one column beside literals.
 
 use datafusion::logical_expr::Operator;
@@ -41,8 +41,10 @@ impl Claim {
         let column = |expr: &dyn PhysicalExpr| {
             let position = columns.get(expr.downcast_ref::<Column>()?.index())?.column?;
             let column = table.columns.get(position)?;
-            let ordered =
-                !matches!(column.data_type, DataType::Float32 | DataType::Float64 | DataType::Uuid | DataType::Json);
+            let ordered = !matches!(
+                column.data_type,
+                DataType::Float32 | DataType::Float64 | DataType::Uuid | DataType::Json | DataType::Jsonb
+            );
             Some((column.id, column.data_type, ordered))
         };
         if let Some(is_null) = condition.downcast_ref::<IsNullExpr>() {

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
-use tarn_types::{Value, data_type_of};
+use tarn_types::{DataType as Stored, Value, data_type_of};
 
 use super::integers::out_of_range;
 use crate::error::{SqlError, state};
@@ -98,9 +98,9 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Converted::call(to, *of)))
 }
 
-/// Whether a text is a `uuid` or `json` by what stands beside its type, which a cast would leave there.
+/// Whether a text is a `uuid`, `json` or `jsonb` by what stands beside its type, which a cast would leave there.
 fn is_kept_as_text(field: &Field) -> bool {
-    data_type_of(field).is_ok_and(|of| matches!(of, tarn_types::DataType::Uuid | tarn_types::DataType::Json))
+    data_type_of(field).is_ok_and(|of| matches!(of, Stored::Uuid | Stored::Json | Stored::Jsonb))
 }
 
 /// Does Arrow cast so, too?

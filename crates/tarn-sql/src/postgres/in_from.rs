@@ -50,15 +50,16 @@ pub(super) fn function(factor: &mut TableFactor) {
         _ => None,
     });
     let value = SelectItem::ExprWithAlias { expr: call(of, args.collect()), alias: called.clone() };
-    let Some(subquery) = one_row(value) else { return };
+    let Some(subquery) = query_of(vec![value]) else { return };
     let alias = alias.take().unwrap_or(TableAlias { explicit: true, name: called, columns: vec![], at: None });
     *factor = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
 }
 
-fn one_row(value: SelectItem) -> Option<Box<Query>> {
+/// A query of these, without FROM.
+pub(super) fn query_of(items: Vec<SelectItem>) -> Option<Box<Query>> {
     let Statement::Query(mut query) = whole_table(ObjectName::from(vec![])) else { return None };
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
-    (select.projection, select.from) = (vec![value], vec![]);
+    (select.projection, select.from) = (items, vec![]);
     Some(query)
 }
 
@@ -82,7 +83,7 @@ fn count_of(subquery: &Query) -> Option<Box<Query>> {
         (query.order_by, *query.body) = (None, SetExpr::Select(Box::new(plain)));
         return Some(Box::new(query));
     }
-    let mut query = one_row(count)?;
+    let mut query = query_of(vec![count])?;
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
     let mut from = table_of(ObjectName::from(vec![]));
     let alias = TableAlias { explicit: true, name: Ident::new("found"), columns: vec![], at: None };

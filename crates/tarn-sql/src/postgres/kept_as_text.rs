@@ -1,5 +1,5 @@
-//! What is `'…'::uuid`, and `'…'::json`? A text with the name of its type beside it, as columns of these types are kept; of the planner's
-//! types it has none. So the casts are functions: a `uuid` becomes its usual form, a `json` stays as it came, and what is neither is refused.
+//! What is `'…'::uuid`, `'…'::json` and `'…'::jsonb`? A text with the name of its type beside it, as columns of these types are kept; of the planner's
+//! types it has none. So the casts are functions: a `uuid` becomes its usual form, a `json` stays as it came, a `jsonb` becomes its normal form, and what is none is refused.
 
 use std::sync::Arc;
 
@@ -13,30 +13,41 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast;
-use tarn_types::{DataType, Value, arrow_field};
+use tarn_types::{DataType, Error, Value, arrow_field, data_type_of};
 
 use crate::error::{SqlError, state};
 use crate::rows::pg_type;
 
 /// What a cast to such a type is written as, and the type.
-const CASTS: [(&str, DataType); 2] = [(UUID, DataType::Uuid), (JSON, DataType::Json)];
+const CASTS: [(&str, DataType); 3] = [(UUID, DataType::Uuid), (JSON, DataType::Json), (JSONB, DataType::Jsonb)];
 pub(super) const UUID: &str = "tarn_uuid";
-const JSON: &str = "tarn_json";
+pub(super) const JSON: &str = "tarn_json";
+pub(super) const JSONB: &str = "tarn_jsonb";
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let signature = Signature::any(1, Volatility::Immutable);
-    let of = |(name, to)| Arc::new(ScalarUDF::from(KeptAsText { name, to, signature: signature.clone() }));
-    CASTS.map(of).to_vec()
+    CASTS.map(|(_, to)| cast_function(to)).to_vec()
 }
 
-/// The function that is a cast to this type. A `jsonb` is written otherwise than it came, and has operators: there are no casts to it.
+/// The cast to `uuid`, `json` or `jsonb`; to `json`, if it is to another.
+pub(super) fn cast_function(to: DataType) -> Arc<ScalarUDF> {
+    let (name, to) = CASTS.into_iter().find(|(_, of)| *of == to).unwrap_or((JSON, DataType::Json));
+    Arc::new(ScalarUDF::from(KeptAsText { name, to, signature: Signature::any(1, Volatility::Immutable) }))
+}
+
+/// The function that is a cast to this type.
 pub(super) fn cast_to(data_type: &ast::DataType) -> Option<&'static str> {
     match data_type {
         ast::DataType::Uuid => Some(UUID),
         ast::DataType::JSON => Some(JSON),
+        ast::DataType::JSONB => Some(JSONB),
         _ => None,
     }
+}
+
+/// The function that is a cast to it.
+pub(crate) fn name_of_cast(to: DataType) -> Option<&'static str> {
+    CASTS.into_iter().find(|(_, of)| *of == to).map(|(name, _)| name)
 }
 
 /// The type that a function of this name casts to.
@@ -52,12 +63,28 @@ struct KeptAsText {
 }
 
 impl KeptAsText {
+    /// A text becomes any of them; of each other, `json` and `jsonb` alone.
+    fn check(&self, of: &Field) -> Result<()> {
+        let is_taken = match data_type_of(of) {
+            Ok(DataType::Text) => true,
+            Ok(of @ (DataType::Json | DataType::Jsonb)) => of == self.to || self.to != DataType::Uuid,
+            Ok(of) => of == self.to,
+            Err(_) => false,
+        };
+        if is_taken {
+            return Ok(());
+        }
+        let message = format!("cannot cast type {} to {}", pg_type(of)?, self.to.to_string().to_lowercase());
+        Err(SqlError::new(state::CANNOT_COERCE, message).with_hint("cast it to text first").into())
+    }
+
     fn checked(&self, text: &str) -> Result<String> {
         match Value::parse(&self.to, text) {
             Ok(Value::Uuid(text) | Value::Json(text)) => Ok(text),
+            Err(error @ Error::Json { .. }) => Err(SqlError::from(error).into()),
             _ => {
-                let message =
-                    format!("invalid input syntax for type {}: \"{text}\"", self.to.to_string().to_lowercase());
+                let name = if self.to == DataType::Uuid { "uuid" } else { "json" };
+                let message = format!("invalid input syntax for type {name}: \"{text}\"");
                 Err(SqlError::new(state::INVALID_TEXT, message).into())
             }
         }
@@ -74,18 +101,12 @@ impl ScalarUDFImpl for KeptAsText {
     }
 
     fn return_type(&self, types: &[ArrowType]) -> Result<ArrowType> {
-        match &types[0] {
-            of if of.is_string() || of.is_null() => Ok(ArrowType::Utf8),
-            of => {
-                let of = pg_type(&Field::new("", of.clone(), true))?;
-                let message = format!("cannot cast type {of} to {}", self.to.to_string().to_lowercase());
-                Err(SqlError::new(state::CANNOT_COERCE, message).with_hint("cast it to text first").into())
-            }
-        }
+        self.check(&Field::new("", types[0].clone(), true))?;
+        Ok(ArrowType::Utf8)
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.return_type(&[args.arg_fields[0].data_type().clone()])?;
+        self.check(&args.arg_fields[0])?;
         Ok(Arc::new(arrow_field(self.name, &self.to, args.arg_fields[0].is_nullable())))
     }
 

@@ -19,12 +19,14 @@
 //! | `SELECT ln(0)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 2201E, 2, NULL | -Infinity, 3, 0 | `guards` |
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
-//! | `SELECT '{}'::json`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
-//! | `SELECT doc = '{}' FROM t` of a `json` | 42883 | compares texts | `json_equality` |
+//! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
+//! | `SELECT doc = '{}' FROM t` of a `json`, of a `jsonb` | 42883, what it means | compares texts | `json` |
+//! | `SELECT doc -> 'a'`, `doc @> '{}'`, `jsonb_agg(doc)` | of its parts | not known | `json` |
 //! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
 //! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
 //! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
+//! | `SELECT * FROM t, jsonb_array_elements(t.doc)` | rows of each `t` | not run | `lateral` |
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
@@ -41,9 +43,9 @@ pub(crate) mod in_from;
 mod integer_literals;
 mod integers;
 mod intervals;
-mod json_build;
-mod json_equality;
+mod json;
 pub(crate) mod kept_as_text;
+mod lateral;
 mod number_template;
 mod numeric;
 mod ranks;
@@ -57,7 +59,7 @@ mod using;
 
 use std::sync::Arc;
 
-use tarn_query::Meaning;
+use tarn_query::{Meaning, Rule};
 
 pub(crate) use self::calls::{all_of, binary, call};
 
@@ -65,13 +67,17 @@ pub(crate) use self::calls::{all_of, binary, call};
 pub(crate) fn meaning() -> Meaning {
     Meaning {
         planned: vec![Arc::new(integer_literals::IntegerLiterals)],
-        written: vec![
-            Arc::new(casts::Texts),
-            Arc::new(json_equality::NoJsonEquality),
-            Arc::new(times::Times::new()),
-            Arc::new(floats::WideFloats),
-            Arc::new(division::NumericDivision::new()),
-        ],
+        written: [
+            vec![Arc::new(lateral::LateralLists) as Rule, Arc::new(casts::Texts)],
+            json::rules(),
+            vec![
+                Arc::new(times::Times::new()),
+                Arc::new(floats::WideFloats),
+                Arc::new(division::NumericDivision::new()),
+            ],
+        ]
+        .concat(),
+        operators: vec![json::planner()],
         coerced: vec![
             Arc::new(casts::Casts),
             Arc::new(integers::CheckedIntegers::new()),
@@ -83,7 +89,7 @@ pub(crate) fn meaning() -> Meaning {
             intervals::functions(),
             kept_as_text::functions(),
             format::functions(),
-            json_build::functions(),
+            json::functions(),
             clock::functions(),
         ]
         .concat(),

@@ -6,7 +6,7 @@
 //! - `a = ANY('{1,2}')` is `a IN ('1', '2')`.
 //! - `1e308::float8` is no `numeric` on the way, which has 38 digits.
 //! - `x::numeric` has as many digits as `x`, and `x::varchar(3)` three letters.
-//! - `x::uuid` and `x::json` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid`, `age(t)` and `string_to_table` others.
+//! - `x::uuid`, `x::json` and `x::jsonb` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid`, `age(t)` and `string_to_table` others.
 //! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are `integer`s.
 //!
 //! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of what changes with
@@ -22,6 +22,7 @@ use tarn_query::sqlparser::ast::{
 };
 
 use super::calls::{call, is_call, is_named, number, take};
+use super::json::written as json;
 use super::kept_as_text::{UUID, cast_to};
 use super::numeric::NUMERIC;
 use super::{in_from, single, using};
@@ -59,10 +60,14 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         in_from::body(query);
-        if let SetExpr::Select(select) = query.body.as_mut()
-            && let Err(error) = using::write_out(select, query.order_by.as_mut())
-        {
-            return ControlFlow::Break(error);
+        if let SetExpr::Values(values) = query.body.as_mut() {
+            json::values(values);
+        }
+        if let SetExpr::Select(select) = query.body.as_mut() {
+            json::name_rows(select, query.order_by.as_mut());
+            if let Err(error) = using::write_out(select, query.order_by.as_mut()) {
+                return ControlFlow::Break(error);
+            }
         }
         let Some(with) = &query.with else { return ControlFlow::Continue(()) };
         for cte in &with.cte_tables {
@@ -81,6 +86,7 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         // Those of UNION; those of queries are written out already.
+        json::name_rows(select, None);
         if let Err(error) = using::write_out(select, None) {
             return ControlFlow::Break(error);
         }
@@ -103,6 +109,9 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
         in_from::function(factor);
+        if let Err(error) = json::in_from(factor) {
+            return ControlFlow::Break(error);
+        }
         match factor {
             TableFactor::Table { name, alias, args: Some(_), .. } if is_named(name, SERIES) => {
                 name_column(alias, SERIES);
@@ -118,6 +127,9 @@ impl VisitorMut for Rewrite {
         float(expr);
         cast(expr);
         function(expr);
+        if let Err(error) = json::function(expr) {
+            return ControlFlow::Break(error);
+        }
         like(expr);
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
@@ -351,7 +363,8 @@ impl VisitorMut for Series {
         subscripts(expr);
         self.n_unnests -= usize::from(is_call(expr, UNNEST));
         self.n_choices -= usize::from(is_choice(expr));
-        if self.n_queries == 0 && self.n_choices > 0 && is_call(expr, SERIES) {
+        let is_json_set = json::gives_rows(expr);
+        if self.n_queries == 0 && self.n_choices > 0 && (is_json_set || is_call(expr, SERIES)) {
             return ControlFlow::Break(SqlError::unsupported(
                 "set-returning functions are not allowed in CASE and COALESCE",
                 "call them in FROM, with LATERAL",
@@ -360,6 +373,12 @@ impl VisitorMut for Series {
         if self.n_queries == 0 && self.n_unnests == 0 && is_call(expr, SERIES) {
             let series = take(expr);
             *expr = call(UNNEST, vec![series]);
+        }
+        if self.n_queries == 0
+            && is_json_set
+            && let Err(error) = json::in_select_list(expr)
+        {
+            return ControlFlow::Break(error);
         }
         ControlFlow::Continue(())
     }

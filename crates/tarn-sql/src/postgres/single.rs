@@ -112,13 +112,32 @@ fn tables(from: &TableWithJoins) -> Vec<String> {
     all.filter_map(name).collect()
 }
 
+/// Aggregates and sets that are read as others.
+const OTHERS: [&str; 15] = [
+    "every",
+    "unnest",
+    "generate_series",
+    "generate_subscripts",
+    SINGLE,
+    "json_agg",
+    "json_object_agg",
+    "jsonb_agg",
+    "jsonb_object_agg",
+    "json_array_elements",
+    "json_array_elements_text",
+    "json_object_keys",
+    "jsonb_array_elements",
+    "jsonb_array_elements_text",
+    "jsonb_object_keys",
+];
+
 /// Whether there is an aggregate, a window or a set in it.
 fn aggregates(expr: &Expr) -> bool {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let all = all_default_aggregate_functions();
         let names =
             all.iter().flat_map(|function| function.aliases().iter().cloned().chain([function.name().to_owned()]));
-        names.chain(["every", "unnest", "generate_series", "generate_subscripts", SINGLE].map(str::to_owned)).collect()
+        names.chain(OTHERS.map(str::to_owned)).collect()
     });
     struct Calls;
     impl Visitor for Calls {

@@ -11,13 +11,14 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     self, ArrayElemTypeDef, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement,
-    Visit, Visitor,
+    Visit, VisitMut, Visitor, VisitorMut,
 };
 use tarn_types::{DataType, arrow_field, data_type_of};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
-use crate::postgres::kept_as_text::type_of_cast;
+use crate::postgres::call;
+use crate::postgres::kept_as_text::{name_of_cast, type_of_cast};
 
 /// Types of `$1`, `$2` … in order.
 pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef>>> {
@@ -123,6 +124,28 @@ impl Visitor for Told {
     }
 }
 
+/// Casts parameters to what the client says they are, where the planner's types have no name for it: `uuid`, `json`, `jsonb`.
+pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) -> Option<DataType>) {
+    struct Cast<F>(F);
+    impl<F: Fn(usize) -> Option<DataType>> VisitorMut for Cast<F> {
+        type Break = ();
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let declared = match expr {
+                Expr::Value(value) => match &value.value {
+                    ast::Value::Placeholder(name) => place(name).and_then(&self.0),
+                    _ => None,
+                },
+                _ => None,
+            };
+            if let Some(cast) = declared.and_then(name_of_cast) {
+                *expr = call(cast, vec![expr.clone()]);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(statement, &mut Cast(declared));
+}
+
 /// A parameter, as it is written.
 fn parameter(expr: &Expr) -> Option<&str> {
     match expr {
@@ -140,7 +163,7 @@ fn place(parameter: &str) -> Option<usize> {
     parameter.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid` or `json`, which is a
+/// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid`, `json` or `jsonb`, which is a
 /// text to the planner, as what it is.
 pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &Statement) -> Vec<Option<FieldRef>> {
     if parameters.is_empty() {
@@ -151,8 +174,10 @@ pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &State
         let told = arrow_field("", &data_type, true);
         match (field.as_ref(), data_type) {
             // Others are read of a text by their cast, which takes more of them than a parameter does.
-            (None, DataType::Uuid | DataType::Json | DataType::Int64) => *field = Some(Arc::new(told)),
-            (Some(text), DataType::Uuid | DataType::Json) => {
+            (None, DataType::Uuid | DataType::Json | DataType::Jsonb | DataType::Int64) => {
+                *field = Some(Arc::new(told))
+            }
+            (Some(text), DataType::Uuid | DataType::Json | DataType::Jsonb) => {
                 *field = Some(Arc::new(told.with_data_type(text.data_type().clone())));
             }
             _ => {}
@@ -183,6 +208,6 @@ pub(super) fn sql_type(data_type: Option<DataType>) -> ast::DataType {
         Some(DataType::Time) => ast::DataType::Time(None, TimezoneInfo::None),
         Some(DataType::Timestamp) => ast::DataType::Timestamp(None, TimezoneInfo::None),
         Some(DataType::TimestampTz) => ast::DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
-        Some(DataType::Text | DataType::Uuid | DataType::Json) | None => ast::DataType::Text,
+        Some(DataType::Text | DataType::Uuid | DataType::Json | DataType::Jsonb) | None => ast::DataType::Text,
     }
 }

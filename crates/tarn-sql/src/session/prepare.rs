@@ -25,7 +25,7 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
-use super::placeholders::{Told, array_type, described, parameter_fields, sql_type};
+use super::placeholders::{Told, array_type, cast_declared, described, parameter_fields, sql_type};
 use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::compat::CatalogUse;
@@ -318,11 +318,14 @@ impl Session {
             let declared = declared.get(idx).copied().flatten();
             sql_type(inferred.or(declared).or_else(|| told.types.get(&idx).copied()))
         });
-        let typed = Statement::Prepare {
-            name: Ident::new("typed"),
-            data_types: data_types.collect(),
-            statement: Box::new(statement.clone()),
-        };
+        let data_types = data_types.collect();
+        let mut statement = statement.clone();
+        // Those that nothing else says the type of.
+        cast_declared(&mut statement, |idx| {
+            let is_told = told.types.contains_key(&idx) || parameters.get(idx).is_none_or(Option::is_some);
+            declared.get(idx).copied().flatten().filter(|_| !is_told)
+        });
+        let typed = Statement::Prepare { name: Ident::new("typed"), data_types, statement: Box::new(statement) };
         match self.query.plan_unchecked(typed).await? {
             LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => Ok(Arc::unwrap_or_clone(prepare.input)),
             other => Ok(other),

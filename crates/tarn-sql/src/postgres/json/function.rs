@@ -1,0 +1,368 @@
+//! How does a function of JSON look to the planner? It has a name, what it takes, what it gives, and a function that computes one row; here is
+//! what all of them have in common: types are checked, NULL gives NULL, and columns become values and back.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanBuilder, Int32Builder, Int64Array, ListBuilder, StringArray, StringBuilder,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+use tarn_query::{array_items, datafusion};
+use tarn_types::json::{Fault, normal_form};
+use tarn_types::{DataType as Stored, arrow_field, data_type_of};
+
+use crate::error::{SqlError, json_state, state};
+use crate::rows::{long_name, pg_type};
+
+/// What an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Takes {
+    Json,
+    Jsonb,
+    Text,
+    Boolean,
+    /// `text[]`, or a text that is one: `'{a,b}'`.
+    Names,
+    /// A name, or an index from 0.
+    Step,
+    /// A name, an index, or several names.
+    Steps,
+}
+
+/// What a function gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Gives {
+    Json,
+    /// In its normal form already: a piece of a `jsonb`.
+    Jsonb,
+    /// Made of pieces: it becomes one in normal form.
+    MadeJsonb,
+    Text,
+    Boolean,
+    Integer,
+    /// A list of texts, some of which are JSON.
+    List,
+}
+
+/// An argument of one row.
+#[derive(Debug)]
+pub(super) enum Arg<'a> {
+    Text(&'a str),
+    Index(i64),
+    Boolean(bool),
+    Names(Vec<Option<Cow<'a, str>>>),
+}
+
+impl<'a> Arg<'a> {
+    /// Of what takes JSON or text.
+    pub(super) fn text(&self) -> &'a str {
+        if let Arg::Text(text) = self { text } else { "" }
+    }
+
+    pub(super) fn is_true(&self) -> bool {
+        matches!(self, Arg::Boolean(true))
+    }
+}
+
+/// A value of one row.
+#[derive(Debug)]
+pub(super) enum Given<'a> {
+    Null,
+    Text(Cow<'a, str>),
+    Boolean(bool),
+    Integer(i32),
+    List(Vec<Option<Cow<'a, str>>>),
+}
+
+impl<'a> Given<'a> {
+    /// A piece of a text, if it is there.
+    pub(super) fn piece(text: Option<&'a str>) -> Given<'a> {
+        text.map_or(Given::Null, |text| Given::Text(Cow::Borrowed(text)))
+    }
+}
+
+/// Computes one row, none of whose arguments is NULL.
+pub(super) type Compute = for<'a> fn(&[Arg<'a>]) -> Result<Given<'a>, SqlError>;
+
+/// A function of JSON.
+#[derive(Debug)]
+pub(super) struct Function {
+    name: &'static str,
+    takes: &'static [Takes],
+    gives: Gives,
+    compute: Compute,
+    signature: Signature,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Function {}
+
+impl std::hash::Hash for Function {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+/// A function that takes all of these.
+pub(super) fn function(name: &'static str, takes: &'static [Takes], gives: Gives, compute: Compute) -> Arc<ScalarUDF> {
+    let signature = Signature::any(takes.len(), Volatility::Immutable);
+    Arc::new(ScalarUDF::from(Function { name, takes, gives, compute, signature }))
+}
+
+/// A function that may be called without the last of these.
+pub(super) fn with_default(
+    name: &'static str,
+    takes: &'static [Takes],
+    gives: Gives,
+    compute: Compute,
+) -> Arc<ScalarUDF> {
+    let one_of = vec![TypeSignature::Any(takes.len() - 1), TypeSignature::Any(takes.len())];
+    let signature = Signature::one_of(one_of, Volatility::Immutable);
+    Arc::new(ScalarUDF::from(Function { name, takes, gives, compute, signature }))
+}
+
+/// A function that takes the last of these any number of times.
+pub(super) fn variadic(name: &'static str, takes: &'static [Takes], gives: Gives, compute: Compute) -> Arc<ScalarUDF> {
+    let signature = Signature::variadic_any(Volatility::Immutable);
+    Arc::new(ScalarUDF::from(Function { name, takes, gives, compute, signature }))
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(match self.gives {
+            Gives::Json | Gives::Jsonb | Gives::MadeJsonb | Gives::Text => DataType::Utf8,
+            Gives::Boolean => DataType::Boolean,
+            Gives::Integer => DataType::Int32,
+            Gives::List => DataType::new_list(DataType::Utf8, true),
+        })
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let is_taken = |(idx, field): (usize, &FieldRef)| is_taken(self.takes[idx.min(self.takes.len() - 1)], field);
+        if args.arg_fields.is_empty() || !args.arg_fields.iter().enumerate().all(is_taken) {
+            return Err(undefined(self.name, args.arg_fields).into());
+        }
+        Ok(Arc::new(match self.gives {
+            Gives::Json => arrow_field(self.name, &Stored::Json, true),
+            Gives::Jsonb | Gives::MadeJsonb => arrow_field(self.name, &Stored::Jsonb, true),
+            _ => Field::new(self.name, self.return_type(&[])?, true),
+        }))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let n_rows = if is_constant { 1 } else { args.number_rows };
+        let columns =
+            args.args.iter().enumerate().map(|(idx, arg)| Column::of(self.takes[idx.min(self.takes.len() - 1)], arg));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let mut rows = Rows::new(self.gives, n_rows);
+        let mut row_args = Vec::with_capacity(columns.len());
+        for row in 0..n_rows {
+            row_args.clear();
+            for column in &columns {
+                row_args.extend(column.arg(row)?);
+            }
+            match row_args.len() == columns.len() {
+                true => rows.push((self.compute)(&row_args)?)?,
+                false => rows.push(Given::Null)?,
+            }
+        }
+        let rows = rows.finish();
+        Ok(match is_constant {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&rows, 0)?),
+            false => ColumnarValue::Array(rows),
+        })
+    }
+}
+
+fn is_taken(takes: Takes, field: &FieldRef) -> bool {
+    let of = field.data_type();
+    if of.is_null() {
+        return true;
+    }
+    let stored = data_type_of(field).ok();
+    let is_text = stored == Some(Stored::Text);
+    let is_names = matches!(of, DataType::List(item) if item.data_type().is_string() || item.data_type().is_null());
+    let is_index = of.is_signed_integer();
+    match takes {
+        Takes::Json => stored == Some(Stored::Json),
+        Takes::Jsonb => stored == Some(Stored::Jsonb),
+        Takes::Text => is_text,
+        Takes::Boolean => *of == DataType::Boolean,
+        Takes::Names => is_text || is_names,
+        Takes::Step => is_text || is_index,
+        Takes::Steps => is_text || is_index || is_names,
+    }
+}
+
+/// `function jsonb_typeof(integer) does not exist`.
+pub(super) fn undefined(name: &str, fields: &[FieldRef]) -> SqlError {
+    let types = fields.iter().map(type_name).collect::<Vec<_>>().join(", ");
+    SqlError::new(state::UNDEFINED_FUNCTION, format!("function {name}({types}) does not exist"))
+        .with_hint("cast its arguments: x::jsonb, x::text")
+}
+
+/// As PostgreSQL calls it in errors.
+pub(super) fn type_name(field: &FieldRef) -> String {
+    pg_type(field).map_or_else(|_| field.data_type().to_string(), |of| long_name(&of))
+}
+
+/// One argument of all rows.
+enum Column {
+    Text(StringArray),
+    Index(Int64Array),
+    Boolean(ArrayRef),
+    Names(ArrayRef),
+    /// Of one text for all rows.
+    Items(Vec<Option<String>>),
+    /// The same for all rows.
+    Constant(Box<Column>),
+    Null,
+}
+
+impl Column {
+    fn of(takes: Takes, arg: &ColumnarValue) -> Result<Column> {
+        match arg {
+            ColumnarValue::Array(values) => Column::of_array(takes, values),
+            ColumnarValue::Scalar(value) if value.is_null() => Ok(Column::Null),
+            ColumnarValue::Scalar(value) => match value.try_as_str().flatten() {
+                Some(text) if takes == Takes::Names => Ok(Column::Items(array_items(text)?)),
+                _ => Ok(Column::Constant(Box::new(Column::of_array(takes, &value.to_array()?)?))),
+            },
+        }
+    }
+
+    fn of_array(takes: Takes, values: &ArrayRef) -> Result<Column> {
+        Ok(match values.data_type() {
+            DataType::Null => Column::Null,
+            DataType::Boolean => Column::Boolean(Arc::clone(values)),
+            DataType::List(_) => Column::Names(cast(values, &DataType::new_list(DataType::Utf8, true))?),
+            of if of.is_integer() && matches!(takes, Takes::Step | Takes::Steps) => {
+                Column::Index(cast(values, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+            }
+            _ => Column::Text(texts(values)?),
+        })
+    }
+
+    /// `None`: NULL.
+    fn arg(&self, row: usize) -> Result<Option<Arg<'_>>> {
+        Ok(match self {
+            Column::Null => None,
+            Column::Constant(column) => return column.arg(0),
+            Column::Items(items) => {
+                Some(Arg::Names(items.iter().map(|item| item.as_deref().map(Cow::Borrowed)).collect()))
+            }
+            Column::Text(texts) => (!texts.is_null(row)).then(|| Arg::Text(texts.value(row))),
+            Column::Index(indexes) => (!indexes.is_null(row)).then(|| Arg::Index(indexes.value(row))),
+            Column::Boolean(truths) => (!truths.is_null(row)).then(|| Arg::Boolean(truths.as_boolean().value(row))),
+            Column::Names(lists) => {
+                let lists = lists.as_list::<i32>();
+                let range = lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize;
+                let items = lists.values().as_string::<i32>();
+                let item = |at: usize| (!items.is_null(at)).then(|| Cow::Borrowed(items.value(at)));
+                (!lists.is_null(row)).then(|| Arg::Names(range.map(item).collect()))
+            }
+        })
+    }
+}
+
+/// What takes names as a text of each row.
+pub(super) fn names_of<'a>(arg: &Arg<'a>) -> Result<Vec<Option<Cow<'a, str>>>, SqlError> {
+    match arg {
+        Arg::Names(names) => Ok(names.clone()),
+        Arg::Text(text) => {
+            let items = array_items(text).map_err(|error| SqlError::new(state::INVALID_TEXT, error.to_string()))?;
+            Ok(items.into_iter().map(|item| item.map(Cow::Owned)).collect())
+        }
+        _ => Ok(vec![]),
+    }
+}
+
+/// The values so far.
+enum Rows {
+    Text(StringBuilder, bool),
+    Boolean(BooleanBuilder),
+    Integer(Int32Builder),
+    List(ListBuilder<StringBuilder>),
+}
+
+impl Rows {
+    fn new(gives: Gives, n_rows: usize) -> Rows {
+        match gives {
+            Gives::Boolean => Rows::Boolean(BooleanBuilder::with_capacity(n_rows)),
+            Gives::Integer => Rows::Integer(Int32Builder::with_capacity(n_rows)),
+            Gives::List => Rows::List(ListBuilder::new(StringBuilder::new())),
+            _ => Rows::Text(StringBuilder::new(), gives == Gives::MadeJsonb),
+        }
+    }
+
+    fn push(&mut self, given: Given<'_>) -> Result<()> {
+        match (self, given) {
+            (Rows::Text(texts, is_made), Given::Text(text)) => match is_made {
+                true => texts.append_value(normal_form(&text).map_err(failed)?),
+                false => texts.append_value(text),
+            },
+            (Rows::Boolean(truths), Given::Boolean(truth)) => truths.append_value(truth),
+            (Rows::Integer(integers), Given::Integer(integer)) => integers.append_value(integer),
+            (Rows::List(lists), Given::List(items)) => lists.append_value(items),
+            (Rows::Text(texts, _), _) => texts.append_null(),
+            (Rows::Boolean(truths), _) => truths.append_null(),
+            (Rows::Integer(integers), _) => integers.append_null(),
+            (Rows::List(lists), _) => lists.append_null(),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> ArrayRef {
+        match self {
+            Rows::Text(mut texts, _) => Arc::new(texts.finish()),
+            Rows::Boolean(mut truths) => Arc::new(truths.finish()),
+            Rows::Integer(mut integers) => Arc::new(integers.finish()),
+            Rows::List(mut lists) => Arc::new(lists.finish()),
+        }
+    }
+}
+
+/// Texts of any kind as such.
+pub(super) fn texts(values: &ArrayRef) -> Result<StringArray> {
+    Ok(cast(values, &DataType::Utf8)?.as_string::<i32>().clone())
+}
+
+/// What is wrong with a JSON text, as PostgreSQL says it.
+pub(super) fn failed(fault: Fault) -> SqlError {
+    let message = match fault {
+        Fault::Syntax | Fault::Surrogate => format!("invalid input syntax for type json: {fault}"),
+        fault => fault.to_string(),
+    };
+    SqlError::new(json_state(fault), message)
+}
+
+impl From<Fault> for SqlError {
+    fn from(fault: Fault) -> SqlError {
+        failed(fault)
+    }
+}

@@ -1,0 +1,56 @@
+//! What can be done with JSON?
+//!
+//! A `json` is kept as it came, a `jsonb` in its normal form (`tarn_types::json`): both are texts to the planner, with the name of the type
+//! beside them. So is what is taken out of one, which is a piece of its text.
+//!
+//! - `walk`: what is in a text that is JSON
+//! - `key`: the bytes by which `jsonb` are compared; `compare` puts them into plans
+//! - `function`: functions of JSON and other values, of which are `get`, `contain`, `change`, `describe`, `list` and `cast`
+//! - `operators`: which function stands for `->`, `@>`, `||`, …
+//! - `build`: JSON of other values
+//! - `marked`: what `coalesce` and CASE give of JSON
+//! - `written`: calls that are read as others: aggregates and sets
+
+mod build;
+mod cast;
+mod change;
+mod compare;
+mod contain;
+mod describe;
+mod function;
+mod get;
+mod key;
+mod list;
+mod marked;
+mod operators;
+mod walk;
+pub(super) mod written;
+
+use std::sync::Arc;
+
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::planner::ExprPlanner;
+use tarn_query::{Rule, datafusion};
+
+/// The functions.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    [
+        build::functions(),
+        change::functions(),
+        describe::functions(),
+        get::functions(),
+        list::functions(),
+        marked::functions(),
+    ]
+    .concat()
+}
+
+/// Of expressions as they are written.
+pub(super) fn rules() -> Vec<Rule> {
+    vec![Arc::new(marked::Marked), Arc::new(cast::JsonCasts), Arc::new(compare::Compared)]
+}
+
+/// Of operators.
+pub(super) fn planner() -> Arc<dyn ExprPlanner> {
+    Arc::new(operators::JsonOperators)
+}
