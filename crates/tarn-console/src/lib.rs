@@ -3,6 +3,7 @@
 //! In reading order:
 //! - [`lex`]: the pieces of SQL text. [`script`]: where statements and backslash commands begin and end.
 //! - [`command`]: the words of a backslash command. [`transfer`]: what `\copy` asks for. [`variables`]: `:name` in statements.
+//!   [`transaction`]: whether one is open.
 //! - [`keywords`], [`names`], [`complete`]: what may stand where the cursor is. [`highlight`]: colours. [`syntax`]: `\h`.
 //! - [`layout`]: an answer as a table, as records or as lines. [`caret`]: where in a statement an error is.
 //! - [`address`]: what `postgresql://user@host/database` says.
@@ -34,5 +35,6 @@ pub mod lex;
 pub mod names;
 pub mod script;
 pub mod syntax;
+pub mod transaction;
 pub mod transfer;
 pub mod variables;

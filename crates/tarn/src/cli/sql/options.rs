@@ -8,12 +8,13 @@ use anyhow::{Result, anyhow};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use tarn_console::address::is_address;
 use tarn_console::layout::Expanded;
+use tarn_console::transaction::Transaction;
 use tarn_console::variables::Variables;
 
 use super::known::Known;
 use super::out::Out;
 use super::prompt;
-use super::session::{Session, Transaction};
+use super::session::Session;
 use super::settings::{Format, LIMIT_ROWS, Settings};
 use super::steps::{self, Failed, Next, Origin};
 use crate::cli::client::{NotConnected, Target, describe, runtime};

@@ -8,9 +8,10 @@ use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{ColorMode, CompletionType, Config, Editor};
 use tarn_console::script::{is_cry_for_help, is_farewell};
+use tarn_console::transaction::Transaction;
 
 use super::helper::Typed;
-use super::session::{Session, Transaction};
+use super::session::Session;
 use super::steps::{self, Failed, Next, Origin};
 
 /// Statements that are remembered.

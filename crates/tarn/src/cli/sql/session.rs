@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tarn_console::caret::{self, Place};
 use tarn_console::script::first_words;
+use tarn_console::transaction::Transaction;
 use tarn_console::transfer::{Direction, direction};
 use tokio::runtime::Runtime;
 use tokio_postgres::error::ErrorPosition;
@@ -34,15 +35,6 @@ pub struct Session {
     pub transaction: Transaction,
     /// Whether a person types: a lost connection is made anew
     pub is_interactive: bool,
-}
-
-/// What the last statements came to. The driver does not pass on what the server says of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transaction {
-    None,
-    Open,
-    /// Statements are refused until it ends
-    Failed,
 }
 
 /// The session is another one than that for which a statement was typed.
@@ -168,7 +160,7 @@ impl Session {
                 }
             }
         });
-        self.connection = connected.context("the next statement tries again")?;
+        self.connection = connected.context("not connected, the next statement tries again")?;
         let lost = if self.transaction == Transaction::None { "" } else { ", and the open transaction is rolled back" };
         self.transaction = Transaction::None;
         eprintln!("connected again: what SET had set is as at the beginning{lost}");
@@ -209,18 +201,10 @@ impl Session {
 
     /// What a statement means for those that follow.
     fn follow(&mut self, sql: &str, is_done: bool) {
-        let words = first_words(sql, 2);
-        let (verb, next) = words.split_once(' ').unwrap_or((&words, ""));
-        self.transaction = match (verb, self.transaction, is_done) {
-            _ if self.connection.client.is_closed() => Transaction::None,
-            ("ROLLBACK", Transaction::Failed, true) if next == "TO" => Transaction::Open,
-            ("ROLLBACK", is, _) if next == "TO" => is,
-            ("COMMIT" | "END" | "ROLLBACK" | "ABORT", _, _) => Transaction::None,
-            ("BEGIN" | "START", Transaction::None, true) => Transaction::Open,
-            (_, Transaction::Open, false) => Transaction::Failed,
-            (_, is, _) => is,
-        };
-        if matches!(verb, "CREATE" | "DROP" | "ALTER" | "ATTACH" | "DETACH" | "COMMIT" | "END") && is_done {
+        let is_lost = self.connection.client.is_closed();
+        self.transaction = if is_lost { Transaction::None } else { self.transaction.after(sql, is_done) };
+        let verb = first_words(sql, 1);
+        if matches!(verb.as_str(), "CREATE" | "DROP" | "ALTER" | "ATTACH" | "DETACH" | "COMMIT" | "END") && is_done {
             self.known.is_outdated();
         }
     }
