@@ -60,7 +60,7 @@ impl Lake {
         let mut done = Expired { oldest: keep, ..Expired::default() };
         let tables = self.metastore.tables().await.map_err(error())?;
         // A table that was dropped meanwhile may have been an archive, too.
-        let is_ours = tables.iter().any(|schema| schema.id == table && schema.options.archive.is_none());
+        let is_ours = tables.iter().any(|schema| schema.id == table && schema.has_rows());
         let unneeded = self.metastore.expire(table, keep).await.map_err(error())?;
         for file in unneeded.into_iter().filter(|_| is_ours) {
             self.delete(&Path::parse(&file.path).map_err(|e| store_error("delete", &file.path)(e.into()))?).await?;
@@ -73,7 +73,7 @@ impl Lake {
     /// Deletes files that no kept version has and nobody is writing, when they are older than `grace_ms`. Files that another
     /// process writes are told by their age alone: the grace must be longer than any delivery.
     pub async fn remove_orphans(&self, table: &TableSchema, grace_ms: u64) -> Result<Orphans> {
-        if table.options.archive.is_some() {
+        if !table.has_rows() {
             return Ok(Orphans::default());
         }
         let prefix = table_prefix(table);

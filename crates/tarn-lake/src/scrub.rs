@@ -60,7 +60,7 @@ impl Lake {
         let mut done = Scrubbed::default();
         let mut left = budget_bytes;
         let tables = self.metastore.tables().await.map_err(metastore_error("list the tables behind", round.next.0))?;
-        let mut ids: Vec<_> = tables.iter().filter(|schema| schema.options.archive.is_none()).map(|of| of.id).collect();
+        let mut ids: Vec<_> = tables.iter().filter(|schema| schema.has_rows()).map(|of| of.id).collect();
         ids.sort_unstable();
         for table in ids.into_iter().filter(|id| *id >= round.next.0).collect::<Vec<_>>() {
             if table != round.next.0 {

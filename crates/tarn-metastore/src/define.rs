@@ -79,11 +79,18 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     may_differ.options.indexing = to.options.indexing.clone();
     // A table of a build that did not say where its rows are gets a home once, and keeps it.
     may_differ.options.home = current.options.home.or(to.options.home);
+    // What a view gives is said anew as a whole; a table does not become one, nor a view a table.
+    if let (Some(view), Some(after)) = (&mut may_differ.options.view, &to.options.view) {
+        view.clone_from(after);
+    }
     if let (Some(archive), Some(after)) = (&mut may_differ.options.archive, &to.options.archive) {
         (archive.follow_ms, archive.attached) = (after.follow_ms, after.attached);
     }
     if to != may_differ {
-        return invalid("only columns, what is indexed, and how often an archive is looked at can change".to_owned());
+        return invalid(
+            "only columns, what is indexed, how often an archive is looked at, and the query of a view can change"
+                .to_owned(),
+        );
     }
     to.validate().map_err(|source| Error::Schema { source })?;
     Ok(to)

@@ -129,7 +129,8 @@ pub enum Definition {
     /// Forgets the table, its versions and block metadata; its files become orphans, its ids are never used again.
     Drop { name: String },
     /// Columns may come at the end, if they can be NULL and have no default, and types may widen
-    /// ([`tarn_types::DataType::widens_to`]); what is indexed may change for later blocks, and how often an archive is looked at.
+    /// ([`tarn_types::DataType::widens_to`]); what is indexed may change for later blocks, how often an archive is looked at, and the
+    /// query of a view.
     /// Nothing else may differ. `Conflict` when the table is not at `from`, unless it is at `to` already. The ids of new columns
     /// are assigned.
     Alter { from: Arc<TableSchema>, to: Box<TableSchema> },

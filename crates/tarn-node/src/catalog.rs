@@ -1,8 +1,8 @@
 //! Which tables are open on this node?
 //!
-//! A [`TableHandle`] is one table's store, replicas and worker; an [`ExternalTable`] is a table that others write. The [`Catalog`] finds
-//! both by name; its generation moves whenever a table is made, dropped or changes its columns, so that prepared statements know when
-//! to be planned anew.
+//! A [`TableHandle`] is one table's store, replicas and worker; an [`ExternalTable`] is a table that others write; a view is its definition.
+//! The [`Catalog`] finds all three by name; its generation moves whenever one is made, dropped or changes its columns or its query, so that
+//! prepared statements know when to be planned anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,11 +122,12 @@ pub struct Catalog {
     generation: AtomicU64,
 }
 
-/// What a name stands for: a table, by who writes it.
+/// What a name stands for: a table, by who writes it, or a view.
 #[derive(Clone)]
 pub enum Entry {
     Table(Arc<TableHandle>),
     External(Arc<ExternalTable>),
+    View(Arc<TableSchema>),
 }
 
 impl Entry {
@@ -134,6 +135,7 @@ impl Entry {
         match self {
             Entry::Table(handle) => Arc::clone(handle.schema()),
             Entry::External(external) => external.schema(),
+            Entry::View(view) => Arc::clone(view),
         }
     }
 }
@@ -148,15 +150,16 @@ impl Catalog {
     pub fn get(&self, name: &str) -> Option<Arc<TableHandle>> {
         match self.entry(name)? {
             Entry::Table(handle) => Some(handle),
-            Entry::External(_) => None,
+            Entry::External(_) | Entry::View(_) => None,
         }
     }
 
-    /// A table to write to or work on; `NoTable` when there is none, `ReadOnly` when others write it.
+    /// A table to write to or work on; `NoTable` when there is none, `ReadOnly` when others write it, `WrongObject` for a view.
     pub fn require(&self, name: &str) -> Result<Arc<TableHandle>> {
         match self.entry(name) {
             Some(Entry::Table(handle)) => Ok(handle),
             Some(Entry::External(external)) => Err(external.read_only()),
+            Some(Entry::View(view)) => Err(Error::is_view(&view.name)),
             None => Err(Error::no_table(name)),
         }
     }
@@ -164,17 +167,30 @@ impl Catalog {
     /// A table that others write.
     pub fn external_table(&self, name: &str) -> Option<Arc<ExternalTable>> {
         match self.entry(name)? {
-            Entry::Table(_) => None,
+            Entry::Table(_) | Entry::View(_) => None,
             Entry::External(external) => Some(external),
         }
     }
 
-    /// The definition of any table, or `NoTable`.
+    /// The definition of a view.
+    pub fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
+        match self.entry(name)? {
+            Entry::Table(_) | Entry::External(_) => None,
+            Entry::View(view) => Some(view),
+        }
+    }
+
+    /// All views, by name.
+    pub fn views(&self) -> Vec<Arc<TableSchema>> {
+        self.schemas().into_iter().filter(|schema| schema.is_view()).collect()
+    }
+
+    /// The definition of any table or view, or `NoTable`.
     pub fn schema(&self, name: &str) -> Result<Arc<TableSchema>> {
         self.entry(name).map(|entry| entry.schema()).ok_or_else(|| Error::no_table(name))
     }
 
-    /// The definitions of all tables, by name.
+    /// The definitions of all tables and views, by name.
     pub fn schemas(&self) -> Vec<Arc<TableSchema>> {
         self.tables.read().values().map(Entry::schema).collect()
     }
@@ -183,7 +199,7 @@ impl Catalog {
         self.tables.read().contains_key(name)
     }
 
-    /// The names of all tables, in order.
+    /// The names of all tables and views, in order.
     pub fn names(&self) -> Vec<String> {
         self.tables.read().keys().cloned().collect()
     }
@@ -223,6 +239,13 @@ impl Catalog {
     pub(crate) fn insert_external(&self, external: Arc<ExternalTable>) {
         self.tables.write().insert(external.name().to_owned(), Entry::External(external));
         self.changed();
+    }
+
+    /// True: there was none of its name.
+    pub(crate) fn insert_view(&self, view: Arc<TableSchema>) -> bool {
+        let before = self.tables.write().insert(view.name.clone(), Entry::View(view));
+        self.changed();
+        before.is_none()
     }
 
     pub(crate) fn remove(&self, name: &str) {

@@ -106,14 +106,19 @@ impl Node {
         error
     }
 
-    /// Forgets a table, its rows, its log and its files. False: there was none and `if_exists` was said.
+    /// Forgets a table, its rows, its log and its files; or a view. False: there was none and `if_exists` was said.
     ///
-    /// Errors: before the metastore has dropped it, the table is as it was. `Indeterminate`: whether it did is not known; the table works, and
+    /// Errors: `Depended` while a view reads it. Before the metastore has dropped it, the table is as it was. `Indeterminate`: whether it did is not known; the table works, and
     /// dropping it again finds out.
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        if let Some(view) = self.catalog().view(name) {
+            self.check_unread(&view)?;
+            return self.forget_view(&view).await;
+        }
         if let Some(external) = self.catalog().external_table(name) {
+            self.check_unread(&external.schema())?;
             return self.forget_external_table(&external).await;
         }
         let handle = self.catalog().get(name);
@@ -125,7 +130,8 @@ impl Node {
                 None => return Err(Error::no_table(name)),
             },
         };
-        if schema.options.archive.is_some() {
+        self.check_unread(&schema)?;
+        if !schema.has_rows() {
             self.parts().metastore.drop_table(name).await?;
             return Ok(true);
         }

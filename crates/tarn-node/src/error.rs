@@ -119,6 +119,12 @@ impl Error {
         error
     }
 
+    /// A view has the name of a table.
+    pub fn is_view(name: &str) -> Error {
+        Error::new(ErrorKind::WrongObject, format!("\"{name}\" is a view, not a table"))
+            .with_hint("name the table that it reads; DROP VIEW removes a view")
+    }
+
     pub fn stopping() -> Error {
         Error::new(ErrorKind::Stopping, "the server is stopping")
     }

@@ -92,12 +92,15 @@ impl Node {
 
     /// Forgets an archive; its files stay where they are. False: there was none and `if_exists` was said.
     ///
-    /// Errors: `NoTable`, and `WrongObject` for a table that is no archive.
+    /// Errors: `NoTable`, `Depended` while a view reads it, and `WrongObject` for a table that is no archive.
     pub async fn detach(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
         match self.catalog().external_table(name) {
-            Some(external) => self.forget_external_table(&external).await,
+            Some(external) => {
+                self.check_unread(&external.schema())?;
+                self.forget_external_table(&external).await
+            }
             None if self.catalog().contains(name) => {
                 Err(Error::new(ErrorKind::WrongObject, format!("table \"{name}\" is not an archive"))
                     .with_hint("DROP TABLE removes a table with its rows"))

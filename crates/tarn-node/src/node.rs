@@ -28,6 +28,7 @@ use crate::auth::directory::REFRESH;
 use crate::caches::Caches;
 use crate::catalog::{Catalog, TableHandle};
 use crate::clock::SystemClock;
+use crate::comments::Comments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::{ExternalTable, archive_of};
 use crate::folder::lock_folder;
@@ -120,6 +121,10 @@ impl Node {
             }
             let name = schema.name.clone();
             let opened = match schema.options.archive {
+                _ if schema.is_view() => {
+                    self.parts.catalog.insert_view(schema);
+                    Ok(None)
+                }
                 Some(_) => self.add_external_table(schema).await.map(|()| None),
                 None => self.open_table(schema).await,
             };
@@ -139,7 +144,8 @@ impl Node {
             }
         }
         first?;
-        self.parts.metrics.tables.set(self.parts.catalog.names().len() as i64);
+        let n_tables = self.parts.catalog.schemas().iter().filter(|schema| !schema.is_view()).count();
+        self.parts.metrics.tables.set(n_tables as i64);
         Ok(())
     }
 
@@ -370,6 +376,11 @@ impl Node {
 
     pub fn users(&self) -> &Arc<Directory> {
         &self.parts.users
+    }
+
+    /// What was said of tables.
+    pub fn comments(&self) -> &Arc<Comments> {
+        &self.parts.comments
     }
 
     pub fn caches(&self) -> &Arc<Caches> {

@@ -19,6 +19,7 @@ use crate::cache_metrics::CacheMetrics;
 use crate::caches::{Caches, Near};
 use crate::catalog::Catalog;
 use crate::clock::monotonic_ns;
+use crate::comments::Comments;
 use crate::dropped::Drops;
 use crate::error::{Error, Result};
 use crate::folder::io_error;
@@ -49,6 +50,7 @@ pub struct Parts {
     pub(crate) lake_files: FileReaders,
     pub caches: Arc<Caches>,
     pub users: Arc<Directory>,
+    pub comments: Arc<Comments>,
     pub catalog: Arc<Catalog>,
     /// Which tables have their rows here.
     pub(crate) ledger: Arc<Ledger>,
@@ -109,6 +111,7 @@ impl Parts {
         }
         let has_tables = metastore.tables().await?.iter().any(|schema| !is_document(schema));
         let users = Arc::new(Directory::open(Arc::clone(&metastore)).await?);
+        let comments = Arc::new(Comments::open(Arc::clone(&metastore)).await?);
         let (lake_location, store) = lake_store::open(&settings, has_tables, folder).await?;
         let caches = Arc::new(Caches::open(&settings, Arc::clone(&clock), Handle::current()).await?);
         let lake_near = caches.around_lake(&lake_location, store);
@@ -140,6 +143,7 @@ impl Parts {
             lake_files,
             caches,
             users,
+            comments,
             catalog,
             ledger: Arc::new(ledger),
             drops: Drops::default(),

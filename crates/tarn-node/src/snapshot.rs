@@ -7,7 +7,7 @@ use arrow::record_batch::RecordBatch;
 use roaring::RoaringBitmap;
 use tarn_rows::{HotSnapshot, Table};
 pub use tarn_rows::{KeyRange, Lookup, RangeOfRows, ScannedRows};
-use tarn_types::{Cursor, FileId, TableSchema, Version};
+use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
 use crate::auth::{Principal, Privilege};
 use crate::catalog::{Entry, TableHandle};
@@ -37,33 +37,37 @@ impl Opened {
 }
 
 impl TableService {
-    /// Whatever is called so.
+    /// The table that is called so; a view has no rows to open.
     pub fn open(&self, name: &str) -> Option<Opened> {
-        Some(match self.parts.catalog.entry(name)? {
-            Entry::Table(handle) => Opened::Table(handle),
+        match self.parts.catalog.entry(name)? {
+            Entry::Table(handle) => Some(Opened::Table(handle)),
             Entry::External(external) => {
                 let seen = external.seen();
-                Opened::External(external, seen)
+                Some(Opened::External(external, seen))
             }
-        })
+            Entry::View(_) => None,
+        }
     }
 
     /// Tables to be read, all at one moment, in the order of `tables`: who sees a change of one of them sees all changes of the others
-    /// that were acknowledged before it.
+    /// that were acknowledged before it. One that a view reads comes with the id of the view, whose owner must be allowed to.
     ///
     /// Cost: a few references a table; no IO. A snapshot holds back what it stands on (files, old rows) while it lives.
     /// Errors: `Denied`; `NoTable` for one that was dropped; `Unavailable` for an archive whose place cannot be opened.
-    pub fn snapshot(&self, who: &Principal, tables: &[Opened]) -> Result<Vec<TableSnapshot>> {
+    pub fn snapshot(&self, who: &Principal, tables: &[(Opened, Option<TableId>)]) -> Result<Vec<TableSnapshot>> {
         let (mut written, mut taken) = (Vec::new(), Vec::with_capacity(tables.len()));
-        for table in tables {
-            self.may(who, table.schema(), Privilege::Select)?;
+        for (table, through) in tables {
+            match through {
+                None => self.may(who, table.schema(), Privilege::Select)?,
+                Some(view) => self.may_through(who, *view, table.schema())?,
+            }
             match table {
                 Opened::Table(handle) => written.push(handle.table.as_ref()),
                 Opened::External(external, _) => drop(external.near()?),
             }
         }
         let mut written = Table::snapshot_all(&written)?.into_iter();
-        for table in tables {
+        for (table, _) in tables {
             taken.push(match table {
                 Opened::Table(_) => {
                     TableSnapshot::of_rows(written.next().ok_or_else(|| Error::no_table(&table.schema().name))?)

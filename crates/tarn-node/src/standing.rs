@@ -10,7 +10,7 @@ use tarn_types::{SeqNo, TableSchema, TabletId, Version};
 
 use crate::caches::FilesOf;
 use crate::catalog::{Entry, TableHandle};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::snapshot::Opened;
 
@@ -132,6 +132,9 @@ impl Node {
             return Ok(FilesOf { table, store_id: external.store_id(), store, prefix: None });
         }
         let schema = self.catalog().schema(table)?;
+        if schema.is_view() {
+            return Err(Error::is_view(table));
+        }
         let (prefix, store) = (Some(tarn_lake::table_prefix(&schema)), self.lake_location().to_string());
         Ok(FilesOf { table: schema.id, store_id: tarn_cache::LAKE_STORE, store, prefix })
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tarn_metastore::{At, TableVersion};
 use tarn_rows::Lookup;
-use tarn_types::{Address, FileId, SeqNo, TableSchema, Value, Version, decode_row};
+use tarn_types::{Address, FileId, SeqNo, TableId, TableSchema, Value, Version, decode_row};
 
 use crate::auth::access::Privilege;
 use crate::auth::{Action, Principal, authorize};
@@ -58,7 +58,12 @@ impl TableService {
 
     /// `Denied` unless `who` was granted it, or owns the table.
     pub(crate) fn may(&self, who: &Principal, table: &TableSchema, privilege: Privilege) -> Result<()> {
-        authorize(&self.parts.users.users(), who, &Action::Rows { table: table.id, name: &table.name, privilege })
+        authorize(&self.parts.users.users(), who, &Action::Rows { of: table, privilege })
+    }
+
+    /// `Denied` unless the owner of the view was granted it, or owns the table.
+    pub(crate) fn may_through(&self, who: &Principal, view: TableId, table: &TableSchema) -> Result<()> {
+        authorize(&self.parts.users.users(), who, &Action::Through { view, of: table })
     }
 }
 

@@ -109,8 +109,7 @@ impl Before {
         metastore: &dyn Metastore,
     ) -> Result<Found> {
         let listed: Vec<Arc<TableSchema>> = metastore.tables().await?;
-        let listed: Vec<Arc<TableSchema>> =
-            listed.into_iter().filter(|table| table.options.archive.is_none()).collect();
+        let listed: Vec<Arc<TableSchema>> = listed.into_iter().filter(|table| table.has_rows()).collect();
         let folder = Folder { settings, listed };
         let owner = owner(engine)?.map(Uuid::from_bytes);
         let kept = match self.kept {

@@ -1,4 +1,4 @@
-//! Which names does SQL find? Schema `public` has the tables of the hot side, schema `tarn` the system tables.
+//! Which names does SQL find? Schema `public` has the tables of the hot side and views, schema `tarn` the system tables.
 //!
 //! A table `t` is also found as `t$seqno`, with the column `__seqno`; that name is in no listing. [`dml`](crate::dml) reads it.
 
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use crate::hot::HotCatalog;
 use crate::lake::Lake;
 use crate::table::TarnTable;
+use crate::view_table::ViewTable;
 
 /// What a table's name ends with to have `__seqno` among its columns.
 pub(crate) const WITH_SEQNO: &str = "$seqno";
@@ -53,12 +54,18 @@ impl SchemaProvider for PublicSchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let (name, with_seqno) = name.strip_suffix(WITH_SEQNO).map_or((name, false), |name| (name, true));
-        let table = self.hot.table(name).map(|source| TarnTable::new(&self.lake, source, with_seqno));
-        Ok(table.map(|table| Arc::new(table) as _))
+        if let Some(source) = self.hot.table(name) {
+            return Ok(Some(Arc::new(TarnTable::new(&self.lake, source, with_seqno))));
+        }
+        let view = self.hot.view(name).filter(|_| !with_seqno);
+        Ok(view.map(|view| {
+            let schema = self.lake.schemas.of(&view, false);
+            Arc::new(ViewTable { view, schema }) as _
+        }))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.hot.table(name.strip_suffix(WITH_SEQNO).unwrap_or(name)).is_some()
+        self.hot.table(name.strip_suffix(WITH_SEQNO).unwrap_or(name)).is_some() || self.hot.view(name).is_some()
     }
 }
 

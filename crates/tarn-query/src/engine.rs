@@ -19,7 +19,6 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use tarn_cache::{FooterCache, FragmentCache, ProjectedCache, ReadStore};
 use tarn_metastore::Metastore;
@@ -33,7 +32,6 @@ use crate::balance::Balance;
 use crate::batch_rows;
 use crate::bounded::{Lengths, bounded};
 use crate::bytea::{Bytea, ByteaType};
-use crate::called;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::collected::counted;
 use crate::concatenation::Concatenation;
@@ -55,16 +53,16 @@ use crate::late_materialization::Shape;
 use crate::lists::Lists;
 use crate::literal_coercion::LiteralCoercion;
 use crate::long_constants::LongConstants;
-use crate::meaning::{Meaning, Rule};
+use crate::meaning::{Meaning, Rule, ViewTexts};
 use crate::nans::Nans;
 use crate::opening::Opener;
 use crate::owned::Owned;
 use crate::pause::JoinsPause;
-use crate::plan_size::{self, PlanMemory, PlanSize};
+use crate::plan_size::PlanMemory;
 use crate::quantified::Quantified;
 use crate::reader::Readers;
 use crate::reading;
-use crate::reads::tables;
+use crate::reads::{Tables, tables};
 use crate::row_values::RowValues;
 use crate::rule_order::{before_each, insert_before, insert_behind};
 use crate::running::Running;
@@ -76,10 +74,12 @@ use crate::spec::ScanSpec;
 use crate::stop::Stop;
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
+use crate::view_table::unmarked;
+use crate::views::{Views, planned};
 use crate::while_waited::WhileWaited;
 use crate::zeros::Zeros;
 use crate::zones::{self, SessionZone, TimeZone};
-use crate::{Error, Result, parser};
+use crate::{Error, Result};
 
 /// The rule of DataFusion that computes constants, and makes lists of comparisons.
 const SIMPLIFIES: &str = "simplify_expressions";
@@ -264,7 +264,8 @@ impl Engine {
         registered.expect("a memory catalog takes any schema");
         context.register_catalog(&self.catalog, Arc::new(catalog));
         let planned = self.meaning.planned.iter().chain(&self.meaning.written).cloned().collect();
-        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone(), planned }
+        let views = self.meaning.views;
+        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone(), planned, views }
     }
 
     /// Bytes that running queries hold now.
@@ -312,6 +313,7 @@ pub struct Session {
     threads: Threads,
     /// Of the front end: what says other types than DataFusion.
     planned: Arc<[Rule]>,
+    views: ViewTexts,
 }
 
 impl Session {
@@ -349,19 +351,16 @@ impl Session {
     ///
     /// Errors: it does not parse, or it is more or less than one.
     pub fn parse(&self, sql: &str) -> Result<ast::Statement> {
-        let mut statements = parser::statements(sql)?;
-        match (statements.pop(), statements.is_empty()) {
-            (Some(statement), true) => Ok(statement),
-            _ => Err(Error::Unsupported { what: "a text of no or several statements".to_owned(), remedy: "send one" }),
-        }
+        (ViewTexts::default().query)(sql)
     }
 
     /// The logical plan of a statement, with `$n` unbound. Refuses what would write or define through DataFusion.
     pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
         let statement = statement.clone();
-        let (state, rules) = (self.context.state(), Arc::clone(&self.planned));
+        let (state, rules, views) = (self.context.state(), Arc::clone(&self.planned), self.views);
+        let public = Arc::clone(&self.public);
         self.compute(async move {
-            let plan = logical_plan(&state, &rules, statement).await?;
+            let plan = planned(&mut Views::new(&state, &rules, views, public.hot.as_ref()), statement).await?;
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
             Ok(plan)
         })
@@ -370,8 +369,11 @@ impl Session {
 
     /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
     pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
-        let (state, rules) = (self.context.state(), Arc::clone(&self.planned));
-        self.compute(async move { logical_plan(&state, &rules, statement).await }).await
+        let (state, rules, views) = (self.context.state(), Arc::clone(&self.planned), self.views);
+        let public = Arc::clone(&self.public);
+        let planning =
+            async move { planned(&mut Views::new(&state, &rules, views, public.hot.as_ref()), statement).await };
+        self.compute(planning).await
     }
 
     /// Runs what may take its time on the engine's threads. Dropping the future gives it up: nobody waits for what it still does.
@@ -405,7 +407,7 @@ impl Session {
                 Some(parameters) => plan.with_param_values(parameters)?,
                 None => plan,
             };
-            let mut state = for_statement(state, lake, reader.as_ref(), &plan, stop)?;
+            let (mut state, plan) = for_statement(state, lake, reader.as_ref(), plan, stop)?;
             Ok((batch_rows::physical(&mut state, &plan).await?, state.task_ctx()))
         };
         self.threads.stream(planned, waits).await
@@ -425,8 +427,8 @@ impl Session {
 
     /// The physical plan that [`Session::stream`] would run, and the state to run it with.
     pub async fn physical(&self, plan: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
-        let mut state = self.statement_state(plan)?;
-        let physical = batch_rows::physical(&mut state, plan).await?;
+        let (mut state, plan) = self.statement_state(plan)?;
+        let physical = batch_rows::physical(&mut state, &plan).await?;
         Ok((physical, state))
     }
 
@@ -451,9 +453,10 @@ impl Session {
         self.threads.stream(planned, waits).await
     }
 
-    /// The session's state with fresh snapshots: one statement's.
-    pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<SessionState> {
-        for_statement(self.context.state(), Arc::clone(&self.public.lake), self.reader.as_ref(), plan, Stop::default())
+    /// The session's state with fresh snapshots: one statement's. And its plan, as the planner takes it.
+    pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<(SessionState, LogicalPlan)> {
+        let (lake, plan) = (Arc::clone(&self.public.lake), plan.clone());
+        for_statement(self.context.state(), lake, self.reader.as_ref(), plan, Stop::default())
     }
 }
 
@@ -461,27 +464,18 @@ fn for_statement(
     mut state: SessionState,
     lake: Arc<Lake>,
     reader: &dyn HotReader,
-    plan: &LogicalPlan,
+    plan: LogicalPlan,
     stop: Stop,
-) -> Result<SessionState> {
+) -> Result<(SessionState, LogicalPlan)> {
     let memory = &state.runtime_env().memory_pool;
-    let running = Running { stop, constants: Constants::new(memory), plan: PlanMemory::of(plan, memory)? };
+    let running = Running { stop, constants: Constants::new(memory), plan: PlanMemory::of(&plan, memory)? };
     state.config_mut().options_mut().extensions.insert(running);
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());
     state.execution_props_mut().config_options = Some(options);
-    state.config_mut().set_extension(Arc::new(Opener::new(lake, Snapshots::of(tables(plan)?, reader)?)));
-    state.config_mut().set_extension(Arc::new(Shape::of(plan)?));
-    Ok(state)
-}
-
-async fn logical_plan(state: &SessionState, rules: &[Rule], mut statement: ast::Statement) -> Result<LogicalPlan> {
-    zones::name_functions(&mut statement);
-    called::by_own_names(&mut statement, state);
-    let _planning = plan_size::reserve_columns(state, &statement).await?;
-    let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
-    PlanSize::of(&plan)?;
-    // Whoever is told its columns is told the types that the rows will have. What hangs on parameters is for the analyzer.
-    let options = state.config_options();
-    Ok(rules.iter().try_fold(plan, |plan, rule| rule.analyze(plan, options))?)
+    let Tables { sources, has_views } = tables(&plan)?;
+    state.config_mut().set_extension(Arc::new(Opener::new(lake, Snapshots::of(sources, reader)?)));
+    let plan = if has_views { unmarked(plan)? } else { plan };
+    state.config_mut().set_extension(Arc::new(Shape::of(&plan)?));
+    Ok((state, plan))
 }

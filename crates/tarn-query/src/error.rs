@@ -116,6 +116,14 @@ pub enum Error {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// A view is not what it was made as any more.
+    #[error("view \"{view}\" cannot be read as it was made: {reason}")]
+    View {
+        /// Its name.
+        view: String,
+        /// What changed below it.
+        reason: String,
+    },
     /// A statement that Tarn does not have.
     #[error("{what} is not supported; {remedy}")]
     Unsupported {
@@ -222,6 +230,7 @@ impl Error {
             Error::File { .. } | Error::Corrupt { .. } => Kind::Corrupt,
             Error::AccessPath { .. }
             | Error::Unsupported { .. }
+            | Error::View { .. }
             | Error::TooLarge { .. }
             | Error::TooLong { .. }
             | Error::Parameters { .. }

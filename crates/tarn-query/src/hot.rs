@@ -11,7 +11,7 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tarn_cache::ReadStore;
-use tarn_types::{Address, Cursor, Direction, FileId, SeqNo, TableSchema, Version, prefix_end};
+use tarn_types::{Address, Cursor, Direction, FileId, SeqNo, TableId, TableSchema, Version, prefix_end};
 
 use crate::Result;
 
@@ -20,10 +20,14 @@ pub type RowBatches = Box<dyn Iterator<Item = Result<HotRows>> + Send>;
 
 /// The tables there are.
 pub trait HotCatalog: Send + Sync {
-    /// All tables, in any order.
+    /// All tables and views, in any order.
     fn tables(&self) -> Vec<Arc<TableSchema>>;
     /// A table by its exact name.
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>>;
+    /// A view by its exact name. By default there are none.
+    fn view(&self, _name: &str) -> Option<Arc<TableSchema>> {
+        None
+    }
 }
 
 /// Who reads: one for each session.
@@ -41,6 +45,10 @@ pub trait HotSource: Any + Send + Sync {
     /// Where its files are.
     fn files(&self) -> FileStore {
         FileStore::Lake
+    }
+    /// The same table, read because this view reads it: with the rights of the view's owner. `None`: rights are nobody's business here.
+    fn through(&self, _view: TableId) -> Option<Arc<dyn HotSource>> {
+        None
     }
 }
 

@@ -104,6 +104,8 @@ mod zones;
 
 mod catalog;
 mod threads;
+mod view_table;
+mod views;
 
 mod engine;
 mod reads;
@@ -123,13 +125,14 @@ pub use hot::{
     FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, KeyRange, RangeScan, RowBatches,
 };
 pub use keyed::Keyed;
-pub use meaning::{Meaning, Rule};
+pub use meaning::{Meaning, Rule, ViewTexts};
 pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};
 pub use rewrite::{each_expression, each_whole_expression};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;
 pub use values::sql_schema;
+pub use views::MAX_DEPTH as MAX_VIEW_DEPTH;
 pub use warm::{Warm, Warmed};
 pub use zones::of_config as zone_of;
 

@@ -9,9 +9,41 @@ use std::sync::Arc;
 use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::Statement;
+
+use crate::{Error, Result, parser};
 
 /// A rule of the analyzer: it changes what a statement means, and never how it is computed.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
+
+/// How the text of a view is read.
+#[derive(Debug, Clone, Copy)]
+pub struct ViewTexts {
+    /// The one query that a text is.
+    pub query: fn(&str) -> Result<Statement>,
+    /// What clients call a column that the planner calls so.
+    pub shown_name: fn(&str) -> &str,
+}
+
+impl Default for ViewTexts {
+    /// As it is written.
+    fn default() -> Self {
+        ViewTexts { query: one, shown_name: same }
+    }
+}
+
+fn same(name: &str) -> &str {
+    name
+}
+
+/// The one statement of a text.
+fn one(sql: &str) -> Result<Statement> {
+    let mut statements = parser::statements(sql)?;
+    match (statements.pop(), statements.is_empty()) {
+        (Some(statement), true) => Ok(statement),
+        _ => Err(Error::Unsupported { what: "a text of no or several statements".to_owned(), remedy: "send one" }),
+    }
+}
 
 /// Rules and functions that every session has beside DataFusion's.
 #[derive(Clone, Default)]
@@ -30,6 +62,8 @@ pub struct Meaning {
     pub aggregates: Vec<Arc<AggregateUDF>>,
     /// In the place of DataFusion's of the same name.
     pub windows: Vec<Arc<WindowUDF>>,
+    /// Of views.
+    pub views: ViewTexts,
 }
 
 impl fmt::Debug for Meaning {

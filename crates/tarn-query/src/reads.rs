@@ -1,5 +1,5 @@
-//! What does a plan read? Every table that it scans, subqueries included, so that whoever runs it can ask whether it
-//! may be read.
+//! What does a plan read? Every table that it scans and every view, subqueries included, and through which view, so that whoever runs
+//! it can ask whether it may be read.
 
 use std::sync::Arc;
 
@@ -12,43 +12,105 @@ use tarn_types::TableSchema;
 use crate::Result;
 use crate::hot::HotSource;
 use crate::table::TarnTable;
+use crate::view_table::marked;
 
-/// One scan of a plan.
+/// One scan of a plan, or one view of it.
 #[derive(Debug, Clone)]
 pub enum Read {
     /// A table of schema `public`. It is the one that will be read, whatever has its name by then.
-    Table(Arc<TableSchema>),
+    Table {
+        /// Its definition.
+        table: Arc<TableSchema>,
+        /// The view whose query names it. `None`: the statement does.
+        through: Option<Arc<TableSchema>>,
+    },
+    /// A view, whose query is part of the plan.
+    View {
+        /// Its definition.
+        view: Arc<TableSchema>,
+        /// The view whose query names it. `None`: the statement does.
+        through: Option<Arc<TableSchema>>,
+        /// In how many views it is.
+        depth: usize,
+    },
     /// Anything else, as the statement names it: a table of another schema, a function, the working table of a
     /// recursive query.
     Other(TableReference),
 }
 
-/// The scans of a logical plan, in no order; a table that is read twice is there twice.
+/// The scans and views of a logical plan, in no order; a table that is read twice is there twice.
 pub fn reads(plan: &LogicalPlan) -> Result<Vec<Read>> {
     let mut found = Vec::new();
-    each_scan(plan, |scan, table| {
-        found.push(match table {
-            Some(table) => Read::Table(Arc::clone(table.table_schema())),
-            None => Read::Other(scan.table_name.clone()),
+    each_read(plan, None, &mut |step, within| {
+        let (through, depth) = within.map_or((None, 0), |within| (Some(Arc::clone(within.view)), within.depth));
+        found.push(match step {
+            Step::View(view) => Read::View { view: Arc::clone(view), through, depth },
+            Step::Scan(_, Some(table)) => Read::Table { table: Arc::clone(table.table_schema()), through },
+            Step::Scan(scan, None) => Read::Other(scan.table_name.clone()),
         });
     })?;
     Ok(found)
 }
 
 /// The tables of schema `public` among them.
-pub(crate) fn tables(plan: &LogicalPlan) -> Result<Vec<Arc<dyn HotSource>>> {
-    let mut found = Vec::new();
-    each_scan(plan, |_, table| found.extend(table.map(|table| Arc::clone(table.source()))))?;
+#[derive(Default)]
+pub(crate) struct Tables {
+    /// Of a table that is read directly and through a view the direct one comes last.
+    pub sources: Vec<Arc<dyn HotSource>>,
+    /// Whether some are read through views.
+    pub has_views: bool,
+}
+
+pub(crate) fn tables(plan: &LogicalPlan) -> Result<Tables> {
+    let (mut direct, mut found) = (Vec::new(), Tables::default());
+    each_read(plan, None, &mut |step, within| match (step, within) {
+        (Step::View(_), _) => found.has_views = true,
+        (Step::Scan(_, Some(table)), None) => direct.push(Arc::clone(table.source())),
+        (Step::Scan(_, Some(table)), Some(within)) => {
+            let source = table.source();
+            found.sources.push(source.through(within.view.id).unwrap_or_else(|| Arc::clone(source)));
+        }
+        (Step::Scan(_, None), _) => {}
+    })?;
+    found.sources.append(&mut direct);
     Ok(found)
 }
 
-fn each_scan(plan: &LogicalPlan, mut see: impl FnMut(&TableScan, Option<&TarnTable>)) -> Result<()> {
-    plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::TableScan(scan) = node {
+/// What is seen on the way through a plan.
+enum Step<'a> {
+    /// Of a table, if it is one of ours.
+    Scan(&'a TableScan, Option<&'a TarnTable>),
+    View(&'a Arc<TableSchema>),
+}
+
+/// The view that a step is a part of, and in how many it is.
+#[derive(Clone, Copy)]
+struct Within<'a> {
+    view: &'a Arc<TableSchema>,
+    depth: usize,
+}
+
+type See<'a> = &'a mut dyn FnMut(Step<'_>, Option<Within<'_>>);
+
+/// `within`: what `plan` is a part of. Queries in expressions are as deep as the parser lets through; the rest may be deeper.
+fn each_read(plan: &LogicalPlan, within: Option<Within<'_>>, see: See<'_>) -> Result<()> {
+    let mut waiting = vec![(plan, within)];
+    while let Some((plan, mut within)) = waiting.pop() {
+        if let LogicalPlan::TableScan(scan) = plan {
             let provider = source_as_provider(&scan.source);
-            see(scan, provider.as_ref().ok().and_then(|provider| provider.downcast_ref::<TarnTable>()));
+            see(Step::Scan(scan, provider.as_ref().ok().and_then(|provider| provider.downcast_ref())), within);
         }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
+        if let Some(view) = marked(plan) {
+            see(Step::View(view), within);
+            within = Some(Within { view, depth: within.map_or(0, |within| within.depth) + 1 });
+        }
+        let mut result = Ok(());
+        plan.apply_subqueries(|subquery| {
+            result = each_read(subquery, within, see);
+            Ok(if result.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        })?;
+        result?;
+        waiting.extend(plan.inputs().into_iter().map(|input| (input, within)));
+    }
     Ok(())
 }

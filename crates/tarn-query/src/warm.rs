@@ -50,13 +50,13 @@ impl Session {
     /// Reads what `plan` would read of files: metadata, and all pages of its columns in the blocks that its filters leave. Nothing is
     /// read before the stream is polled.
     pub async fn warm(&self, plan: &LogicalPlan) -> Result<Warm> {
-        let mut state = self.statement_state(plan)?;
+        let (mut state, plan) = self.statement_state(plan)?;
         if let Some(settings) = state.config_mut().options_mut().extensions.get_mut::<Settings>() {
             // What is kept of a file is no reason not to read the file.
             settings.caches.fragments = false;
             settings.access_path = AccessPath::Lake;
         }
-        let physical = state.create_physical_plan(plan).await?;
+        let physical = state.create_physical_plan(&plan).await?;
         let mut pieces = vec![];
         gather(&physical, Opener::in_config(state.config())?.as_ref(), None, &mut pieces)?;
         let not_used = pieces.iter().find_map(|(readers, _)| readers.pages_not_used());

@@ -74,10 +74,10 @@ pub fn access(parser: &mut Parser<'_>) -> Result<Option<Access>> {
     }))
 }
 
-/// Whether this is `ALTER TABLE [ONLY] a.b OWNER …`.
+/// Whether this is `ALTER TABLE [ONLY] a.b OWNER …`, or `ALTER VIEW`.
 fn is_owner(parser: &Parser<'_>) -> bool {
     let token = |at: usize| &parser.peek_nth_token_ref(at).token;
-    if !is_word(token(0), "alter") || !is_word(token(1), "table") {
+    if !is_word(token(0), "alter") || !(is_word(token(1), "table") || is_word(token(1), "view")) {
         return false;
     }
     let mut at = if is_word(token(2), "only") { 4 } else { 3 };

@@ -80,8 +80,8 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     rewritten.collect()
 }
 
-/// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an array, SQLAlchemy asks
-/// which sequence fills a column.
+/// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an array, its `\d+` the
+/// options of a table's TOAST; SQLAlchemy asks which sequence fills a column.
 fn without_absent(statement: &mut Statement) {
     struct Gathered;
     impl VisitorMut for Gathered {
@@ -92,6 +92,12 @@ fn without_absent(statement: &mut Statement) {
                 && reads(query, "pg_auth_members")
             {
                 *expr = Expr::Value(Value::SingleQuotedString("{}".to_owned()).with_empty_span());
+            }
+            if let Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } = expr
+                && let Expr::Function(Function { args: FunctionArguments::Subquery(query), .. }) = right.as_ref()
+                && query.to_string().contains("unnest(tc.reloptions)")
+            {
+                *expr = (**left).clone();
             }
             if let Expr::Subquery(query) = expr
                 && reads(query, "pg_sequence")
@@ -129,6 +135,7 @@ fn qualify(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            name_schema(expr);
             let function = match variable(expr).as_deref() {
                 Some("user" | "current_role" | "current_user" | "session_user") => "session_user",
                 Some("current_catalog") => "current_database",
@@ -139,6 +146,17 @@ fn qualify(statement: &mut Statement) {
         }
     }
     let _ = VisitMut::visit(statement, &mut Ours);
+}
+
+/// `'pg_class'::regclass`: what is called so is in no other schema.
+fn name_schema(expr: &mut Expr) {
+    if let Expr::Cast { expr: named, data_type: DataType::Regclass, .. } = expr
+        && let Expr::Value(value) = named.as_mut()
+        && let Value::SingleQuotedString(name) = &mut value.value
+        && PG_CATALOG_TABLES.contains(&name.as_str())
+    {
+        name.insert_str(0, "pg_catalog.");
+    }
 }
 
 /// The name of what is written without parentheses.

@@ -15,12 +15,21 @@ use tarn_types::{
 use crate::error::{Result, SqlError, state};
 use crate::names::{check_name, fold, table_name};
 use crate::settings::Settings;
+use crate::view_sql::Change;
 
 /// A change of the catalog.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ddl {
-    Create { schema: Box<TableSchema>, if_not_exists: bool },
-    Drop { names: Vec<String>, if_exists: bool },
+    Create {
+        schema: Box<TableSchema>,
+        if_not_exists: bool,
+    },
+    Drop {
+        names: Vec<String>,
+        if_exists: bool,
+    },
+    /// Of views, of what is dropped with them, and of comments.
+    Views(Change),
 }
 
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.

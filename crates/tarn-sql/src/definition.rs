@@ -5,9 +5,13 @@ use std::fmt::Write;
 use tarn_types::{Archive, Column, ColumnId, Indexing, TableSchema, TokenColumns};
 
 use crate::names::{quote, text};
+use crate::views;
 
-/// The statement that makes this table again.
+/// The statement that makes this table or view again.
 pub fn create_statement(schema: &TableSchema) -> String {
+    if let Some(view) = &schema.options.view {
+        return views::create_statement(schema, view);
+    }
     if let Some(archive) = &schema.options.archive {
         return attach_statement(schema, archive);
     }

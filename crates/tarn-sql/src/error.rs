@@ -72,6 +72,7 @@ pub mod state {
     pub const DUPLICATE_TABLE: &str = "42P07";
     pub const INVALID_COLUMN_DEFINITION: &str = "42611";
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
+    pub const INVALID_OBJECT_DEFINITION: &str = "42P17";
     pub const WRONG_OBJECT_TYPE: &str = "42809";
     pub const CANNOT_COERCE: &str = "42846";
     pub const DATATYPE_MISMATCH: &str = "42804";

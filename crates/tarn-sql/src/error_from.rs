@@ -98,6 +98,8 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::TooLong { .. } => SqlError::new(state::PROGRAM_LIMIT, error.to_string())
             .with_hint("it may take a quarter of query_memory_bytes"),
         Query::Unsupported { what, remedy } => SqlError::unsupported(format!("{what} is not supported"), *remedy),
+        Query::View { .. } => SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string())
+            .with_hint("SHOW CREATE VIEW prints how it was made: DROP VIEW it, and make it anew"),
         Query::AccessPath { path, table, why, remedy } => {
             SqlError::unsupported(format!("access path {path} cannot answer for table {table}: {why}"), *remedy)
         }

@@ -14,7 +14,7 @@ use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableS
 use tarn_query::{
     FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, RangeScan, Result, RowBatches,
 };
-use tarn_types::{Cursor, FileId, TableSchema, Version};
+use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
 use crate::error_from::in_query;
 use crate::transaction::{Seen, Transaction};
@@ -28,21 +28,34 @@ impl HotCatalog for Tables {
     }
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        Some(Arc::new(OpenedSource(self.0.tables().open(name)?)))
+        let table = self.0.tables().open(name)?;
+        Some(Arc::new(OpenedSource { table, through: None }))
+    }
+
+    fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
+        self.0.catalog().view(name)
     }
 }
 
 /// One of them.
-struct OpenedSource(Opened);
+struct OpenedSource {
+    table: Opened,
+    /// The view whose owner's rights it is read with.
+    through: Option<TableId>,
+}
 
 impl HotSource for OpenedSource {
     fn schema(&self) -> Arc<TableSchema> {
-        Arc::clone(self.0.schema())
+        Arc::clone(self.table.schema())
     }
 
     fn files(&self) -> FileStore {
-        let Opened::External(external, _) = &self.0 else { return FileStore::Lake };
+        let Opened::External(external, _) = &self.table else { return FileStore::Lake };
         FileStore::External { store: external.reads(), id: external.store_id() }
+    }
+
+    fn through(&self, view: TableId) -> Option<Arc<dyn HotSource>> {
+        Some(Arc::new(OpenedSource { table: self.table.clone(), through: Some(view) }))
     }
 }
 
@@ -57,22 +70,23 @@ pub struct Reader {
 impl HotReader for Reader {
     fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>> {
         let opened = sources.iter().map(|source| (source.as_ref() as &dyn Any).downcast_ref::<OpenedSource>());
-        let opened: Vec<Opened> = opened.flatten().map(|OpenedSource(opened)| opened.clone()).collect();
+        let opened: Vec<(Opened, Option<TableId>)> =
+            opened.flatten().map(|source| (source.table.clone(), source.through)).collect();
         let who = self.who.lock().clone();
         let failed = |error| {
-            let names: Vec<&str> = opened.iter().map(|table| table.schema().name.as_str()).collect();
+            let names: Vec<&str> = opened.iter().map(|(table, _)| table.schema().name.as_str()).collect();
             in_query(&names.join(", "), error)
         };
         let Seen { own, moment } = {
             let mut transaction = self.transaction.lock();
-            for table in &opened {
+            for (table, _) in &opened {
                 let name = &table.schema().name;
                 transaction.check_there(name).map_err(|_| in_query(name, Error::no_table(name)))?;
             }
             transaction.sees(&self.node).map_err(failed)?
         };
         let taken = self.node.tables().snapshot(&who, &opened).map_err(failed)?;
-        let taken = opened.iter().zip(taken).map(|(table, now)| {
+        let taken = opened.iter().zip(taken).map(|((table, _), now)| {
             let snapshot = moment.as_ref().and_then(|moment| moment.of(table)).unwrap_or(now);
             match own.get(&table.schema().id) {
                 Some(own) => snapshot.with_own(Arc::clone(own)),
@@ -81,7 +95,9 @@ impl HotReader for Reader {
         });
         let taken: Vec<TableSnapshot> = taken.collect();
         let views = opened.into_iter().zip(taken);
-        Ok(views.map(|(table, snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _).collect())
+        Ok(views
+            .map(|((table, _), snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _)
+            .collect())
     }
 }
 

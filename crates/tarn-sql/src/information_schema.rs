@@ -1,5 +1,5 @@
-//! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, and what there is none of
-//! (views of users, foreign keys, sequences, triggers) as empty tables. Functions are DataFusion's to list.
+//! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, views, and what there is none
+//! of (foreign keys, sequences, triggers) as empty tables. Functions are DataFusion's to list.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -18,6 +18,7 @@ use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
 use crate::names::{DATABASE, KEY_SUFFIX};
 use crate::rows::{long_name, pg_type};
+use crate::views::definition;
 
 pub(crate) const SCHEMA: &str = "information_schema";
 
@@ -271,13 +272,26 @@ impl Relations {
             let kind = [("table_type", text(kind)), ("is_insertable_into", yes(is_table)), ("is_typed", yes(false))];
             rows.push(place(schema, name).into_iter().chain(kind));
         };
-        self.node.catalog().names().iter().for_each(|name| push(PUBLIC, name, "BASE TABLE", true));
+        for schema in self.node.catalog().schemas() {
+            let is_table = !schema.is_view();
+            push(PUBLIC, &schema.name, if is_table { "BASE TABLE" } else { "VIEW" }, is_table);
+        }
         for (schema, relations) in self.own() {
             relations.table_names().iter().for_each(|name| push(schema, name, "VIEW", false));
         }
     }
 
     fn views(&self, rows: &mut Rows) {
+        for schema in self.node.catalog().views() {
+            let query = schema.options.view.as_ref().map_or(Cell::Null, |view| Cell::Text(definition(view)));
+            let kind =
+                [("check_option", text("NONE")), ("is_updatable", yes(false)), ("is_insertable_into", yes(false))];
+            let triggers = ["is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into"];
+            let triggers = triggers.map(|name| (name, yes(false)));
+            rows.push(
+                place(PUBLIC, &schema.name).into_iter().chain([("view_definition", query)]).chain(kind).chain(triggers),
+            );
+        }
         for (schema, relations) in self.own() {
             for name in relations.table_names() {
                 let kind =
@@ -295,7 +309,7 @@ impl Relations {
             let stored = table.arrow();
             for (at, (column, field)) in table.shown().iter().zip(stored.fields()).enumerate() {
                 let default = default_text(column).map_or(Cell::Null, Cell::Text);
-                let more = [("column_default", default), ("is_updatable", yes(!table.is_key(at)))];
+                let more = [("column_default", default), ("is_updatable", yes(!table.is_view() && !table.is_key(at)))];
                 rows.push(place(PUBLIC, &table.name).into_iter().chain(described(at, field)).chain(more));
             }
         }

@@ -4,7 +4,7 @@
 //! query engine, which computes.
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `advisory`: what Postgres clients ask.
+//! - `ddl`, `view_sql`, `comment_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `advisory`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees.
 //! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
@@ -16,11 +16,13 @@ mod advisory;
 mod attach_sql;
 pub mod budget;
 mod cache_sql;
+mod comment_sql;
 mod compat;
 pub mod copy_format;
 mod copy_options;
 mod ddl;
 mod definition;
+mod described;
 mod duplicate;
 pub mod encoding;
 pub mod error;
@@ -49,3 +51,5 @@ mod system_caches;
 mod text;
 mod transaction;
 mod turns;
+mod view_sql;
+mod views;

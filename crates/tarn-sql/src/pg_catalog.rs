@@ -25,6 +25,7 @@ use tarn_node::node::Node;
 use tarn_query::SystemSchema;
 use tarn_query::parser::statements;
 
+use crate::described;
 use crate::error::{Result, SqlError};
 use crate::information_schema;
 use crate::names::{DATABASE, SERVER_VERSION, column_of};
@@ -35,10 +36,8 @@ use crate::system_activity::PgTables;
 
 const SCHEMA: &str = "pg_catalog";
 
-/// There are no comments, views, triggers, sequences and functions of users: NULL.
-const NOTHING_TOLD: [&str; 11] = [
-    "col_description",
-    "obj_description",
+/// There are no triggers, sequences and functions of users, and nobody says anything of roles: NULL.
+const NOTHING_TOLD: [&str; 8] = [
     "pg_get_function_arguments",
     "pg_get_function_identity_arguments",
     "pg_get_function_result",
@@ -46,7 +45,6 @@ const NOTHING_TOLD: [&str; 11] = [
     "pg_get_ruledef",
     "pg_get_serial_sequence",
     "pg_get_triggerdef",
-    "pg_get_viewdef",
     "shobj_description",
 ];
 
@@ -78,6 +76,7 @@ pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directo
     {
         let node = Arc::clone(&ours.node);
         relations::functions(&node).into_iter().for_each(|function| context.register_udf(function));
+        described::functions(&node).into_iter().for_each(|function| context.register_udf(function));
         let ours = SystemSchema::new(Arc::new(ours));
         catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node }))?;
     }

@@ -264,9 +264,13 @@ impl HasPrivilege {
             Whom::Other(who) => authorize(users, who, &action).is_ok(),
             Whom::Everybody => match action {
                 Action::Session => true,
-                Action::Rows { table, privilege, .. } => users.is_granted(table, PUBLIC, privilege),
+                Action::Rows { of, privilege } => users.is_granted(of.id, PUBLIC, privilege),
                 Action::Create => users.may_create(PUBLIC),
-                Action::Own { .. } | Action::Password { .. } | Action::Signal { .. } | Action::Server { .. } => false,
+                Action::Through { .. }
+                | Action::Own { .. }
+                | Action::Password { .. }
+                | Action::Signal { .. }
+                | Action::Server { .. } => false,
             },
         };
         let unknown = || {
@@ -295,8 +299,8 @@ impl HasPrivilege {
                 };
                 let Some(privilege) = wanted else { return Ok(false) };
                 Ok(match may_grant {
-                    true => may(Action::Own { table: table.id, name: &table.name }),
-                    false => may(Action::Rows { table: table.id, name: &table.name, privilege }),
+                    true => may(Action::Own { of: &table }),
+                    false => may(Action::Rows { of: &table, privilege }),
                 })
             }
             Of::Schema => {

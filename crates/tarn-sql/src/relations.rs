@@ -1,15 +1,16 @@
-//! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index` and `pg_constraint` say of our tables?
+//! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_tables` and `pg_views` say of our tables
+//! and views?
 //!
-//! Crate `datafusion-pg-catalog` lists relations and their columns, and gives them numbers. Here they get the types that clients are told,
-//! their defaults and their primary keys, whose indexes are relations, too; and system tables are views.
+//! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
+//! that clients are told, their defaults and their primary keys, whose indexes are relations, too; and system tables are views.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, new_empty_array};
-use datafusion::arrow::compute::{cast, concat_batches};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, new_empty_array};
+use datafusion::arrow::compute::{cast, concat_batches, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int16Type, Int32Type, Schema, SchemaRef};
 use datafusion::catalog::{MemTable, SchemaProvider, Session, TableProvider};
 use datafusion::common::ScalarValue;
@@ -23,11 +24,15 @@ use tarn_types::TableSchema;
 use crate::definition::{default_text, has_primary_key, key_text};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::rows::{pg_type, size_and_modifier};
+use crate::views;
 
 /// The relations of this file.
-const RELATIONS: [&str; 5] = ["pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_index"];
+const RELATIONS: [&str; 8] =
+    ["pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_description", "pg_index", "pg_tables", "pg_views"];
 
-/// Numbers of the indexes of primary keys, and of their constraints: that of the table behind. Those of other relations are smaller.
+/// Numbers of tables and views, of the indexes of primary keys, and of their constraints: the table's id behind. Those of other relations are
+/// smaller.
+const TABLES: i32 = 500_000_000;
 const INDEXES: i32 = 1_000_000_000;
 const CONSTRAINTS: i32 = 1_500_000_000;
 
@@ -96,8 +101,11 @@ impl TableProvider for Relation {
 
 type Cells<'a> = Vec<(&'a str, ScalarValue)>;
 
-/// A table and its number.
+/// A table or view and its number.
 type Numbered = (i32, Arc<TableSchema>);
+
+/// What is used in the place of the crate's numbers.
+type Renumbered = HashMap<i32, i32>;
 
 impl Relation {
     async fn rows(&self, state: &dyn Session) -> Result<RecordBatch> {
@@ -106,19 +114,29 @@ impl Relation {
         let namespaces: HashMap<String, i32> = names.into_iter().zip(numbers(&namespaces, "oid")?).collect();
         let public = namespaces.get("public").copied().unwrap_or_default();
         let classes = self.read("pg_class", state).await?;
-        let tables = self.tables(&classes, public)?;
+        let (tables, numbers) = self.tables(&classes, public)?;
         let keyed = || tables.iter().filter(|(_, table)| has_primary_key(table));
         let own: Vec<Cells> = match self.name {
             "pg_attrdef" => tables.iter().flat_map(|(oid, table)| defaults(*oid, table)).collect(),
             "pg_index" => keyed().map(|(oid, table)| index(*oid, table)).collect(),
             "pg_constraint" => keyed().map(|(oid, table)| constraint(*oid, table, public)).collect(),
             "pg_class" => keyed().map(|(_, table)| index_relation(table, public)).collect(),
+            "pg_description" => self.descriptions(&tables, class_of(&classes, &namespaces)?),
+            "pg_tables" => vec![],
+            "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),
             _ => keyed().flat_map(|(_, table)| index_columns(table)).collect(),
         };
         let own = batch(&self.schema, &own)?;
         let theirs = match self.name {
-            "pg_class" => self.classes(&classes, &namespaces, &tables)?,
-            "pg_attribute" => attributes(&self.read(self.name, state).await?, &tables)?,
+            "pg_class" => {
+                self.classes(&renumbered(&classes, &["oid", "relfilenode"], &numbers)?, &namespaces, &tables)?
+            }
+            "pg_attribute" => {
+                let theirs = renumbered(&self.read(self.name, state).await?, &["attrelid"], &numbers)?;
+                attributes(&theirs, &tables)?
+            }
+            "pg_description" => self.read(self.name, state).await?,
+            "pg_tables" => self.without_views(&self.read(self.name, state).await?)?,
             _ => return Ok(own),
         };
         Ok(concat_batches(&self.schema, [&theirs, &own])?)
@@ -132,23 +150,71 @@ impl Relation {
         Ok(concat_batches(&table.schema(), &rows)?)
     }
 
-    fn tables(&self, classes: &RecordBatch, public: i32) -> Result<Vec<Numbered>> {
+    fn tables(&self, classes: &RecordBatch, public: i32) -> Result<(Vec<Numbered>, Renumbered)> {
         let of = numbers(classes, "relnamespace")?;
         let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?).zip(of);
-        let ours = named.filter(|(_, of)| *of == public);
-        Ok(ours.filter_map(|((oid, name), _)| Some((oid, self.node.catalog().schema(&name).ok()?))).collect())
+        let (mut tables, mut renumbered) = (vec![], Renumbered::new());
+        for ((theirs, name), _) in named.filter(|(_, of)| *of == public) {
+            // It may be gone by now.
+            let Ok(table) = self.node.catalog().schema(&name) else { continue };
+            let number = number_of(&table);
+            renumbered.insert(theirs, number);
+            tables.push((number, table));
+        }
+        Ok((tables, renumbered))
     }
 
-    /// System tables are views, and tables have indexes.
+    /// What people say of tables, views and their columns.
+    fn descriptions(&self, tables: &[Numbered], class: i32) -> Vec<Cells<'static>> {
+        let row = |oid: i32, place: i32, text: &str| {
+            vec![
+                ("objoid", ScalarValue::from(oid)),
+                ("classoid", ScalarValue::from(class)),
+                ("objsubid", ScalarValue::from(place)),
+                ("description", ScalarValue::from(text)),
+            ]
+        };
+        let mut rows = vec![];
+        for (oid, table) in tables {
+            let said = self.node.comments().of(table.id);
+            rows.extend(said.table.iter().map(|text| row(*oid, 0, text)));
+            let columns = table.shown().iter().enumerate();
+            let columns = columns.filter_map(|(at, column)| Some(row(*oid, at as i32 + 1, said.column(column.id)?)));
+            rows.extend(columns);
+        }
+        rows
+    }
+
+    fn view(&self, table: &TableSchema) -> Option<Cells<'static>> {
+        let view = table.options.view.as_ref()?;
+        let users = self.node.users().users();
+        Some(vec![
+            ("schemaname", ScalarValue::from("public")),
+            ("viewname", ScalarValue::from(table.name.clone())),
+            ("viewowner", ScalarValue::from(users.owner(table.id).unwrap_or("postgres").to_owned())),
+            ("definition", ScalarValue::from(views::definition(view))),
+        ])
+    }
+
+    fn without_views(&self, theirs: &RecordBatch) -> Result<RecordBatch> {
+        let named = texts(theirs, "schemaname")?.into_iter().zip(texts(theirs, "tablename")?);
+        let is_table =
+            named.map(|(schema, name)| Some(schema != "public" || self.node.catalog().view(&name).is_none()));
+        Ok(filter_record_batch(theirs, &is_table.collect::<BooleanArray>())?)
+    }
+
+    /// System tables are views, as those of users are, and tables have indexes.
     fn classes(
         &self,
         theirs: &RecordBatch,
         namespaces: &HashMap<String, i32>,
         tables: &[Numbered],
     ) -> Result<RecordBatch> {
-        let views = ["tarn", "information_schema"].map(|schema| namespaces.get(schema).copied());
-        let kinds = numbers(theirs, "relnamespace")?.into_iter();
-        let kinds = kinds.map(|of| ScalarValue::from(if views.contains(&Some(of)) { "v" } else { "r" }));
+        let system = ["tarn", "information_schema"].map(|schema| namespaces.get(schema).copied());
+        let views: HashSet<i32> = tables.iter().filter(|(_, table)| table.is_view()).map(|(oid, _)| *oid).collect();
+        let kinds = numbers(theirs, "relnamespace")?.into_iter().zip(numbers(theirs, "oid")?);
+        let is_view = |of: i32, oid: i32| system.contains(&Some(of)) || views.contains(&oid);
+        let kinds = kinds.map(|(of, oid)| ScalarValue::from(if is_view(of, oid) { "v" } else { "r" }));
         let keyed: HashSet<i32> =
             tables.iter().filter(|(_, table)| has_primary_key(table)).map(|(oid, _)| *oid).collect();
         let indexed = numbers(theirs, "oid")?.into_iter().map(|oid| ScalarValue::from(keyed.contains(&oid)));
@@ -195,6 +261,28 @@ fn type_of(table: &TableSchema, at: usize) -> Option<(i32, i32)> {
     Some((i32::try_from(of.oid()).ok()?, modifier))
 }
 
+/// The number of the relation that is called `pg_class`, of which the numbers of relations are.
+fn class_of(classes: &RecordBatch, namespaces: &HashMap<String, i32>) -> Result<i32> {
+    let catalog = namespaces.get("pg_catalog").copied();
+    let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?);
+    let mut named = named.zip(numbers(classes, "relnamespace")?);
+    let found = named.find(|((_, name), of)| name == "pg_class" && Some(*of) == catalog);
+    Ok(found.map_or(0, |((oid, _), _)| oid))
+}
+
+/// With our numbers of tables and views in these columns.
+fn renumbered(theirs: &RecordBatch, columns: &[&str], numbers_of: &Renumbered) -> Result<RecordBatch> {
+    columns.iter().try_fold(theirs.clone(), |batch, name| {
+        let ours = numbers(&batch, name)?.into_iter().map(|oid| numbers_of.get(&oid).copied().unwrap_or(oid));
+        with(&batch, name, ScalarValue::iter_to_array(ours.map(ScalarValue::from))?)
+    })
+}
+
+/// The number of a table or view, in every session.
+pub(crate) fn number_of(table: &TableSchema) -> i32 {
+    TABLES.saturating_add(i32::try_from(table.id.0).unwrap_or(i32::MAX)).min(INDEXES - 1)
+}
+
 fn number_of_index(table: &TableSchema) -> i32 {
     INDEXES.saturating_add(i32::try_from(table.id.0).unwrap_or(i32::MAX))
 }
@@ -215,7 +303,7 @@ fn list(items: Vec<ScalarValue>, of: &DataType) -> ScalarValue {
 fn defaults(oid: i32, table: &TableSchema) -> Vec<Cells<'static>> {
     let texts = table.columns.iter().enumerate().filter_map(|(at, column)| Some((at, default_text(column)?)));
     let rows = texts.map(|(at, text)| {
-        let number = oid.saturating_mul(64).saturating_add(at as i32);
+        let number = (oid - TABLES).saturating_mul(1_024).saturating_add(at as i32);
         vec![
             ("oid", ScalarValue::from(number)),
             ("adrelid", ScalarValue::from(oid)),

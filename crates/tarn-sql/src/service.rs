@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tarn_node::node::Node;
 use tarn_node::threads::Threads;
+use tarn_query::Meaning;
 use tarn_query::parser::STACK_BYTES;
 use tarn_types::Opaque;
 
@@ -21,6 +22,7 @@ use crate::postgres;
 use crate::settings::Settings;
 use crate::system::System;
 use crate::turns::Turns;
+use crate::views;
 
 /// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries beside them.
 const QUERY_THREADS_PER_CORE: usize = 8;
@@ -58,7 +60,7 @@ impl Sql {
             threads: Some(threads.handle()),
             metadata: Arc::clone(&caches.metadata),
             fragments: Some(caches.fragments.clone()),
-            meaning: postgres::meaning(),
+            meaning: Meaning { views: views::texts(), ..postgres::meaning() },
             ..tarn_query::Options::default()
         };
         let activity = Activity::new(&node, settings.slow_statement_ms);

@@ -15,13 +15,15 @@ use tarn_query::OnKey;
 use tarn_query::parser::{self, next_statement, parse_with};
 
 use crate::cache_sql::{CacheTable, DropCache};
+use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, is_word, table_name};
 use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
 use crate::shown::{name_columns, plain_columns};
-use crate::{access_sql, attach_sql, cache_sql, copy_options, pg_catalog};
+use crate::view_sql::{self, CreateView};
+use crate::{access_sql, attach_sql, cache_sql, comment_sql, copy_options, pg_catalog};
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +52,10 @@ pub enum Parsed {
     DropCache(DropCache),
     /// `CREATE USER`, `GRANT` and their kin.
     Access(Box<Access>),
+    /// `CREATE VIEW`: the text of its query is kept.
+    CreateView(Box<CreateView>),
+    /// `COMMENT ON`.
+    Comment(Box<Comment>),
 }
 
 impl Parsed {
@@ -90,7 +96,7 @@ pub fn work_tag(work: Work) -> &'static str {
 pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
     let statements = parse_with(sql, |parser| {
         let mut statements = Vec::new();
-        while let Some(statement) = next_statement(parser, parse_one)? {
+        while let Some(statement) = next_statement(parser, |parser| parse_one(parser, sql))? {
             statements.push(statement);
         }
         Ok::<_, SqlError>(statements)
@@ -117,7 +123,7 @@ fn names_variable(item: &SelectItem) -> bool {
     matches!(item, SelectItem::UnnamedExpr(Expr::Identifier(ident)) if ident.quote_style.is_none() && is_variable(&fold(ident)))
 }
 
-fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
+fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     if let Some((work, words)) = own_statement(parser) {
         for _ in 0..words {
             parser.next_token();
@@ -131,6 +137,19 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
     }
     if let Some(access) = access_sql::access(parser)? {
         return Ok(Parsed::Access(Box::new(access)));
+    }
+    if let Some(mut view) = view_sql::head(parser)? {
+        let start = parser.peek_token_ref().span.start;
+        let Parsed::Sql(statement) = parse_one(parser, sql)? else { return Err(no_query()) };
+        if !matches!(*statement, Statement::Query(_)) {
+            return Err(no_query());
+        }
+        view_sql::check_end(parser)?;
+        view.query = view_sql::text_from(sql, start, parser);
+        return Ok(Parsed::CreateView(Box::new(view)));
+    }
+    if let Some(comment) = comment_sql::comment(parser)? {
+        return Ok(Parsed::Comment(Box::new(comment)));
     }
     // A text follows, or it is another statement that is called the same.
     let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));
@@ -178,6 +197,10 @@ fn parse_one(parser: &mut Parser<'_>) -> Result<Parsed> {
         select_list::rewrite(&mut statement)?;
     }
     Ok(Parsed::Sql(Box::new(statement)))
+}
+
+fn no_query() -> SqlError {
+    SqlError::new(state::SYNTAX_ERROR, "a view is made of one query")
 }
 
 /// The work asked for and how many words name it.

@@ -26,6 +26,7 @@ use tarn_types::{MutationBatch, TableId};
 use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
+use crate::view_sql::Change;
 
 /// Savepoints of one transaction; a client may forget to release them.
 const MAX_SAVEPOINTS: usize = 10_000;
@@ -100,7 +101,7 @@ pub struct Open {
     own: HashMap<TableId, TableWrites>,
     size_bytes: usize,
     reservation: Option<Reservation>,
-    /// Tables to drop at COMMIT.
+    /// Tables and views to drop, or to change, at COMMIT.
     drops: Vec<Ddl>,
     /// The oldest first. Names may repeat: the youngest is meant.
     savepoints: Vec<Savepoint>,
@@ -352,12 +353,22 @@ impl Transaction {
         open.own.is_empty() && open.drops.is_empty() && open.isolation != Isolation::RepeatableRead
     }
 
-    /// Before a statement that names a table.
+    /// Before a statement that names a table or view.
     ///
-    /// Errors: `42P01` for one that the transaction drops when it commits.
+    /// Errors: `42P01` for one that the transaction drops when it commits, `0A000` for a view that gets another query then.
     pub fn check_there(&self, name: &str) -> Result<()> {
         let Transaction::Open(open) = self else { return Ok(()) };
-        let is_dropped = |ddl: &Ddl| matches!(ddl, Ddl::Drop { names, .. } if names.iter().any(|other| other == name));
+        let is_dropped = |ddl: &Ddl| match ddl {
+            Ddl::Drop { names, .. } | Ddl::Views(Change::Drop { names, .. }) => names.iter().any(|other| other == name),
+            _ => false,
+        };
+        let is_replaced = |ddl: &Ddl| matches!(ddl, Ddl::Views(Change::Create { schema, .. }) if schema.name == name);
+        if open.drops.iter().any(is_replaced) {
+            return Err(SqlError::unsupported(
+                format!("reading view \"{name}\", which this transaction gave another query"),
+                "COMMIT first",
+            ));
+        }
         match open.drops.iter().any(is_dropped) {
             true => Err(SqlError::undefined_table(name).with_detail("this transaction drops it")),
             false => Ok(()),
@@ -382,7 +393,7 @@ impl Transaction {
         }
     }
 
-    /// Drops tables when it commits.
+    /// Drops tables, or changes views, when it commits.
     pub fn drop_later(&mut self, ddl: Ddl) -> Result<()> {
         self.writable()?.drops.push(ddl);
         Ok(())

@@ -95,7 +95,7 @@ pub use key::{
 };
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns};
 pub use opaque::Opaque;
-pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns};
+pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View};
 pub use row::{
     Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,

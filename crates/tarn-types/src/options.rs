@@ -4,11 +4,13 @@
 //! option of the table but part of its key ([`crate::TableSchema::n_partition_key`]). Options that name columns are set
 //! through [`crate::TableSchema::set_option`], which knows them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::error::{Error, Result, shorten};
-use crate::ids::ColumnId;
+use crate::ids::{ColumnId, TableId};
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -73,6 +75,9 @@ pub struct TableOptions {
     pub indexing: Indexing,
     /// Set for a table whose files Tarn did not write: it has no key and no tablets, and is only read.
     pub archive: Option<Archive>,
+    /// Set for a view: it has no key, no tablets and no rows, but those that its query gives when it is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
     /// The data folder that has the table's log and rows. None: an archive, or a table of a build that did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<Uuid>,
@@ -125,6 +130,17 @@ pub struct Archive {
     pub attached: bool,
 }
 
+/// The query of a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// As it was written: it is parsed and planned anew whenever the view is read.
+    pub query: String,
+    /// What the query calls the columns of the view, in their order: the view's own names may be others, and a `*` may give more by now.
+    pub columns: Vec<String>,
+    /// The tables and views that the query itself reads, by the names that they had. None of those that a view below reads.
+    pub reads: BTreeMap<String, TableId>,
+}
+
 impl std::fmt::Display for Partitioning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -162,6 +178,7 @@ impl Default for TableOptions {
             feed_retention_ms: HOUR_MS,
             indexing: Indexing::default(),
             archive: None,
+            view: None,
             home: None,
         }
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_type::{DataType, MAX_PRECISION, arrow_field};
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
-use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, is_fpp};
+use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -59,12 +59,12 @@ pub struct TableSchema {
     pub name: String,
     /// Its columns in the order of `SELECT *`, which does not show a last [`ROW_COLUMN`].
     pub columns: Vec<Column>,
-    /// Its primary key, most significant part first. Empty for an archive, and only there.
+    /// Its primary key, most significant part first. Empty for archives and views, and only there.
     pub key: Vec<KeyPart>,
-    /// How many leading key parts make the partition key: at least one, in an archive none.
+    /// How many leading key parts make the partition key: at least one, in archives and views none.
     pub n_partition_key: usize,
     /// The first of the [`MAX_TABLETS`] tablet ids that are its own: the table begins with `options.tablets` of them, splits use the
-    /// next. An archive has none.
+    /// next. Archives and views have none.
     pub first_tablet: TabletId,
     /// The rest.
     pub options: TableOptions,
@@ -88,9 +88,9 @@ impl TableSchema {
         let mut ids = HashSet::new();
         for column in &self.columns {
             check_column(column)?;
-            let is_ours = match self.options.archive {
-                Some(_) => column.name == SEQNO_COLUMN,
-                None => column.name.starts_with("__"),
+            let is_ours = match self.has_rows() {
+                true => column.name.starts_with("__"),
+                false => column.name == SEQNO_COLUMN,
             };
             if is_ours && !(self.is_keyless() && column.name == ROW_COLUMN) {
                 return Err(format!("column {}: names that begin with __ are ours", column.name));
@@ -103,6 +103,9 @@ impl TableSchema {
             }
         }
         self.check_indexing()?;
+        if let Some(view) = &self.options.view {
+            return self.check_view(view);
+        }
         if let Some(archive) = &self.options.archive {
             return self.check_archive(archive);
         }
@@ -201,6 +204,22 @@ impl TableSchema {
         }
     }
 
+    fn check_view(&self, view: &View) -> Result<(), String> {
+        if view.query.is_empty() || self.columns.is_empty() {
+            return Err("a view needs a query and columns".to_owned());
+        }
+        if view.columns.len() != self.columns.len() {
+            return Err(format!("its query names {} of {} columns", view.columns.len(), self.columns.len()));
+        }
+        if !self.key.is_empty() || self.n_partition_key != 0 || self.options.tablets != 0 {
+            return Err("a view has no primary key and no tablets".to_owned());
+        }
+        if self.options.archive.is_some() || self.options.home.is_some() || self.options.partition_by.is_some() {
+            return Err("a view has no rows of its own".to_owned());
+        }
+        Ok(())
+    }
+
     fn check_partition_by(&self) -> Result<(), String> {
         let Some(text) = &self.options.partition_by else { return Ok(()) };
         let column =
@@ -232,6 +251,24 @@ impl TableSchema {
     #[must_use]
     pub fn is_keyless(&self) -> bool {
         self.columns.last().is_some_and(|column| column.name == ROW_COLUMN)
+    }
+
+    /// Whether it has rows of its own, a key and tablets: it is neither an archive nor a view.
+    #[must_use]
+    pub fn has_rows(&self) -> bool {
+        self.options.archive.is_none() && self.options.view.is_none()
+    }
+
+    /// What it is, in one word.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        if self.is_view() { "view" } else { "table" }
+    }
+
+    /// Whether it is a view: what its query gives.
+    #[must_use]
+    pub fn is_view(&self) -> bool {
+        self.options.view.is_some()
     }
 
     /// The columns of `SELECT *`.
@@ -300,10 +337,10 @@ impl TableSchema {
         (first..first + self.options.tablets).map(TabletId)
     }
 
-    /// The ids that are the table's, for the tablets it has or will have; none of an archive.
+    /// The ids that are the table's, for the tablets it has or will have; none of an archive or a view.
     #[must_use]
     pub fn tablet_ids(&self) -> Range<TabletId> {
-        let n = if self.options.archive.is_some() { 0 } else { MAX_TABLETS };
+        let n = if self.has_rows() { MAX_TABLETS } else { 0 };
         self.first_tablet..TabletId(self.first_tablet.0.saturating_add(n))
     }
 
@@ -412,6 +449,34 @@ mod tests {
             (|s| s.options.archive = Some(Archive::default()), "needs a URL"),
             (|s| s.options.archive.as_mut().unwrap().time_column = Some(ColumnId(4)), "time column note is TEXT"),
             (|s| s.columns[0].name = SEQNO_COLUMN.into(), "are ours"),
+        ];
+        for (change, want) in cases {
+            let mut wrong = schema.clone();
+            change(&mut wrong);
+            let error = wrong.validate().unwrap_err().to_string();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_view_has_a_query_and_no_rows() {
+        let mut schema = orders();
+        let columns = schema.columns.iter().map(|column| column.name.clone()).collect();
+        let view = View { query: "SELECT * FROM t".into(), columns, reads: [("t".to_owned(), TableId(7))].into() };
+        (schema.options.view, schema.options.tablets) = (Some(view), 0);
+        (schema.key, schema.n_partition_key) = (vec![], 0);
+        schema.validate().unwrap();
+        assert!(schema.is_view() && !schema.has_rows() && schema.tablet_ids().is_empty());
+        let json = serde_json::to_string(&schema).unwrap();
+        assert_eq!(serde_json::from_str::<TableSchema>(&json).unwrap(), schema);
+        assert!(!serde_json::to_string(&orders()).unwrap().contains("view"), "tables are written as before");
+        type Change = fn(&mut TableSchema);
+        let cases: [(Change, &str); 5] = [
+            (|s| s.options.view.as_mut().unwrap().query.clear(), "needs a query"),
+            (|s| drop(s.columns.pop()), "names 5 of 4 columns"),
+            (|s| s.options.tablets = 1, "no tablets"),
+            (|s| s.options.home = Some(uuid::Uuid::nil()), "no rows of its own"),
+            (|s| s.options.archive = Some(Archive { url: "s3://b".into(), ..Archive::default() }), "no rows"),
         ];
         for (change, want) in cases {
             let mut wrong = schema.clone();

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use tarn_types::{
     Archive, ColumnId, DataType, FileId, Kind, Partitioning, TableId, TableOptions, TableSchema, TabletId,
-    TokenColumns, Value, Version,
+    TokenColumns, Value, Version, View,
 };
 
 use super::samples::{Backend, append, commit, sample_schema, with_column};
@@ -154,6 +154,36 @@ pub async fn an_archive_is_a_table_without_a_key(metastore: Backend) {
     let attach = Commit { kind: CommitKind::Attach, ..append(1, file) };
     assert_eq!(metastore.commit(logs.id, attach).await.unwrap(), Version(1));
     assert_eq!(metastore.drop_table("logs").await.unwrap().id, logs.id);
+}
+
+pub async fn a_view_is_a_query_in_the_place_of_rows(metastore: Backend) {
+    let sample = sample_schema("v");
+    let columns = sample.columns.iter().map(|column| column.name.clone()).collect();
+    let view = View { query: "SELECT * FROM t".into(), columns, reads: [("t".to_owned(), TableId(7))].into() };
+    let options = TableOptions { tablets: 0, view: Some(view), ..TableOptions::default() };
+    let v = metastore.create_table(TableSchema { key: vec![], n_partition_key: 0, options, ..sample }).await.unwrap();
+    let t = metastore.create_table(sample_schema("t")).await.unwrap();
+    assert_eq!(t.first_tablet, v.first_tablet, "a view takes no tablets");
+    let alter = |from: &Arc<TableSchema>, to: TableSchema| Definition::Alter { from: from.clone(), to: Box::new(to) };
+    let mut other = with_column(&v, "more");
+    let query = other.options.view.as_mut().unwrap();
+    (query.query, query.reads) = ("SELECT *, 1 AS more FROM u".into(), [("u".to_owned(), TableId(8))].into());
+    query.columns.push("more".into());
+    let other = metastore.define(alter(&v, other)).await.unwrap();
+    assert_eq!(other.options.view.as_ref().unwrap().columns.len(), v.columns.len() + 1);
+    assert!(metastore.tables().await.unwrap().contains(&other));
+    type Change = fn(&mut TableSchema);
+    let unlawful: [(&str, Change); 3] = [
+        ("no query", |s| s.options.view.as_mut().unwrap().query.clear()),
+        ("a table", |s| s.options.view = None),
+        ("another name", |s| s.name = "w".into()),
+    ];
+    for (name, change) in unlawful {
+        let mut to = (*other).clone();
+        change(&mut to);
+        assert_eq!(metastore.define(alter(&other, to)).await.expect_err(name).kind(), Kind::Invalid, "{name}");
+    }
+    assert_eq!(metastore.drop_table("v").await.unwrap().id, v.id);
 }
 
 pub async fn restore_equals_the_source(metastore: Backend) {

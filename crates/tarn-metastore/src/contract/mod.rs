@@ -63,6 +63,7 @@ macro_rules! contract_suite {
             time_travel_under_writers,
             alter_adds_and_widens_only,
             an_archive_is_a_table_without_a_key,
+            a_view_is_a_query_in_the_place_of_rows,
             a_document_is_replaced_by_whoever_saw_it_last,
             documents_come_along_with_a_copy,
             notes_stay_with_their_files,

@@ -5,7 +5,7 @@
 //! loopback alone. With users, what is not granted is denied: superusers may do everything; an owner everything with
 //! the table; others what they were granted.
 
-use tarn_types::TableId;
+use tarn_types::{TableId, TableSchema};
 
 use super::access::Privilege;
 use super::users::Users;
@@ -35,10 +35,12 @@ impl Principal {
 pub enum Action<'a> {
     /// What concerns the session alone, or is in every catalog: transactions, settings of the session, names of tables.
     Session,
-    /// Reading or writing rows.
-    Rows { table: TableId, name: &'a str, privilege: Privilege },
-    /// What only the owner of a table may do: drop it, grant it, ask for its background work.
-    Own { table: TableId, name: &'a str },
+    /// Reading or writing rows of a table, or reading a view.
+    Rows { of: &'a TableSchema, privilege: Privilege },
+    /// Reading a table or view because a view does, which somebody else may have made: its owner must be allowed to.
+    Through { view: TableId, of: &'a TableSchema },
+    /// What only the owner of a table or view may do: drop it, grant it, ask for its background work.
+    Own { of: &'a TableSchema },
     /// Making a table.
     Create,
     /// Changing the password of a user, and nothing else.
@@ -63,22 +65,30 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
     let Some(known) = users.get(user).filter(|known| known.id == *id && known.login) else {
         return Err(Error::new(ErrorKind::NotAllowedIn, format!("role \"{user}\" may no longer log in")));
     };
+    if let Action::Through { view, of } = *action {
+        return match may_read_through(users, view, of.id) {
+            true => Ok(()),
+            false => Err(denied(format!("permission denied for {} {}", of.kind(), of.name))
+                .with_hint("a view reads with the rights of its owner: GRANT SELECT to that role")),
+        };
+    }
     if known.superuser {
         return Ok(());
     }
     match *action {
         Action::Session => Ok(()),
-        Action::Rows { table, name, privilege } => {
-            let may = users.owns(table, user) || users.is_granted(table, user, privilege);
-            if may { Ok(()) } else { Err(denied(format!("permission denied for table {name}"))) }
+        Action::Rows { of, privilege } => {
+            let may = users.owns(of.id, user) || users.is_granted(of.id, user, privilege);
+            if may { Ok(()) } else { Err(denied(format!("permission denied for {} {}", of.kind(), of.name))) }
         }
-        Action::Own { table, name } => {
-            if users.owns(table, user) {
+        Action::Own { of } => {
+            if users.owns(of.id, user) {
                 Ok(())
             } else {
-                Err(denied(format!("must be owner of table {name}")))
+                Err(denied(format!("must be owner of {} {}", of.kind(), of.name)))
             }
         }
+        Action::Through { .. } => Err(denied("the owner of a view is asked for before")),
         Action::Create if users.may_create(user) => Ok(()),
         Action::Create => Err(denied("permission denied for schema public")
             .with_hint(format!("a superuser may GRANT CREATE ON SCHEMA public TO {user}"))),
@@ -91,14 +101,22 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
     }
 }
 
+/// Whether the owner of a view may read what it reads. One without an owner is of superusers, as its tables are.
+fn may_read_through(users: &Users, view: TableId, table: TableId) -> bool {
+    let Some(owner) = users.owner(view) else { return true };
+    users.get(owner).is_some_and(|owner| owner.superuser)
+        || users.owns(table, owner)
+        || users.is_granted(table, owner, Privilege::Select)
+}
+
 /// Whether `who` may do everything.
 pub fn is_superuser(users: &Users, who: &Principal) -> bool {
     authorize(users, who, &Action::Server { what: "ask" }).is_ok()
 }
 
 /// Whether anything was granted, or it is one's own: system tables show those.
-pub fn may_see(users: &Users, who: &Principal, table: TableId, name: &str) -> bool {
-    Privilege::ALL.iter().any(|&privilege| authorize(users, who, &Action::Rows { table, name, privilege }).is_ok())
+pub fn may_see(users: &Users, who: &Principal, of: &TableSchema) -> bool {
+    Privilege::ALL.iter().any(|&privilege| authorize(users, who, &Action::Rows { of, privilege }).is_ok())
 }
 
 fn denied(message: impl Into<String>) -> Error {
@@ -107,14 +125,24 @@ fn denied(message: impl Into<String>) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use tarn_types::{TableOptions, TabletId};
+
     use super::*;
     use crate::auth::access::{Access, Attributes, Grant, Objects, PUBLIC};
     use crate::auth::password::Verifier;
     use crate::auth::users::Tables;
 
-    const OWN: TableId = TableId(1);
-    const SHARED: TableId = TableId(2);
-    const OTHER: TableId = TableId(3);
+    /// One's own, one that is shared for reading, and one that is neither.
+    static TABLES: LazyLock<[TableSchema; 3]> =
+        LazyLock::new(|| [table(1, "own"), table(2, "shared"), table(3, "other")]);
+
+    fn table(id: u32, name: &str) -> TableSchema {
+        let (columns, key, options) = (vec![], vec![], TableOptions::default());
+        let (id, name, first_tablet) = (TableId(id), name.to_owned(), TabletId(0));
+        TableSchema { id, name, columns, key, n_partition_key: 0, first_tablet, options }
+    }
 
     fn user(name: &str, login: bool, superuser: bool) -> Access {
         let password = Some(Some(Verifier::of_password("x")));
@@ -127,8 +155,8 @@ mod tests {
     }
 
     fn users(changes: &[Access]) -> Users {
-        let tables: Tables =
-            [("own", OWN), ("shared", SHARED), ("other", OTHER)].map(|(n, id)| (n.to_owned(), id)).into();
+        let tables = TABLES.iter().map(|table| (table.name.clone(), table.id));
+        let tables: Tables = tables.chain([("of bob".to_owned(), TableId(4))]).collect();
         let mut users = Users::default();
         for change in changes {
             users.apply(change, &tables).unwrap_or_else(|error| panic!("{change:?}: {error}"));
@@ -143,7 +171,8 @@ mod tests {
 
     /// Every kind of action, on a table of one's own, one that is shared for reading, and one that is neither.
     fn actions() -> Vec<(&'static str, Action<'static>)> {
-        let rows = |table, name, privilege| Action::Rows { table, name, privilege };
+        let [own, shared, other] = &*TABLES;
+        let rows = |of, privilege| Action::Rows { of, privilege };
         let mut all = vec![
             ("session", Action::Session),
             ("create", Action::Create),
@@ -152,13 +181,13 @@ mod tests {
             ("server", Action::Server { what: "stop it" }),
         ];
         for privilege in Privilege::ALL {
-            all.push(("rows own", rows(OWN, "own", privilege)));
-            let shared = if privilege == Privilege::Select { "read shared" } else { "write shared" };
-            all.push((shared, rows(SHARED, "shared", privilege)));
-            all.push(("rows other", rows(OTHER, "other", privilege)));
+            all.push(("rows own", rows(own, privilege)));
+            let name = if privilege == Privilege::Select { "read shared" } else { "write shared" };
+            all.push((name, rows(shared, privilege)));
+            all.push(("rows other", rows(other, privilege)));
         }
-        for (table, name) in [(OWN, "own"), (SHARED, "own shared"), (OTHER, "own other")] {
-            all.push((name, Action::Own { table, name }));
+        for (name, of) in [("own", own), ("own shared", shared), ("own other", other)] {
+            all.push((name, Action::Own { of }));
         }
         all
     }
@@ -215,6 +244,30 @@ mod tests {
         for (_, action) in actions() {
             assert!(authorize(&Users::default(), &Principal::Nobody, &action).is_ok(), "without users: {action:?}");
         }
+    }
+
+    #[test]
+    fn a_view_reads_with_the_rights_of_its_owner() {
+        let setup = [
+            user("root", true, true),
+            user("bob", false, false),
+            user("eve", true, false),
+            Access::Owner { table: "own".to_owned(), to: "bob".to_owned() },
+            Access::Owner { table: "of bob".to_owned(), to: "bob".to_owned() },
+            grant(&[Privilege::Select], Objects::Tables(vec!["shared".to_owned()]), PUBLIC),
+        ];
+        let users = users(&setup);
+        let of_bob = TableId(4);
+        for who in ["root", "eve"] {
+            let may = |view, of| authorize(&users, &is(&users, who), &Action::Through { view, of });
+            let [own, shared, other] = &*TABLES;
+            assert!(may(of_bob, own).is_ok() && may(of_bob, shared).is_ok(), "{who}: bob cannot log in, and owns it");
+            let denied = may(of_bob, other).unwrap_err();
+            assert_eq!((denied.kind(), denied.message()), (ErrorKind::Denied, "permission denied for table other"));
+            assert!(may(TableId(5), other).is_ok(), "{who}: a view of the superusers'");
+        }
+        let gone = Action::Through { view: of_bob, of: &TABLES[0] };
+        assert_eq!(authorize(&users, &Principal::Nobody, &gone).unwrap_err().kind(), ErrorKind::NotAllowedIn);
     }
 
     #[test]

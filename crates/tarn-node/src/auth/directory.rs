@@ -268,7 +268,8 @@ mod tests {
         there.refresh().await.unwrap();
         let may = |action: Action<'_>| authorize(&there.users(), &bob, &action).map_err(|error| error.kind());
         assert_eq!(may(Action::Session), Err(ErrorKind::NotAllowedIn), "who was dropped may do nothing more");
-        let rows = Action::Rows { table: TableId(1), name: "t", privilege: Privilege::Select };
+        let documents = metastore.tables().await.unwrap();
+        let rows = Action::Rows { of: &documents[0], privilege: Privilege::Select };
         assert_eq!(may(rows), Err(ErrorKind::NotAllowedIn));
 
         // A document that is gone, or not understood, opens nothing.

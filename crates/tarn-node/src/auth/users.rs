@@ -123,6 +123,11 @@ impl Users {
         self.tables.get(&table.0).is_some_and(|rights| rights.owner.as_deref() == Some(user))
     }
 
+    /// Who owns a table or view. None: it is the superusers'.
+    pub fn owner(&self, table: TableId) -> Option<&str> {
+        self.tables.get(&table.0)?.owner.as_deref()
+    }
+
     /// Whether the user, or everybody, was granted it.
     pub fn is_granted(&self, table: TableId, user: &str, privilege: Privilege) -> bool {
         let Some(rights) = self.tables.get(&table.0) else { return false };

@@ -370,8 +370,8 @@ fn check_statement(statement: &Statement) -> Checked {
             object_type: _,
             if_exists: _,
             names: _,
-            // Nothing depends on a table: both say the same.
             cascade: _,
+            // So it is without.
             restrict: _,
             purge,
             temporary,

@@ -95,5 +95,6 @@ pub(crate) fn meaning() -> Meaning {
         .concat(),
         aggregates: vec![Arc::new(sums::sum()), single::single()],
         windows: ranks::ranks(),
+        ..Meaning::default()
     }
 }

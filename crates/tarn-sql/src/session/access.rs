@@ -42,7 +42,7 @@ impl Asking {
     }
 
     fn rows(&self, table: &TableSchema, privilege: Privilege) -> Result<()> {
-        self.may(Action::Rows { table: table.id, name: &table.name, privilege })
+        self.may(Action::Rows { of: table, privilege })
     }
 
     /// An INSERT: one that may replace or change rows that are there needs the right to UPDATE them.
@@ -52,11 +52,15 @@ impl Asking {
         if changes && has_primary_key(table) { self.rows(table, Privilege::Update) } else { Ok(()) }
     }
 
-    /// What a plan reads of the catalogs; tables are asked for one by one.
+    /// What a plan reads: tables and views one by one, as the user names them or as the owner of the view that does; and the catalogs,
+    /// always as the user.
     fn reads(&self, plan: &LogicalPlan) -> Result<()> {
         for read in reads(plan)? {
             match read {
-                Read::Table(table) => self.rows(&table, Privilege::Select)?,
+                Read::Table { table: of, through } | Read::View { view: of, through, .. } => match through {
+                    None => self.rows(&of, Privilege::Select)?,
+                    Some(view) => self.may(Action::Through { view: view.id, of: &of })?,
+                },
                 Read::Other(reference) => self.catalog(&reference)?,
             }
         }
@@ -171,6 +175,9 @@ impl Session {
             Kind::Detach { .. } => asking.may(Action::Server { what: "DETACH" }),
             Kind::DropCache(_) => asking.may(Action::Server { what: "drop caches" }),
             Kind::Access(access) => self.allow_access(&asking, access),
+            // What its query reads is asked for when it is planned, and its owner when it is replaced.
+            Kind::CreateView(_) => asking.may(Action::Create),
+            Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
         }
     }
 
@@ -209,9 +216,8 @@ impl Session {
     /// The names of the tables of which the user may know more than the name.
     fn visible(&self, asking: &Asking) -> Vec<Expr> {
         let catalog = self.node.catalog();
-        let is_seen = |name: &String| {
-            catalog.schema(name).is_ok_and(|table| may_see(&asking.users, &asking.who, table.id, &table.name))
-        };
+        let is_seen =
+            |name: &String| catalog.schema(name).is_ok_and(|table| may_see(&asking.users, &asking.who, &table));
         catalog.names().into_iter().filter(is_seen).map(lit).collect()
     }
 
@@ -227,7 +233,7 @@ impl Session {
     fn allow_utility(&self, asking: &Asking, statement: &Statement) -> Result<()> {
         match statement {
             Statement::CreateTable(_) => asking.may(Action::Create),
-            Statement::Drop { object_type: ObjectType::Table, names, .. } => {
+            Statement::Drop { object_type: ObjectType::Table | ObjectType::View, names, .. } => {
                 let names = names.iter().map(table_name).collect::<Result<Vec<_>>>()?;
                 // Those that are not there may be fine (IF EXISTS); `may_drop` asks again when it is done.
                 let mut there = names.iter().filter(|name| self.node.catalog().contains(name));
@@ -272,8 +278,7 @@ impl Session {
             | Statement::Vacuum(_)
             | Statement::Truncate(_)
             | Statement::AlterTable(_)
-            | Statement::CreateIndex(_)
-            | Statement::CreateView { .. } => Ok(()),
+            | Statement::CreateIndex(_) => Ok(()),
             _ => asking.may(Action::Server { what: "run this statement" }),
         }
     }
@@ -327,6 +332,8 @@ impl Session {
             Kind::Access(access) => (tag(access), access.objects()),
             Kind::Attach(request) => ("ATTACH", request.name.clone()),
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
+            Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),
+            Kind::Comment(comment) => ("COMMENT", comment.table.clone()),
             Kind::Utility(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) => ("CREATE TABLE", create.name.to_string()),
                 Statement::Drop { names, .. } => {
@@ -350,7 +357,7 @@ impl Session {
 /// served.
 fn may_own(node: &Node, users: &Users, who: &Principal, name: &str) -> Result<()> {
     match node.catalog().schema(name) {
-        Ok(table) => Ok(authorize(users, who, &Action::Own { table: table.id, name: &table.name })?),
+        Ok(table) => Ok(authorize(users, who, &Action::Own { of: &table })?),
         Err(_) if is_superuser(users, who) => Ok(()),
         Err(absent) => Err(absent.into()),
     }
@@ -359,6 +366,11 @@ fn may_own(node: &Node, users: &Users, who: &Principal, name: &str) -> Result<()
 /// Whether a table may be dropped now: COMMIT may be long after the statement, and another table have its name.
 pub(super) fn may_drop(node: &Node, who: &Principal, name: &str) -> Result<()> {
     may_own(node, &node.users().users(), who, name)
+}
+
+/// Whether what was found may be changed by its owner alone.
+pub(super) fn may_own_relation(node: &Node, who: &Principal, of: &TableSchema) -> Result<()> {
+    Ok(authorize(&node.users().users(), who, &Action::Own { of })?)
 }
 
 /// Makes a table's maker its owner, once there are users.

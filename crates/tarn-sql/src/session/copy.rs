@@ -73,6 +73,10 @@ impl Session {
             CopySource::Query(query) => return self.copy_query(query, format).await,
             CopySource::Table { table_name, columns } => (table_name, columns),
         };
+        if let Some(view) = self.node.catalog().view(&table_name(name)?) {
+            return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("cannot copy from view \"{}\"", view.name))
+                .with_hint("COPY (SELECT …) TO STDOUT"));
+        }
         let columns = match columns.as_slice() {
             [] => vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
             columns => columns.iter().map(|column| SelectItem::UnnamedExpr(Expr::Identifier(column.clone()))).collect(),

@@ -61,7 +61,7 @@ impl Session {
             return Err(SqlError::unsupported("TRUNCATE of anything but tables", "TRUNCATE TABLE a, b"));
         }
         let names = table_names.iter().map(|target| table_name(&target.name)).collect::<Result<Vec<_>>>()?;
-        names.iter().try_for_each(|name| self.node.catalog().schema(name).map(drop))?;
+        names.iter().try_for_each(|name| self.node.catalog().require(name).map(drop))?;
         for (n_done, name) in names.iter().enumerate() {
             let deleted = self.change_rows(written(&format!("DELETE FROM {}", quote(name)))?).await;
             deleted.map_err(|error| match n_done {

@@ -111,7 +111,9 @@ impl Session {
             | Kind::Detach { .. }
             | Kind::CacheTable(_)
             | Kind::DropCache(_)
-            | Kind::Access(_) => true,
+            | Kind::Access(_)
+            | Kind::CreateView(_)
+            | Kind::Comment(_) => true,
         }
     }
 
@@ -201,6 +203,14 @@ impl Session {
             Kind::DropCache(asked) => {
                 self.transaction.lock().check_usable()?;
                 self.drop_cache(asked).await
+            }
+            Kind::CreateView(view) => {
+                self.transaction.lock().check_usable()?;
+                self.create_view(view).await
+            }
+            Kind::Comment(comment) => {
+                self.transaction.lock().check_usable()?;
+                self.comment(comment).await
             }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;

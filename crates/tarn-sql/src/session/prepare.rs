@@ -12,7 +12,9 @@ use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::sql::parser::Statement as ParsedStatement;
-use datafusion::sql::sqlparser::ast::{self, Expr, Ident, SetExpr, Statement, visit_expressions};
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Ident, ObjectName, SetExpr, Statement, visit_expressions, visit_relations,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_node::attach::AttachRequest;
@@ -28,6 +30,7 @@ use super::caches::{dropped_schema, warmed_schema};
 use super::placeholders::{Told, array_type, cast_declared, described, parameter_fields, sql_type};
 use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
+use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
 use crate::error::{Result, SqlError, state};
 use crate::session_functions::Own;
@@ -35,6 +38,7 @@ use crate::shown::{shown, shown_name};
 use crate::signals::Signals;
 use crate::statement::Parsed;
 use crate::system_activity::PgTables;
+use crate::view_sql::CreateView;
 
 /// Rows of an INSERT that are read where the statement arrived.
 const MAX_ROWS_HERE: usize = 1_000;
@@ -90,6 +94,8 @@ pub(super) enum Kind {
     CacheTable(Box<CacheTable>),
     DropCache(DropCache),
     Access(Box<Access>),
+    CreateView(Box<CreateView>),
+    Comment(Box<Comment>),
 }
 
 /// One bound parameter.
@@ -115,7 +121,9 @@ impl Prepared {
             | Kind::Detach { .. }
             | Kind::CacheTable(_)
             | Kind::DropCache(_)
-            | Kind::Access(_) => Way::Other,
+            | Kind::Access(_)
+            | Kind::CreateView(_)
+            | Kind::Comment(_) => Way::Other,
         }
     }
 
@@ -215,6 +223,8 @@ impl Session {
                 self.check_copy(statement)?;
                 (Kind::Copy { statement: statement.clone(), on_key: *on_key }, vec![], None)
             }
+            Parsed::CreateView(view) => (Kind::CreateView(view.clone()), vec![], None),
+            Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
@@ -246,12 +256,14 @@ impl Session {
         match statement {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
+                self.check_no_view(statement, &name)?;
                 let table = self.node.catalog().require(&name)?;
                 let returning = match super::returning::asked(statement, &name)? {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
                 };
                 let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
+                self.enable_for_views(statement)?;
                 let planned = self.query.dml(statement, table.schema()).await;
                 let dml = planned.map_err(|error| {
                     let error = self.explain_error(statement, error.into());
@@ -304,6 +316,7 @@ impl Session {
     /// The logical plan of a query. Parameters that the statement does not type take the declared type.
     pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<DataType>]) -> Result<LogicalPlan> {
         self.enable_pg_catalog(statement)?;
+        self.enable_for_views(statement)?;
         let plan = self.query.plan(statement).await.map_err(|error| self.explain_error(statement, error.into()))?;
         let parameters = parameter_fields(&plan)?;
         if parameters.iter().all(Option::is_some) {
@@ -334,8 +347,34 @@ impl Session {
 
     /// The Postgres catalog is big: it is registered when a session first asks for it.
     fn enable_pg_catalog(&self, statement: &Statement) -> Result<()> {
+        match CatalogUse::of(statement).is_named {
+            true => self.register_pg_catalog(),
+            false => Ok(()),
+        }
+    }
+
+    /// What a view says is seen when it is planned: that is too late.
+    ///
+    /// Errors: as of [`Transaction::check_there`](crate::transaction::Transaction::check_there).
+    fn enable_for_views(&self, statement: &Statement) -> Result<()> {
+        let view = |name: &ObjectName| self.node.catalog().view(&crate::names::table_name(name).ok()?);
+        let mut views = vec![];
+        let _ = visit_relations(statement, |name| {
+            views.extend(view(name));
+            ControlFlow::<()>::Continue(())
+        });
+        if views.is_empty() {
+            return Ok(());
+        }
+        let transaction = self.transaction.lock();
+        views.iter().try_for_each(|view| transaction.check_there(&view.name))?;
+        drop(transaction);
+        self.register_pg_catalog()
+    }
+
+    fn register_pg_catalog(&self) -> Result<()> {
         let mut has_catalog = self.has_pg_catalog.lock();
-        if *has_catalog || !CatalogUse::of(statement).is_named {
+        if *has_catalog {
             return Ok(());
         }
         let context = self.query.context();
@@ -353,6 +392,20 @@ impl Session {
         own.functions().into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())
+    }
+
+    /// Errors: `55000` for a view, which is not written to.
+    fn check_no_view(&self, statement: &Statement, name: &str) -> Result<()> {
+        let Some(view) = self.node.catalog().view(name) else { return Ok(()) };
+        let what = match statement {
+            Statement::Insert(_) => "insert into",
+            Statement::Update(_) => "update",
+            _ => "delete from",
+        };
+        let message = format!("cannot {what} view \"{}\"", view.name);
+        Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message)
+            .with_detail("views are not updatable")
+            .with_hint("write to the table that it reads"))
     }
 
     /// Gives a planner's error the SQLSTATE of what is missing: a table or a function.

@@ -19,6 +19,7 @@ use tarn_types::{Opaque, TableSchema, Token, Value};
 use super::access::{may_drop, own};
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
+use super::views;
 use super::{Answer, Parameter, Session};
 use crate::ddl::{Ddl, table_schema};
 use crate::definition::create_statement;
@@ -64,16 +65,21 @@ impl Session {
                 let schema = Box::new(table_schema(create, self.sql.settings(), &self.zone())?);
                 self.create(schema, create.if_not_exists).await
             }
-            Statement::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
+            Statement::Drop { object_type, if_exists, names, cascade, .. }
+                if matches!(object_type, ObjectType::Table | ObjectType::View) =>
+            {
                 let names = names.iter().map(table_name).collect::<Result<_>>()?;
-                self.drop_tables(names, *if_exists).await
+                self.drop_relations(names, *object_type == ObjectType::View, *if_exists, *cascade).await
             }
             Statement::Copy { .. } => self.copy(statement, None).await,
             Statement::Set(set) => self.set(set),
             Statement::Reset(reset) => self.reset(&reset.reset),
             Statement::ShowVariable { variable } => self.show(&name_of(variable)),
-            Statement::ShowTables { .. } => text_rows(&["table_name"], vec![self.node.catalog().names()]),
-            Statement::ShowCreate { obj_type: ShowCreateObject::Table, obj_name } => {
+            Statement::ShowTables { .. } => {
+                let tables = self.node.catalog().schemas().into_iter().filter(|schema| !schema.is_view());
+                text_rows(&["table_name"], vec![tables.map(|schema| schema.name.clone()).collect()])
+            }
+            Statement::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
                 let table = self.node.catalog().schema(&table_name(obj_name)?)?;
                 text_rows(
                     &["table_name", "create_statement"],
@@ -126,9 +132,6 @@ impl Session {
                 "CREATE INDEX",
                 "the primary key orders the rows; the lake prunes by statistics",
             )),
-            Statement::CreateView { .. } => {
-                Err(SqlError::unsupported("CREATE VIEW", "use WITH name AS (…) in the query"))
-            }
             other => {
                 let text = other.to_string();
                 let verb: Vec<&str> = text.split_whitespace().take(2).collect();
@@ -220,28 +223,7 @@ impl Session {
         Ok(Answer::done("CREATE TABLE"))
     }
 
-    /// Drops tables, or holds that until COMMIT; one that the same transaction made is dropped at once.
-    async fn drop_tables(&self, names: Vec<String>, if_exists: bool) -> Result<Answer> {
-        let is_own = matches!(&names[..], [name] if self.transaction.lock().unmake(name));
-        let held = self.must_hold()? && !is_own;
-        let ddl = Ddl::Drop { names, if_exists };
-        if held {
-            let mut transaction = self.transaction.lock();
-            if let Ddl::Drop { names, if_exists: false } = &ddl {
-                // What would fail at COMMIT fails when it is asked for.
-                for name in names {
-                    transaction.check_there(name)?;
-                    self.node.catalog().schema(name)?;
-                }
-            }
-            transaction.drop_later(ddl)?;
-        } else {
-            self.run_ddl(ddl).await?;
-        }
-        Ok(Answer::done("DROP TABLE"))
-    }
-
-    /// Whether a table was made.
+    /// Whether a table or view was made.
     pub(super) async fn run_ddl(&self, ddl: Ddl) -> Result<bool> {
         let (node, principal) = (Arc::clone(&self.node), self.principal());
         let changed = to_its_end(async move {
@@ -253,6 +235,7 @@ impl Session {
                         false => Ok(false),
                     }
                 }
+                Ddl::Views(change) => views::run(&node, &principal, change).await,
                 Ddl::Drop { names, if_exists } => {
                     // All are asked for before the first is gone.
                     let mut dropped = BTreeSet::new();

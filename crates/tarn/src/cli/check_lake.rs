@@ -74,7 +74,7 @@ impl CheckLake {
             uuid::Uuid::new_v4(),
         );
         let mut tables = metastore.tables().await?;
-        tables.retain(|table| table.options.archive.is_none());
+        tables.retain(|table| table.has_rows());
         if let Some(unknown) = self.table.iter().find(|name| !tables.iter().any(|table| table.name == **name)) {
             bail!("there is no table \"{unknown}\" with files in the lake");
         }

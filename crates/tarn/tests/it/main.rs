@@ -39,4 +39,5 @@ mod tls;
 mod together;
 mod transactions;
 mod types;
+mod views;
 mod zones;

@@ -1,0 +1,272 @@
+//! What does a query read that reads a view? The view's own query, in its place.
+//!
+//! ```text
+//! scan of view v ──> SubqueryAlias v ──> Filter tarn_view() ──> Projection: columns of v, by name ──> what the text of v is planned to
+//! ```
+//!
+//! A text is planned as a statement of its own, so that no name around it means anything in it: neither those of WITH nor those of the
+//! user. Then it is part of the statement's plan, and everything that is asked of a plan is asked of it: which tables it reads, all at one
+//! moment; how large it is; what its columns are. `view_table.rs` says how who asks is told through which view a table is read.
+//!
+//! Bounds: views in views are so deep as [`MAX_DEPTH`], each view is planned once for a statement, and a plan has so many steps at most
+//! (`plan_size.rs`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::Column;
+use datafusion::common::metadata::FieldMetadata;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, TableScan};
+use datafusion::sql::parser::Statement as Parsed;
+use datafusion::sql::sqlparser::ast::Statement;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tarn_types::{DataType, TableId, TableSchema, data_type_of};
+
+use crate::hot::HotCatalog;
+use crate::meaning::{Rule, ViewTexts};
+use crate::plan_size::PlanSize;
+use crate::view_table::{ViewTable, mark};
+use crate::{Error, Result, called, plan_size, zones};
+
+/// How deep views may be in views.
+pub const MAX_DEPTH: usize = 32;
+
+/// The logical plan of a statement, or of the query of a view that one reads.
+pub(crate) async fn planned(views: &mut Views<'_>, mut statement: Statement) -> Result<LogicalPlan> {
+    let (state, rules) = (views.state, views.rules);
+    zones::name_functions(&mut statement);
+    called::by_own_names(&mut statement, state);
+    let _planning = plan_size::reserve_columns(state, &statement).await?;
+    let plan = state.statement_to_plan(Parsed::Statement(Box::new(statement))).await?;
+    let plan = views.replaced(plan).await?;
+    PlanSize::of(&plan)?;
+    // Whoever is told its columns is told the types that the rows will have. What hangs on parameters is for the analyzer.
+    let options = state.config_options();
+    Ok(rules.iter().try_fold(plan, |plan, rule| rule.analyze(plan, options))?)
+}
+
+/// What views are replaced with, while one statement is planned.
+pub(crate) struct Views<'a> {
+    state: &'a SessionState,
+    rules: &'a [Rule],
+    texts: ViewTexts,
+    hot: &'a dyn HotCatalog,
+    /// What is being planned, the outermost first.
+    around: Vec<Arc<TableSchema>>,
+    /// Queries of views that were planned already.
+    known: HashMap<TableId, LogicalPlan>,
+}
+
+impl<'a> Views<'a> {
+    pub(crate) fn new(
+        state: &'a SessionState,
+        rules: &'a [Rule],
+        texts: ViewTexts,
+        hot: &'a dyn HotCatalog,
+    ) -> Views<'a> {
+        Views { state, rules, texts, hot, around: vec![], known: HashMap::new() }
+    }
+
+    /// The plan with the query of each view in its place.
+    ///
+    /// Errors: [`Error::View`] for one that cannot be read as it was made any more; `TooLarge` for views that are too deep.
+    fn replaced(&mut self, plan: LogicalPlan) -> BoxFuture<'_, Result<LogicalPlan>> {
+        self.replace(plan).boxed()
+    }
+
+    async fn replace(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let mut named = vec![];
+        plan.apply_with_subqueries(|step| {
+            if let LogicalPlan::TableScan(scan) = step {
+                with_view(scan, |view| named.push((Arc::clone(&view.view), Arc::clone(&view.schema))));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if named.is_empty() {
+            return Ok(plan);
+        }
+        let mut queries: HashMap<TableId, LogicalPlan> = HashMap::new();
+        for (view, schema) in named {
+            if !queries.contains_key(&view.id) {
+                queries.insert(view.id, self.query(&view, &schema).await?);
+            }
+        }
+        let replace = |step: LogicalPlan| {
+            let LogicalPlan::TableScan(scan) = &step else { return Ok(Transformed::yes(step.recompute_schema()?)) };
+            let mut query = None;
+            with_view(scan, |view| query = queries.get(&view.view.id).cloned());
+            let Some(query) = query else { return Ok(Transformed::no(step)) };
+            let replaced = LogicalPlanBuilder::from(query).alias(scan.table_name.clone())?.build()?;
+            Ok(Transformed::yes(replaced))
+        };
+        Ok(plan.transform_up_with_subqueries(replace)?.data)
+    }
+
+    /// What is read in the place of a view: its columns, as they were when it was made.
+    async fn query(&mut self, view: &Arc<TableSchema>, schema: &SchemaRef) -> Result<LogicalPlan> {
+        if let Some(known) = self.known.get(&view.id) {
+            return Ok(known.clone());
+        }
+        if self.around.len() >= MAX_DEPTH {
+            return Err(Error::TooLarge {
+                limit: format!("view {} is more than {MAX_DEPTH} views deep", view.name),
+                remedy: "make a table of what one of them gives, or say what it says in the query",
+            });
+        }
+        self.around.push(Arc::clone(view));
+        let planned = self.planned(view).await;
+        self.around.pop();
+        let query = columns_of(view, schema, planned.map_err(|error| broken(view, error))?, self.texts)?;
+        self.known.insert(view.id, query.clone());
+        Ok(query)
+    }
+
+    async fn planned(&mut self, view: &TableSchema) -> Result<LogicalPlan> {
+        let Some(definition) = &view.options.view else { return Err(Error::NoSuchTable { name: view.name.clone() }) };
+        // What is called so now may be another than when the view was made.
+        for (name, id) in &definition.reads {
+            let there = self.hot.table(name).map(|source| source.schema().id);
+            let there = there.or_else(|| self.hot.view(name).map(|view| view.id));
+            if there.is_none_or(|there| there != *id) {
+                let reason = format!("\"{name}\", which it reads, was dropped");
+                return Err(Error::View { view: view.name.clone(), reason });
+            }
+        }
+        let statement: Statement = (self.texts.query)(&definition.query)?;
+        planned(self, statement).await
+    }
+}
+
+fn with_view(scan: &TableScan, see: impl FnOnce(&ViewTable)) {
+    if let Ok(provider) = source_as_provider(&scan.source)
+        && let Some(view) = provider.downcast_ref::<ViewTable>()
+    {
+        see(view);
+    }
+}
+
+/// An error about a view, said so.
+fn broken(view: &TableSchema, error: Error) -> Error {
+    match error {
+        // It is about the statement, or a view below.
+        error @ (Error::TooLarge { .. } | Error::View { .. }) => error,
+        // Or about the memory of all.
+        Error::Sql { source } if matches!(source.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+            Error::Sql { source }
+        }
+        error => Error::View { view: view.name.clone(), reason: error.to_string() },
+    }
+}
+
+/// The columns of a view from what its text gives by now.
+fn columns_of(
+    view: &Arc<TableSchema>,
+    schema: &SchemaRef,
+    query: LogicalPlan,
+    texts: ViewTexts,
+) -> Result<LogicalPlan> {
+    let changed = |reason: String| Error::View { view: view.name.clone(), reason };
+    let names = view.options.view.as_ref().map_or(&[][..], |definition| &definition.columns);
+    let mut columns = Vec::with_capacity(view.columns.len());
+    for (at, (column, wanted)) in view.columns.iter().zip(schema.fields()).enumerate() {
+        let Some(name) = names.get(at) else {
+            return Err(changed(format!("column \"{}\" is none of its query's", column.name)));
+        };
+        // Several may be called alike where the view has names of its own; but not more than there were.
+        let is_alike = |other: &&String| *other == name;
+        let (n_before, n_alike) = (names[..at].iter().filter(is_alike).count(), names.iter().filter(is_alike).count());
+        let called = query.schema().iter().filter(|(_, field)| (texts.shown_name)(field.name()) == name);
+        let called: Vec<_> = called.collect();
+        let Some((qualifier, field)) = called.get(n_before).filter(|_| called.len() == n_alike).copied() else {
+            let n_now = called.len();
+            return Err(changed(format!("its query gives {n_now} columns \"{name}\" by now, and gave {n_alike}")));
+        };
+        let is_same = match (data_type_of(field), column.data_type) {
+            (Ok(DataType::Decimal { .. }), DataType::Decimal { .. }) => true,
+            (Ok(now), before) => now == before,
+            // A NULL without a type.
+            (Err(_), before) => field.data_type().is_null() && before == DataType::Text,
+        };
+        if !is_same {
+            let now = data_type_of(field).map_or_else(|_| field.data_type().to_string(), |now| now.to_string());
+            return Err(changed(format!("column \"{name}\" is {now} by now, and was {}", column.data_type)));
+        }
+        let given = Expr::Column(Column::from((qualifier, field)));
+        let given = if field.data_type() == wanted.data_type() {
+            given
+        } else {
+            given.cast_to(wanted.data_type(), query.schema().as_ref())?
+        };
+        // A cast keeps nothing of what a text is, as JSON.
+        columns.push(given.alias_with_metadata(&column.name, Some(FieldMetadata::from(wanted.as_ref()))));
+    }
+    Ok(LogicalPlanBuilder::from(query).project(columns)?.filter(mark(view))?.build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType as ArrowType, Field, Schema};
+    use datafusion::logical_expr::table_scan;
+    use tarn_types::{Column as Defined, ColumnId, TableOptions, TabletId, View};
+
+    use super::*;
+    use crate::values::sql_schema;
+
+    /// A view of columns of these names, called otherwise in its query, all integers.
+    fn view(names: &[(&str, &str)]) -> Arc<TableSchema> {
+        let column = |(at, (name, _)): (usize, &(&str, &str))| {
+            let (id, name, data_type) = (ColumnId(at as u32 + 1), (*name).to_owned(), DataType::Int32);
+            Defined { id, name, data_type, nullable: true, default: None }
+        };
+        let columns = names.iter().map(|(_, called)| (*called).to_owned()).collect();
+        let view = View { query: "SELECT".into(), columns, ..View::default() };
+        Arc::new(TableSchema {
+            id: TableId(1),
+            name: "v".into(),
+            columns: names.iter().enumerate().map(column).collect(),
+            key: vec![],
+            n_partition_key: 0,
+            first_tablet: TabletId(0),
+            options: TableOptions { tablets: 0, view: Some(view), ..TableOptions::default() },
+        })
+    }
+
+    fn query(columns: &[(&str, ArrowType)]) -> LogicalPlan {
+        let fields: Vec<Field> = columns.iter().map(|(name, of)| Field::new(*name, of.clone(), true)).collect();
+        table_scan(Some("t"), &Schema::new(fields), None).unwrap().build().unwrap()
+    }
+
+    #[test]
+    fn a_view_gives_its_columns_whatever_its_query_gives_beside_them() {
+        let v = view(&[("x", "a"), ("y", "b")]);
+        let of = |columns: &[(&str, ArrowType)]| {
+            let given = columns_of(&v, &sql_schema(&v, false), query(columns), ViewTexts::default())?;
+            Ok::<_, Error>(given.schema().field_names())
+        };
+        let (int, long) = (ArrowType::Int32, ArrowType::Int64);
+        let more = [("b", int.clone()), ("c", int.clone()), ("a", int.clone())];
+        assert_eq!(of(&more).unwrap().len(), 2);
+        let refused = |columns: &[(&str, ArrowType)]| of(columns).unwrap_err().to_string();
+        let wider = refused(&[("a", long), ("b", int.clone())]);
+        assert_eq!(wider, "view \"v\" cannot be read as it was made: column \"a\" is BIGINT by now, and was INTEGER");
+        let fewer = refused(&[("a", int)]);
+        assert!(fewer.ends_with("its query gives 0 columns \"b\" by now, and gave 1"), "{fewer}");
+    }
+
+    #[test]
+    fn a_mark_is_found_and_goes() {
+        let v = view(&[("x", "a")]);
+        let of = columns_of(&v, &sql_schema(&v, false), query(&[("a", ArrowType::Int32)]), ViewTexts::default());
+        let of = of.unwrap();
+        assert_eq!(crate::view_table::marked(&of).map(|view| view.id), Some(v.id));
+        let plain = crate::view_table::unmarked(of.clone()).unwrap();
+        assert!(crate::view_table::marked(&plain).is_none());
+        assert_eq!(plain.schema(), of.schema());
+    }
+}

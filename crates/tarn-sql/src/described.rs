@@ -1,0 +1,87 @@
+//! What do people say of a table, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
+//! `pg_get_viewdef`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray, Int32Array, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int32Type};
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionImplementation, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility,
+};
+use tarn_node::node::Node;
+use tarn_types::TableSchema;
+
+use crate::relations::number_of;
+use crate::views::definition;
+
+/// The functions, for any session of a node.
+pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
+    let of_object = {
+        let node = Arc::clone(node);
+        move |arguments: &[ColumnarValue]| {
+            let arguments = ColumnarValue::values_to_arrays(arguments)?;
+            let catalogs = arguments.get(1).map(|catalogs| cast(catalogs, &DataType::Utf8)).transpose()?;
+            let of_relations = |row: usize| {
+                catalogs.as_ref().is_none_or(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_class")
+            };
+            told(&node, &arguments[0], |table, row| node.comments().of(table.id).table.filter(|_| of_relations(row)))
+        }
+    };
+    let of_column = {
+        let node = Arc::clone(node);
+        move |arguments: &[ColumnarValue]| {
+            let arguments = ColumnarValue::values_to_arrays(arguments)?;
+            let places = cast(&arguments[1], &DataType::Int32)?;
+            told(&node, &arguments[0], |table, row| {
+                let at = usize::try_from(places.as_primitive::<Int32Type>().value(row)).ok()?.checked_sub(1)?;
+                node.comments().of(table.id).column(table.shown().get(at)?.id).map(str::to_owned)
+            })
+        }
+    };
+    let of_view = {
+        let node = Arc::clone(node);
+        move |arguments: &[ColumnarValue]| {
+            let arguments = ColumnarValue::values_to_arrays(arguments)?;
+            told(&node, &arguments[0], |table, _| table.options.view.as_ref().map(definition))
+        }
+    };
+    let function = |name: &str, n_arguments: &[usize], answer: ScalarFunctionImplementation| {
+        let kinds = n_arguments.iter().map(|n| TypeSignature::Any(*n)).collect();
+        let signature = Signature::one_of(kinds, Volatility::Stable);
+        SimpleScalarUDF::new_with_signature(name, signature, DataType::Utf8, answer).into()
+    };
+    [
+        function("obj_description", &[1, 2], Arc::new(of_object)),
+        function("col_description", &[2], Arc::new(of_column)),
+        function("pg_get_viewdef", &[1, 2], Arc::new(of_view)),
+    ]
+}
+
+/// What is told of the relations with these numbers; of a text that is no number the name of one.
+fn told(
+    node: &Node,
+    relations: &dyn Array,
+    tell: impl Fn(&TableSchema, usize) -> Option<String>,
+) -> Result<ColumnarValue> {
+    let schemas = node.catalog().schemas();
+    let (names, numbers) = match relations.data_type().is_string() {
+        true => (Some(cast(relations, &DataType::Utf8)?), None),
+        false => (None, Some(cast(relations, &DataType::Int32)?)),
+    };
+    let texts = (0..relations.len()).map(|row| {
+        let is_asked = |table: &&Arc<TableSchema>| {
+            let by_number = |numbers: &Int32Array| numbers.is_valid(row) && numbers.value(row) == number_of(table);
+            let by_name = |names: &StringArray| {
+                let name = names.value(row);
+                let name = name.strip_prefix("public.").unwrap_or(name);
+                names.is_valid(row) && (name == table.name || name.parse() == Ok(number_of(table)))
+            };
+            numbers.as_ref().is_some_and(|numbers| by_number(numbers.as_primitive::<Int32Type>()))
+                || names.as_ref().is_some_and(|names| by_name(names.as_string::<i32>()))
+        };
+        tell(schemas.iter().find(is_asked)?, row)
+    });
+    Ok(ColumnarValue::Array(Arc::new(texts.collect::<StringArray>())))
+}

@@ -1,0 +1,271 @@
+//! What do `CREATE VIEW`, `DROP VIEW`, `DROP TABLE … CASCADE` and `COMMENT ON` do?
+//!
+//! A view is made of its query's plan, which says its columns and what it reads. A new one is there at once; inside a transaction it is
+//! remembered, to be dropped when that is undone. What changes or drops something is held until COMMIT.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::FieldRef;
+use tarn_node::auth::Principal;
+use tarn_node::node::Node;
+use tarn_node::views::{check_unread, no_view, outermost_first, readers};
+use tarn_query::{MAX_VIEW_DEPTH, Read, reads};
+use tarn_types::{Column, ColumnId, DataType, TableId, TableOptions, TableSchema, TabletId, View, data_type_of};
+
+use super::access::{may_drop, may_own_relation, own};
+use super::placeholders::parameter_fields;
+use super::{Answer, Session};
+use crate::comment_sql::{Comment, Commented};
+use crate::ddl::Ddl;
+use crate::error::{Result, SqlError, state};
+use crate::names::check_name;
+use crate::shown::shown;
+use crate::transaction::Made;
+use crate::view_sql::{Change, CreateView};
+use crate::views;
+
+impl Session {
+    /// Makes a view, or gives one another query.
+    ///
+    /// Errors: those of its query; `42P07`, `42809` and `42P16` of its name and of what it was before.
+    pub(super) async fn create_view(&self, asked: &CreateView) -> Result<Answer> {
+        let in_transaction = self.must_hold()?;
+        let schema = Box::new(self.view(asked).await?);
+        let (name, or_replace) = (schema.name.clone(), asked.or_replace);
+        let replaces = or_replace && self.node.catalog().contains(&name);
+        let ddl = Ddl::Views(Change::Create { schema, or_replace });
+        if in_transaction && replaces {
+            self.transaction.lock().drop_later(ddl)?;
+        } else if self.run_ddl(ddl).await? && in_transaction {
+            let id = self.node.catalog().schema(&name)?.id;
+            self.transaction.lock().made(Made { name, id });
+        }
+        Ok(Answer::done("CREATE VIEW"))
+    }
+
+    /// Drops views, or tables with the views that read them; or holds that until COMMIT.
+    pub(super) async fn drop_relations(
+        &self,
+        names: Vec<String>,
+        are_views: bool,
+        if_exists: bool,
+        cascade: bool,
+    ) -> Result<Answer> {
+        let is_own = matches!(&names[..], [name] if self.transaction.lock().unmake(name));
+        let held = self.must_hold()? && !is_own;
+        if held && !if_exists {
+            // What would fail at COMMIT fails when it is asked for.
+            for name in &names {
+                self.transaction.lock().check_there(name)?;
+                found(&self.node, name, are_views)?;
+            }
+        }
+        let ddl = Ddl::Views(Change::Drop { names, are_views, if_exists, cascade });
+        match held {
+            true => self.transaction.lock().drop_later(ddl)?,
+            false => drop(self.run_ddl(ddl).await?),
+        }
+        Ok(Answer::done(if are_views { "DROP VIEW" } else { "DROP TABLE" }))
+    }
+
+    /// Says something of a table, a view or a column; or holds that until COMMIT.
+    pub(super) async fn comment(&self, comment: &Comment) -> Result<Answer> {
+        let ddl = Ddl::Views(Change::Comment(comment.clone()));
+        match self.must_hold()? {
+            true => {
+                column_of(&self.node, comment)?;
+                self.transaction.lock().drop_later(ddl)?;
+            }
+            false => drop(self.run_ddl(ddl).await?),
+        }
+        Ok(Answer::done("COMMENT"))
+    }
+
+    /// The definition of a view that is asked for.
+    async fn view(&self, asked: &CreateView) -> Result<TableSchema> {
+        check_name("view", &asked.name)?;
+        let plan = self.plan(&views::query(&asked.query)?, &[]).await?;
+        if !parameter_fields(&plan)?.is_empty() {
+            return Err(SqlError::new(state::UNDEFINED_PARAMETER, "there is no parameter $1")
+                .with_hint("a view is read without parameters: ask for them with WHERE when it is read"));
+        }
+        let mut below: BTreeMap<String, TableId> = BTreeMap::new();
+        for read in reads(&plan)? {
+            if let Read::View { depth, .. } = read
+                && depth + 2 > MAX_VIEW_DEPTH
+            {
+                let message = format!("view \"{}\" would be more than {MAX_VIEW_DEPTH} views deep", asked.name);
+                return Err(SqlError::new(state::PROGRAM_LIMIT, message)
+                    .with_hint("make a table of what one of them gives, or say what it says in the query"));
+            }
+            if let Read::Table { table: of, through: None } | Read::View { view: of, through: None, .. } = read {
+                below.insert(of.name.clone(), of.id);
+            }
+        }
+        self.check_no_circle(&asked.name, &below)?;
+        let plan = self.permitted(plan)?;
+        let fields = shown(&Arc::new(plan.schema().as_arrow().clone()));
+        let given: Vec<String> = fields.fields().iter().map(|field| field.name().clone()).collect();
+        if asked.columns.len() > given.len() {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "CREATE VIEW specifies more column names than columns"));
+        }
+        let mut columns: Vec<Column> = Vec::with_capacity(given.len());
+        for (at, field) in fields.fields().iter().enumerate() {
+            let name = asked.columns.get(at).unwrap_or(field.name()).clone();
+            check_name("column", &name)?;
+            if columns.iter().any(|column| column.name == name) {
+                let message = format!("column \"{name}\" specified more than once");
+                return Err(
+                    SqlError::new(state::DUPLICATE_COLUMN, message).with_hint("name it in the query: … AS name")
+                );
+            }
+            let (id, data_type) = (ColumnId(at as u32 + 1), column_type(&name, field)?);
+            columns.push(Column { id, name, data_type, nullable: true, default: None });
+        }
+        let view = View { query: asked.query.clone(), columns: given, reads: below };
+        let schema = TableSchema {
+            id: TableId(0),
+            name: asked.name.clone(),
+            columns,
+            key: vec![],
+            n_partition_key: 0,
+            first_tablet: TabletId(0),
+            options: TableOptions { tablets: 0, view: Some(view), ..TableOptions::default() },
+        };
+        schema.validate().map_err(|error| {
+            SqlError::new(state::INVALID_TABLE_DEFINITION, format!("view \"{}\": {error}", schema.name))
+        })?;
+        Ok(schema)
+    }
+
+    /// Errors: `42P17` for a view that would read itself.
+    fn check_no_circle(&self, name: &str, below: &BTreeMap<String, TableId>) -> Result<()> {
+        let Some(before) = self.node.catalog().view(name) else { return Ok(()) };
+        let mut circle = readers(&[before.id].into(), &self.node.catalog().views());
+        circle.push(before);
+        match circle.iter().any(|view| below.values().any(|id| *id == view.id)) {
+            false => Ok(()),
+            true => Err(SqlError::new(
+                state::INVALID_OBJECT_DEFINITION,
+                format!("infinite recursion detected in rules for relation \"{name}\""),
+            )
+            .with_hint("a view reads what was there before it")),
+        }
+    }
+}
+
+/// Whether something new was made.
+pub(super) async fn run(node: &Node, principal: &Principal, change: Change) -> Result<bool> {
+    match change {
+        Change::Create { schema, or_replace } => {
+            let name = schema.name.clone();
+            if or_replace && node.catalog().view(&name).is_some() {
+                may_drop(node, principal, &name)?;
+            }
+            let is_new = node.create_view(*schema, or_replace).await?;
+            if is_new {
+                own(node, &name, principal.name()).await?;
+            }
+            Ok(is_new)
+        }
+        Change::Drop { names, are_views, if_exists, cascade } => {
+            drop_all(node, principal, &names, are_views, if_exists, cascade).await.map(|()| false)
+        }
+        Change::Comment(comment) => {
+            let (of, column) = column_of(node, &comment)?;
+            may_own_relation(node, principal, &of)?;
+            node.comments().say(&of, column, comment.text).await?;
+            Ok(false)
+        }
+    }
+}
+
+/// All are asked for before the first is gone.
+async fn drop_all(
+    node: &Node,
+    principal: &Principal,
+    names: &[String],
+    are_views: bool,
+    if_exists: bool,
+    cascade: bool,
+) -> Result<()> {
+    let mut going: Vec<Arc<TableSchema>> = vec![];
+    let mut unserved: BTreeSet<&str> = BTreeSet::new();
+    for name in names {
+        match found(node, name, are_views) {
+            Ok(schema) => {
+                may_drop(node, principal, name)?;
+                if going.iter().all(|known| known.id != schema.id) {
+                    going.push(schema);
+                }
+            }
+            // It may be a table that is too damaged to be served: superusers may drop it.
+            Err(absent) if absent.state() == state::UNDEFINED_TABLE && !are_views => {
+                let droppable = match may_drop(node, principal, name) {
+                    Ok(()) => node.check_droppable(name).await.map_err(SqlError::from),
+                    denied => denied,
+                };
+                match droppable {
+                    Ok(()) => drop(unserved.insert(name)),
+                    Err(_) if if_exists => {}
+                    Err(absent) => return Err(absent),
+                }
+            }
+            Err(absent) if if_exists && absent.state() == state::UNDEFINED_TABLE => {}
+            Err(refused) => return Err(refused),
+        }
+    }
+    let views = node.catalog().views();
+    match cascade {
+        true => going.extend(readers(&going.iter().map(|schema| schema.id).collect(), &views)),
+        false => check_unread(&going, &views)?,
+    }
+    for schema in outermost_first(going) {
+        node.drop_table(&schema.name, true).await?;
+    }
+    for name in unserved {
+        node.drop_table(name, true).await?;
+    }
+    Ok(())
+}
+
+/// The view, or table, that is called so.
+fn found(node: &Node, name: &str, is_view: bool) -> Result<Arc<TableSchema>> {
+    match (node.catalog().schema(name), is_view) {
+        (Ok(schema), true) if !schema.is_view() => Err(no_view(name).into()),
+        (Ok(schema), false) if schema.is_view() => {
+            Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a table"))
+                .with_hint("use DROP VIEW to remove a view"))
+        }
+        (Err(_), true) => Err(SqlError::new(state::UNDEFINED_TABLE, format!("view \"{name}\" does not exist"))),
+        (found, _) => Ok(found?),
+    }
+}
+
+/// What a comment is about.
+fn column_of(node: &Node, comment: &Comment) -> Result<(Arc<TableSchema>, Option<ColumnId>)> {
+    let schema = match &comment.on {
+        Commented::Table => found(node, &comment.table, false)?,
+        Commented::View => found(node, &comment.table, true)?,
+        Commented::Column(_) => node.catalog().schema(&comment.table)?,
+    };
+    let Commented::Column(name) = &comment.on else { return Ok((schema, None)) };
+    let column = schema.shown().iter().find(|column| column.name == *name);
+    let id = column.ok_or_else(|| SqlError::undefined_column(&schema.name, name))?.id;
+    Ok((schema, Some(id)))
+}
+
+/// The type of a view's column.
+fn column_type(name: &str, field: &FieldRef) -> Result<DataType> {
+    // A NULL without a type is a text, as in PostgreSQL.
+    if field.data_type().is_null() {
+        return Ok(DataType::Text);
+    }
+    data_type_of(field).map_err(|_| {
+        SqlError::unsupported(
+            format!("column \"{name}\" of type {} in a view", field.data_type()),
+            "cast it in the query, as to text",
+        )
+    })
+}
