@@ -100,6 +100,7 @@ impl Session {
                     .with_hint("make a table of what one of them gives, or say what it says in the query"));
             }
             if let Read::Table { table: of, through: None } | Read::View { view: of, through: None, .. } = read {
+                self.transaction.lock().check_there(&of.name)?;
                 below.insert(of.name.clone(), of.id);
             }
         }
