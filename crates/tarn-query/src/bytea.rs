@@ -7,20 +7,18 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, StringViewArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType as ArrowType, Field, FieldRef};
+use arrow::datatypes::DataType as ArrowType;
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast;
 use tarn_types::{DataType, Value};
 
 use crate::rewrite::each_expression;
@@ -60,17 +58,6 @@ impl Bytea {
         };
         let converted = function.call(vec![inner.as_ref().clone()]);
         Ok(Transformed::yes(converted.cast_to(to, schema)?))
-    }
-}
-
-/// The type `BYTEA` is that of columns: `coalesce` and its kin know no other beside it.
-#[derive(Debug)]
-pub(crate) struct ByteaType;
-
-impl TypePlanner for ByteaType {
-    fn plan_type_field(&self, named: &ast::DataType) -> Result<Option<FieldRef>> {
-        let is_bytea = matches!(named, ast::DataType::Bytea);
-        Ok(is_bytea.then(|| Arc::new(Field::new("", ArrowType::BinaryView, true))))
     }
 }
 

@@ -31,7 +31,7 @@ use crate::backwards::{Backwards, PUSHES_SORTS};
 use crate::balance::Balance;
 use crate::batch_rows;
 use crate::bounded::{Lengths, bounded};
-use crate::bytea::{Bytea, ByteaType};
+use crate::bytea::Bytea;
 use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::collected::counted;
 use crate::concatenation::Concatenation;
@@ -77,6 +77,7 @@ use crate::values::SqlSchemas;
 use crate::view_table::unmarked;
 use crate::views::{Views, planned};
 use crate::while_waited::WhileWaited;
+use crate::written_types::WrittenTypes;
 use crate::zeros::Zeros;
 use crate::zones::{self, SessionZone, TimeZone};
 use crate::{Error, Result};
@@ -236,7 +237,7 @@ impl Engine {
         let state = builder
             .with_config(self.config.clone())
             .with_runtime_env(Arc::clone(&self.runtime))
-            .with_type_planner(Arc::new(ByteaType))
+            .with_type_planner(Arc::new(WrittenTypes))
             .with_analyzer_rules(analyzers)
             .with_optimizer_rules(before_each(logical, &(Arc::new(WhileWaited) as _)))
             .with_physical_optimizer_rules(before_each(physical, &(Arc::new(WhileWaited) as _)))
@@ -468,7 +469,8 @@ fn for_statement(
     stop: Stop,
 ) -> Result<(SessionState, LogicalPlan)> {
     let memory = &state.runtime_env().memory_pool;
-    let running = Running { stop, constants: Constants::new(memory), plan: PlanMemory::of(&plan, memory)? };
+    let began_us = state.execution_props().query_execution_start_time.map(|began| began.timestamp_micros());
+    let running = Running { stop, constants: Constants::new(memory), plan: PlanMemory::of(&plan, memory)?, began_us };
     state.config_mut().options_mut().extensions.insert(running);
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());

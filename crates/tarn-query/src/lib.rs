@@ -60,6 +60,7 @@ mod running;
 mod seal;
 mod stop;
 mod while_waited;
+mod written_types;
 mod zeros;
 
 mod clauses;
@@ -129,6 +130,7 @@ pub use meaning::{Meaning, Rule, ViewTexts};
 pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};
 pub use rewrite::{each_expression, each_whole_expression};
+pub use running::now_of;
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;
 pub use values::sql_schema;

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use arrow::error::ArrowError;
-use tarn_types::Kind;
 use tarn_types::json::Fault;
+use tarn_types::{Kind, TimeFault};
 
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
 pub mod state {
@@ -21,8 +21,11 @@ pub mod state {
     pub const NULL_VALUE_NOT_ALLOWED: &str = "22004";
     pub const INVALID_DATETIME: &str = "22007";
     pub const DATETIME_OVERFLOW: &str = "22008";
+    pub const INVALID_ZONE_DISPLACEMENT: &str = "22009";
+    pub const INTERVAL_OVERFLOW: &str = "22015";
     pub const INVALID_LOGARITHM: &str = "2201E";
     pub const INVALID_POWER: &str = "2201F";
+    pub const INVALID_WIDTH_BUCKET: &str = "2201G";
     pub const DIVISION_BY_ZERO: &str = "22012";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
     pub const INVALID_TEXT: &str = "22P02";
@@ -248,6 +251,7 @@ pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
         Types::Schema { .. } => state::INVALID_TABLE_DEFINITION,
         Types::Parse { value, data_type } => text_state(value, data_type),
         Types::Json { fault, .. } => json_state(*fault),
+        Types::Time { fault, .. } => time_state(*fault),
         Types::Coerce { .. } => state::NUMERIC_OUT_OF_RANGE,
         Types::Null { .. } | Types::MissingColumn { .. } => state::NOT_NULL_VIOLATION,
         Types::Cell { source, .. } => types_state(source),
@@ -266,6 +270,17 @@ pub(crate) fn json_state(fault: Fault) -> &'static str {
         Fault::Nul => state::UNTRANSLATABLE,
         Fault::TooManyDigits => state::NUMERIC_OUT_OF_RANGE,
         Fault::Expands => state::PROGRAM_LIMIT,
+    }
+}
+
+fn time_state(fault: TimeFault) -> &'static str {
+    match fault {
+        TimeFault::Syntax => state::INVALID_DATETIME,
+        TimeFault::Field | TimeFault::Range => state::DATETIME_OVERFLOW,
+        TimeFault::Interval => state::INTERVAL_OVERFLOW,
+        TimeFault::Displacement => state::INVALID_ZONE_DISPLACEMENT,
+        TimeFault::Zone => state::INVALID_PARAMETER_VALUE,
+        TimeFault::Infinite | TimeFault::Clock => state::FEATURE_NOT_SUPPORTED,
     }
 }
 

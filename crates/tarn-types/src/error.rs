@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::json::Fault;
+use crate::time_text::TimeFault;
 
 /// What the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,6 +85,16 @@ pub enum Error {
         /// What is too much.
         fault: Fault,
     },
+    /// A text is not a date, a time or an interval; its text says why in PostgreSQL's words.
+    #[error("{}", InWords { value, data_type, fault: *fault })]
+    Time {
+        /// The text, shortened to 100 characters.
+        value: String,
+        /// What PostgreSQL calls the type.
+        data_type: String,
+        /// Why.
+        fault: TimeFault,
+    },
     /// A value cannot become a value of the type without loss.
     #[error("{value} does not fit {data_type}")]
     Coerce {
@@ -158,6 +169,19 @@ pub enum Error {
         /// Arrow's error.
         source: arrow::error::ArrowError,
     },
+}
+
+/// What is wrong with the text of a time.
+struct InWords<'a> {
+    value: &'a str,
+    data_type: &'a str,
+    fault: TimeFault,
+}
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fault.say(f, self.value, self.data_type)
+    }
 }
 
 impl Error {

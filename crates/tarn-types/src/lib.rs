@@ -3,6 +3,7 @@
 //! The floor everything stands on: no files, no network, no threads, no engine. From top to bottom:
 //!
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
+//! - times as PostgreSQL reads them: [`zone`], [`parse_span`], [`Value::parse_at`]
 //! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`], in an [`entry`] of
 //!   a [`tablet`]'s log
@@ -69,6 +70,7 @@ pub mod schema;
 pub mod settings;
 pub mod tablet;
 mod text;
+mod time_text;
 pub mod token;
 pub mod value;
 mod wire;
@@ -102,5 +104,6 @@ pub use row::{
 };
 pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use tablet::TabletMap;
+pub use time_text::{Here, Span, SpanField, SpanFields, TimeFault, parse_span};
 pub use value::Value;
 pub use zone::Zone;

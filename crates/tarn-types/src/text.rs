@@ -4,13 +4,19 @@
 //! allocates except for bytes, and none knows [`crate::Value`].
 //!
 //! Dates are proleptic Gregorian, also beyond year 9999 and before Christ (`0044-03-15 BC`). `infinity` and
-//! `NaN` exist for floats only.
+//! `NaN` exist for floats only. Dates and times in other forms than `2026-11-24 10:00:00+01` are read by [`crate::time_text`].
 
 use std::fmt::Write;
 
 use crate::zone::Zone;
 
 const DAY_US: i64 = 86_400_000_000;
+
+/// 4714-11-24 BC, the day 0 of Julian days, to the last day of year 5874897: what PostgreSQL's `date` reaches.
+pub(crate) const DAYS: std::ops::RangeInclusive<i64> = -2_440_588..=2_145_042_905;
+
+/// That day's midnight. Microseconds since 1970 end in the year 294247, 29 years before PostgreSQL's timestamps do.
+pub(crate) const FIRST_TIMESTAMP: i64 = *DAYS.start() * DAY_US;
 
 pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     let text = text.trim();
@@ -188,7 +194,7 @@ fn parse_days(text: &str, bc: bool) -> Option<i64> {
     }
     let year = if bc { 1 - year } else { year };
     let days = days_from_civil(year, month, day);
-    (civil_from_days(days) == (year, month, day)).then_some(days)
+    (DAYS.contains(&days) && civil_from_days(days) == (year, month, day)).then_some(days)
 }
 
 /// A number of one to `most` decimal digits, nothing else.
@@ -200,7 +206,7 @@ fn digits(text: &str, most: usize) -> Option<i64> {
 }
 
 /// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -208,7 +214,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -249,7 +255,7 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
     (us <= DAY_US).then_some(us)
 }
 
-fn parse_fraction(text: &str) -> Option<i64> {
+pub(crate) fn parse_fraction(text: &str) -> Option<i64> {
     let mut us = 0;
     for (i, digit) in text.bytes().enumerate() {
         if !digit.is_ascii_digit() {
@@ -287,6 +293,10 @@ fn parse_date_time(text: &str) -> Option<(i128, Option<i64>)> {
     let (text, bc) = text.strip_suffix(" BC").map_or((text, false), |text| (text, true));
     let (date, rest) = text.split_once([' ', 'T', 't']).unwrap_or((text, ""));
     let days = parse_days(date, bc)?;
+    // A `T` has a time behind it.
+    if rest.is_empty() && date.len() < text.len() {
+        return None;
+    }
     let rest = rest.trim_start();
     let zone_at = rest.find(['+', '-', 'Z', 'z', ' ', 'U']).unwrap_or(rest.len());
     let (time, zone) = rest.split_at(zone_at);
@@ -322,15 +332,16 @@ fn parse_zone(zone: &str) -> Option<Option<i64>> {
 
 /// Microseconds since 1970-01-01; a zone in the text is read and ignored, as Postgres does.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
-    i64::try_from(parse_date_time(text)?.0).ok()
+    i64::try_from(parse_date_time(text)?.0).ok().filter(|us| *us >= FIRST_TIMESTAMP)
 }
 
 /// Microseconds since 1970-01-01 UTC; a text without an offset is what the clocks of the zone show, without a zone it is UTC.
 pub(crate) fn parse_timestamp_tz(text: &str, zone: Option<&Zone>) -> Option<i64> {
-    match (parse_date_time(text)?, zone) {
+    let instant = match (parse_date_time(text)?, zone) {
         ((us, None), Some(zone)) => zone.instant(i64::try_from(us).ok()?),
         ((us, offset), _) => i64::try_from(us - i128::from(offset.unwrap_or(0)) * 1_000_000).ok(),
-    }
+    };
+    instant.filter(|us| *us >= FIRST_TIMESTAMP)
 }
 
 pub(crate) fn format_timestamp(us: i64) -> String {
@@ -458,7 +469,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(days: i32, us: i64, time in 0..=DAY_US, f: f64, g: f32, unscaled: i64, scale in 0i8..=18, bytes: Vec<u8>) {
+        fn round_trips(days in *DAYS.start() as i32..=*DAYS.end() as i32, us in FIRST_TIMESTAMP.., time in 0..=DAY_US, f: f64, g: f32, unscaled: i64, scale in 0i8..=18, bytes: Vec<u8>) {
             prop_assert_eq!(parse_date(&format_date(days)), Some(days));
             prop_assert_eq!(parse_timestamp(&format_timestamp(us)), Some(us));
             prop_assert_eq!(parse_timestamp_tz(&format_timestamp_tz(us), None), Some(us));

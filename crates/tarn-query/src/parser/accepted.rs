@@ -13,7 +13,7 @@ use crate::sqlparser::ast::{
     Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition,
     NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr, OrderByKind, Query,
     Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement,
-    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, Update, UtilityOption, Value, Values,
+    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, UtilityOption, Value, Values,
     Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
@@ -252,15 +252,24 @@ impl Visitor for Check {
         self.n_subqueries += usize::from(is_subquery(expr));
         self.has_calls |= matches!(
             expr,
-            Expr::Function(_) | Expr::Cast { .. } | Expr::TypedString(_) | Expr::AnyOp { .. } | Expr::AllOp { .. }
+            Expr::Function(_)
+                | Expr::Cast { .. }
+                | Expr::TypedString(_)
+                | Expr::Interval(_)
+                | Expr::SimilarTo { .. }
+                | Expr::UnaryOp {
+                    op: UnaryOperator::PGAbs
+                        | UnaryOperator::BitwiseNot
+                        | UnaryOperator::PGSquareRoot
+                        | UnaryOperator::PGCubeRoot,
+                    ..
+                }
+                | Expr::AnyOp { .. }
+                | Expr::AllOp { .. }
         );
         self.null_asks.begin();
         told(self.look().and_then(|()| match expr {
             Expr::Function(function) => check_function(function),
-            // The planner reads the pattern as a regular expression that may match anywhere.
-            Expr::SimilarTo { negated: _, expr: _, pattern: _, escape_char: _ } => {
-                none("a condition", &[(true, "SIMILAR TO", "LIKE, or ~ with a regular expression")])
-            }
             _ => Ok(()),
         }))
     }

@@ -11,6 +11,8 @@
 //! | `a OPERATOR(pg_catalog.~) b` | as BETWEEN | as any other operator |
 //! | `a < b < c`, `a LIKE b LIKE c` | `(a < b) < c` | refused: these do not chain |
 //! | `a ISNULL` | `a AS isnull` | `a IS NULL` |
+//! | `a BETWEEN SYMMETRIC b AND c` | refused | between them in either order |
+//! | `interval(2) '1.239 s'` | without its precision | with it |
 //! | `a::text COLLATE "C"` | refused | a collation |
 //! | `UPSERT INTO t …` | refused | refused; here an INSERT that replaces |
 //! | `a ! `, `a XOR b`, `a DIV b`, `a REGEXP b` | operators of others | none |
@@ -26,7 +28,7 @@ use std::panic::resume_unwind;
 use std::str::Chars;
 
 use crate::sqlparser::ast::{
-    BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, ObjectNamePart, Statement, UnaryOperator, Visit,
+    BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, Interval, ObjectNamePart, Statement, UnaryOperator, Visit,
     Visitor,
 };
 use crate::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
@@ -144,6 +146,19 @@ impl PgDialect {
             Token::PGSquareRoot => (UnaryOperator::PGSquareRoot, OTHER_OPERATOR_PREC),
             Token::PGCubeRoot => (UnaryOperator::PGCubeRoot, OTHER_OPERATOR_PREC),
             Token::AtSign => (UnaryOperator::PGAbs, OTHER_OPERATOR_PREC),
+            Token::Word(word) if word.keyword == Keyword::INTERVAL && is_precise(parser) => {
+                parser.advance_token();
+                let leading_precision = parser.parse_optional_precision()?;
+                let value = Box::new(parser.parse_prefix()?);
+                let (leading_field, last_field, fractional_seconds_precision) = (None, None, None);
+                return Ok(Expr::Interval(Interval {
+                    value,
+                    leading_field,
+                    leading_precision,
+                    last_field,
+                    fractional_seconds_precision,
+                }));
+            }
             _ => {
                 self.is_own_prefix.set(true);
                 return parser.parse_prefix();
@@ -172,6 +187,7 @@ impl PgDialect {
             Keyword::AND => self.terms(parser, left, Keyword::AND, precedence).map(Some),
             Keyword::OR => self.terms(parser, left, Keyword::OR, precedence).map(Some),
             Keyword::IS => self.distinct(parser, left),
+            Keyword::BETWEEN | Keyword::NOT => self.symmetric(parser, left),
             _ if is_isnull(&parser.peek_token_ref().token) => {
                 parser.advance_token();
                 Ok(Some(Expr::IsNull(self.copy(left)?)))
@@ -217,6 +233,30 @@ impl PgDialect {
         }))
     }
 
+    /// `a [NOT] BETWEEN SYMMETRIC b AND c`: between them in either order. Any other BETWEEN and NOT is the parser's.
+    fn symmetric(&self, parser: &mut Parser<'_>, left: &Expr) -> Result<Option<Expr>, ParserError> {
+        let word = |n: usize| match &parser.peek_nth_token_ref(n).token {
+            Token::Word(word) => word.keyword,
+            _ => Keyword::NoKeyword,
+        };
+        let (negated, n_words) = match (word(0), word(1), word(2)) {
+            (Keyword::BETWEEN, Keyword::SYMMETRIC, _) => (false, 2),
+            (Keyword::NOT, Keyword::BETWEEN, Keyword::SYMMETRIC) => (true, 3),
+            _ => return Ok(None),
+        };
+        (0..n_words).for_each(|_| parser.advance_token());
+        let precedence = POSTGRES.prec_value(Precedence::Between);
+        let low = parser.parse_subexpr(precedence)?;
+        parser.expect_keyword_is(Keyword::AND)?;
+        let high = parser.parse_subexpr(precedence)?;
+        let between = |low: Box<Expr>, high: Box<Expr>| -> Result<Box<Expr>, ParserError> {
+            Ok(Box::new(Expr::Between { expr: self.copy(left)?, negated, low, high }))
+        };
+        let (one, other) = (between(self.copy(&low)?, self.copy(&high)?)?, between(Box::new(high), Box::new(low))?);
+        let op = if negated { BinaryOperator::And } else { BinaryOperator::Or };
+        Ok(Some(Expr::Nested(Box::new(Expr::BinaryOp { left: one, op, right: other }))))
+    }
+
     /// The parser lends what is left of an operator; who takes it copies it, which costs steps.
     fn copy(&self, expr: &Expr) -> Result<Box<Expr>, ParserError> {
         struct Count(u64);
@@ -257,6 +297,13 @@ fn upsert(parser: &mut Parser<'_>) -> Option<Result<Statement, ParserError>> {
 fn stack_address() -> usize {
     let here = 0_u8;
     std::ptr::from_ref(std::hint::black_box(&here)).addr()
+}
+
+/// `INTERVAL (2) '…'`
+fn is_precise(parser: &Parser<'_>) -> bool {
+    let token = |n: usize| &parser.peek_nth_token_ref(n).token;
+    let is_text = matches!(token(4), Token::SingleQuotedString(_));
+    *token(1) == Token::LParen && matches!(token(2), Token::Number(..)) && *token(3) == Token::RParen && is_text
 }
 
 /// What an operator was applied to first: the next link of a chain that leans to the left.

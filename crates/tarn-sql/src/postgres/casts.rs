@@ -1,5 +1,6 @@
-//! What does a cast give? PostgreSQL rounds where a number becomes an integer, refuses what does not fit with 22003, and writes a value as
-//! text as it shows it to clients: `2024-01-01 10:00:00`, `1e+20`, `1 day`. Arrow cuts, and has forms of its own.
+//! What does a cast give? PostgreSQL rounds where a number becomes an integer, refuses what does not fit with 22003, writes a value as
+//! text as it shows it to clients: `2024-01-01 10:00:00`, `1e+20`, `1 day`, and reads texts as times in many forms. Arrow cuts, and has forms
+//! of its own.
 //!
 //! The casts that differ become functions, those that the planner added too. They are called as the cast is, which is as what is cast.
 
@@ -27,8 +28,9 @@ use tarn_query::{datafusion, each_expression, zone_of};
 use tarn_types::{DataType as Stored, Value, data_type_of};
 
 use super::integers::out_of_range;
+use super::times_of_text::times_of_text;
 use crate::error::{SqlError, state};
-use crate::rows::texts;
+use crate::rows::{pg_type, texts};
 
 /// The rule; it runs when types are known.
 #[derive(Debug)]
@@ -64,6 +66,15 @@ fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         && of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of))
     {
         return Ok(Transformed::yes(Converted::call(field.data_type(), of.as_ref().clone())));
+    }
+    if let Expr::Cast(Cast { expr: of, field }) = &expr
+        && matches!(field.data_type(), DataType::Date32 | DataType::Timestamp(..))
+        && let Ok(from) = of.get_type(schema)
+        && from.is_numeric()
+    {
+        let name = |of: &DataType| pg_type(&Field::new("", of.clone(), true));
+        let message = format!("cannot cast type {} to {}", name(&from)?, name(field.data_type())?);
+        return Err(SqlError::new(state::CANNOT_COERCE, message).with_hint("use to_timestamp").into());
     }
     let Expr::ScalarFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
     let mut is_changed = false;
@@ -114,7 +125,7 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Int32 => !matches!(from, Int64 | Float32 | Float64 | Decimal128(..)),
         Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
         Float32 => !(matches!(from, Float64) || from.is_string()),
-        Float64 => !from.is_string(),
+        Float64 | Date32 | Time64(_) | Timestamp(..) | Interval(_) => !from.is_string(),
         to if to.is_string() => !matches!(
             from,
             Float32
@@ -167,6 +178,11 @@ impl ScalarUDFImpl for Converted {
             DataType::Int64 => "int8",
             DataType::Float32 => "float4",
             DataType::Float64 => "float8",
+            DataType::Date32 => "date",
+            DataType::Time64(_) => "time",
+            DataType::Timestamp(_, None) => "timestamp",
+            DataType::Timestamp(_, Some(_)) => "timestamptz",
+            DataType::Interval(_) => "interval",
             _ => "text",
         }
     }
@@ -203,6 +219,7 @@ impl ScalarUDFImpl for Converted {
             DataType::Int64 => integers::<Int64Type>(&values, "bigint")?,
             DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
             to if to.is_floating() => floats_of_text(&values, to)?,
+            to if to.is_temporal() => times_of_text(&values, to, &args.config_options)?,
             to => cast(&texts(&values, &args.arg_fields[0], &zone_of(&args.config_options))?, to)?,
         };
         Ok(match is_scalar {

@@ -1,17 +1,88 @@
-//! What time is it while a statement runs? `now()` is the time at which it began; `clock_timestamp()` is another for every row.
+//! What time is it while a statement runs? `now()` is the time at which it began, in microseconds, as `'now'` is: DataFusion's has nanoseconds,
+//! and is no time that a column can keep. `clock_timestamp()` is another for every row.
 
 use std::sync::Arc;
 
 use arrow::array::TimestampMicrosecondArray;
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use chrono::Utc;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::exec_err;
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
-use tarn_query::datafusion;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, now_of, zone_of};
 
-/// The function.
+/// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![Arc::new(Clock { signature: Signature::nullary(Volatility::Volatile) }.into())]
+    let clock = Clock { signature: Signature::nullary(Volatility::Volatile) };
+    vec![Arc::new(clock.into()), Arc::new(Now::new(&ConfigOptions::default()).into())]
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Now {
+    signature: Signature,
+    aliases: [String; 1],
+    /// Of the session.
+    zone: Arc<str>,
+}
+
+impl Now {
+    fn new(config: &ConfigOptions) -> Now {
+        Now {
+            signature: Signature::nullary(Volatility::Stable),
+            aliases: ["current_timestamp".to_owned()],
+            zone: Arc::clone(zone_of(config).arrow_name()),
+        }
+    }
+
+    fn at(&self, us: i64) -> ScalarValue {
+        ScalarValue::TimestampMicrosecond(Some(us), Some(Arc::clone(&self.zone)))
+    }
+}
+
+impl ScalarUDFImpl for Now {
+    fn name(&self) -> &str {
+        "now"
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
+        Some(Now::new(config).into())
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(&self.zone))))
+    }
+
+    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(Arc::new(Field::new(self.name(), self.return_type(&[])?, false)))
+    }
+
+    /// A constant of the statement.
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        Ok(match info.query_execution_start_time() {
+            Some(began) => ExprSimplifyResult::Simplified(Expr::Literal(self.at(began.timestamp_micros()), None)),
+            None => ExprSimplifyResult::Original(args),
+        })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match now_of(&args.config_options) {
+            Some(us) => Ok(ColumnarValue::Scalar(self.at(us))),
+            None => exec_err!("now() is of a statement that runs"),
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use crate::error::{SqlError, state};
 
 const DAY_US: i64 = 86_400_000_000;
 
-const MONTHS: [&str; 12] = [
+pub(super) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",
@@ -23,12 +23,12 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
+pub(super) const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+pub(super) const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
 
 /// How letters are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
+pub(super) enum Case {
     Upper,
     Lower,
     Capital,
@@ -45,7 +45,7 @@ impl Case {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     Hour12,
     Hour24,
     Minute,
@@ -163,20 +163,32 @@ const WORDS: &[(&str, Case, Field)] = &[
     ("bc", Case::Lower, Field::Era(false)),
 ];
 
+/// A part of a template.
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Text(String),
-    Field { field: Field, case: Case, is_filled: bool, ordinal: Option<Case> },
+    /// Between quotes: nothing in it separates.
+    Quoted(String),
+    Field {
+        field: Field,
+        case: Case,
+        is_filled: bool,
+        ordinal: Option<Case>,
+    },
 }
 
 /// A template that was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct DateTemplate(Vec<Part>);
+pub(super) struct DateTemplate {
+    pub(super) parts: Vec<Part>,
+    /// `FX`: what is read has exactly this form.
+    pub(super) is_exact: bool,
+}
 
 impl DateTemplate {
     /// Errors: `0A000` for `TM` and `SP`, of which PostgreSQL knows more than we do.
     pub(super) fn parse(template: &str) -> Result<DateTemplate, SqlError> {
-        let (mut parts, mut rest) = (vec![], template);
+        let (mut parts, mut rest, mut is_exact) = (vec![], template, false);
         while !rest.is_empty() {
             if let Some(quoted) = rest.strip_prefix('"') {
                 rest = quoted_text(quoted, &mut parts);
@@ -184,7 +196,8 @@ impl DateTemplate {
             }
             let mut is_filled = true;
             while let Some(behind) = ["FM", "fm", "FX", "fx"].iter().find_map(|prefix| rest.strip_prefix(prefix)) {
-                is_filled &= !(rest.starts_with("FM") || rest.starts_with("fm"));
+                let is_short = rest.starts_with("FM") || rest.starts_with("fm");
+                (is_filled, is_exact) = (is_filled && !is_short, is_exact || !is_short);
                 rest = behind;
             }
             if rest.starts_with("TM") || rest.starts_with("tm") {
@@ -212,16 +225,16 @@ impl DateTemplate {
             }
             parts.push(Part::Field { field, case, is_filled, ordinal: ordinal.map(|(_, case)| case) });
         }
-        Ok(DateTemplate(parts))
+        Ok(DateTemplate { parts, is_exact })
     }
 
     /// Appends the text of a moment.
     ///
     /// Errors: `0A000` for the letters of a zone; `22023` for what an interval does not have.
     pub(super) fn write(&self, moment: &Moment, out: &mut String) -> Result<(), SqlError> {
-        for part in &self.0 {
+        for part in &self.parts {
             match part {
-                Part::Text(text) => out.push_str(text),
+                Part::Text(text) | Part::Quoted(text) => out.push_str(text),
                 Part::Field { field, case, is_filled, ordinal } => {
                     let start = out.len();
                     let is_number = moment.write(*field, *case, *is_filled, out)?;
@@ -238,14 +251,15 @@ impl DateTemplate {
 
 /// What is behind the closing quote. A backslash takes the next letter as it is.
 fn quoted_text<'a>(inside: &'a str, parts: &mut Vec<Part>) -> &'a str {
-    let mut letters = inside.chars();
+    let (mut letters, mut quoted) = (inside.chars(), String::new());
     while let Some(letter) = letters.next() {
         match letter {
             '"' => break,
-            '\\' => letters.next().into_iter().for_each(|letter| text(parts, letter)),
-            letter => text(parts, letter),
+            '\\' => quoted.extend(letters.next()),
+            letter => quoted.push(letter),
         }
     }
+    parts.push(Part::Quoted(quoted));
     letters.as_str()
 }
 
@@ -451,8 +465,15 @@ impl Moment {
                 Ok(false)
             }
             Field::MonthName | Field::MonthShort | Field::Roman => {
+                let month = match (self.month, self.year) {
+                    // Of an interval they are counted backwards from the end of a year, too.
+                    (0, 1..) if field == Field::Roman => 12,
+                    (0, ..=-1) if field == Field::Roman => 1,
+                    (month @ ..=-1, _) if field == Field::Roman => month + 13,
+                    (month, _) => month,
+                };
                 // An interval of no month has no name of one.
-                let Some(month) = usize::try_from(self.month - 1).ok().filter(|month| *month < 12) else {
+                let Some(month) = usize::try_from(month - 1).ok().filter(|month| *month < 12) else {
                     return Ok(false);
                 };
                 let (name, width) = match field {

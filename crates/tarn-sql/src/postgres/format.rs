@@ -1,5 +1,5 @@
-//! How are values put into texts of SQL? `format('%s of %I', …)`, `quote_literal`, `quote_nullable`; and `like_escape` into patterns. Values are written as clients are shown
-//! them.
+//! How are values put into texts of SQL? `format('%s of %I', …)`, `quote_literal`, `quote_nullable`; and `like_escape` and
+//! `similar_to_escape` into patterns. Values are written as clients are shown them.
 
 use std::sync::Arc;
 
@@ -17,13 +17,17 @@ use crate::error::{SqlError, state};
 use crate::names::quote;
 use crate::rows::texts;
 
+/// What the pattern of `SIMILAR TO` is written as.
+pub(super) const SIMILAR: &str = "similar_to_escape";
+
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let one = Signature::any(1, Volatility::Stable);
     let several = Signature::one_of(vec![TypeSignature::VariadicAny], Volatility::Stable);
-    let all: [(&'static str, Signature, Write); 4] = [
+    let all: [(&'static str, Signature, Write); 5] = [
         ("format", several, format),
         ("like_escape", Signature::any(2, Volatility::Stable), like_escape),
+        (SIMILAR, Signature::any(2, Volatility::Stable), similar_to_escape),
         ("quote_literal", one.clone(), literals),
         ("quote_nullable", one, nullables),
     ];
@@ -51,6 +55,89 @@ fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
         }
     }
     Ok(Some(written))
+}
+
+/// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a point.
+fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
+    let [Some(pattern), Some(escape)] = values else { return Ok(None) };
+    let mut letters = escape.chars();
+    let escape = letters.next();
+    if letters.next().is_some() {
+        return Err(SqlError::new(state::INVALID_ESCAPE, "invalid escape string")
+            .with_hint("it is one character, or none for no escapes"));
+    }
+    let mut written = String::with_capacity(pattern.len() + 16);
+    written.push_str("^(?s:");
+    let mut letters = pattern.chars().peekable();
+    // Of a class: how many letters of it were read.
+    let mut in_class = None;
+    while let Some(letter) = letters.next() {
+        let is_escaped = Some(letter) == escape;
+        let letter = match letter {
+            _ if is_escaped => letters.next().ok_or_else(|| {
+                SqlError::new(state::INVALID_ESCAPE, "invalid escape sequence")
+                    .with_hint("nothing may follow the pattern's last character but what it escapes")
+            })?,
+            letter => letter,
+        };
+        if is_escaped && letter == '"' {
+            return Err(SqlError::unsupported(
+                "the separator of SUBSTRING … SIMILAR is not supported",
+                "a regular expression with a group: substring(x from 'pattern')",
+            ));
+        }
+        if let Some(n_read) = &mut in_class {
+            let is_named = letter == '[' && letters.peek() == Some(&':') && !is_escaped;
+            match letter {
+                ']' if *n_read > 0 && !is_escaped => {
+                    written.push(']');
+                    in_class = None;
+                    continue;
+                }
+                '^' if *n_read == 0 && !is_escaped => {
+                    written.push('^');
+                    continue;
+                }
+                // `[:alpha:]`
+                '[' if is_named => {
+                    written.push('[');
+                    for letter in letters.by_ref() {
+                        written.push(letter);
+                        if letter == ']' {
+                            break;
+                        }
+                    }
+                }
+                '-' if !is_escaped => written.push('-'),
+                letter => literally(letter, &mut written),
+            }
+            *n_read += 1;
+            continue;
+        }
+        match letter {
+            letter if is_escaped => literally(letter, &mut written),
+            '%' => written.push_str(".*"),
+            '_' => written.push('.'),
+            '(' => written.push_str("(?:"),
+            '|' | '*' | '+' | '?' | '{' | '}' | ')' => written.push(letter),
+            '[' => {
+                written.push('[');
+                in_class = Some(0_usize);
+            }
+            letter => literally(letter, &mut written),
+        }
+    }
+    written.push_str(")$");
+    Ok(Some(written))
+}
+
+/// A letter that stands for itself in a regular expression.
+fn literally(letter: char, written: &mut String) {
+    // `\<` and `\>` are the ends of words.
+    if letter.is_ascii_punctuation() && !matches!(letter, '<' | '>') {
+        written.push('\\');
+    }
+    written.push(letter);
 }
 
 /// The text of one row's values.

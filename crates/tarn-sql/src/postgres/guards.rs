@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
+use super::extract::intervals;
 use crate::error::{SqlError, state};
 
 /// Functions to be registered over those of the same name.
@@ -30,6 +31,7 @@ pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
         (math::round(), Guard::HalfToEven),
         (array_length_udf(), Guard::NoEmptyLength),
         (datetime::make_date(), Guard::NoYearZero),
+        (datetime::date_bin(), Guard::NoMonths),
     ];
     all.into_iter().map(|(inner, guard)| Arc::new(ScalarUDF::from(Guarded { inner, guard }))).collect()
 }
@@ -43,6 +45,8 @@ enum Guard {
     HalfToEven,
     NoEmptyLength,
     NoYearZero,
+    /// Bins have one length.
+    NoMonths,
 }
 
 /// A function with a guard before or behind it.
@@ -115,6 +119,22 @@ impl ScalarUDFImpl for Guarded {
                 let none = Scalar::new(UInt64Array::from(vec![0]));
                 Ok(nullif(lengths.as_primitive::<UInt64Type>(), &eq(&lengths, &none)?)?)
             }),
+            Guard::NoMonths => {
+                each(&args.args[0], |strides| {
+                    for stride in intervals(&strides)?.iter().flatten() {
+                        if stride.months != 0 {
+                            let message = "timestamps cannot be binned into intervals containing months or years";
+                            return Err(SqlError::unsupported(message, "use date_trunc").into());
+                        }
+                        if i128::from(stride.days) * 86_400_000_000_000 + i128::from(stride.nanoseconds) <= 0 {
+                            let message = "stride must be greater than zero";
+                            return Err(SqlError::new(state::DATETIME_OVERFLOW, message).into());
+                        }
+                    }
+                    Ok(strides)
+                })?;
+                self.inner.invoke_with_args(args)
+            }
             Guard::NoYearZero => {
                 args.args[0] = each(&args.args[0], |years| {
                     let years = cast(&years, &DataType::Int32)?;

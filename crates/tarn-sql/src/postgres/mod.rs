@@ -13,8 +13,15 @@
 //! | `SELECT 3.7::int`, `SELECT 1e15::float8` | 4, 1e+15 | 3, 999999999999999.9 | `casts` |
 //! | `SELECT timestamp '2024-01-01'::text` | 2024-01-01 00:00:00 | 2024-01-01T00:00:00 | `casts` |
 //! | `SELECT to_char(now(), 'YYYY-MM-DD')` | 2026-11-24 | YYYY-MM-DD | `to_char` |
+//! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
+//! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), sind(30), lcm(4, 6)` | 3, 3, 0.5, 12 | not known | `numbers` |
 //! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
-//! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')` | 1.750000 | 1 | `times` |
+//! | `SELECT 'Jan 8 1999'::date, 'today'::timestamptz` | 1999-01-08, midnight | not known | `times_of_text` |
+//! | `SELECT interval '1 2:03' DAY TO SECOND, '1 day 02:00'::interval` | 1 day 02:03:00, 1 day 02:00:00 | not known | `interval_types` |
+//! | `SELECT interval '1 minute' * 3, time '01:00' - interval '2 hours'` | 00:03:00, 23:00:00 | not known | `interval_operators` |
+//! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')` | 1.750000 | 1 | `extract` |
+//! | `SELECT extract(century FROM now())`, `date_trunc('decade', now())` | 21, 2020-01-01 | not known | `extract`, `date_trunc` |
+//! | `SELECT make_interval(days => 10)`, `make_timestamptz(2026, 1, 2, 3, 4, 5.5)` | times | not known | `made_times` |
 //! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
 //! | `SELECT ln(0)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 2201E, 2, NULL | -Infinity, 3, 0 | `guards` |
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
@@ -31,28 +38,38 @@
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
 
+mod calendar;
 mod calls;
 mod casts;
 mod clock;
+mod date_reading;
 mod date_template;
+mod date_trunc;
 mod division;
+mod extract;
 mod floats;
 mod format;
 mod guards;
 pub(crate) mod in_from;
 mod integer_literals;
 mod integers;
+mod interval_operators;
+mod interval_types;
 mod intervals;
 mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
+mod made_times;
 mod number_template;
+mod numbers;
 mod numeric;
 mod ranks;
+mod rowwise;
 pub(crate) mod select_list;
 mod single;
 mod sums;
 mod times;
+mod times_of_text;
 mod to_char;
 mod type_name;
 mod using;
@@ -83,14 +100,24 @@ pub(crate) fn meaning() -> Meaning {
             Arc::new(integers::CheckedIntegers::new()),
             Arc::new(floats::CheckedFloats::new()),
         ],
+        operators: vec![Arc::new(interval_operators::TimeOperators)],
         functions: [
-            vec![Arc::new(to_char::to_char()), Arc::new(numeric::numeric()), Arc::new(type_name::type_of())],
+            vec![
+                Arc::new(to_char::to_char()),
+                Arc::new(numeric::numeric()),
+                Arc::new(type_name::type_of()),
+                Arc::new(date_trunc::date_trunc()),
+            ],
             guards::guarded(),
             intervals::functions(),
             kept_as_text::functions(),
             format::functions(),
             json::functions(),
             clock::functions(),
+            interval_types::functions(),
+            made_times::functions(),
+            date_reading::functions(),
+            numbers::functions(),
         ]
         .concat(),
         aggregates: vec![Arc::new(sums::sum()), single::single()],

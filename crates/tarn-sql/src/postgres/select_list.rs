@@ -6,6 +6,9 @@
 //! - `a = ANY('{1,2}')` is `a IN ('1', '2')`.
 //! - `1e308::float8` is no `numeric` on the way, which has 38 digits.
 //! - `x::numeric` has as many digits as `x`, and `x::varchar(3)` three letters.
+//! - `a SIMILAR TO b` is a match of a regular expression.
+//! - `@ x`, `~ x`, `|/ x` and `||/ x` are functions, and so are `to_date` and `to_timestamp` by a template.
+//! - An interval that is written out is read by the fields of its type, and a `make_interval` has its arguments in their order.
 //! - `x::uuid`, `x::json` and `x::jsonb` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid`, `age(t)` and `string_to_table` others.
 //! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are `integer`s.
 //!
@@ -18,14 +21,17 @@ use tarn_query::array_items;
 use tarn_query::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableAlias,
-    TableAliasColumnDef, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::calls::{call, is_call, is_named, number, take};
+use super::date_reading::{TO_DATE, TO_TIMESTAMP};
+use super::format::SIMILAR;
 use super::json::written as json;
 use super::kept_as_text::{UUID, cast_to};
+use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
-use super::{in_from, single, using};
+use super::{in_from, interval_types, made_times, single, using};
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
 use crate::shown::shown_as;
@@ -124,13 +130,18 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        if let Err(error) = interval_types::rewrite(expr) {
+            return ControlFlow::Break(error);
+        }
         float(expr);
         cast(expr);
+        operator(expr);
         function(expr);
         if let Err(error) = json::function(expr) {
             return ControlFlow::Break(error);
         }
         like(expr);
+        similar(expr);
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
                 if let Expr::Subquery(query) = right.as_ref() {
@@ -151,6 +162,11 @@ impl VisitorMut for Rewrite {
                 format!("{name} of whole rows is not supported"),
                 "count(*), or count of a column that is never NULL",
             ));
+        }
+        if is_named(name, "make_interval")
+            && let Err(error) = made_times::in_order(&mut list.args)
+        {
+            return ControlFlow::Break(error);
         }
         if is_named(name, "sum")
             && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Case { conditions, else_result, .. }))] =
@@ -285,6 +301,25 @@ fn array_of_text(expr: &mut Expr) -> Result<()> {
     Ok(())
 }
 
+/// Operators before a value, which are functions.
+fn operator(expr: &mut Expr) {
+    let Expr::UnaryOp { op, expr: of } = expr else { return };
+    let double = |of: Expr| Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(of),
+        data_type: DataType::DoublePrecision,
+        array: false,
+        format: None,
+    };
+    *expr = match op {
+        UnaryOperator::PGAbs => call("abs", vec![take(of)]),
+        UnaryOperator::BitwiseNot => call(BIT_NOT, vec![take(of)]),
+        UnaryOperator::PGSquareRoot => call("sqrt", vec![double(take(of))]),
+        UnaryOperator::PGCubeRoot => call("cbrt", vec![double(take(of))]),
+        _ => return,
+    };
+}
+
 /// Functions that are others, by another name.
 fn function(expr: &mut Expr) {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return };
@@ -295,6 +330,10 @@ fn function(expr: &mut Expr) {
             let (left, right) = (Expr::Nested(Box::new(take(left))), Expr::Nested(Box::new(take(right))));
             let modulo = Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::Modulo, right: Box::new(right) };
             *expr = Expr::Nested(Box::new(modulo));
+        }
+        Ok([text, template]) if is_named(name, "to_date") => *expr = call(TO_DATE, vec![take(text), take(template)]),
+        Ok([text, template]) if is_named(name, "to_timestamp") => {
+            *expr = call(TO_TIMESTAMP, vec![take(text), take(template)]);
         }
         Ok([text, separator]) if is_named(name, "string_to_table") => {
             *expr = call(UNNEST, vec![call("string_to_array", vec![take(text), take(separator)])]);
@@ -322,6 +361,18 @@ fn like(expr: &mut Expr) {
     {
         **pattern = call(LIKE_ESCAPE, vec![take(pattern), Expr::Value(escape)]);
     }
+}
+
+/// `a SIMILAR TO b` is a match of a regular expression.
+fn similar(expr: &mut Expr) {
+    let Expr::SimilarTo { negated, expr: of, pattern, escape_char } = expr else { return };
+    let escape = escape_char
+        .take()
+        .map_or_else(|| Expr::Value(Value::SingleQuotedString("\\".to_owned()).with_empty_span()), Expr::Value);
+    let op = if *negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
+    let pattern = call(SIMILAR, vec![take(pattern), escape]);
+    let of = Expr::Nested(Box::new(take(of)));
+    *expr = Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(of), op, right: Box::new(pattern) }));
 }
 
 fn expr_of(arg: &mut FunctionArg) -> Option<&mut Expr> {

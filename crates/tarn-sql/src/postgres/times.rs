@@ -4,12 +4,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray};
-use arrow::compute::cast;
-use arrow::datatypes::{
-    DataType, Decimal128Type, DurationMicrosecondType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
-    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
-};
+use arrow::array::{ArrayRef, Decimal128Array};
+use arrow::datatypes::{DataType, Decimal128Type, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
@@ -21,29 +17,23 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, each_expression};
+use tarn_query::{datafusion, each_expression, zone_of};
 
-use crate::rows::days_and_rest;
-
-/// The function of DataFusion that stands for `extract`, too.
-const DATE_PART: &str = "date_part";
+use super::extract::{extracted, intervals};
 
 /// The rule; it runs before types are made one.
 #[derive(Debug)]
 pub(super) struct Times {
-    seconds: Arc<ScalarUDF>,
-    interval: Arc<ScalarUDF>,
     length: Arc<ScalarUDF>,
 }
 
 impl Times {
     pub(super) fn new() -> Times {
-        let function =
-            |what| Arc::new(ScalarUDF::from(OfTime { what, signature: Signature::any(1, Volatility::Immutable) }));
-        Times { seconds: function(What::Seconds), interval: function(What::Interval), length: function(What::Length) }
+        let function = OfTime { signature: Signature::any(1, Volatility::Immutable) };
+        Times { length: Arc::new(function.into()) }
     }
 
-    fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    fn rewritten(&self, expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
                 let (mut left, mut right) = (left, right);
@@ -75,20 +65,21 @@ impl Times {
                 let expr = Expr::Between(Between { expr, negated, low, high });
                 Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
             }
-            Expr::ScalarFunction(mut call) if call.func.name() == DATE_PART && call.args.len() == 2 => {
-                let of_seconds = is_text(&call.args[0], &["second", "seconds", "s", "sec", "secs"]);
-                let is_length = matches!(call.args[1].get_type(schema), Ok(DataType::Duration(_)));
-                if of_seconds && call.args[1].get_type(schema).is_ok_and(|of| of.is_temporal()) {
-                    let of = call.args.swap_remove(1);
-                    return Ok(Transformed::yes(self.call(&self.seconds, of)));
-                }
-                if is_length && !is_text(&call.args[0], &["epoch"]) {
-                    let of = call.args.swap_remove(1);
-                    call.args.push(self.call(&self.interval, of));
-                    return Ok(Transformed::yes(Expr::ScalarFunction(call)));
-                }
-                Ok(Transformed::no(Expr::ScalarFunction(call)))
+            // A day begins when the session's clocks show midnight.
+            Expr::ScalarFunction(mut call)
+                if call.func.name() == "date_trunc"
+                    && matches!(call.args.get(1).map(|of| of.get_type(schema)), Some(Ok(DataType::Date32))) =>
+            {
+                let of = std::mem::replace(&mut call.args[1], Expr::Literal(ScalarValue::Null, None));
+                let instant =
+                    DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(zone_of(config).arrow_name())));
+                call.args[1] = Expr::Cast(Cast::new(Box::new(of), instant));
+                Ok(Transformed::yes(Expr::ScalarFunction(call)))
             }
+            Expr::ScalarFunction(call) => Ok(match extracted(&call, schema)? {
+                Some(field) => Transformed::yes(field),
+                None => Transformed::no(Expr::ScalarFunction(call)),
+            }),
             other => Ok(Transformed::no(other)),
         }
     }
@@ -99,8 +90,8 @@ impl Times {
 }
 
 impl AnalyzerRule for Times {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, |expr, schema| self.rewritten(expr, schema))
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, |expr, schema| self.rewritten(expr, schema, config))
     }
 
     fn name(&self) -> &str {
@@ -111,11 +102,6 @@ impl AnalyzerRule for Times {
 fn compares(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
-}
-
-fn is_text(expr: &Expr, words: &[&str]) -> bool {
-    let Expr::Literal(text, _) = expr else { return false };
-    text.try_as_str().flatten().is_some_and(|text| words.iter().any(|word| word.eq_ignore_ascii_case(text)))
 }
 
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
@@ -156,30 +142,15 @@ fn as_date(expr: &mut Expr) -> bool {
     true
 }
 
-/// Of a time or an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
-    /// Seconds of the minute, with six digits behind the point.
-    Seconds,
-    /// Days and hours, of the time between two times.
-    Interval,
-    /// Microseconds, with months of thirty days of 24 hours.
-    Length,
-}
-
+/// How long an interval is, in microseconds: months have thirty days of 24 hours.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfTime {
-    what: What,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for OfTime {
     fn name(&self) -> &str {
-        match self.what {
-            What::Seconds => "seconds",
-            What::Interval => "justified",
-            What::Length => "length_of_interval",
-        }
+        "length_of_interval"
     }
 
     fn signature(&self) -> &Signature {
@@ -187,11 +158,7 @@ impl ScalarUDFImpl for OfTime {
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(match self.what {
-            What::Seconds => DataType::Decimal128(8, 6),
-            What::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
-            What::Length => DataType::Decimal128(38, 0),
-        })
+        Ok(DataType::Decimal128(38, 0))
     }
 
     fn is_strict(&self) -> bool {
@@ -204,55 +171,13 @@ impl ScalarUDFImpl for OfTime {
             ColumnarValue::Array(values) => (Arc::clone(values), false),
             ColumnarValue::Scalar(value) => (value.to_array()?, true),
         };
-        let answer: ArrayRef = match self.what {
-            What::Seconds => Arc::new(seconds(&values)?),
-            What::Interval => Arc::new(intervals(&values)?),
-            What::Length => {
-                let lengths: Decimal128Array = intervals(&values)?.unary::<_, Decimal128Type>(length);
-                Arc::new(lengths.with_precision_and_scale(38, 0)?)
-            }
-        };
+        let lengths: Decimal128Array = intervals(&values)?.unary::<_, Decimal128Type>(length);
+        let answer: ArrayRef = Arc::new(lengths.with_precision_and_scale(38, 0)?);
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&answer, 0)?),
             false => ColumnarValue::Array(answer),
         })
     }
-}
-
-fn seconds(values: &ArrayRef) -> Result<Decimal128Array> {
-    const MINUTE_US: i64 = 60_000_000;
-    let of_minute = |us: i64| i128::from(us.rem_euclid(MINUTE_US));
-    let seconds: Decimal128Array = match values.data_type() {
-        DataType::Timestamp(_, zone) => {
-            // The clocks of all zones that there are show the same seconds, but those before there were zones.
-            let us = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?;
-            let local = if zone.is_some() { cast(&us, &MIDNIGHT)? } else { us };
-            local.as_primitive::<TimestampMicrosecondType>().unary::<_, Decimal128Type>(of_minute)
-        }
-        DataType::Time32(_) | DataType::Time64(_) => {
-            let us = cast(values, &DataType::Time64(TimeUnit::Microsecond))?;
-            us.as_primitive::<Time64MicrosecondType>().unary::<_, Decimal128Type>(of_minute)
-        }
-        DataType::Date32 | DataType::Date64 => {
-            let midnight = cast(values, &MIDNIGHT)?;
-            midnight.as_primitive::<TimestampMicrosecondType>().unary::<_, Decimal128Type>(of_minute)
-        }
-        // Of an interval they have its sign.
-        _ => intervals(values)?.unary::<_, Decimal128Type>(|of| i128::from(of.nanoseconds / 1_000 % MINUTE_US)),
-    };
-    Ok(seconds.with_precision_and_scale(8, 6)?)
-}
-
-fn intervals(values: &ArrayRef) -> Result<IntervalMonthDayNanoArray> {
-    if let DataType::Duration(_) = values.data_type() {
-        let us = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
-        return Ok(us.as_primitive::<DurationMicrosecondType>().unary::<_, IntervalMonthDayNanoType>(|us| {
-            let (days, us) = days_and_rest(us);
-            IntervalMonthDayNano::new(0, days, us * 1_000)
-        }));
-    }
-    let intervals = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
-    Ok(intervals.as_primitive::<IntervalMonthDayNanoType>().clone())
 }
 
 fn length(of: IntervalMonthDayNano) -> i128 {

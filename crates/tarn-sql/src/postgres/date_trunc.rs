@@ -1,0 +1,185 @@
+//! When did the century begin, or the day in Sydney? `date_trunc` of fields, of intervals and of zones that DataFusion's does not know.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
+};
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::functions::datetime;
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, zone_of};
+use tarn_types::Zone;
+
+use super::calendar::{Unit, truncated, truncated_interval};
+use super::extract::intervals;
+use super::times_of_text::out_of_range;
+use crate::error::{SqlError, state};
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// The function, to be registered over DataFusion's.
+pub(super) fn date_trunc() -> ScalarUDF {
+    DateTrunc { inner: datetime::date_trunc(), signature: Signature::user_defined(Volatility::Stable) }.into()
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct DateTrunc {
+    inner: Arc<ScalarUDF>,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for DateTrunc {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [_, of, zone @ ..] = types else { return plan_err!("date_trunc takes a field and a time") };
+        let of = match of {
+            DataType::Interval(_) | DataType::Duration(_) if zone.is_empty() => INTERVAL,
+            DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => of.clone(),
+            DataType::Date32 | DataType::Date64 | DataType::Null => DataType::Timestamp(TimeUnit::Microsecond, None),
+            of if of.is_string() => DataType::Timestamp(TimeUnit::Microsecond, None),
+            of => {
+                let message = format!("function date_trunc(text, {of}) does not exist");
+                return Err(SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast it to timestamp").into());
+            }
+        };
+        match zone {
+            [] => Ok(vec![DataType::Utf8, of]),
+            [_] if matches!(of, DataType::Timestamp(_, Some(_))) => Ok(vec![DataType::Utf8, of, DataType::Utf8]),
+            _ => plan_err!("date_trunc with a zone takes a timestamp with time zone"),
+        }
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types[1].clone())
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
+        match inputs {
+            [_, _] => self.inner.output_ordering(inputs),
+            _ => Ok(SortProperties::Unordered),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [unit, of, zone @ ..] = &args.args[..] else { return plan_err!("date_trunc takes a field and a time") };
+        let ColumnarValue::Scalar(name) = unit else {
+            return Err(SqlError::unsupported(
+                "date_trunc with another field for each row is not supported",
+                "write the field as a constant, one in each branch of a CASE",
+            )
+            .into());
+        };
+        let name = name.try_as_str().flatten();
+        let zone_name = match zone {
+            [] => None,
+            [ColumnarValue::Scalar(zone)] => Some(zone.try_as_str().flatten()),
+            _ => {
+                let message = "date_trunc with another zone for each row is not supported";
+                return Err(SqlError::unsupported(message, "use AT TIME ZONE").into());
+            }
+        };
+        let (Some(name), false) = (name, zone_name == Some(None)) else {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from(args.return_type())?));
+        };
+        let of_type = of.data_type();
+        let type_name = match &of_type {
+            DataType::Interval(_) => "interval",
+            DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
+            _ => "timestamp without time zone",
+        };
+        let Some(unit) = Unit::of(name) else {
+            let message = format!("unit \"{name}\" not recognized for type {type_name}");
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).into());
+        };
+        let refused = || {
+            let message = format!("unit \"{name}\" not supported for type {type_name}");
+            SqlError::unsupported(message, "a field from microseconds to millennium")
+        };
+        let is_none = match of_type {
+            DataType::Interval(_) => truncated_interval(unit, 0, 0, 0).is_none(),
+            _ => truncated(unit, 0).is_none(),
+        };
+        if is_none {
+            return Err(refused().into());
+        }
+        let is_long = matches!(unit, Unit::Decade | Unit::Century | Unit::Millennium);
+        if !is_long && zone_name.is_none() && !matches!(of_type, DataType::Interval(_)) {
+            let mut args = args;
+            // DataFusion's knows one name of each.
+            args.args[0] = ColumnarValue::Scalar(ScalarValue::from(plain_name(unit)));
+            return self.inner.invoke_with_args(args);
+        }
+        let (values, is_scalar) = match of {
+            ColumnarValue::Array(values) => (Arc::clone(values), false),
+            ColumnarValue::Scalar(value) => (value.to_array()?, true),
+        };
+        let answer: ArrayRef = match &of_type {
+            DataType::Interval(_) => {
+                Arc::new(intervals(&values)?.try_unary::<_, IntervalMonthDayNanoType, SqlError>(|of| {
+                    let us = of.nanoseconds / 1_000;
+                    let (months, days, us) = truncated_interval(unit, of.months, of.days, us).ok_or_else(refused)?;
+                    let nanoseconds = us.checked_mul(1_000).ok_or_else(out_of_range)?;
+                    Ok(IntervalMonthDayNano::new(months, days, nanoseconds))
+                })?)
+            }
+            DataType::Timestamp(_, of_zone) => {
+                let zone = match (zone_name.flatten(), of_zone) {
+                    (Some(name), _) => Some(Zone::parse(name).ok_or_else(|| {
+                        let message = format!("time zone \"{name}\" not recognized");
+                        SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+                    })?),
+                    (None, Some(_)) => Some(zone_of(&args.config_options)),
+                    (None, None) => None,
+                };
+                let times = cast(&values, &DataType::Timestamp(TimeUnit::Microsecond, of_zone.clone()))?;
+                let times = times.as_primitive::<TimestampMicrosecondType>();
+                let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
+                let began = times.try_unary::<_, TimestampMicrosecondType, SqlError>(|us| {
+                    let began = match &zone {
+                        Some(zone) => truncated(unit, zone.local(us)).and_then(|local| zone.instant(local)),
+                        None => truncated(unit, us),
+                    };
+                    began.ok_or_else(out)
+                })?;
+                cast(&began.with_data_type(times.data_type().clone()), &of_type)?
+            }
+            _ => return Err(refused().into()),
+        };
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&answer, 0)?),
+            false => ColumnarValue::Array(answer),
+        })
+    }
+}
+
+fn plain_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Microseconds => "microsecond",
+        Unit::Milliseconds => "millisecond",
+        Unit::Second => "second",
+        Unit::Minute => "minute",
+        Unit::Hour => "hour",
+        Unit::Day => "day",
+        Unit::Week => "week",
+        Unit::Month => "month",
+        Unit::Quarter => "quarter",
+        _ => "year",
+    }
+}

@@ -1,0 +1,303 @@
+//! What is three times a minute, and what does the clock show two hours before one? `interval '1 minute' * 3`, `interval '1 month' / 2`,
+//! `time '01:00' - interval '2 hours'`, `time '10:00' - time '08:00'`, `date '2026-11-24' + time '10:00'`, `date '2026-11-24' - 7`.
+//!
+//! The planner refuses these before rules see them, so they are planned here, as functions. Fractions of a month are days of a month of 30,
+//! and fractions of a day hours, as in PostgreSQL; a time of day goes on at midnight.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Date32Type, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    Time64MicrosecondType, TimeUnit,
+};
+use datafusion::common::{DFSchema, exec_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+use tarn_query::datafusion;
+use tarn_query::sqlparser::ast::BinaryOperator;
+use tarn_types::Span;
+
+use super::times_of_text::{arrow_of, out_of_range, span_of};
+use crate::error::{SqlError, state};
+use crate::rows::days_and_rest;
+
+const DAY_US: i64 = 86_400_000_000;
+const DAYS_OF_MONTH: f64 = 30.0;
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+const TIME: DataType = DataType::Time64(TimeUnit::Microsecond);
+
+/// Plans the operators.
+#[derive(Debug)]
+pub(super) struct TimeOperators;
+
+impl ExprPlanner for TimeOperators {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
+            return Ok(PlannerResult::Original(expr));
+        };
+        Ok(match Operation::of(&expr.op, Side::of(&left), Side::of(&right)) {
+            Some((operation, is_swapped)) => {
+                let mut sides = vec![expr.left, expr.right];
+                if is_swapped {
+                    sides.reverse();
+                }
+                let function = OfTimes { operation, is_swapped, signature: Signature::any(2, Volatility::Immutable) };
+                let call = ScalarFunction::new_udf(Arc::new(function.into()), sides);
+                PlannerResult::Planned(Expr::ScalarFunction(call))
+            }
+            None => PlannerResult::Original(expr),
+        })
+    }
+}
+
+/// What stands beside an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Interval,
+    Time,
+    Date,
+    Integer,
+    Number,
+    Other,
+}
+
+impl Side {
+    fn of(data_type: &DataType) -> Side {
+        match data_type {
+            DataType::Interval(_) | DataType::Duration(_) => Side::Interval,
+            DataType::Time32(_) | DataType::Time64(_) => Side::Time,
+            DataType::Date32 => Side::Date,
+            of if of.is_integer() => Side::Integer,
+            of if of.is_numeric() => Side::Number,
+            _ => Side::Other,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Operation {
+    /// An interval, so many times.
+    Times,
+    Divided,
+    /// A time of day, later by an interval.
+    Later,
+    Earlier,
+    /// From one time of day to another.
+    Between,
+    /// A day's time of day.
+    At,
+    /// So many days after a date.
+    DaysLater,
+    DaysEarlier,
+}
+
+impl Operation {
+    /// And whether its sides come in the other order.
+    fn of(op: &BinaryOperator, left: Side, right: Side) -> Option<(Operation, bool)> {
+        use BinaryOperator::{Divide, Minus, Multiply, Plus};
+        use Side::{Date, Integer, Interval, Number, Time};
+        Some(match (op, left, right) {
+            (Multiply, Interval, Integer | Number) => (Operation::Times, false),
+            (Multiply, Integer | Number, Interval) => (Operation::Times, true),
+            (Divide, Interval, Integer | Number) => (Operation::Divided, false),
+            (Plus, Time, Interval) => (Operation::Later, false),
+            (Plus, Interval, Time) => (Operation::Later, true),
+            (Minus, Time, Interval) => (Operation::Earlier, false),
+            (Minus, Time, Time) => (Operation::Between, false),
+            (Plus, Date, Time) => (Operation::At, false),
+            (Plus, Time, Date) => (Operation::At, true),
+            (Plus, Date, Integer) => (Operation::DaysLater, false),
+            (Plus, Integer, Date) => (Operation::DaysLater, true),
+            (Minus, Date, Integer) => (Operation::DaysEarlier, false),
+            _ => return None,
+        })
+    }
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Operation::Times => "*",
+            Operation::Divided => "/",
+            Operation::Later | Operation::At | Operation::DaysLater => "+",
+            Operation::Earlier | Operation::Between | Operation::DaysEarlier => "-",
+        }
+    }
+
+    fn sides(self) -> [DataType; 2] {
+        match self {
+            Operation::Times | Operation::Divided => [INTERVAL, DataType::Float64],
+            Operation::Later | Operation::Earlier => [TIME, INTERVAL],
+            Operation::Between => [TIME, TIME],
+            Operation::At => [DataType::Date32, TIME],
+            Operation::DaysLater | Operation::DaysEarlier => [DataType::Date32, DataType::Int64],
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfTimes {
+    operation: Operation,
+    is_swapped: bool,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OfTimes {
+    fn name(&self) -> &str {
+        self.operation.symbol()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(match self.operation {
+            Operation::Times | Operation::Divided | Operation::Between => INTERVAL,
+            Operation::Later | Operation::Earlier => TIME,
+            Operation::At => DataType::Timestamp(TimeUnit::Microsecond, None),
+            Operation::DaysLater | Operation::DaysEarlier => DataType::Date32,
+        })
+    }
+
+    /// As the operator is.
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        let [left, right] = args else { return exec_err!("an operator has two sides") };
+        let (left, right) = if self.is_swapped { (right, left) } else { (left, right) };
+        Ok(format!("{} {} {}", left.schema_name(), self.operation.symbol(), right.schema_name()))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [left, right] = &args.args[..] else { return exec_err!("an operator has two sides") };
+        let is_scalar = matches!((left, right), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
+        let n_rows = if is_scalar { 1 } else { args.number_rows };
+        let [left_type, right_type] = self.operation.sides();
+        let (left, right) = (left.to_array(n_rows)?, right.to_array(n_rows)?);
+        let (left, right) = (to_type(&left, &left_type)?, to_type(&right, &right_type)?);
+        let is_there = |row: &usize| left.is_valid(*row) && right.is_valid(*row);
+        let rows = || (0..n_rows).map(|row| Some(row).filter(is_there));
+        let interval = |of: &ArrayRef, row: usize| of.as_primitive::<IntervalMonthDayNanoType>().value(row);
+        let time = |of: &ArrayRef, row: usize| of.as_primitive::<Time64MicrosecondType>().value(row);
+        let day = |row: usize| left.as_primitive::<Date32Type>().value(row);
+        let operation = self.operation;
+        let answer: ArrayRef = match operation {
+            Operation::Times | Operation::Divided => {
+                let factor = |row: usize| right.as_primitive::<Float64Type>().value(row);
+                let of = |row: usize| match operation {
+                    Operation::Times => scaled(interval(&left, row), |part| part * factor(row)),
+                    _ if factor(row) == 0.0 => Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero")),
+                    _ => scaled(interval(&left, row), |part| part / factor(row)),
+                };
+                let all = rows().map(|row| row.map(of).transpose());
+                Arc::new(all.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?)
+            }
+            Operation::Later | Operation::Earlier => {
+                let of = |row: usize| {
+                    let by = interval(&right, row).nanoseconds / 1_000 % DAY_US;
+                    let by = if operation == Operation::Later { by } else { -by };
+                    (time(&left, row) + by).rem_euclid(DAY_US)
+                };
+                Arc::new(rows().map(|row| row.map(of)).collect::<Time64MicrosecondArray>())
+            }
+            Operation::Between => {
+                let of = |row: usize| IntervalMonthDayNano::new(0, 0, (time(&left, row) - time(&right, row)) * 1_000);
+                Arc::new(rows().map(|row| row.map(of)).collect::<IntervalMonthDayNanoArray>())
+            }
+            Operation::At => {
+                let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
+                let of = |row: usize| {
+                    let midnight = i64::from(day(row)).checked_mul(DAY_US);
+                    midnight.and_then(|us| us.checked_add(time(&right, row))).ok_or_else(out)
+                };
+                let all = rows().map(|row| row.map(of).transpose());
+                Arc::new(all.collect::<Result<TimestampMicrosecondArray, SqlError>>()?)
+            }
+            Operation::DaysLater | Operation::DaysEarlier => {
+                let out = || SqlError::new(state::DATETIME_OVERFLOW, "date out of range");
+                let of = |row: usize| {
+                    let days = right.as_primitive::<Int64Type>().value(row);
+                    let by = if operation == Operation::DaysLater { Some(days) } else { days.checked_neg() };
+                    let day = by.and_then(|by| i64::from(day(row)).checked_add(by));
+                    day.and_then(|day| i32::try_from(day).ok()).ok_or_else(out)
+                };
+                let all = rows().map(|row| row.map(of).transpose());
+                Arc::new(all.collect::<Result<Date32Array, SqlError>>()?)
+            }
+        };
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&answer, 0)?),
+            false => ColumnarValue::Array(answer),
+        })
+    }
+}
+
+/// What lies between two times is days and hours.
+fn to_type(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    use arrow::datatypes::DurationMicrosecondType;
+    if let DataType::Duration(_) = values.data_type() {
+        let us = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
+        let intervals = us.as_primitive::<DurationMicrosecondType>().unary::<_, IntervalMonthDayNanoType>(|us| {
+            let (days, us) = days_and_rest(us);
+            IntervalMonthDayNano::new(0, days, us * 1_000)
+        });
+        return Ok(Arc::new(intervals));
+    }
+    Ok(cast(values, to)?)
+}
+
+/// An interval each of whose parts is scaled. What is a fraction of a month goes to days, and of a day to hours.
+fn scaled(interval: IntervalMonthDayNano, scale: impl Fn(f64) -> f64) -> Result<IntervalMonthDayNano, SqlError> {
+    const DAY_SECONDS: f64 = 86_400.0;
+    // Sums of floats are right to a microsecond.
+    let to_us = |value: f64| (value * 1e6).round_ties_even() / 1e6;
+    let whole = |value: f64| match value.is_finite() && value.abs() < 2_147_483_648.0 {
+        true => Ok(value as i32),
+        false => Err(out_of_range()),
+    };
+    let Span { months, days, us } = span_of(interval);
+    let (exact_months, exact_days) = (scale(f64::from(months)), scale(f64::from(days)));
+    let (months, mut days) = (whole(exact_months)?, whole(exact_days)?);
+    let more_days = to_us((exact_months - f64::from(months)) * DAYS_OF_MONTH);
+    let rest = exact_days - f64::from(days) + more_days - more_days.trunc();
+    let mut seconds = to_us(rest * DAY_SECONDS);
+    if seconds.abs() >= DAY_SECONDS {
+        let whole_days = (seconds / DAY_SECONDS).trunc();
+        days = days.checked_add(whole_days as i32).ok_or_else(out_of_range)?;
+        seconds -= whole_days * DAY_SECONDS;
+    }
+    days = days.checked_add(whole(more_days)?).ok_or_else(out_of_range)?;
+    let us = (scale(us as f64) + seconds * 1e6).round_ties_even();
+    if !us.is_finite() || us.abs() >= 9.2e18 {
+        return Err(out_of_range());
+    }
+    arrow_of(Span { months, days, us: us as i64 }).ok_or_else(out_of_range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn fractions_go_to_the_smaller_units() {
+        let of = |months, days, us: i64| IntervalMonthDayNano::new(months, days, us * 1_000);
+        let times = |interval, factor: f64| scaled(interval, |part| part * factor).unwrap();
+        assert_eq!(times(of(1, 0, 0), 0.5), of(0, 15, 0));
+        assert_eq!(times(of(0, 0, 60_000_000), 3.0), of(0, 0, 180_000_000));
+        assert_eq!(times(of(41, 12, 1_296_000_000_000), 0.3), of(12, 12, 440_640_000_000));
+        assert_eq!(times(of(0, 1, 0), 0.1), of(0, 0, 8_640_000_000));
+        assert_eq!(scaled(of(12, 0, 0), |part| part / 5.0).unwrap(), of(2, 12, 0));
+        assert!(scaled(of(i32::MAX, 0, 0), |part| part * 2.0).is_err());
+    }
+}
