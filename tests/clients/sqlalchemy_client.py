@@ -74,7 +74,7 @@ def reflection():
     columns = {column["name"]: column for column in inspector.get_columns("pairs")}
     kinds = {name: str(column["type"]) for name, column in columns.items()}
     assert kinds == {"a": "INTEGER", "b": "TEXT", "n": "NUMERIC(10, 2)", "u": "UUID", "j": "JSON"}, kinds
-    assert columns["n"]["default"] == "'5.00'" and not columns["a"]["nullable"], columns
+    assert columns["n"]["default"] == "5.00" and not columns["a"]["nullable"], columns
     assert inspector.get_pk_constraint("pairs")["constrained_columns"] == ["b", "a"]
     assert inspector.get_foreign_keys("pairs") == [] and inspector.get_unique_constraints("pairs") == []
     meta = sa.MetaData()

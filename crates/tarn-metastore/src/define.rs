@@ -25,6 +25,7 @@ fn renumber(schema: &mut TableSchema, ids: &[ColumnId]) {
         columns.iter_mut().for_each(new_id);
     }
     schema.options.indexing.bloom.iter_mut().for_each(new_id);
+    schema.options.rules.ids_mut().for_each(new_id);
     if let Some(archive) = &mut schema.options.archive {
         archive.time_column.iter_mut().for_each(new_id);
     }

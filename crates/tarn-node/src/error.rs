@@ -45,6 +45,8 @@ pub enum ErrorKind {
     Limit,
     /// A limit that no setting moves.
     ProgramLimit,
+    /// A sequence has no number left.
+    UsedUp,
     /// Bytes at rest are not those that were written.
     Corrupt,
     /// The node is stopping.

@@ -3,7 +3,7 @@
 //! It knows no statement and no protocol; its errors are kinds ([`error`]). From below:
 //!
 //! - where things are: [`settings`], `folder`, [`stores`], [`metastores`], `lake_store`, [`caches`], `reserve`, `ledger`;
-//! - what there is: [`catalog`] (the tables), [`external_table`] (tables whose files others write), [`jobs`], [`auth`] (users, and who may do what);
+//! - what there is: [`catalog`] (the tables), [`external_table`] (tables whose files others write), [`jobs`], [`auth`] (users, and who may do what), [`sequences`] (numbers that are given once);
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
 //! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
@@ -45,6 +45,7 @@ mod reserve;
 mod room;
 pub mod scan;
 mod scrub;
+pub mod sequences;
 pub mod settings;
 pub mod snapshot;
 pub mod split;

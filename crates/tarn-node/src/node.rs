@@ -38,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::parts::Parts;
 use crate::replay::Replayed;
 use crate::scrub;
+use crate::sequences;
 use crate::settings::Settings;
 use crate::stores;
 use crate::tables::TableService;
@@ -381,6 +382,10 @@ impl Node {
     /// What was said of tables.
     pub fn comments(&self) -> &Arc<Comments> {
         &self.parts.comments
+    }
+
+    pub fn sequences(&self) -> &Arc<sequences::Directory> {
+        &self.parts.sequences
     }
 
     pub fn caches(&self) -> &Arc<Caches> {

@@ -30,6 +30,7 @@ use crate::log_metrics::LogMetrics;
 use crate::metastores::{self, MetastoreLocation};
 use crate::metrics::Metrics;
 use crate::reserve::Reserve;
+use crate::sequences;
 use crate::settings::{LogRecovery, Settings};
 use crate::stores;
 use crate::table_metrics::TableMetrics;
@@ -51,6 +52,7 @@ pub struct Parts {
     pub caches: Arc<Caches>,
     pub users: Arc<Directory>,
     pub comments: Arc<Comments>,
+    pub sequences: Arc<sequences::Directory>,
     pub catalog: Arc<Catalog>,
     /// Which tables have their rows here.
     pub(crate) ledger: Arc<Ledger>,
@@ -112,6 +114,7 @@ impl Parts {
         let has_tables = metastore.tables().await?.iter().any(|schema| !is_document(schema));
         let users = Arc::new(Directory::open(Arc::clone(&metastore)).await?);
         let comments = Arc::new(Comments::open(Arc::clone(&metastore)).await?);
+        let sequences = Arc::new(sequences::Directory::new(Arc::clone(&metastore)));
         let (lake_location, store) = lake_store::open(&settings, has_tables, folder).await?;
         let caches = Arc::new(Caches::open(&settings, Arc::clone(&clock), Handle::current()).await?);
         let lake_near = caches.around_lake(&lake_location, store);
@@ -144,6 +147,7 @@ impl Parts {
             caches,
             users,
             comments,
+            sequences,
             catalog,
             ledger: Arc::new(ledger),
             drops: Drops::default(),

@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableObject,
     TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal, WildcardAdditionalOptions,
 };
-use tarn_types::{DataType, TableSchema, Value, Zone};
+use tarn_types::{DataType, Identity, TableSchema, Value, Zone};
 
 use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
@@ -198,6 +198,7 @@ impl KeyedPlan {
                 Value::Null if table.is_key(column) => {
                     Err(Error::NullKey { table: table.name.clone(), column: definition.name.clone() })
                 }
+                Value::Text(text) => fitting(table, column, text),
                 Value::Null if !definition.nullable => {
                     Err(Error::types(&table.name)(tarn_types::Error::Null { column: definition.name.clone(), row }))
                 }
@@ -425,6 +426,14 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         [] => (0..table.columns.len()).collect(),
         columns => columns.iter().map(|name| Some(table.column(&object_name(name)?)?.0)).collect::<Option<_>>()?,
     };
+    // What is computed, and what rows are held to, is the planner's.
+    let is_computed = |column: usize| table.computed_default(column).is_some() && !named.contains(&column);
+    if !table.options.rules.checks.is_empty()
+        || named.iter().any(|column| is_generated(table, *column))
+        || (0..table.columns.len()).any(is_computed)
+    {
+        return None;
+    }
     let twice = named.iter().enumerate().any(|(i, column)| named[..i].contains(column));
     if twice {
         return None;
@@ -438,6 +447,9 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         }
         let mut row = defaults.clone();
         for (column, expr) in named.iter().zip(given) {
+            if is_default(expr) && table.computed_default(*column).is_some() {
+                return None;
+            }
             if !is_default(expr) {
                 row[*column] = slot(expr, &table.columns[*column].data_type, zone)?;
             }
@@ -445,6 +457,18 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         rows.push(row);
     }
     Some(KeyedPlan::Insert { rows, on_key })
+}
+
+/// Whether nobody may say what the column has.
+fn is_generated(table: &TableSchema, column: usize) -> bool {
+    table.rules_of(column).is_some_and(|rules| rules.identity == Some(Identity::Always))
+}
+
+/// A text as its column keeps it.
+fn fitting(table: &TableSchema, column: usize, text: String) -> Result<Value> {
+    let Some(length) = table.rules_of(column).and_then(|rules| rules.length) else { return Ok(Value::Text(text)) };
+    let fitted = length.fit(&text).map_err(Error::types(&table.name))?;
+    Ok(Value::Text(fitted.into_owned()))
 }
 
 /// The rows of a `VALUES` without anything around it.
@@ -478,7 +502,8 @@ fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         return None;
     };
     let (name, alias) = relation(target)?;
-    if !order_by.is_empty() || name != table.name || table.options.append_only {
+    let is_checked = !table.options.rules.checks.is_empty();
+    if !order_by.is_empty() || name != table.name || table.options.append_only || is_checked {
         return None;
     }
     let scope = Scope { table, alias: alias.as_deref(), zone };
@@ -486,7 +511,10 @@ fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedP
     for Assignment { target, value } in assignments {
         let AssignmentTarget::ColumnName(name) = target else { return None };
         let (column, definition) = table.column(&object_name(name)?)?;
-        if table.is_key(column) || set.iter().any(|(other, _)| *other == column) {
+        if table.is_key(column) || is_generated(table, column) || set.iter().any(|(other, _)| *other == column) {
+            return None;
+        }
+        if is_default(value) && table.computed_default(column).is_some() {
             return None;
         }
         let value = match is_default(value) {

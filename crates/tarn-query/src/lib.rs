@@ -112,13 +112,16 @@ mod engine;
 mod reads;
 mod warm;
 
+mod compiled;
 mod conflict;
+pub mod defaults;
 pub mod dml;
 pub mod keyed;
 pub mod parser;
 
 pub use array_text::items as array_items;
 pub use catalog::{SystemSchema, SystemTables};
+pub use compiled::Compiled;
 pub use conflict::OnKey;
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};

@@ -3,25 +3,27 @@
 //! SQL text to [`TableSchema`] and back (`SHOW CREATE TABLE`). Nothing is stored here: the node creates and drops.
 
 use datafusion::sql::sqlparser::ast::{
-    self, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, ExactNumberInfo, Expr, HiveDistributionStyle,
-    HiveFormat, Ident, IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
-    TimezoneInfo, UnaryOperator,
+    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle, HiveFormat, Ident,
+    IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
 };
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
-    Column, ColumnId, DataType, KeyPart, ROW_COLUMN, TableId, TableOptions, TableSchema, TabletId, Value, Zone,
+    Column, ColumnId, ColumnRules, DataType, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions, TableSchema, TabletId,
+    Zone,
 };
 
+use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
 use crate::error::{Result, SqlError, state};
 use crate::names::{check_name, fold, table_name};
 use crate::settings::Settings;
+use crate::spelled::{data_type, literal};
 use crate::view_sql::Change;
 
 /// A change of the catalog.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Ddl {
     Create {
-        schema: Box<TableSchema>,
+        defined: Box<Defined>,
         if_not_exists: bool,
     },
     Drop {
@@ -41,20 +43,32 @@ const NOT_YET: [(&str, &str); 2] = [
     ),
 ];
 
-/// Numeric without precision: enough for every 64-bit integer with twelve decimals.
-const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
+/// A table as it was asked for, and the sequences of its columns, which are still to be made.
+#[derive(Debug, Clone)]
+pub struct Defined {
+    pub schema: TableSchema,
+    pub sequences: Vec<ColumnSequence>,
+}
 
-/// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them. Defaults that are instants without an offset are of
-/// `zone`.
-pub fn table_schema(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result<TableSchema> {
+/// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them; so are names of sequences, which may be taken. Defaults
+/// that are instants without an offset are of `zone`.
+pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result<Defined> {
     let name = name_of(create)?;
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
+    let (mut rules, mut sequences, mut checks) = (Rules::default(), vec![], vec![]);
     for def in &create.columns {
-        let (column, is_key) = column(def, columns.len(), zone)?;
+        let column_idx = columns.len();
+        let (mut column, is_key) = column(def, column_idx)?;
+        let said = Said::of(def, &mut column, &name, zone)?;
         if is_key {
             set_key(&mut key, vec![(column.name.clone(), false)], &name)?;
         }
+        if said.rules != (ColumnRules { id: column.id, ..ColumnRules::default() }) {
+            rules.columns.push(said.rules);
+        }
+        sequences.extend(said.sequence.map(|sequence| ColumnSequence { column_idx, sequence }));
+        checks.extend(said.checks);
         columns.push(column);
     }
     for constraint in &create.constraints {
@@ -64,15 +78,18 @@ pub fn table_schema(create: &CreateTable, settings: &Settings, zone: &Zone) -> R
                 let parts = primary.columns.iter().map(key_column).collect::<Result<_>>()?;
                 set_key(&mut key, parts, &name)?;
             }
+            TableConstraint::Check(check) => checks.push(SaidCheck::of(check, None)?),
             other => {
                 return Err(SqlError::unsupported(
                     format!("constraint {other} of table \"{name}\""),
-                    "PRIMARY KEY and NOT NULL are the constraints Tarn enforces",
+                    "PRIMARY KEY, NOT NULL and CHECK are the constraints Tarn enforces",
                 ));
             }
         }
     }
-    schema_of(create, name, columns, key, settings)
+    let mut schema = schema_of(create, name, columns, key, rules, settings)?;
+    schema.options.rules.checks = column_rules::checks(checks, &schema)?;
+    Ok(Defined { schema, sequences })
 }
 
 /// The table of a `CREATE TABLE … AS`, with these columns.
@@ -92,7 +109,7 @@ pub fn table_of_columns(
         check_column_name(&name)?;
         Ok(Column { id: ColumnId(idx as u32 + 1), name, data_type, nullable: true, default: None })
     });
-    schema_of(create, name, columns.collect::<Result<_>>()?, None, settings)
+    schema_of(create, name, columns.collect::<Result<_>>()?, None, Rules::default(), settings)
 }
 
 fn name_of(create: &CreateTable) -> Result<String> {
@@ -108,6 +125,7 @@ fn schema_of(
     name: String,
     mut columns: Vec<Column>,
     key: Option<Vec<(String, bool)>>,
+    rules: Rules,
     settings: &Settings,
 ) -> Result<TableSchema> {
     if columns.is_empty() {
@@ -131,6 +149,7 @@ fn schema_of(
     let options = TableOptions {
         delivery_interval_ms: settings.delivery_interval_ms,
         delivery_bytes: settings.delivery_bytes,
+        rules,
         ..TableOptions::default()
     };
     let mut schema =
@@ -320,11 +339,14 @@ fn check_column_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// One column and whether it says PRIMARY KEY itself.
-fn column(def: &ColumnDef, idx: usize, zone: &Zone) -> Result<(Column, bool)> {
+/// One column and whether it says PRIMARY KEY itself; the rest of what it says is `column_rules`'.
+fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
     let name = fold(&def.name);
     check_column_name(&name)?;
-    let data_type = data_type(&def.data_type).map_err(|e| e.with_detail(format!("column \"{name}\"")))?;
+    let data_type = match column_rules::serial(&def.data_type) {
+        Some(counts) => counts,
+        None => data_type(&def.data_type).map_err(|e| e.with_detail(format!("column \"{name}\"")))?,
+    };
     let mut column = Column { id: ColumnId(idx as u32 + 1), name, data_type, nullable: true, default: None };
     let mut is_key = false;
     for option in &def.options {
@@ -336,125 +358,17 @@ fn column(def: &ColumnDef, idx: usize, zone: &Zone) -> Result<(Column, bool)> {
                 is_key = true;
             }
             ColumnOption::Comment(_) => {}
-            ColumnOption::Default(expr) => column.default = default_value(expr, &column, zone)?,
+            ColumnOption::Default(_) | ColumnOption::Check(_) => {}
+            ColumnOption::Generated { generation_expr: None, .. } => {}
             other => {
                 return Err(SqlError::unsupported(
                     format!("column option {other} of column \"{}\"", column.name),
-                    "NOT NULL, DEFAULT with a literal and PRIMARY KEY are supported",
+                    "NOT NULL, DEFAULT, GENERATED … AS IDENTITY, CHECK and PRIMARY KEY are supported",
                 ));
             }
         }
     }
     Ok((column, is_key))
-}
-
-fn default_value(expr: &Expr, column: &Column, zone: &Zone) -> Result<Option<Value>> {
-    let Some(text) = literal(expr) else {
-        return Err(SqlError::unsupported(
-            format!("DEFAULT {expr} of column \"{}\"", column.name),
-            "a default is a literal; compute other values in the INSERT",
-        ));
-    };
-    match text {
-        None => Ok(None),
-        Some(text) => Value::parse_in(&column.data_type, &text, zone)
-            .map(Some)
-            .map_err(|e| SqlError::new(state::INVALID_TEXT, format!("default of column \"{}\": {e}", column.name))),
-    }
-}
-
-/// The text of a literal; `Some(None)` is NULL.
-pub fn literal(expr: &Expr) -> Option<Option<String>> {
-    match expr {
-        Expr::Value(value) => match &value.value {
-            ast::Value::Null => Some(None),
-            ast::Value::Number(text, _) => Some(Some(text.clone())),
-            ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(Some(text.clone())),
-            ast::Value::Boolean(flag) => Some(Some(flag.to_string())),
-            _ => None,
-        },
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => literal(expr)?.map(|text| Some(format!("-{text}"))),
-        Expr::UnaryOp { op: UnaryOperator::Plus, expr } | Expr::Nested(expr) => literal(expr),
-        Expr::Cast { expr, .. } => literal(expr),
-        Expr::TypedString(typed) => match &typed.value.value {
-            ast::Value::SingleQuotedString(text) => Some(Some(text.clone())),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// A SQL type in any of its usual spellings.
-pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
-    use ast::DataType as Sql;
-    Ok(match sql {
-        Sql::Bool | Sql::Boolean => DataType::Bool,
-        Sql::SmallInt(_) | Sql::Int2(_) | Sql::Int16 | Sql::TinyInt(_) => DataType::Int16,
-        Sql::Int(_) | Sql::Integer(_) | Sql::Int4(_) | Sql::Int32 | Sql::MediumInt(_) => DataType::Int32,
-        Sql::BigInt(_) | Sql::Int8(_) | Sql::Int64 => DataType::Int64,
-        Sql::Real | Sql::Float4 | Sql::Float32 => DataType::Float32,
-        Sql::Float(ExactNumberInfo::Precision(bits)) if *bits <= 24 => DataType::Float32,
-        Sql::Float(_) | Sql::Double(_) | Sql::DoublePrecision | Sql::Float8 | Sql::Float64 => DataType::Float64,
-        Sql::Numeric(info) | Sql::Decimal(info) | Sql::Dec(info) => decimal(info)?,
-        Sql::Text
-        | Sql::String(_)
-        | Sql::Varchar(_)
-        | Sql::Char(_)
-        | Sql::Character(_)
-        | Sql::CharacterVarying(_)
-        | Sql::CharVarying(_) => DataType::Text,
-        Sql::Bytea | Sql::Blob(_) | Sql::Binary(_) | Sql::Varbinary(_) | Sql::Bytes(_) => DataType::Bytes,
-        Sql::Date | Sql::Date32 => DataType::Date,
-        Sql::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => DataType::Time,
-        Sql::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
-        | Sql::Datetime(_)
-        | Sql::TimestampNtz(_) => DataType::Timestamp,
-        Sql::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => DataType::TimestampTz,
-        Sql::Uuid => DataType::Uuid,
-        Sql::JSON => DataType::Json,
-        Sql::JSONB => DataType::Jsonb,
-        Sql::Custom(name, _) => {
-            match name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default().as_str() {
-                "bpchar" => DataType::Text,
-                "timestamptz" => DataType::TimestampTz,
-                "serial" | "bigserial" | "smallserial" => {
-                    return Err(SqlError::unsupported(
-                        format!("type {name}"),
-                        "use BIGINT and let the client choose keys, or UUID",
-                    ));
-                }
-                _ => return Err(unknown_type(sql)),
-            }
-        }
-        _ => return Err(unknown_type(sql)),
-    })
-}
-
-fn unknown_type(sql: &ast::DataType) -> SqlError {
-    SqlError::unsupported(
-        format!("type {sql}"),
-        "types: boolean, smallint, integer, bigint, real, double precision, numeric(p, s), text, varchar, bytea, date, time, \
-         timestamp, timestamptz, uuid, json, jsonb",
-    )
-}
-
-fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
-    let (precision, scale) = match info {
-        ExactNumberInfo::None => {
-            return Ok(DataType::Decimal { precision: DEFAULT_DECIMAL.0, scale: DEFAULT_DECIMAL.1 });
-        }
-        ExactNumberInfo::Precision(precision) => (*precision, 0),
-        ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
-    };
-    match (u8::try_from(precision), i8::try_from(scale)) {
-        (Ok(precision @ 1..=38), Ok(scale)) if scale >= 0 && scale as u8 <= precision => {
-            Ok(DataType::Decimal { precision, scale })
-        }
-        _ => Err(SqlError::new(
-            state::INVALID_PARAMETER_VALUE,
-            format!("numeric({precision}, {scale}): precision must be 1 to 38 and scale 0 to precision"),
-        )),
-    }
 }
 
 fn apply_options(schema: &mut TableSchema, options: &CreateTableOptions) -> Result<()> {
@@ -521,6 +435,7 @@ fn partition_columns(schema: &TableSchema, text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use datafusion::sql::sqlparser::ast::Statement;
+    use tarn_types::Value;
 
     use super::*;
     use crate::definition::create_statement;
@@ -529,7 +444,7 @@ mod tests {
     fn create(sql: &str) -> Result<TableSchema> {
         match parse(sql)?.remove(0) {
             Parsed::Sql(statement) => match *statement {
-                Statement::CreateTable(create) => table_schema(&create, &Settings::default(), &Zone::utc()),
+                Statement::CreateTable(create) => Ok(defined(&create, &Settings::default(), &Zone::utc())?.schema),
                 other => panic!("{other} is no CREATE TABLE"),
             },
             other => panic!("{other:?}"),
@@ -582,14 +497,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_of_columns_round_trips() {
+        let schema = create(
+            "CREATE TABLE t (id bigserial, n int GENERATED BY DEFAULT AS IDENTITY, at timestamptz DEFAULT now(), v varchar(3) DEFAULT 'ab', \
+             f char(2), b int DEFAULT -5 CHECK (b < 0), ok bool DEFAULT true, PRIMARY KEY (id), CHECK (n > b), CONSTRAINT \"No\" CHECK (v <> ''))",
+        )
+        .unwrap();
+        let text = create_statement(&schema);
+        for part in [
+            "id BIGINT NOT NULL DEFAULT nextval('t_id_seq'::regclass)",
+            "n INTEGER NOT NULL GENERATED BY DEFAULT AS IDENTITY",
+            "DEFAULT now()",
+            "v VARCHAR(3) DEFAULT 'ab'::character varying",
+            "f CHAR(2)",
+            "b INTEGER DEFAULT '-5'::integer",
+            "ok BOOLEAN DEFAULT true",
+            "CONSTRAINT t_b_check CHECK (b < 0)",
+            "CONSTRAINT t_check CHECK (n > b)",
+            "CONSTRAINT \"No\" CHECK (v <> '')",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(create(&text).unwrap(), schema);
+    }
+
+    #[test]
     fn mistakes_have_states_and_remedies() {
         let cases = [
             ("CREATE TABLE t ()", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE t (a int PRIMARY KEY, b int PRIMARY KEY)", state::INVALID_TABLE_DEFINITION),
             ("CREATE TABLE t (a int, PRIMARY KEY (b))", state::UNDEFINED_COLUMN),
-            ("CREATE TABLE t (a int PRIMARY KEY, b serial)", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b serial DEFAULT 1)", state::SYNTAX_ERROR),
+            ("CREATE TABLE t (a int PRIMARY KEY, b text GENERATED ALWAYS AS IDENTITY)", state::INVALID_PARAMETER_VALUE),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY, b int GENERATED ALWAYS AS (a * 2) STORED)",
+                state::FEATURE_NOT_SUPPORTED,
+            ),
+            ("CREATE TABLE t (a int PRIMARY KEY, b varchar(0))", state::INVALID_PARAMETER_VALUE),
+            ("CREATE TABLE t (a int PRIMARY KEY, b varchar(2) DEFAULT 'abc')", state::TEXT_TOO_LONG),
+            ("CREATE TABLE t (a int PRIMARY KEY, CHECK (c > 0))", state::UNDEFINED_COLUMN),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY, CONSTRAINT x CHECK (a > 0), CONSTRAINT x CHECK (a > 1))",
+                state::DUPLICATE_OBJECT,
+            ),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT a + 1)", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT 'x')", state::INVALID_TEXT),
-            ("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT random())", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE t (a int PRIMARY KEY) WITH (colour = 1)", state::INVALID_PARAMETER_VALUE),
             ("CREATE TABLE t (a int PRIMARY KEY) WITH (ttl = '30 days')", state::FEATURE_NOT_SUPPORTED),
             ("CREATE TABLE t (a int PRIMARY KEY, b text) WITH (tokens = 'c')", state::UNDEFINED_COLUMN),

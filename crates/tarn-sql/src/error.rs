@@ -31,6 +31,8 @@ pub mod state {
     pub const INVALID_TEXT: &str = "22P02";
     pub const UNTRANSLATABLE: &str = "22P05";
     pub const INVALID_ESCAPE: &str = "22025";
+    pub const SEQUENCE_LIMIT: &str = "2200H";
+    pub const TEXT_TOO_LONG: &str = "22001";
     pub const CARDINALITY: &str = "21000";
     pub const ARRAY_SUBSCRIPT: &str = "2202E";
     pub const NULL_NOT_ALLOWED: &str = "22004";
@@ -41,6 +43,8 @@ pub mod state {
     pub const GROUPING: &str = "42803";
     pub const WINDOWING: &str = "42P20";
     pub const INVALID_CONFLICT_TARGET: &str = "42P10";
+    pub const CHECK_VIOLATION: &str = "23514";
+    pub const GENERATED_ALWAYS: &str = "428C9";
     pub const ACTIVE_TRANSACTION: &str = "25001";
     pub const READ_ONLY_TRANSACTION: &str = "25006";
     pub const FAILED_TRANSACTION: &str = "25P02";
@@ -64,6 +68,9 @@ pub mod state {
     pub const SYNTAX_OR_ACCESS: &str = "42000";
     pub const SYNTAX_ERROR: &str = "42601";
     pub const NAME_TOO_LONG: &str = "42622";
+    pub const GROUPING_ERROR: &str = "42803";
+    pub const WINDOWING_ERROR: &str = "42P20";
+    pub const INVALID_NAME: &str = "42602";
     pub const AMBIGUOUS_COLUMN: &str = "42702";
     pub const UNDEFINED_COLUMN: &str = "42703";
     pub const UNDEFINED_FUNCTION: &str = "42883";
@@ -253,6 +260,7 @@ pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
         Types::Json { fault, .. } => json_state(*fault),
         Types::Time { fault, .. } => time_state(*fault),
         Types::Coerce { .. } => state::NUMERIC_OUT_OF_RANGE,
+        Types::TooLong { .. } => state::TEXT_TOO_LONG,
         Types::Null { .. } | Types::MissingColumn { .. } => state::NOT_NULL_VIOLATION,
         Types::Cell { source, .. } => types_state(source),
         Types::UnknownColumn { .. } => state::UNDEFINED_COLUMN,

@@ -36,6 +36,7 @@ fn state_of(kind: ErrorKind) -> &'static str {
         ErrorKind::DiskFull => state::DISK_FULL,
         ErrorKind::Limit => state::CONFIGURATION_LIMIT,
         ErrorKind::ProgramLimit => state::PROGRAM_LIMIT,
+        ErrorKind::UsedUp => state::SEQUENCE_LIMIT,
         ErrorKind::Corrupt => state::DATA_CORRUPTED,
         ErrorKind::Stopping => state::ADMIN_SHUTDOWN,
         ErrorKind::Canceled => state::QUERY_CANCELED,
@@ -94,6 +95,10 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
     match error {
         Query::Sql { source } => from_shared(source),
         Query::NoSuchTable { name } => SqlError::undefined_table(name),
+        // It names its column's type, as PostgreSQL does, and no table.
+        Query::Types { source: source @ tarn_types::Error::TooLong { .. }, .. } => {
+            SqlError::new(types_state(source), source.to_string())
+        }
         Query::Types { source, .. } => SqlError::new(types_state(source), error.to_string()),
         Query::TooLong { .. } => SqlError::new(state::PROGRAM_LIMIT, error.to_string())
             .with_hint("it may take a quarter of query_memory_bytes"),

@@ -1,5 +1,5 @@
-//! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, views, and what there is none
-//! of (foreign keys, sequences, triggers) as empty tables. Functions are DataFusion's to list.
+//! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, views, sequences, and what there is none
+//! of (foreign keys, triggers) as empty tables. Functions are DataFusion's to list.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,9 +11,11 @@ use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::prelude::SessionContext;
 use tarn_node::node::Node;
+use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
-use tarn_types::{DataType, TableSchema, data_type_of};
+use tarn_types::{Check, DataType, Identity, Length, TableSchema, data_type_of};
 
+use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
 use crate::names::{DATABASE, KEY_SUFFIX};
@@ -213,6 +215,7 @@ impl SystemTables for Relations {
         let mut rows = Rows { names, columns: vec![vec![]; names.len()], n_rows: 0 };
         match name {
             "columns" => self.columns(&mut rows).await?,
+            "sequences" => self.sequences(&mut rows).await?,
             "tables" => self.tables(&mut rows),
             "views" => self.views(&mut rows),
             "schemata" => {
@@ -221,21 +224,55 @@ impl SystemTables for Relations {
                     rows.push([("catalog_name", text(DATABASE)), ("schema_name", text(schema)), owner]);
                 }
             }
-            "table_constraints" => self.each_key(|table| {
-                let kind = [("constraint_type", text("PRIMARY KEY")), ("is_deferrable", yes(false))];
-                let more = [("initially_deferred", yes(false)), ("enforced", yes(true))];
-                rows.push(place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(kind).chain(more));
+            "check_constraints" => self.each_check(|_, check| {
+                rows.push(check_place(check).into_iter().chain([("check_clause", text(&check.expr))]));
             }),
-            "key_column_usage" | "constraint_column_usage" => self.each_key(|table| {
-                for (at, column) in table.key_columns().enumerate() {
-                    let column = [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
-                    rows.push(place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(column));
+            "table_constraints" => {
+                let more = || {
+                    let more = [("is_deferrable", yes(false)), ("initially_deferred", yes(false))];
+                    more.into_iter().chain([("enforced", yes(true))])
+                };
+                self.each_key(|table| {
+                    let kind = [("constraint_type", text("PRIMARY KEY"))];
+                    rows.push(
+                        place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(kind).chain(more()),
+                    );
+                });
+                self.each_check(|table, check| {
+                    let kind = [("constraint_type", text("CHECK"))];
+                    let of = place(PUBLIC, &table.name).into_iter().chain(check_place(check));
+                    rows.push(of.chain(kind).chain(more()));
+                });
+            }
+            "key_column_usage" | "constraint_column_usage" => {
+                self.each_key(|table| {
+                    for (at, column) in table.key_columns().enumerate() {
+                        let column =
+                            [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
+                        rows.push(place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(column));
+                    }
+                });
+                if name == "constraint_column_usage" {
+                    self.each_check(|table, check| {
+                        for column in check.columns.iter().filter_map(|id| table.column_by_id(*id)) {
+                            let of = place(PUBLIC, &table.name).into_iter().chain(check_place(check));
+                            rows.push(of.chain([("column_name", text(&column.name))]));
+                        }
+                    });
                 }
-            }),
+            }
             _ => {}
         }
         rows.finish()
     }
+}
+
+fn check_place(check: &Check) -> [(&'static str, Cell); 3] {
+    [
+        ("constraint_catalog", text(DATABASE)),
+        ("constraint_schema", text(PUBLIC)),
+        ("constraint_name", text(&check.name)),
+    ]
 }
 
 fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
@@ -258,6 +295,13 @@ impl Relations {
             if has_primary_key(table) {
                 each(table);
             }
+        }
+    }
+
+    fn each_check(&self, mut each: impl FnMut(&TableSchema, &Check)) {
+        for handle in self.node.catalog().all() {
+            let table = handle.schema();
+            table.options.rules.checks.iter().for_each(|check| each(table, check));
         }
     }
 
@@ -301,16 +345,49 @@ impl Relations {
         }
     }
 
+    async fn all_sequences(&self) -> std::result::Result<Vec<(String, Sequence)>, Error> {
+        catalog_sequences::all(&self.node).await.map_err(|error| Error::Sql { source: error.into() })
+    }
+
+    async fn sequences(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
+        for (name, of) in self.all_sequences().await? {
+            let number = |number: i64| Cell::Text(number.to_string());
+            rows.push([
+                ("sequence_catalog", text(DATABASE)),
+                ("sequence_schema", text(PUBLIC)),
+                ("sequence_name", text(&name)),
+                ("data_type", text(of.width.name())),
+                ("numeric_precision", Cell::Int(bits(of.width))),
+                ("numeric_precision_radix", Cell::Int(2)),
+                ("numeric_scale", Cell::Int(0)),
+                ("start_value", number(of.start)),
+                ("minimum_value", number(of.min)),
+                ("maximum_value", number(of.max)),
+                ("increment", number(of.increment)),
+                ("cycle_option", yes(of.cycle)),
+            ]);
+        }
+        Ok(())
+    }
+
     async fn columns(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
+        let sequences = self.all_sequences().await?;
         for name in self.node.catalog().names() {
             // It may be gone by now.
             let Ok(table) = self.node.catalog().schema(&name) else { continue };
             let table = &*table;
             let stored = table.arrow();
-            for (at, (column, field)) in table.shown().iter().zip(stored.fields()).enumerate() {
-                let default = default_text(column).map_or(Cell::Null, Cell::Text);
+            for (at, field) in stored.fields().iter().take(table.shown().len()).enumerate() {
+                let default = default_text(table, at).map_or(Cell::Null, Cell::Text);
                 let more = [("column_default", default), ("is_updatable", yes(!table.is_view() && !table.is_key(at)))];
-                rows.push(place(PUBLIC, &table.name).into_iter().chain(described(at, field)).chain(more));
+                let more = identity(table, at, &sequences).into_iter().chain(more);
+                // What is said last counts.
+                let mut cells: Vec<_> = described(at, field);
+                for (name, cell) in more {
+                    cells.retain(|(other, _)| *other != name);
+                    cells.push((name, cell));
+                }
+                rows.push(place(PUBLIC, &table.name).into_iter().chain(cells));
             }
         }
         for (schema, relations) in self.own() {
@@ -326,6 +403,38 @@ impl Relations {
         }
         Ok(())
     }
+}
+
+fn bits(of: Width) -> i32 {
+    match of {
+        Width::Smallint => 16,
+        Width::Integer => 32,
+        Width::Bigint => 64,
+    }
+}
+
+/// What is said of an identity column.
+fn identity(table: &TableSchema, at: usize, sequences: &[(String, Sequence)]) -> Vec<(&'static str, Cell)> {
+    let Some(identity) = table.rules_of(at).and_then(|rules| rules.identity) else { return vec![] };
+    let generation = match identity {
+        Identity::Always => "ALWAYS",
+        Identity::ByDefault => "BY DEFAULT",
+    };
+    let mut cells = vec![("is_identity", yes(true)), ("identity_generation", text(generation))];
+    let is_its = |of: &Sequence| {
+        of.owner.as_ref().is_some_and(|owner| owner.table == table.name && owner.column == table.columns[at].name)
+    };
+    if let Some((_, of)) = sequences.iter().find(|(_, of)| is_its(of)) {
+        let number = |number: i64| Cell::Text(number.to_string());
+        cells.extend([
+            ("identity_start", number(of.start)),
+            ("identity_increment", number(of.increment)),
+            ("identity_maximum", number(of.max)),
+            ("identity_minimum", number(of.min)),
+            ("identity_cycle", yes(of.cycle)),
+        ]);
+    }
+    cells
 }
 
 /// What is said of every column.
@@ -348,6 +457,12 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
         let is_array = matches!(field.data_type(), ArrowType::List(_) | ArrowType::LargeList(_));
         cells.push(("data_type", if is_array { text("ARRAY") } else { Cell::Text(long_name(&of)) }));
     }
+    if let Some(length) = Length::of(field) {
+        let n = i32::try_from(length.n_chars()).unwrap_or(i32::MAX);
+        cells.push(("character_maximum_length", Cell::Int(n)));
+        // Of a character up to four bytes.
+        cells.push(("character_octet_length", Cell::Int(n.saturating_mul(4))));
+    }
     let binary = |bits| {
         let scale = if bits == 24 || bits == 53 { Cell::Null } else { Cell::Int(0) };
         vec![
@@ -367,6 +482,7 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
             ("numeric_precision_radix", Cell::Int(10)),
             ("numeric_scale", Cell::Int(scale.into())),
         ],
+        Ok(DataType::Text) if Length::of(field).is_some() => vec![],
         Ok(DataType::Text | DataType::Bytes) => vec![("character_octet_length", Cell::Int(1 << 30))],
         Ok(DataType::Date) => vec![("datetime_precision", Cell::Int(0))],
         Ok(DataType::Time | DataType::Timestamp | DataType::TimestampTz) => vec![("datetime_precision", Cell::Int(6))],

@@ -4,7 +4,7 @@
 //! query engine, which computes.
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `view_sql`, `comment_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `advisory`: what Postgres clients ask.
+//! - `ddl`, `spelled`, `column_rules`, `expressions`, `sequence_sql`, `view_sql`, `comment_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `sequence_functions`, `advisory`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees.
 //! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
@@ -16,6 +16,8 @@ mod advisory;
 mod attach_sql;
 pub mod budget;
 mod cache_sql;
+mod catalog_sequences;
+mod column_rules;
 mod comment_sql;
 mod compat;
 pub mod copy_format;
@@ -27,6 +29,7 @@ mod duplicate;
 pub mod encoding;
 pub mod error;
 mod error_from;
+mod expressions;
 mod hot;
 mod information_schema;
 pub mod names;
@@ -37,12 +40,15 @@ mod privileges;
 pub mod quiet;
 mod relations;
 pub mod rows;
+mod sequence_functions;
+mod sequence_sql;
 pub mod service;
 pub mod session;
 mod session_functions;
 pub mod settings;
 mod shown;
 mod signals;
+mod spelled;
 pub mod statement;
 mod system;
 mod system_activity;

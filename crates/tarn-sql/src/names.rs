@@ -75,6 +75,56 @@ pub fn column_of(expr: &Expr) -> Option<&Ident> {
     }
 }
 
+/// The relation that a text names, as `regclass` reads it: `s`, `public.S`, `"S"`.
+///
+/// Errors: `42602` for what is no name; `42P01` for one of a schema that has no relations of users.
+pub fn relation_named(text: &str) -> Result<String> {
+    let invalid = || SqlError::new(state::INVALID_NAME, "invalid name syntax");
+    let (mut parts, mut rest) = (Vec::new(), text.trim());
+    loop {
+        let part = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let mut part = String::new();
+                let mut left = quoted;
+                loop {
+                    let (before, behind) = left.split_once('"').ok_or_else(invalid)?;
+                    part.push_str(before);
+                    // Two of them are one.
+                    match behind.strip_prefix('"') {
+                        Some(more) => (left, _) = (more, part.push('"')),
+                        None => {
+                            rest = behind.trim_start();
+                            break;
+                        }
+                    }
+                }
+                part
+            }
+            None => {
+                let end = rest.find('.').unwrap_or(rest.len());
+                let (part, behind) = rest.split_at(end);
+                rest = behind;
+                part.trim().to_lowercase()
+            }
+        };
+        if part.is_empty() {
+            return Err(invalid());
+        }
+        parts.push(part);
+        match rest.strip_prefix('.') {
+            Some(more) => rest = more.trim_start(),
+            None if rest.is_empty() => break,
+            None => return Err(invalid()),
+        }
+    }
+    match &mut parts[..] {
+        [name] => Ok(std::mem::take(name)),
+        [schema, name] if schema == "public" => Ok(std::mem::take(name)),
+        [catalog, schema, name] if catalog == DATABASE && schema == "public" => Ok(std::mem::take(name)),
+        _ => Err(SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{text}\" does not exist"))),
+    }
+}
+
 pub(crate) fn text(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
 }
@@ -112,6 +162,22 @@ pub fn quote(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relations_are_named_as_regclass_reads_them() {
+        let named = |text: &str| relation_named(text).map_err(|error| error.state());
+        for (text, want) in [("s", "s"), (" Public . S ", "s"), ("public.\"S\"", "S"), ("\"a\"\"b.c\"", "a\"b.c")] {
+            assert_eq!(named(text).as_deref(), Ok(want), "{text}");
+        }
+        for (text, want) in [
+            ("", state::INVALID_NAME),
+            ("a.", state::INVALID_NAME),
+            ("\"a", state::INVALID_NAME),
+            ("tarn.tables", state::UNDEFINED_TABLE),
+        ] {
+            assert_eq!(named(text), Err(want), "{text}");
+        }
+    }
 
     #[test]
     fn reserved_words_are_sorted() {

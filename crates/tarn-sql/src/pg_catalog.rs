@@ -36,14 +36,13 @@ use crate::system_activity::PgTables;
 
 const SCHEMA: &str = "pg_catalog";
 
-/// There are no triggers, sequences and functions of users, and nobody says anything of roles: NULL.
-const NOTHING_TOLD: [&str; 8] = [
+/// There are no triggers and functions of users, and nobody says anything of roles: NULL.
+const NOTHING_TOLD: [&str; 7] = [
     "pg_get_function_arguments",
     "pg_get_function_identity_arguments",
     "pg_get_function_result",
     "pg_get_functiondef",
     "pg_get_ruledef",
-    "pg_get_serial_sequence",
     "pg_get_triggerdef",
     "shobj_description",
 ];

@@ -1,5 +1,5 @@
-//! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_tables` and `pg_views` say of our tables
-//! and views?
+//! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_sequence`, `pg_tables` and `pg_views` say of
+//! our tables, views and sequences?
 //!
 //! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
 //! that clients are told, their defaults and their primary keys, whose indexes are relations, too; and system tables are views.
@@ -19,22 +19,36 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use tarn_node::node::Node;
-use tarn_types::TableSchema;
+use tarn_types::{ColumnId, Identity, TableSchema};
 
+use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key, key_text};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::rows::{pg_type, size_and_modifier};
 use crate::views;
 
 /// The relations of this file.
-const RELATIONS: [&str; 8] =
-    ["pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_description", "pg_index", "pg_tables", "pg_views"];
+const RELATIONS: [&str; 9] = [
+    "pg_attrdef",
+    "pg_attribute",
+    "pg_class",
+    "pg_constraint",
+    "pg_description",
+    "pg_index",
+    "pg_sequence",
+    "pg_tables",
+    "pg_views",
+];
 
 /// Numbers of tables and views, of the indexes of primary keys, and of their constraints: the table's id behind. Those of other relations are
 /// smaller.
 const TABLES: i32 = 500_000_000;
 const INDEXES: i32 = 1_000_000_000;
 const CONSTRAINTS: i32 = 1_500_000_000;
+
+/// Numbers of checks: as many for each table as [`CHECKS_OF_A_TABLE`].
+const CHECKS: i32 = 1_700_000_000;
+const CHECKS_OF_A_TABLE: i32 = 64;
 
 /// The B-tree of `pg_am`, and its default operators.
 const BTREE: i32 = 403;
@@ -116,11 +130,22 @@ impl Relation {
         let classes = self.read("pg_class", state).await?;
         let (tables, numbers) = self.tables(&classes, public)?;
         let keyed = || tables.iter().filter(|(_, table)| has_primary_key(table));
+        let sequences = match self.name {
+            "pg_class" | "pg_sequence" => catalog_sequences::all(&self.node).await?,
+            _ => vec![],
+        };
         let own: Vec<Cells> = match self.name {
             "pg_attrdef" => tables.iter().flat_map(|(oid, table)| defaults(*oid, table)).collect(),
             "pg_index" => keyed().map(|(oid, table)| index(*oid, table)).collect(),
-            "pg_constraint" => keyed().map(|(oid, table)| constraint(*oid, table, public)).collect(),
-            "pg_class" => keyed().map(|(_, table)| index_relation(table, public)).collect(),
+            "pg_constraint" => {
+                let checks = tables.iter().flat_map(|(oid, table)| checks(*oid, table, public));
+                keyed().map(|(oid, table)| constraint(*oid, table, public)).chain(checks).collect()
+            }
+            "pg_class" => {
+                let numbers = sequences.iter().map(|(name, _)| catalog_sequences::class(name, public));
+                keyed().map(|(_, table)| index_relation(table, public)).chain(numbers).collect()
+            }
+            "pg_sequence" => sequences.iter().map(|(name, of)| catalog_sequences::sequence(name, of)).collect(),
             "pg_description" => self.descriptions(&tables, class_of(&classes, &namespaces)?),
             "pg_tables" => vec![],
             "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),
@@ -218,6 +243,11 @@ impl Relation {
         let keyed: HashSet<i32> =
             tables.iter().filter(|(_, table)| has_primary_key(table)).map(|(oid, _)| *oid).collect();
         let indexed = numbers(theirs, "oid")?.into_iter().map(|oid| ScalarValue::from(keyed.contains(&oid)));
+        let checks: HashMap<i32, usize> =
+            tables.iter().map(|(oid, table)| (*oid, table.options.rules.checks.len())).collect();
+        let n_checks = |oid| i16::try_from(checks.get(&oid).copied().unwrap_or(0)).unwrap_or(i16::MAX);
+        let n_checks = numbers(theirs, "oid")?.into_iter().map(|oid| ScalarValue::from(n_checks(oid)));
+        let theirs = &with(theirs, "relchecks", ScalarValue::iter_to_array(n_checks)?)?;
         let theirs = with(theirs, "relkind", ScalarValue::iter_to_array(kinds)?)?;
         let theirs = with(&theirs, "relhasindex", ScalarValue::iter_to_array(indexed)?)?;
         let nothing =
@@ -235,7 +265,7 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
     let place = column(theirs, "attnum")?;
     let place = place.as_primitive::<Int16Type>();
     let (mut types, mut modifiers) = (numbers(theirs, "atttypid")?, numbers(theirs, "atttypmod")?);
-    let mut defaults = vec![false; of.len()];
+    let (mut defaults, mut identities) = (vec![false; of.len()], vec![""; of.len()]);
     for (row, oid) in of.iter().enumerate() {
         let Some(table) = tables.get(oid) else { continue };
         let Some(at) = usize::try_from(place.value(row)).ok().and_then(|place| place.checked_sub(1)) else {
@@ -243,11 +273,18 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
         };
         let Some((data_type, modifier)) = type_of(table, at) else { continue };
         (types[row], modifiers[row]) = (data_type, modifier);
-        defaults[row] = table.columns[at].default.is_some();
+        defaults[row] = default_text(table, at).is_some();
+        identities[row] = match table.rules_of(at).and_then(|rules| rules.identity) {
+            Some(Identity::Always) => "a",
+            Some(Identity::ByDefault) => "d",
+            None => "",
+        };
     }
     let array = |values: Vec<i32>| ScalarValue::iter_to_array(values.into_iter().map(ScalarValue::from));
     let theirs = with(theirs, "atttypid", array(types)?)?;
     let theirs = with(&theirs, "atttypmod", array(modifiers)?)?;
+    let identities = ScalarValue::iter_to_array(identities.into_iter().map(ScalarValue::from))?;
+    let theirs = with(&theirs, "attidentity", identities)?;
     let defaults = ScalarValue::iter_to_array(defaults.into_iter().map(ScalarValue::from))?;
     with(&theirs, "atthasdef", defaults)
 }
@@ -257,7 +294,7 @@ fn type_of(table: &TableSchema, at: usize) -> Option<(i32, i32)> {
     let arrow = table.arrow();
     let field = arrow.fields().get(at)?;
     let of = pg_type(field).ok()?;
-    let (_, modifier) = size_and_modifier(&of, field.data_type());
+    let (_, modifier) = size_and_modifier(&of, field);
     Some((i32::try_from(of.oid()).ok()?, modifier))
 }
 
@@ -301,7 +338,7 @@ fn list(items: Vec<ScalarValue>, of: &DataType) -> ScalarValue {
 }
 
 fn defaults(oid: i32, table: &TableSchema) -> Vec<Cells<'static>> {
-    let texts = table.columns.iter().enumerate().filter_map(|(at, column)| Some((at, default_text(column)?)));
+    let texts = (0..table.columns.len()).filter_map(|at| Some((at, default_text(table, at)?)));
     let rows = texts.map(|(at, text)| {
         let number = (oid - TABLES).saturating_mul(1_024).saturating_add(at as i32);
         vec![
@@ -348,6 +385,43 @@ fn constraint(oid: i32, table: &TableSchema, namespace: i32) -> Cells<'static> {
         ("connoinherit", ScalarValue::from(true)),
         ("conkey", key_places(table)),
     ]
+}
+
+fn number_of_check(table: &TableSchema, at: usize) -> i32 {
+    let of_table = i32::try_from(table.id.0).unwrap_or(i32::MAX).saturating_mul(CHECKS_OF_A_TABLE);
+    CHECKS.saturating_add(of_table).saturating_add(i32::try_from(at).unwrap_or(i32::MAX))
+}
+
+fn checks(oid: i32, table: &TableSchema, namespace: i32) -> Vec<Cells<'static>> {
+    let place = |id: &ColumnId| table.columns.iter().position(|column| column.id == *id);
+    let rows = table.options.rules.checks.iter().enumerate().map(|(at, check)| {
+        let places = check.columns.iter().filter_map(place).map(|place| ScalarValue::from(place as i16 + 1));
+        vec![
+            ("oid", ScalarValue::from(number_of_check(table, at))),
+            ("conname", ScalarValue::from(check.name.clone())),
+            ("connamespace", ScalarValue::from(namespace)),
+            ("contype", ScalarValue::from("c")),
+            ("convalidated", ScalarValue::from(true)),
+            ("conrelid", ScalarValue::from(oid)),
+            ("conislocal", ScalarValue::from(true)),
+            ("conkey", list(places.collect(), &DataType::Int16)),
+            ("conbin", ScalarValue::from(check.expr.clone())),
+        ]
+    });
+    rows.collect()
+}
+
+/// The check that has this number.
+fn check_of(node: &Node, oid: i32) -> Option<String> {
+    let handles = node.catalog().all();
+    let mut found = handles.iter().flat_map(|handle| {
+        let table = handle.schema();
+        let checks = table.options.rules.checks.iter().enumerate();
+        checks
+            .filter(|(at, _)| number_of_check(table, *at) == oid)
+            .map(|(_, check)| format!("CHECK (({}))", check.expr))
+    });
+    found.next()
 }
 
 fn index_relation(table: &TableSchema, namespace: i32) -> Cells<'static> {
@@ -435,6 +509,9 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 2] {
                 None => None,
             };
             let texts = oids.as_primitive::<Int32Type>().iter().enumerate().map(|(row, oid)| {
+                if first == CONSTRAINTS && oid? >= CHECKS {
+                    return check_of(&node, oid?);
+                }
                 let id = u32::try_from(oid?.checked_sub(first)?).ok()?;
                 let handle = node.catalog().all().into_iter().find(|handle| handle.schema().id.0 == id)?;
                 let table = handle.schema();

@@ -26,7 +26,7 @@ use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
 use postgres_types::Kind;
 
-use tarn_types::Zone;
+use tarn_types::{Length, Zone};
 
 use crate::error::{Result, SqlError, state};
 use crate::{nested, text};
@@ -78,6 +78,11 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         Some("jsonb") => return Ok(Type::JSONB),
         _ => {}
     }
+    match Length::of(field) {
+        Some(Length::Varying(_)) => return Ok(Type::VARCHAR),
+        Some(Length::Fixed(_)) => return Ok(Type::BPCHAR),
+        None => {}
+    }
     if matches!(field.data_type(), DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal256(..)) {
         return Ok(Type::NUMERIC);
     }
@@ -105,7 +110,7 @@ pub fn fields(schema: &Schema, format: &Format) -> Result<Arc<Vec<FieldInfo>>> {
     }
     let fields = schema.fields().iter().enumerate().map(|(idx, field)| {
         let pg_type = pg_type(field)?;
-        let (size, modifier) = size_and_modifier(&pg_type, field.data_type());
+        let (size, modifier) = size_and_modifier(&pg_type, field);
         Ok(FieldInfo::new(field.name().clone(), None, None, pg_type, format.format_for(idx))
             .with_type_size(size)
             .with_type_modifier(modifier))
@@ -113,7 +118,7 @@ pub fn fields(schema: &Schema, format: &Format) -> Result<Arc<Vec<FieldInfo>>> {
     Ok(Arc::new(fields.collect::<Result<Vec<_>>>()?))
 }
 
-pub(crate) fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i32) {
+pub(crate) fn size_and_modifier(pg_type: &Type, field: &Field) -> (i16, i32) {
     let size = match *pg_type {
         Type::BOOL | Type::CHAR => 1,
         Type::INT2 => 2,
@@ -122,11 +127,11 @@ pub(crate) fn size_and_modifier(pg_type: &Type, data_type: &DataType) -> (i16, i
         Type::UUID | Type::INTERVAL => 16,
         _ => -1,
     };
-    let modifier = match data_type {
+    let modifier = match field.data_type() {
         DataType::Decimal128(precision, scale) if *scale >= 0 => {
             ((i32::from(*precision) << 16) | i32::from(*scale)) + 4
         }
-        _ => -1,
+        _ => Length::of(field).and_then(|length| i32::try_from(length.n_chars()).ok()).map_or(-1, |n| n + 4),
     };
     (size, modifier)
 }
@@ -233,8 +238,25 @@ fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Resu
         let plain = exactly(array, value, field)?;
         return column(&plain, &field.clone().with_data_type(value.as_ref().clone()), pg_type, shown);
     }
+    if let Some(Length::Fixed(n)) = Length::of(field) {
+        let padded = padded(array, n as usize, field)?;
+        let cells = cells(&padded, field, pg_type, shown)?;
+        return Ok(Column {
+            cells,
+            nulls: padded.logical_nulls(),
+            name: field.name().clone(),
+            pg_type: pg_type.clone(),
+        });
+    }
     let cells = cells(array, field, pg_type, shown)?;
     Ok(Column { cells, nulls: array.logical_nulls(), name: field.name().clone(), pg_type: pg_type.clone() })
+}
+
+/// Texts of `char(n)` as they are shown: with blanks, to n characters.
+fn padded(array: &ArrayRef, n_chars: usize, field: &Field) -> Result<ArrayRef> {
+    let texts = exactly(array, &DataType::Utf8View, field)?;
+    let padded = texts.as_string_view().iter().map(|text| text.map(|text| format!("{text:<n_chars$}")));
+    Ok(Arc::new(padded.collect::<StringViewArray>()))
 }
 
 fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Result<Cells> {

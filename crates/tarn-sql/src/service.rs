@@ -11,6 +11,7 @@ use tarn_node::threads::Threads;
 use tarn_query::Meaning;
 use tarn_query::parser::STACK_BYTES;
 use tarn_types::Opaque;
+use tokio::runtime::Handle;
 
 use crate::activity::Activity;
 use crate::advisory::Locks;
@@ -37,6 +38,8 @@ pub struct Sql {
     held: Arc<Budget>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) turns: Turns,
+    /// Where it was opened: what a thread of a query waits for runs there.
+    pub(crate) runtime: Handle,
     /// Queries have threads of their own: a join must not hold up connections.
     _threads: Threads,
 }
@@ -44,7 +47,7 @@ pub struct Sql {
 impl Sql {
     /// Over an open node. What queries of an earlier process spilled goes.
     ///
-    /// Errors: the system gives no threads; the folder of spilled state cannot be used.
+    /// Panics outside of a runtime. Errors: the system gives no threads; the folder of spilled state cannot be used.
     pub fn open(node: Arc<Node>, settings: Settings) -> Result<Arc<Sql>> {
         let threads = Threads::start("tarn-query", QUERY_THREADS_PER_CORE * cores(), STACK_BYTES)?;
         let caches = node.caches();
@@ -78,6 +81,7 @@ impl Sql {
             held,
             locks: Arc::default(),
             turns: Turns::default(),
+            runtime: Handle::current(),
             _threads: threads,
         }))
     }

@@ -358,14 +358,15 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
         "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
         | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" | "layer" | "place"
         | "user_name" | "application_name" | "client" | "way" | "query" | "datname" | "usename" | "client_addr"
-        | "client_hostname" | "wait_event_type" | "wait_event" | "backend_type" => Arc::new(
+        | "client_hostname" | "wait_event_type" | "wait_event" | "backend_type" | "schemaname" | "sequencename"
+        | "sequenceowner" | "data_type" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
                 .collect::<StringArray>(),
         ),
         "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on"
-        | "checksums" => Arc::new(
+        | "checksums" | "cycle" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })

@@ -16,7 +16,7 @@ use crate::names::DATABASE;
 use crate::system::{Cell, Columns, System, int, text};
 
 /// What there is of schema `pg_catalog` beside what crate `datafusion-pg-catalog` has.
-pub(crate) const PG_TABLES: [&str; 1] = ["pg_stat_activity"];
+pub(crate) const PG_TABLES: [&str; 2] = ["pg_sequences", "pg_stat_activity"];
 
 impl System {
     /// The statements that run, the oldest first. Of a cancelled one that has not ended the state is `stopping`.
@@ -138,6 +138,7 @@ impl SystemTables for PgTables {
 
     async fn table(&self, name: &str) -> Result<RecordBatch, Error> {
         match name {
+            "pg_sequences" => self.sequences().await,
             "pg_stat_activity" => self.stat_activity(),
             other => Err(Error::NoSuchTable { name: format!("pg_catalog.{other}") }),
         }

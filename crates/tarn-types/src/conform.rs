@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::cell::{Cell, ColumnWriter};
 use crate::data_type::{DataType, arrow_type, data_type_of};
 use crate::error::{Error, Result};
+use crate::rules::Length;
 use crate::schema::{Column, ROW_COLUMN, TableSchema};
 use crate::value::Value;
 use crate::{json, text};
@@ -26,7 +27,7 @@ use crate::{json, text};
 /// # Errors
 /// [`Error::UnknownColumn`] for a column the table does not have, [`Error::MissingColumn`] for one that can be
 /// neither NULL nor a default, [`Error::Type`] for a type that cannot become the column's, [`Error::Cell`] and
-/// [`Error::Null`] for a value that cannot.
+/// [`Error::Null`] for a value that cannot, [`Error::TooLong`] for a text.
 pub fn conform(batch: &RecordBatch, schema: &TableSchema) -> Result<RecordBatch> {
     for field in batch.schema_ref().fields() {
         if schema.column(field.name()).is_none() {
@@ -43,9 +44,22 @@ pub fn conform(batch: &RecordBatch, schema: &TableSchema) -> Result<RecordBatch>
             None => Ok(array),
         }
     };
-    let column = |(idx, of): (usize, &Column)| Ok(one_of_a_kind(column(of)?, schema.is_key(idx)));
+    let column = |(idx, of): (usize, &Column)| match schema.rules_of(idx).and_then(|rules| rules.length) {
+        None => Ok(one_of_a_kind(column(of)?, schema.is_key(idx))),
+        Some(length) => fitted(&column(of)?, length),
+    };
     let columns = schema.columns.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
     RecordBatch::try_new(schema.arrow(), columns).map_err(Error::arrow("build a batch"))
+}
+
+/// Texts as their column keeps them. Most are so already.
+fn fitted(array: &ArrayRef, length: Length) -> Result<ArrayRef> {
+    let texts = array.as_string::<i32>();
+    if texts.iter().flatten().all(|text| length.holds(text)) {
+        return Ok(Arc::clone(array));
+    }
+    let fitted = texts.iter().map(|text| text.map(|text| length.fit(text)).transpose());
+    Ok(Arc::new(fitted.collect::<Result<StringArray>>()?))
 }
 
 /// Floats that are equal have the same bits: all NaNs, and in keys, which are compared by their bytes, both zeros.

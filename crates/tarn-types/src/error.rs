@@ -103,6 +103,12 @@ pub enum Error {
         /// The SQL name of the type.
         data_type: String,
     },
+    /// A text has more characters than its column takes.
+    #[error("value too long for type {data_type}")]
+    TooLong {
+        /// The SQL name of the type, with its length.
+        data_type: String,
+    },
     /// NULL in a column that has none.
     #[error("column {column} is NOT NULL, row {row} has NULL")]
     Null {

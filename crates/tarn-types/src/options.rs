@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result, shorten};
 use crate::ids::{ColumnId, TableId};
+use crate::rules::Rules;
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -81,6 +82,9 @@ pub struct TableOptions {
     /// The data folder that has the table's log and rows. None: an archive, or a table of a build that did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<Uuid>,
+    /// What is said of columns beside their types. No option of `WITH`: it stands where the columns are defined.
+    #[serde(skip_serializing_if = "Rules::is_empty")]
+    pub rules: Rules,
 }
 
 /// What the bloom filters of a table's blocks hold, and how large they are.
@@ -180,6 +184,7 @@ impl Default for TableOptions {
             archive: None,
             view: None,
             home: None,
+            rules: Rules::default(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::data_type::{DataType, MAX_PRECISION, arrow_field};
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
+use crate::rules::ColumnRules;
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -103,6 +104,7 @@ impl TableSchema {
             }
         }
         self.check_indexing()?;
+        self.check_rules()?;
         if let Some(view) = &self.options.view {
             return self.check_view(view);
         }
@@ -183,6 +185,29 @@ impl TableSchema {
         Ok(())
     }
 
+    fn check_rules(&self) -> Result<(), String> {
+        let rules = &self.options.rules;
+        for of in &rules.columns {
+            let column = self.column_by_id(of.id).ok_or_else(|| format!("rules: no column with id {}", of.id))?;
+            if of.default.is_some() && column.default.is_some() {
+                return Err(format!("column {} has two defaults", column.name));
+            }
+            if of.length.is_some() && column.data_type != DataType::Text {
+                return Err(format!("column {} is {}, and has a length", column.name, column.data_type));
+            }
+        }
+        let mut names = HashSet::new();
+        for check in &rules.checks {
+            if !names.insert(check.name.as_str()) {
+                return Err(format!("check {} is there twice", check.name));
+            }
+            if let Some(id) = check.columns.iter().find(|id| self.column_by_id(**id).is_none()) {
+                return Err(format!("check {}: no column with id {id}", check.name));
+            }
+        }
+        Ok(())
+    }
+
     fn check_archive(&self, archive: &Archive) -> Result<(), String> {
         if archive.url.is_empty() {
             return Err("an archive needs a URL".to_owned());
@@ -244,7 +269,13 @@ impl TableSchema {
     }
 
     fn fields(&self) -> impl Iterator<Item = Field> + '_ {
-        self.columns.iter().map(|column| arrow_field(&column.name, &column.data_type, column.nullable))
+        self.columns.iter().enumerate().map(|(idx, column)| {
+            let field = arrow_field(&column.name, &column.data_type, column.nullable);
+            match self.rules_of(idx).and_then(|rules| rules.length) {
+                Some(length) => length.told(field),
+                None => field,
+            }
+        })
     }
 
     /// Whether it was made without a primary key, and its rows have a number of ours, [`ROW_COLUMN`].
@@ -275,6 +306,22 @@ impl TableSchema {
     #[must_use]
     pub fn shown(&self) -> &[Column] {
         &self.columns[..self.columns.len() - usize::from(self.is_keyless())]
+    }
+
+    /// What is said of the column at this place beside its type; nothing of most.
+    #[must_use]
+    pub fn rules_of(&self, column_idx: usize) -> Option<&ColumnRules> {
+        // Asked for each column of each statement: most tables have no rules at all.
+        if self.options.rules.is_empty() {
+            return None;
+        }
+        self.options.rules.of(self.columns.get(column_idx)?.id)
+    }
+
+    /// The expression that is the default of the column at this place; constants are [`Column::default`].
+    #[must_use]
+    pub fn computed_default(&self, column_idx: usize) -> Option<&str> {
+        self.rules_of(column_idx)?.default.as_deref()
     }
 
     /// The column of this name and its place. Names compare exactly.

@@ -489,3 +489,47 @@ async fn affected(client: &Client, sql: &str) -> Result<u64> {
         messages.iter().map(|message| if let SimpleQueryMessage::CommandComplete(rows) = message { *rows } else { 0 });
     Ok(rows.sum())
 }
+
+/// The numbers of sequences are taken in blocks before they are given: what is killed leaves gaps, and nothing twice.
+#[test]
+fn no_number_of_a_sequence_is_given_twice() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let folder = tempfile::tempdir()?;
+        let mut given: BTreeSet<i64> = BTreeSet::new();
+        for round in 0..4 {
+            let server = start(folder.path(), None).await?;
+            if round == 0 {
+                server.connect().await?.batch_execute("CREATE TABLE numbered (id serial PRIMARY KEY, n int)").await?;
+            }
+            // Two clients, each of which is in the middle of something when the server dies.
+            let (one, other) = (server.connect().await?, server.connect().await?);
+            let kill_after = 40 + 23 * round;
+            let numbers = |client: Client, n: usize| async move {
+                let mut given = Vec::new();
+                while given.len() < n {
+                    let row = match given.len() % 2 {
+                        0 => client.query_one("INSERT INTO numbered (n) VALUES (1) RETURNING id::bigint", &[]).await,
+                        _ => client.query_one("SELECT nextval('numbered_id_seq')", &[]).await,
+                    };
+                    // The server is gone.
+                    let Ok(row) = row else { break };
+                    given.push(row.get::<_, i64>(0));
+                }
+                given
+            };
+            let other = tokio::spawn(numbers(other, usize::MAX));
+            let mut taken = numbers(one, kill_after).await;
+            ensure!(taken.len() == kill_after, "the server died by itself");
+            server.kill();
+            taken.extend(other.await?);
+            for number in taken {
+                ensure!(given.insert(number), "{number} was given twice, in round {round}");
+            }
+        }
+        // Most of what was taken was given.
+        let (n, last) = (given.len() as i64, given.last().copied().unwrap_or_default());
+        ensure!(last < n + 4 * 3 * 8_192, "{last} is the last of {n} numbers");
+        Ok(())
+    })
+}

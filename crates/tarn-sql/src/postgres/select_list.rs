@@ -41,7 +41,9 @@ const UNNEST: &str = "unnest";
 const LIKE_ESCAPE: &str = "like_escape";
 const SUBSCRIPTS: &str = "generate_subscripts";
 /// Functions that give something else each time.
-const VOLATILE: [&str; 4] = ["random", "gen_random_uuid", "uuid", "clock_timestamp"];
+const VOLATILE: [&str; 6] = ["random", "gen_random_uuid", "uuid", "clock_timestamp", "nextval", "setval"];
+/// Functions of sequences, which are named by a `regclass`.
+const OF_SEQUENCES: [&str; 3] = ["nextval", "currval", "setval"];
 /// What a statement begins at, which is a transaction of its own.
 const STARTS: [&str; 2] = ["statement_timestamp", "transaction_timestamp"];
 
@@ -49,7 +51,12 @@ const STARTS: [&str; 2] = ["statement_timestamp", "transaction_timestamp"];
 ///
 /// Errors: `0A000` for what it has no other form of.
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
-    match VisitMut::visit(statement, &mut Rewrite::default()) {
+    let visited = match statement {
+        // Defaults and checks are kept as they are written.
+        Statement::CreateTable(create) => VisitMut::visit(&mut create.query, &mut Rewrite::default()),
+        statement => VisitMut::visit(statement, &mut Rewrite::default()),
+    };
+    match visited {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -325,6 +332,15 @@ fn function(expr: &mut Expr) {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return };
     let args: Vec<&mut Expr> = list.args.iter_mut().filter_map(expr_of).collect();
     let plain = |name: &str| ObjectName::from(vec![Ident::new(name)]);
+    // The name of a sequence is a text to the planner.
+    if OF_SEQUENCES.iter().any(|function| is_named(name, function)) {
+        for arg in args {
+            if let Expr::Cast { expr: of, data_type: DataType::Regclass, .. } = arg {
+                *arg = take(of);
+            }
+        }
+        return;
+    }
     match <[&mut Expr; 2]>::try_from(args) {
         Ok([left, right]) if is_named(name, "mod") => {
             let (left, right) = (Expr::Nested(Box::new(take(left))), Expr::Nested(Box::new(take(right))));

@@ -178,6 +178,7 @@ impl Session {
             // What its query reads is asked for when it is planned, and its owner when it is replaced.
             Kind::CreateView(_) => asking.may(Action::Create),
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
+            Kind::Sequence(statement) => self.allow_sequence(statement),
         }
     }
 
@@ -330,6 +331,7 @@ impl Session {
     pub(super) fn audit(&self, prepared: &Prepared, failed: Option<&SqlError>) {
         let (statement, objects) = match &*prepared.kind {
             Kind::Access(access) => (tag(access), access.objects()),
+            Kind::Sequence(statement) => (statement.tag(), statement.objects()),
             Kind::Attach(request) => ("ATTACH", request.name.clone()),
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
             Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),

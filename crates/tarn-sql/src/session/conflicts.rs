@@ -85,6 +85,8 @@ impl Session {
 
     async fn write_beside(&self, asked: &Beside<'_>, chunk: &RecordBatch) -> Result<(u64, Option<Answers>)> {
         let Beside { dml, handle, returning, hold, .. } = *asked;
+        // Of rows that are there too: so does PostgreSQL.
+        self.check_rows(handle.schema(), chunk).await?;
         let keys = encode_keys(handle.schema(), chunk)?;
         // Who holds rows until COMMIT makes nobody wait.
         let _turn = if hold { Vec::new() } else { self.sql.turns.wait(keys.iter()).await };
@@ -138,6 +140,9 @@ impl Session {
             _ => Vec::new(),
         };
         changed.iter().try_for_each(encoding::check_columns)?;
+        for rows in &changed {
+            self.check_rows(&schema, rows).await?;
+        }
         let new = take_record_batch(chunk, &new_places)?;
         let batch = {
             let (schema, new, changed) = (Arc::clone(&schema), new.clone(), changed.clone());

@@ -9,9 +9,9 @@ use tarn_query::OnKey;
 use tarn_query::dml::{rows_of, table_of};
 use tarn_types::TableSchema;
 
-use super::copy_from::{CopyFrom, start};
+use super::copy_from::{CopyFrom, Rules, Writing, start};
 use super::{Answer, CopyTo, Rows, Session};
-use crate::copy_format::Format;
+use crate::copy_format::{Format, Kind};
 use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
@@ -65,7 +65,12 @@ impl Session {
         let columns = column_positions(handle.schema(), columns)?;
         let hold = self.must_hold()?;
         let on_key = on_key_of(handle.schema(), on_key)?;
-        Ok(Answer::CopyFrom(Box::new(start(&self.sql, self.principal(), handle, columns, format, on_key, hold))))
+        // Which columns a stream of Arrow has is known when it comes.
+        let given = if format.kind == Kind::Arrow { &[][..] } else { &columns };
+        let rules =
+            Rules { fills: self.fills(handle.schema(), given).await?, checks: self.checks(handle.schema()).await? };
+        let writing = Writing { rules, on_key, hold };
+        Ok(Answer::CopyFrom(Box::new(start(&self.sql, self.principal(), handle, columns, format, writing))))
     }
 
     async fn copy_to(&self, source: &CopySource, format: Format) -> Result<Answer> {

@@ -24,6 +24,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::checks::Checks;
+use super::defaults::Fills;
 use super::gather::Gathered;
 use super::interrupt::{Unless, part_of_it, unless};
 use super::on_key::op_of;
@@ -147,19 +149,15 @@ pub(super) fn start(
     handle: Arc<TableHandle>,
     columns: Vec<usize>,
     format: Format,
-    on_key: OnKey,
-    hold: bool,
+    writing: Writing,
 ) -> CopyFrom {
     let (input, received) = mpsc::channel(INPUT_QUEUE);
     let (encoded, to_commit) = mpsc::channel(COMMIT_QUEUE);
     let n_columns = columns.len();
-    let decoder = Decoder::new(
-        format.clone(),
-        Arc::clone(handle.schema()),
-        columns,
-        sql.settings().copy_batch_rows,
-        op_of(on_key),
-    );
+    let Writing { rules, on_key, hold } = writing;
+    let schema = Arc::clone(handle.schema());
+    let batch_rows = sql.settings().copy_batch_rows;
+    let decoder = Decoder::new(format.clone(), schema, columns, batch_rows, rules, op_of(on_key));
     let zone = format.zone.clone();
     let stop = CancellationToken::new();
     tokio::spawn(decode(decoder, received, encoded));
@@ -337,9 +335,36 @@ fn placed(error: tarn_node::error::Error, batch: &MutationBatch, places: &Places
 const ON_CONFLICT_HINT: &str =
     "COPY … WITH (on_conflict = skip) leaves rows that are there, on_conflict = replace replaces them";
 
+/// How rows that come are written.
+pub(super) struct Writing {
+    pub rules: Rules,
+    /// What becomes of a row whose key is there.
+    pub on_key: OnKey,
+    /// Until COMMIT.
+    pub hold: bool,
+}
+
+/// What the table's definition says of rows that come.
+#[derive(Clone, Default)]
+pub(super) struct Rules {
+    /// Defaults of columns that do not come.
+    pub fills: Fills,
+    pub checks: Option<Checks>,
+}
+
+impl Rules {
+    /// The rows as the table keeps them.
+    fn rows(&self, rows: RecordBatch, table: &TableSchema) -> Result<RecordBatch> {
+        let rows = conform(&self.fills.fill(rows)?, table)?;
+        self.checks.as_ref().map_or(Ok(()), |checks| checks.check(&rows))?;
+        Ok(rows)
+    }
+}
+
 /// Bytes to batches of the table.
 struct Decoder {
     table: Arc<TableSchema>,
+    rules: Rules,
     /// Of each row.
     op: Op,
     input: CopyInput,
@@ -354,7 +379,14 @@ enum CopyInput {
 }
 
 impl Decoder {
-    fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>, batch_rows: usize, op: Op) -> Decoder {
+    fn new(
+        format: Format,
+        table: Arc<TableSchema>,
+        columns: Vec<usize>,
+        batch_rows: usize,
+        rules: Rules,
+        op: Op,
+    ) -> Decoder {
         let input = match format.kind {
             Kind::Arrow => {
                 CopyInput::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
@@ -363,7 +395,7 @@ impl Decoder {
                 CopyInput::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false }
             }
         };
-        Decoder { table, op, input, batch_rows, n_rows: 0 }
+        Decoder { table, rules, op, input, batch_rows, n_rows: 0 }
     }
 
     /// Decodes some data, and all that is left behind the last. Batches that came before an error are good.
@@ -440,13 +472,13 @@ impl Decoder {
                     return Ok(None);
                 }
                 let Some(batch) = splitter.take()? else { return Ok(None) };
-                Ok(Some(conform(&batch, &self.table)?))
+                self.rules.rows(batch, &self.table).map(Some)
             }
             CopyInput::Arrow { gathered, .. } => {
-                let table = &self.table;
+                let (table, rules) = (&self.table, &self.rules);
                 let take = || -> Result<Option<Result<RecordBatch>>, ArrowError> {
                     let Some(rows) = gathered.take(is_last)? else { return Ok(None) };
-                    let rows = conform(&rows, table).map_err(SqlError::from);
+                    let rows = rules.rows(rows, table);
                     Ok(Some(rows.and_then(|rows| encoding::check_columns(&rows).map(|()| rows))))
                 };
                 let taken = quiet::catch(AssertUnwindSafe(take)).map_err(broken_stream)?;

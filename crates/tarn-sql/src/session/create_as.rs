@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{CreateTable, Insert, Query, Statement, Truncate};
+use datafusion::sql::sqlparser::ast::{CreateTable, Insert, Query, Statement, Truncate, TruncateIdentityOption};
 use tarn_types::{Opaque, data_type_of};
 
 use super::{Answer, Session};
-use crate::ddl::{Ddl, table_of_columns};
+use crate::ddl::{Ddl, Defined, table_of_columns};
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, table_name};
 use crate::shown::shown;
@@ -32,7 +32,7 @@ impl Session {
             )),
         });
         let schema = table_of_columns(create, columns.collect::<Result<_>>()?, self.sql.settings())?;
-        self.create(Box::new(schema), false).await?;
+        self.create(Defined { schema, sequences: vec![] }, false).await?;
         match self.fill(&name, query).await {
             Ok(n_rows) => Ok(Answer::counted("SELECT", n_rows)),
             // What undoes the transaction drops the table.
@@ -55,8 +55,15 @@ impl Session {
 
     /// One table after the other: those before one that fails are empty, and the error says so.
     pub(super) async fn truncate(&self, truncate: &Truncate) -> Result<Answer> {
-        // There are no sequences and no foreign keys: `RESTART IDENTITY` and `CASCADE` find nothing to do.
-        let Truncate { table_names, partitions, table: _, if_exists, identity: _, cascade: _, on_cluster } = truncate;
+        // There are no foreign keys: `CASCADE` finds nothing to do.
+        let Truncate { table_names, partitions, table: _, if_exists, identity, cascade: _, on_cluster } = truncate;
+        let restarts = matches!(identity, Some(TruncateIdentityOption::Restart));
+        if restarts && self.transaction.lock().is_open() {
+            return Err(SqlError::unsupported(
+                "TRUNCATE … RESTART IDENTITY inside BEGIN: sequences are not taken back by ROLLBACK",
+                "run it outside a transaction (autocommit)",
+            ));
+        }
         if partitions.is_some() || *if_exists || on_cluster.is_some() {
             return Err(SqlError::unsupported("TRUNCATE of anything but tables", "TRUNCATE TABLE a, b"));
         }
@@ -68,6 +75,9 @@ impl Session {
                 0 => error,
                 _ => error.with_detail(format!("rows of {} are deleted", names[..n_done].join(", "))),
             })?;
+            if restarts {
+                self.node.sequences().restart_of_table(name).await?;
+            }
         }
         Ok(Answer::done("TRUNCATE TABLE"))
     }
@@ -82,7 +92,7 @@ impl Session {
     }
 }
 
-fn written(sql: &str) -> Result<Statement> {
+pub(super) fn written(sql: &str) -> Result<Statement> {
     match parse(sql)?.pop() {
         Some(Parsed::Sql(statement)) => Ok(*statement),
         _ => Err(SqlError::new(state::INTERNAL, format!("{sql} is no statement"))),

@@ -96,6 +96,7 @@ impl Session {
         hold: bool,
     ) -> Result<u64> {
         encoding::check_columns(&rows)?;
+        self.check_rows(handle.schema(), &rows).await?;
         if !hold {
             let who = self.principal();
             let written = self.node.tables().write_rows(&who, handle, rows, op, &*self.interrupt).await;
@@ -173,6 +174,7 @@ impl Session {
         max_rows: usize,
         keeps_rows: bool,
     ) -> Result<Changed> {
+        let checks = if dml.kind == DmlKind::Update { self.checks(handle.schema()).await? } else { None };
         let mut stream = self.query.dml_rows(dml, parameters).await?;
         let budget = self.sql.held();
         let mut changes = Changes {
@@ -187,6 +189,7 @@ impl Session {
             reservation: budget.reservation(),
         };
         while let Some(batch) = stream.next().await.transpose()? {
+            checks.as_ref().map_or(Ok(()), |checks| checks.check(&batch))?;
             let (table, only) = (Arc::clone(handle), only.cloned());
             changes = blocking(move || Ok(changes.add(&table, &batch, only.as_ref()).map(|()| changes))).await??;
             if !changes.is_held() {

@@ -113,7 +113,8 @@ impl Session {
             | Kind::DropCache(_)
             | Kind::Access(_)
             | Kind::CreateView(_)
-            | Kind::Comment(_) => true,
+            | Kind::Comment(_)
+            | Kind::Sequence(_) => true,
         }
     }
 
@@ -211,6 +212,10 @@ impl Session {
             Kind::Comment(comment) => {
                 self.transaction.lock().check_usable()?;
                 self.comment(comment).await
+            }
+            Kind::Sequence(statement) => {
+                self.outside_transaction(statement.tag())?;
+                self.sequence(statement).await
             }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;

@@ -8,9 +8,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_types::{TableSchema, Value};
 
-use crate::ddl::literal;
 use crate::error::SqlError;
 use crate::names::fold;
+use crate::spelled::literal;
 
 /// The first literal that is no value of its column.
 pub(super) fn misfit(statement: &Statement, table: &TableSchema) -> Option<SqlError> {

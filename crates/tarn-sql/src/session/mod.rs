@@ -4,17 +4,19 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `views`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
 //! it: `access`.
 
 mod access;
 pub mod answer;
 mod caches;
+mod checks;
 mod conflicts;
 mod copy;
 mod copy_from;
 mod create_as;
 mod cursor;
+mod defaults;
 mod dml;
 mod execute;
 mod fetch;
@@ -28,6 +30,7 @@ mod on_key;
 mod placeholders;
 mod prepare;
 mod returning;
+mod sequences;
 mod utility;
 pub(crate) mod vars;
 mod views;
@@ -59,6 +62,7 @@ use crate::activity::{self, Backend};
 use crate::advisory::OwnLocks;
 use crate::error::{Result, SqlError, state};
 use crate::hot::Reader;
+use crate::sequence_functions::{Given, Numbering};
 use crate::service::Sql;
 use crate::statement::{Parsed, parse};
 use crate::transaction::{Isolation, PendingChanges, Transaction, drop_made};
@@ -85,6 +89,8 @@ pub struct Session {
     named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
     has_pg_catalog: Mutex<bool>,
     locks: Arc<OwnLocks>,
+    /// What sequences gave it.
+    numbers: Arc<Mutex<Given>>,
 }
 
 impl Session {
@@ -95,6 +101,10 @@ impl Session {
         let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
         let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
         let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
+        let numbers = Arc::<Mutex<Given>>::default();
+        let (node, who, given) = (Arc::clone(sql.node()), Arc::clone(&principal), Arc::clone(&numbers));
+        let numbering = Numbering { node, who, given, runtime: sql.runtime.clone() };
+        numbering.functions().for_each(|function| query.context().register_udf(function));
         Session {
             node: Arc::clone(sql.node()),
             sql,
@@ -109,6 +119,7 @@ impl Session {
             named: Opaque::default(),
             has_pg_catalog: Mutex::new(false),
             locks,
+            numbers,
         }
     }
 

@@ -103,11 +103,11 @@ impl Visitor for Told {
             Expr::Cast {
                 expr, data_type: ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, None)), ..
             } => {
-                if let (Some(place), Ok(item)) = (parameter(expr).and_then(place), crate::ddl::data_type(item)) {
+                if let (Some(place), Ok(item)) = (parameter(expr).and_then(place), crate::spelled::data_type(item)) {
                     self.array_items.insert(place, item);
                 }
             }
-            Expr::Cast { expr, data_type, .. } => self.tell(expr, crate::ddl::data_type(data_type).ok()),
+            Expr::Cast { expr, data_type, .. } => self.tell(expr, crate::spelled::data_type(data_type).ok()),
             // Such a cast is written as a function.
             Expr::Function(function) => {
                 let name = function.name.0.last().and_then(|part| part.as_ident()).map(fold);

@@ -27,12 +27,14 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
+use super::defaults::written_out;
 use super::placeholders::{Told, array_type, cast_declared, described, parameter_fields, sql_type};
 use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
 use crate::error::{Result, SqlError, state};
+use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
 use crate::shown::{shown, shown_name};
 use crate::signals::Signals;
@@ -96,6 +98,7 @@ pub(super) enum Kind {
     Access(Box<Access>),
     CreateView(Box<CreateView>),
     Comment(Box<Comment>),
+    Sequence(Box<SequenceSql>),
 }
 
 /// One bound parameter.
@@ -123,7 +126,8 @@ impl Prepared {
             | Kind::DropCache(_)
             | Kind::Access(_)
             | Kind::CreateView(_)
-            | Kind::Comment(_) => Way::Other,
+            | Kind::Comment(_)
+            | Kind::Sequence(_) => Way::Other,
         }
     }
 
@@ -225,6 +229,7 @@ impl Session {
             }
             Parsed::CreateView(view) => (Kind::CreateView(view.clone()), vec![], None),
             Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
+            Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
@@ -264,11 +269,13 @@ impl Session {
                 };
                 let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
                 self.enable_for_views(statement)?;
-                let planned = self.query.dml(statement, table.schema()).await;
+                let written = written_out(statement, table.schema())?;
+                let planned = self.query.dml(&written, table.schema()).await;
                 let dml = planned.map_err(|error| {
                     let error = self.explain_error(statement, error.into());
                     super::literals::misfit(statement, table.schema()).unwrap_or(error)
                 })?;
+                let dml = self.with_defaults(dml, statement).await?;
                 let command = match statement {
                     Statement::Insert(_) => "INSERT",
                     Statement::Update(_) => "UPDATE",

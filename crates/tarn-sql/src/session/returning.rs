@@ -13,7 +13,7 @@ use datafusion::catalog::MemTable;
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::provider_as_source;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, TableSource};
 use datafusion::sql::sqlparser::ast::{Expr, FromTable, Statement, TableFactor, TableWithJoins, visit_expressions};
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::catalog::TableHandle;
@@ -176,11 +176,15 @@ fn reading(plan: LogicalPlan, rows: Option<&RecordBatch>, dml: &Dml) -> Result<L
         Ok(RecordBatch::try_new(Arc::clone(&schema), columns.collect::<std::result::Result<_, _>>()?)?)
     });
     let rows = MemTable::try_new(Arc::clone(&schema), vec![rows.collect::<Result<Vec<_>>>()?])?;
-    let source = provider_as_source(Arc::new(rows));
+    reads_instead(plan, &provider_as_source(Arc::new(rows)))
+}
+
+/// The plan, which reads this where it reads tables.
+pub(super) fn reads_instead(plan: LogicalPlan, source: &Arc<dyn TableSource>) -> Result<LogicalPlan> {
     let replaced = plan.transform_down(|node| {
         Ok(match node {
             LogicalPlan::TableScan(mut scan) => {
-                scan.source = Arc::clone(&source);
+                scan.source = Arc::clone(source);
                 Transformed::new(LogicalPlan::TableScan(scan), true, TreeNodeRecursion::Jump)
             }
             node => Transformed::no(node),

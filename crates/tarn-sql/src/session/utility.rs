@@ -8,21 +8,22 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaR
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
+    CloseCursor, CreateTable, DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
     SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
     Value as Literal,
 };
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
-use tarn_types::{Opaque, TableSchema, Token, Value};
+use tarn_types::{Opaque, Token, Value};
 
-use super::access::{may_drop, own};
+use super::access::may_drop;
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
+use super::sequences::create_defined;
 use super::views;
 use super::{Answer, Parameter, Session};
-use crate::ddl::{Ddl, table_schema};
-use crate::definition::create_statement;
+use crate::ddl::{Ddl, Defined, defined};
+use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
 use crate::statement::Parsed;
@@ -62,8 +63,7 @@ impl Session {
                 if let Some(query) = &create.query {
                     return Box::pin(self.create_as(create, query)).await;
                 }
-                let schema = Box::new(table_schema(create, self.sql.settings(), &self.zone())?);
-                self.create(schema, create.if_not_exists).await
+                Box::pin(self.create_table(create)).await
             }
             Statement::Drop { object_type, if_exists, names, cascade, .. }
                 if matches!(object_type, ObjectType::Table | ObjectType::View) =>
@@ -96,7 +96,7 @@ impl Session {
             Statement::Call(function) => self.call(&function.name, &function.args).await,
             Statement::Prepare { name, statement, data_types } => {
                 let declared =
-                    data_types.iter().map(|t| crate::ddl::data_type(t).map(Some)).collect::<Result<Vec<_>>>()?;
+                    data_types.iter().map(|t| crate::spelled::data_type(t).map(Some)).collect::<Result<Vec<_>>>()?;
                 self.prepare_named(&fold(name), statement, &declared).await
             }
             Statement::Execute { name: Some(name), parameters, .. } => {
@@ -211,11 +211,20 @@ impl Session {
         Ok(Answer::done("ROLLBACK"))
     }
 
+    async fn create_table(&self, create: &CreateTable) -> Result<Answer> {
+        let defined = defined(create, self.sql.settings(), &self.zone())?;
+        self.check_defaults(&defined.schema).await?;
+        self.plan_checks(&defined.schema).await?;
+        let made: Vec<usize> = defined.sequences.iter().map(|made| made.column_idx).collect();
+        self.check_sequences(&defined.schema, &made).await?;
+        self.create(defined, create.if_not_exists).await
+    }
+
     /// Makes a table. Inside a transaction it is remembered, to be dropped when that is undone.
-    pub(super) async fn create(&self, schema: Box<TableSchema>, if_not_exists: bool) -> Result<Answer> {
+    pub(super) async fn create(&self, defined: Defined, if_not_exists: bool) -> Result<Answer> {
         let in_transaction = self.must_hold()?;
-        let name = schema.name.clone();
-        let is_made = self.run_ddl(Ddl::Create { schema, if_not_exists }).await?;
+        let name = defined.schema.name.clone();
+        let is_made = self.run_ddl(Ddl::Create { defined: Box::new(defined), if_not_exists }).await?;
         if in_transaction && is_made {
             let id = self.node.catalog().schema(&name)?.id;
             self.transaction.lock().made(Made { name, id });
@@ -228,12 +237,8 @@ impl Session {
         let (node, principal) = (Arc::clone(&self.node), self.principal());
         let changed = to_its_end(async move {
             match ddl {
-                Ddl::Create { schema, if_not_exists } => {
-                    let name = schema.name.clone();
-                    match node.create_table(*schema, if_not_exists).await? {
-                        true => own(&node, &name, principal.name()).await.map(|()| true),
-                        false => Ok(false),
-                    }
+                Ddl::Create { defined, if_not_exists } => {
+                    create_defined(&node, &principal, *defined, if_not_exists).await
                 }
                 Ddl::Views(change) => views::run(&node, &principal, change).await,
                 Ddl::Drop { names, if_exists } => {
@@ -334,7 +339,10 @@ impl Session {
     }
 
     fn discard(&self, object: &DiscardObject) -> Result<Answer> {
-        // Plans are made anew when tables change; sequences and temporary tables there are none.
+        if matches!(object, DiscardObject::ALL | DiscardObject::SEQUENCES) {
+            self.numbers.lock().clear();
+        }
+        // Plans are made anew when tables change; temporary tables there are none.
         if *object != DiscardObject::ALL {
             return Ok(Answer::done(format!("DISCARD {object}")));
         }
@@ -383,10 +391,10 @@ impl Session {
             let part = schema.key.iter().position(|part| part.column_idx == idx);
             let cells = [
                 column.name.clone(),
-                column.data_type.to_string(),
+                type_text(&schema, idx),
                 if column.nullable { "YES" } else { "NO" }.to_owned(),
                 part.map(|part| (part + 1).to_string()).unwrap_or_default(),
-                column.default.as_ref().map(|value| value.to_display(&column.data_type)).unwrap_or_default(),
+                default_text(&schema, idx).unwrap_or_default(),
             ];
             columns.iter_mut().zip(cells).for_each(|(list, cell)| list.push(cell));
         }
@@ -496,7 +504,7 @@ impl Session {
         let mut parameters = Vec::with_capacity(given.len());
         for (expr, field) in given.iter().zip(&prepared.parameters) {
             let is_array = field.as_ref().is_some_and(|field| matches!(field.data_type(), ArrowType::List(_)));
-            if let Some(Some(array)) = crate::ddl::literal(expr).filter(|_| is_array) {
+            if let Some(Some(array)) = crate::spelled::literal(expr).filter(|_| is_array) {
                 let items: Vec<ScalarValue> =
                     tarn_query::array_items(&array)?.into_iter().map(ScalarValue::Utf8).collect();
                 let array = ScalarValue::new_list_nullable(&items, &ArrowType::Utf8);
@@ -505,7 +513,7 @@ impl Session {
             }
             let data_type =
                 field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
-            let text = crate::ddl::literal(expr)
+            let text = crate::spelled::literal(expr)
                 .ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
             let value = match text {
                 None => Value::Null,
@@ -595,7 +603,7 @@ fn setting_text(value: &Expr) -> Result<String> {
         },
         _ => None,
     };
-    let text = crate::ddl::literal(value).flatten().or(named);
+    let text = crate::spelled::literal(value).flatten().or(named);
     text.ok_or_else(|| SqlError::unsupported("SET to a value that is computed", "write a literal or a name"))
 }
 

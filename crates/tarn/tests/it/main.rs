@@ -12,6 +12,7 @@ mod child;
 mod connections;
 mod console;
 mod copy;
+mod definitions;
 mod drops;
 mod errors;
 mod faults;

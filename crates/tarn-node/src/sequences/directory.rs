@@ -1,0 +1,302 @@
+//! Who gives the numbers of this server, and who changes what sequences there are?
+//!
+//! All sequences are one document of the metastore, which is changed as a whole if nobody else was quicker. Numbers are taken from it by
+//! blocks: 32 at first, twice as many each time, so that few of them are lost by a crash and bulk loads rarely wait for the disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tarn_metastore::{Metastore, document, put_document};
+
+use super::kept::{Sequences, of_text, to_text};
+use super::sequence::{Block, Owner, Sequence};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The name of the document.
+const DOCUMENT: &str = "sequences";
+
+/// How often a change is tried that other servers get in the way of.
+const TRIES: usize = 16;
+
+/// Numbers of the first block, and of the largest that nobody asked for as a whole.
+const FIRST_BLOCK: u64 = 32;
+const LARGEST_BLOCK: u64 = 8_192;
+
+/// Numbers that are taken at once, at most: a batch of rows has fewer.
+const MOST_AT_ONCE: u64 = 1 << 20;
+
+/// Numbers that were given, in the order in which they are to be used.
+pub type Numbers = Vec<i64>;
+
+/// `setval`, and `ALTER SEQUENCE … RESTART`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reset {
+    pub last: i64,
+    /// Whether the next number is the one behind.
+    pub is_called: bool,
+}
+
+/// The sequences of a server. Shared by its sessions.
+pub struct Directory {
+    metastore: Arc<dyn Metastore>,
+    /// Of sequences whose numbers were asked for. Held for moments only.
+    taken: Mutex<HashMap<String, Taken>>,
+    /// One change of the document at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// What this server took of a sequence.
+struct Taken {
+    block: Block,
+    /// Of the next block.
+    n_next: u64,
+    owner: Option<Owner>,
+    maker: Option<String>,
+}
+
+impl Directory {
+    /// No IO.
+    pub fn new(metastore: Arc<dyn Metastore>) -> Directory {
+        Directory { metastore, taken: Mutex::default(), changing: tokio::sync::Mutex::default() }
+    }
+
+    /// All there are, by name. Cost: one list of the tables.
+    pub async fn all(&self) -> Result<Vec<(String, Sequence)>> {
+        Ok(read(&*self.metastore).await?.0.into_iter().collect())
+    }
+
+    /// Cost: one list of the tables.
+    ///
+    /// Errors: `NoTable`, as there is none of this name.
+    pub async fn get(&self, name: &str) -> Result<Sequence> {
+        read(&*self.metastore).await?.0.remove(name).ok_or_else(|| missing(name))
+    }
+
+    /// `n` numbers that are in memory, if there are so many.
+    pub fn take_now(&self, name: &str, n: u64) -> Option<Numbers> {
+        let mut taken = self.taken.lock();
+        let block = &mut taken.get_mut(name).filter(|taken| taken.block.n_left >= n)?.block;
+        let mut numbers = Numbers::new();
+        block.take(n, &mut numbers);
+        Some(numbers)
+    }
+
+    /// `n` numbers. Cost: nothing while the block lasts; then one change of a document, which is a few lists of the tables and two
+    /// durable writes.
+    ///
+    /// Errors: `NoTable`; `ProgramLimit` when there are not so many left; `Conflict` when others take numbers again and again.
+    /// Numbers that were taken by then are a gap.
+    pub async fn take(&self, name: &str, n: u64) -> Result<Numbers> {
+        if n > MOST_AT_ONCE {
+            let message = format!("{n} numbers of sequence \"{name}\" at once, {MOST_AT_ONCE} is the most");
+            return Err(Error::new(ErrorKind::ProgramLimit, message));
+        }
+        let mut numbers = Numbers::new();
+        loop {
+            let missing = n - numbers.len() as u64;
+            if missing == 0 {
+                return Ok(numbers);
+            }
+            if let Some(taken) = self.taken.lock().get_mut(name)
+                && taken.block.n_left > 0
+            {
+                taken.block.take(missing, &mut numbers);
+                continue;
+            }
+            self.take_block(name, missing).await?;
+        }
+    }
+
+    /// One more block in memory, unless somebody else has just done that.
+    async fn take_block(&self, name: &str, wanted: u64) -> Result<()> {
+        let one = self.changing.lock().await;
+        let n_next = match self.taken.lock().get(name) {
+            Some(taken) if taken.block.n_left > 0 => return Ok(()),
+            Some(taken) => taken.n_next,
+            None => FIRST_BLOCK,
+        };
+        let take = |sequences: &mut Sequences| {
+            let sequence = sequences.get_mut(name).ok_or_else(|| missing(name))?;
+            let least = u64::try_from(sequence.cache).unwrap_or(1);
+            let block = sequence.reserve(wanted.max(n_next).max(least)).ok_or_else(|| used_up(name, sequence))?;
+            let n_next = (n_next * 2).min(LARGEST_BLOCK);
+            Ok(Taken { block, n_next, owner: sequence.owner.clone(), maker: sequence.maker.clone() })
+        };
+        let taken = self.change_alone(&one, take).await;
+        if taken.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoTable) {
+            self.taken.lock().remove(name);
+        }
+        self.taken.lock().insert(name.to_owned(), taken?);
+        Ok(())
+    }
+
+    /// Whose it is: the column that it goes with, and who made it. Cost: nothing for one whose numbers were asked for before.
+    pub async fn owner(&self, name: &str) -> Result<(Option<Owner>, Option<String>)> {
+        if let Some(taken) = self.taken.lock().get(name) {
+            return Ok((taken.owner.clone(), taken.maker.clone()));
+        }
+        let sequence = self.get(name).await?;
+        Ok((sequence.owner, sequence.maker))
+    }
+
+    /// Makes a sequence. False: it was there already and `if_not_exists` was said.
+    pub async fn create(&self, name: &str, sequence: Sequence, if_not_exists: bool) -> Result<bool> {
+        let made = |sequences: &mut Sequences| match sequences.contains_key(name) {
+            true if if_not_exists => Ok(false),
+            true => Err(Error::new(ErrorKind::TableExists, format!("relation \"{name}\" already exists"))
+                .with_hint("use CREATE SEQUENCE IF NOT EXISTS, or DROP SEQUENCE it first")),
+            false => {
+                sequences.insert(name.to_owned(), sequence.clone());
+                Ok(true)
+            }
+        };
+        self.change(made).await
+    }
+
+    /// Drops a sequence. False: there is none.
+    pub async fn remove(&self, name: &str) -> Result<bool> {
+        self.change(|sequences| Ok(sequences.remove(name).is_some())).await
+    }
+
+    /// Drops what goes with a table's columns. Cost: one list of the tables if there is none.
+    pub async fn drop_of_table(&self, table: &str) -> Result<()> {
+        let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(|owner| owner.table == table);
+        if !read(&*self.metastore).await?.0.values().any(is_of_it) {
+            return Ok(());
+        }
+        self.change(|sequences| {
+            sequences.retain(|_, of| !is_of_it(of));
+            Ok(())
+        })
+        .await
+    }
+
+    /// `TRUNCATE … RESTART IDENTITY`: what goes with a table's columns begins anew.
+    pub async fn restart_of_table(&self, table: &str) -> Result<()> {
+        let restart = |sequences: &mut Sequences| {
+            for of in sequences.values_mut() {
+                if of.owner.as_ref().is_some_and(|owner| owner.table == table) {
+                    (of.last, of.is_called) = (of.start, false);
+                }
+            }
+            Ok(())
+        };
+        self.change(restart).await
+    }
+
+    /// Changes a sequence; numbers that this server has of it are dropped. Other servers notice when theirs are used up.
+    pub async fn alter(&self, name: &str, change: impl Fn(&mut Sequence) -> Result<()>) -> Result<()> {
+        self.change(|sequences| change(sequences.get_mut(name).ok_or_else(|| missing(name))?)).await
+    }
+
+    /// Numbers of sequences that were changed or dropped are forgotten: before the change, so that none of them is given behind it.
+    async fn change<T>(&self, change: impl Fn(&mut Sequences) -> Result<T>) -> Result<T> {
+        let one = self.changing.lock().await;
+        let changed = self.change_alone(&one, |sequences| {
+            let before = sequences.clone();
+            let done = change(sequences)?;
+            self.taken.lock().retain(|name, _| before.get(name) == sequences.get(name));
+            Ok(done)
+        });
+        changed.await
+    }
+
+    async fn change_alone<T>(
+        &self,
+        _one: &tokio::sync::MutexGuard<'_, ()>,
+        change: impl Fn(&mut Sequences) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..TRIES {
+            let (mut sequences, version) = read(&*self.metastore).await?;
+            let before = sequences.clone();
+            let done = change(&mut sequences)?;
+            if sequences == before {
+                return Ok(done);
+            }
+            match put_document(&*self.metastore, DOCUMENT, version, &to_text(&sequences)).await {
+                Ok(_) => return Ok(done),
+                Err(tarn_metastore::Error::DocumentChanged { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::new(ErrorKind::Conflict, "other servers changed sequences again and again").with_hint("try again"))
+    }
+}
+
+async fn read(metastore: &dyn Metastore) -> Result<(Sequences, u64)> {
+    Ok(match document(metastore, DOCUMENT).await? {
+        None => (Sequences::default(), 0),
+        Some(document) => (of_text(&document.text)?, document.version),
+    })
+}
+
+fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::NoTable, format!("relation \"{name}\" does not exist"))
+        .with_hint("CREATE SEQUENCE makes one; information_schema.sequences lists them")
+}
+
+fn used_up(name: &str, sequence: &Sequence) -> Error {
+    let (end, limit) = if sequence.increment > 0 { ("maximum", sequence.max) } else { ("minimum", sequence.min) };
+    Error::new(ErrorKind::UsedUp, format!("nextval: reached {end} value of sequence \"{name}\" ({limit})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_metastore::Embedded;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn metastore(dir: &std::path::Path) -> Arc<dyn Metastore> {
+        let (metastore, _) = Embedded::open(dir, Arc::new(SystemClock::default())).unwrap();
+        Arc::new(metastore)
+    }
+
+    #[tokio::test]
+    async fn servers_of_one_metastore_never_give_the_same_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let metastore = metastore(dir.path());
+        let (one, other) = (Directory::new(Arc::clone(&metastore)), Directory::new(metastore));
+        assert!(one.create("s", Sequence::default(), false).await.unwrap());
+        assert_eq!(one.take("s", 2).await.unwrap(), [1, 2]);
+        assert_eq!(other.take("s", 1).await.unwrap(), [FIRST_BLOCK as i64 + 1]);
+        assert_eq!(one.take("s", 1).await.unwrap(), [3]);
+        // More than is left of the block: the rest comes from the next.
+        let many = one.take("s", 100).await.unwrap();
+        assert_eq!((many[0], many[28], many[29]), (4, 32, 65));
+        assert!(one.take_now("s", 1_000_000).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_changed_forgets_the_numbers_that_were_taken_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::new(metastore(dir.path()));
+        directory.create("s", Sequence { max: 100, ..Sequence::default() }, false).await.unwrap();
+        assert_eq!(directory.take("s", 1).await.unwrap(), [1]);
+        let reset = |sequence: &mut Sequence| {
+            (sequence.last, sequence.is_called) = (99, true);
+            Ok(())
+        };
+        directory.alter("s", reset).await.unwrap();
+        assert_eq!(directory.take("s", 1).await.unwrap(), [100]);
+        let error = directory.take("s", 1).await.unwrap_err();
+        assert_eq!(error.message(), "nextval: reached maximum value of sequence \"s\" (100)");
+        assert!(directory.remove("s").await.unwrap());
+        assert_eq!(directory.take("s", 1).await.unwrap_err().kind(), ErrorKind::NoTable);
+        assert!(!directory.remove("s").await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn what_goes_with_a_table_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::new(metastore(dir.path()));
+        let owner = Owner { table: "t".into(), column: "id".into(), is_identity: false };
+        directory.create("t_id_seq", Sequence { owner: Some(owner), ..Sequence::default() }, false).await.unwrap();
+        directory.create("s", Sequence::default(), false).await.unwrap();
+        assert!(!directory.create("s", Sequence::default(), true).await.unwrap());
+        directory.drop_of_table("t").await.unwrap();
+        let names: Vec<String> = directory.all().await.unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["s"]);
+    }
+}

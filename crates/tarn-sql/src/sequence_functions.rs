@@ -1,0 +1,308 @@
+//! Which functions give the numbers of sequences? `nextval`, `currval`, `lastval`, `setval`, and `pg_get_serial_sequence`.
+//!
+//! They are called for each row, never when a statement is planned and never again for the same row. Most numbers are in memory; where a
+//! block is used up, the thread of the query waits for the metastore, once for hundreds of rows.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, mpsc};
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+use parking_lot::Mutex;
+use tarn_node::auth::{Action, Principal, Privilege, authorize};
+use tarn_node::node::Node;
+use tarn_node::sequences::Sequence;
+use tokio::runtime::Handle;
+
+use crate::error::{Result, SqlError, state};
+use crate::names::{quote, relation_named};
+
+/// What a session was given last.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    by_sequence: HashMap<String, i64>,
+    last: Option<i64>,
+}
+
+impl Given {
+    /// `DISCARD SEQUENCES`.
+    pub fn clear(&mut self) {
+        *self = Given::default();
+    }
+}
+
+/// What the functions are about.
+#[derive(Clone)]
+pub(crate) struct Numbering {
+    pub node: Arc<Node>,
+    /// Who asks.
+    pub who: Arc<Mutex<Principal>>,
+    pub given: Arc<Mutex<Given>>,
+    /// Where the metastore is asked: not on the threads of queries.
+    pub runtime: Handle,
+}
+
+impl Numbering {
+    /// The functions.
+    pub fn functions(&self) -> impl Iterator<Item = ScalarUDF> + '_ {
+        let all = [
+            ("nextval", Does::Next),
+            ("currval", Does::Current),
+            ("lastval", Does::Last),
+            ("setval", Does::Set),
+            ("pg_get_serial_sequence", Does::NameOf),
+        ];
+        all.into_iter().map(|(name, does)| {
+            let signature = does.signature();
+            OfSequences { name, does, signature, numbering: self.clone() }.into()
+        })
+    }
+
+    /// `n` numbers.
+    fn next(&self, name: &str, n: usize) -> Result<Vec<i64>> {
+        if n == 0 {
+            return Ok(vec![]);
+        }
+        self.allow(name, Privilege::Insert)?;
+        let sequences = self.node.sequences();
+        let numbers = match sequences.take_now(name, n as u64) {
+            Some(numbers) => numbers,
+            None => {
+                let (sequences, of) = (Arc::clone(sequences), name.to_owned());
+                self.wait(async move { sequences.take(&of, n as u64).await })?
+            }
+        };
+        if let Some(last) = numbers.last() {
+            let mut given = self.given.lock();
+            given.by_sequence.insert(name.to_owned(), *last);
+            given.last = Some(*last);
+        }
+        Ok(numbers)
+    }
+
+    fn current(&self, name: &str) -> Result<i64> {
+        if let Some(number) = self.given.lock().by_sequence.get(name) {
+            return Ok(*number);
+        }
+        self.get(name)?;
+        let message = format!("currval of sequence \"{name}\" is not yet defined in this session");
+        Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message))
+    }
+
+    fn last(&self) -> Result<i64> {
+        let last = self.given.lock().last;
+        last.ok_or_else(|| {
+            SqlError::new(state::NOT_IN_PREREQUISITE_STATE, "lastval is not yet defined in this session")
+        })
+    }
+
+    fn set(&self, name: &str, last: i64, is_called: bool) -> Result<i64> {
+        self.allow(name, Privilege::Update)?;
+        let Sequence { min, max, .. } = self.get(name)?;
+        if !(min..=max).contains(&last) {
+            let message = format!("setval: value {last} is out of bounds for sequence \"{name}\" ({min}..{max})");
+            return Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, message));
+        }
+        let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
+        self.wait(async move {
+            let reset = |sequence: &mut Sequence| {
+                (sequence.last, sequence.is_called) = (last, is_called);
+                Ok(())
+            };
+            sequences.alter(&of, reset).await
+        })?;
+        if is_called {
+            self.given.lock().by_sequence.insert(name.to_owned(), last);
+        }
+        Ok(last)
+    }
+
+    /// The sequence of a column.
+    fn name_of(&self, table: &str, column: &str) -> Result<Option<String>> {
+        let schema = self.node.catalog().schema(table)?;
+        if schema.column(column).is_none() {
+            let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
+            return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
+        }
+        let sequences = Arc::clone(self.node.sequences());
+        let all = self.wait(async move { sequences.all().await })?;
+        let is_its = |(_, of): &(String, Sequence)| {
+            of.owner.as_ref().is_some_and(|owner| owner.table == table && owner.column == column)
+        };
+        Ok(all.into_iter().find(is_its).map(|(name, _)| format!("public.{}", quote(&name))))
+    }
+
+    fn get(&self, name: &str) -> Result<Sequence> {
+        let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
+        self.wait(async move { sequences.get(&of).await })
+    }
+
+    /// Whoever may write the table whose column it goes with; of others, who made it.
+    fn allow(&self, name: &str, privilege: Privilege) -> Result<()> {
+        let users = self.node.users().users();
+        if users.is_empty() {
+            return Ok(());
+        }
+        let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
+        let (owner, maker) = self.wait(async move { sequences.owner(&of).await })?;
+        let who = self.who.lock().clone();
+        let table = owner.and_then(|owner| self.node.catalog().schema(&owner.table).ok());
+        match table {
+            Some(table) => {
+                Ok(authorize(&users, &who, &Action::Rows { table: table.id, name: &table.name, privilege })?)
+            }
+            None => Ok(may_change(&users, &who, name, maker.as_deref())?),
+        }
+    }
+
+    /// What the metastore says, for a thread that has to wait for it.
+    fn wait<T, E>(&self, work: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        SqlError: From<E>,
+    {
+        let (said, hears) = mpsc::sync_channel(1);
+        self.runtime.spawn(async move {
+            // Whoever asked may have gone away.
+            let _ = said.send(work.await);
+        });
+        Ok(hears.recv().map_err(|_| SqlError::stopping())??)
+    }
+}
+
+/// Whether somebody may change a sequence that goes with no table: its maker, and superusers.
+pub(crate) fn may_change(
+    users: &tarn_node::auth::users::Users,
+    who: &Principal,
+    name: &str,
+    maker: Option<&str>,
+) -> tarn_node::error::Result<()> {
+    match who.name().is_some_and(|name| maker == Some(name)) {
+        true => authorize(users, who, &Action::Session),
+        false => {
+            authorize(users, who, &Action::Server { what: &format!("use sequence {name}, which another role made") })
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Next,
+    Current,
+    Last,
+    Set,
+    NameOf,
+}
+
+impl Does {
+    fn signature(self) -> Signature {
+        let exact = |types: &[DataType]| TypeSignature::Exact(types.to_vec());
+        let text = DataType::Utf8;
+        let kinds = match self {
+            Does::Next | Does::Current => vec![exact(&[text])],
+            Does::Last => vec![TypeSignature::Nullary],
+            Does::Set => {
+                vec![exact(&[text.clone(), DataType::Int64]), exact(&[text, DataType::Int64, DataType::Boolean])]
+            }
+            Does::NameOf => vec![exact(&[text.clone(), text])],
+        };
+        Signature::one_of(kinds, Volatility::Volatile)
+    }
+}
+
+struct OfSequences {
+    name: &'static str,
+    does: Does,
+    signature: Signature,
+    numbering: Numbering,
+}
+
+impl fmt::Debug for OfSequences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for OfSequences {
+    fn eq(&self, other: &OfSequences) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.numbering.given, &other.numbering.given)
+    }
+}
+
+impl Eq for OfSequences {}
+
+impl Hash for OfSequences {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for OfSequences {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> datafusion::error::Result<DataType> {
+        Ok(if self.does == Does::NameOf { DataType::Utf8 } else { DataType::Int64 })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> datafusion::error::Result<ColumnarValue> {
+        Ok(ColumnarValue::Array(self.answer(&args)?))
+    }
+}
+
+impl OfSequences {
+    fn answer(&self, args: &ScalarFunctionArgs) -> Result<ArrayRef> {
+        let n_rows = args.number_rows;
+        // One sequence for all rows, as nearly always: their numbers are taken at once.
+        if let (Does::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) = (self.does, &args.args[..]) {
+            let numbers = self.numbering.next(&relation_named(name)?, n_rows)?;
+            return Ok(Arc::new(Int64Array::from(numbers)));
+        }
+        let columns = args.args.iter().map(|arg| arg.to_array(n_rows));
+        let columns = columns.collect::<datafusion::error::Result<Vec<_>>>()?;
+        let is_null = |row: usize| columns.iter().any(|column| column.is_null(row));
+        if self.does == Does::NameOf {
+            let names = (0..n_rows).map(|row| match is_null(row) {
+                true => Ok(None),
+                // The column's name is not folded: so it is in PostgreSQL.
+                false => self.numbering.name_of(&relation_named(text(&columns[0], row))?, text(&columns[1], row)),
+            });
+            return Ok(Arc::new(names.collect::<Result<StringArray>>()?));
+        }
+        let numbers = (0..n_rows).map(|row| if is_null(row) { Ok(None) } else { self.number(&columns, row).map(Some) });
+        Ok(Arc::new(numbers.collect::<Result<Int64Array>>()?))
+    }
+
+    fn number(&self, columns: &[ArrayRef], row: usize) -> Result<i64> {
+        let name = || relation_named(text(&columns[0], row));
+        match self.does {
+            Does::Next => {
+                let numbers = self.numbering.next(&name()?, 1)?;
+                numbers.first().copied().ok_or_else(|| SqlError::new(state::INTERNAL, "one number was asked for"))
+            }
+            Does::Current => self.numbering.current(&name()?),
+            Does::Last => self.numbering.last(),
+            Does::Set => {
+                let is_called = columns.get(2).is_none_or(|is| is.as_boolean().value(row));
+                self.numbering.set(&name()?, columns[1].as_primitive::<Int64Type>().value(row), is_called)
+            }
+            Does::NameOf => Err(SqlError::new(state::INTERNAL, "a name is no number")),
+        }
+    }
+}
+
+fn text(column: &ArrayRef, row: usize) -> &str {
+    column.as_string::<i32>().value(row)
+}

@@ -1,0 +1,130 @@
+//! May these rows be in the table? They may, unless one of its checks is false of one of them; a check that is NULL is none.
+//!
+//! Whatever writes rows asks here, when they are as they will be kept: INSERT and UPDATE, and COPY on the thread that decodes.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::MemTable;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::provider_as_source;
+use datafusion::logical_expr::LogicalPlan;
+use tarn_query::{Compiled, sql_schema};
+use tarn_types::{TableSchema, Value};
+
+use super::Session;
+use super::create_as::written;
+use super::returning::reads_instead;
+use crate::error::{Result, SqlError, state};
+use crate::expressions::{Place, no_expression};
+use crate::names::quote;
+use crate::rows::{long_name, pg_type};
+
+/// Of a value of a row that is refused, in the error.
+const MAX_SHOWN_CHARS: usize = 64;
+
+/// The checks of a table, for the time of one statement.
+#[derive(Clone)]
+pub(super) struct Checks {
+    table: Arc<TableSchema>,
+    compiled: Compiled,
+}
+
+impl Checks {
+    /// Rows of the table's columns, of storage types, and perhaps others behind.
+    ///
+    /// Errors: `23514` for the first row that may not be, naming the first of the checks that say so; what a check says of a row otherwise.
+    pub fn check(&self, rows: &RecordBatch) -> Result<()> {
+        let checks = &self.table.options.rules.checks;
+        let mut failed: Option<(usize, &str)> = None;
+        for (column, check) in self.compiled.evaluate(rows)?.iter().zip(checks) {
+            let column = column.as_boolean();
+            let first = (0..column.len()).find(|row| column.is_valid(*row) && !column.value(*row));
+            let found = first.map(|row| (row, check.name.as_str()));
+            // In the order of their names, as PostgreSQL looks at them.
+            failed = [failed, found].into_iter().flatten().min();
+        }
+        let Some((row, check)) = failed else { return Ok(()) };
+        let table = &self.table.name;
+        let message = format!("new row for relation \"{table}\" violates check constraint \"{check}\"");
+        Err(SqlError::new(state::CHECK_VIOLATION, message)
+            .with_detail(format!("Failing row contains ({}).", self.shown(rows, row)?)))
+    }
+
+    fn shown(&self, rows: &RecordBatch, row: usize) -> Result<String> {
+        let values = self.table.shown().iter().zip(rows.columns()).map(|(column, cells)| {
+            let value = Value::from_arrow(cells.as_ref(), row, &column.data_type)?;
+            if value == Value::Null {
+                return Ok("null".to_owned());
+            }
+            let shown = value.to_display(&column.data_type);
+            Ok(match shown.char_indices().nth(MAX_SHOWN_CHARS) {
+                Some((end, _)) => format!("{}...", &shown[..end]),
+                None => shown,
+            })
+        });
+        Ok(values.collect::<Result<Vec<_>>>()?.join(", "))
+    }
+}
+
+impl Session {
+    /// The checks of a table; of most there are none.
+    pub(super) async fn checks(&self, table: &Arc<TableSchema>) -> Result<Option<Checks>> {
+        let checks = &table.options.rules.checks;
+        if checks.is_empty() {
+            return Ok(None);
+        }
+        let conditions: Vec<String> = checks.iter().map(|check| format!("({})", check.expr)).collect();
+        let statement = written(&format!("SELECT {} FROM {}", conditions.join(", "), quote(&table.name)))?;
+        let plan = self.plan(&statement, &[]).await?;
+        // They are of rows that are not written yet: the table is not read.
+        let nothing = MemTable::try_new(sql_schema(table, false), vec![vec![]])?;
+        let plan = reads_instead(plan, &provider_as_source(Arc::new(nothing)))?;
+        Ok(Some(Checks { table: Arc::clone(table), compiled: self.query.compile(plan).await? }))
+    }
+
+    /// Whether rows may be written, for those who write few batches.
+    pub(super) async fn check_rows(&self, table: &Arc<TableSchema>, rows: &RecordBatch) -> Result<()> {
+        match self.checks(table).await? {
+            None => Ok(()),
+            Some(checks) => checks.check(rows),
+        }
+    }
+
+    /// Whether the checks of a table that is to be made can be asked of its rows.
+    pub(super) async fn plan_checks(&self, table: &TableSchema) -> Result<()> {
+        if table.options.rules.checks.is_empty() {
+            return Ok(());
+        }
+        let columns =
+            table.shown().iter().map(|column| format!("NULL::{} AS {}", column.data_type, quote(&column.name)));
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        for check in &table.options.rules.checks {
+            let sql = format!("SELECT ({}) FROM (SELECT {columns}) AS {}", check.expr, quote(&table.name));
+            let plan = self.plan(&written(&sql)?, &[]).await?;
+            if !is_of_rows(&plan)? {
+                return Err(no_expression(&plan, Place::Check));
+            }
+            let of = plan.schema().field(0);
+            if !matches!(of.data_type(), ArrowType::Boolean | ArrowType::Null) {
+                let of = pg_type(of).map_or_else(|_| of.data_type().to_string(), |of| long_name(&of));
+                let message = format!("argument of CHECK must be type boolean, not type {of}");
+                return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a plan has one row for each that it reads.
+fn is_of_rows(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_so = true;
+    plan.apply_with_subqueries(|node| {
+        is_so &=
+            matches!(node, LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::EmptyRelation(_));
+        Ok(if is_so { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_so)
+}

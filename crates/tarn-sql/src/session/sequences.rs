@@ -1,0 +1,228 @@
+//! How are sequences made, changed and dropped, by themselves and with the tables whose columns they count?
+//!
+//! ```text
+//! CREATE TABLE   sequences ─> table          a failure: sequences go again; a crash between: they are in nobody's way
+//! DROP TABLE     table ─> sequences          (the node's)
+//! ```
+
+use std::sync::Arc;
+
+use tarn_node::auth::authorize;
+use tarn_node::auth::{Action, Principal};
+use tarn_node::node::Node;
+use tarn_node::sequences::Sequence;
+use tarn_types::TableSchema;
+
+use super::access::own;
+use super::execute::to_its_end;
+use super::{Answer, Session};
+use crate::column_rules::{ColumnSequence, made_up};
+use crate::ddl::Defined;
+use crate::error::{Result, SqlError, state};
+use crate::expressions::{next_of, read, sequence_of};
+use crate::sequence_functions::may_change;
+use crate::sequence_sql::{Clauses, SequenceSql, width_of};
+
+/// How often a name is looked for that nobody else takes meanwhile.
+const TRIES: usize = 16;
+
+/// Makes a table with the sequences of its columns. False: it was there already, and `if_not_exists` was said.
+pub(super) async fn create_defined(
+    node: &Node,
+    who: &Principal,
+    defined: Defined,
+    if_not_exists: bool,
+) -> Result<bool> {
+    let Defined { mut schema, sequences } = defined;
+    let name = schema.name.clone();
+    if !node.catalog().contains(&name) && node.sequences().get(&name).await.is_ok() {
+        return Err(taken(&name));
+    }
+    let made = match node.catalog().contains(&name) {
+        // What is said of that comes from below.
+        true => vec![],
+        false => make(node, who, &mut schema, sequences).await?,
+    };
+    let created = node.create_table(schema, if_not_exists).await;
+    if !matches!(created, Ok(true)) {
+        for sequence in made {
+            if let Err(error) = node.sequences().remove(&sequence).await {
+                tracing::warn!(%sequence, %error, "the sequence of a table that was not made is left: DROP SEQUENCE it");
+            }
+        }
+    }
+    match created? {
+        true => own(node, &name, who.name()).await.map(|()| true),
+        false => Ok(false),
+    }
+}
+
+/// Makes the sequences of a table's columns, under names that are free, and lets defaults name them.
+async fn make(
+    node: &Node,
+    who: &Principal,
+    schema: &mut TableSchema,
+    sequences: Vec<ColumnSequence>,
+) -> Result<Vec<String>> {
+    let mut made = vec![];
+    for ColumnSequence { column_idx, mut sequence } in sequences {
+        sequence.maker = who.name().map(str::to_owned);
+        let (id, column) = (schema.columns[column_idx].id, schema.columns[column_idx].name.clone());
+        let name = free_name(node, &[&schema.name, &column], sequence).await?;
+        schema.options.rules.entry(id).default = Some(next_of(&name));
+        made.push(name);
+    }
+    Ok(made)
+}
+
+async fn free_name(node: &Node, parts: &[&str], sequence: Sequence) -> Result<String> {
+    for _ in 0..TRIES {
+        let there = node.sequences().all().await?;
+        let is_taken = |name: &str| node.catalog().contains(name) || there.iter().any(|(other, _)| other == name);
+        let name = made_up(parts, "seq", is_taken);
+        if node.sequences().create(&name, sequence.clone(), true).await? {
+            return Ok(name);
+        }
+    }
+    Err(SqlError::new(state::SERIALIZATION_FAILURE, "others make sequences of this name again and again")
+        .with_hint("try again"))
+}
+
+fn taken(name: &str) -> SqlError {
+    SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
+        .with_hint("tables and sequences share their names")
+}
+
+impl Session {
+    /// Runs a statement about sequences. It holds for all sessions at once, and is not undone.
+    pub(super) async fn sequence(&self, statement: &SequenceSql) -> Result<Answer> {
+        let tag = statement.tag();
+        let (node, who, statement) = (Arc::clone(&self.node), self.principal(), statement.clone());
+        let changed = to_its_end(async move { change(&node, &who, statement).await });
+        self.interrupt.submit(changed, |()| 0).await?;
+        Ok(Answer::done(tag))
+    }
+
+    /// Who may run it: whoever may make tables makes sequences, and changes his own.
+    pub(super) fn allow_sequence(&self, statement: &SequenceSql) -> Result<()> {
+        let action = match statement {
+            SequenceSql::Create { .. } => Action::Create,
+            // Asked for when it is known whose they are.
+            SequenceSql::Alter { .. } | SequenceSql::Drop { .. } => Action::Session,
+        };
+        Ok(authorize(&self.node.users().users(), &self.principal(), &action)?)
+    }
+}
+
+async fn change(node: &Node, who: &Principal, statement: SequenceSql) -> Result<()> {
+    match statement {
+        SequenceSql::Create { name, if_not_exists, clauses } => {
+            if node.catalog().contains(&name) {
+                return Err(taken(&name));
+            }
+            let mut sequence = clauses.made()?;
+            sequence.maker = who.name().map(str::to_owned);
+            check_owner(node, who, &clauses)?;
+            node.sequences().create(&name, sequence, if_not_exists).await?;
+            Ok(())
+        }
+        SequenceSql::Alter { name, if_exists, clauses } => {
+            let Some(sequence) = found(node, &name, if_exists).await? else { return Ok(()) };
+            allow(node, who, &name, &sequence)?;
+            check_owner(node, who, &clauses)?;
+            if sequence.owner.as_ref().is_some_and(|owner| owner.is_identity) && clauses.owner.is_some() {
+                let message = "cannot change ownership of identity sequence";
+                return Err(SqlError::unsupported(message, format!("sequence \"{name}\" goes with its column")));
+            }
+            // What is wrong with it is told before anything is written.
+            clauses.alter(&mut sequence.clone())?;
+            let altered = node.sequences().alter(&name, |sequence| {
+                clauses.alter(sequence).map_err(|error| {
+                    tarn_node::error::Error::new(tarn_node::error::ErrorKind::Invalid, error.message())
+                })
+            });
+            Ok(altered.await?)
+        }
+        SequenceSql::Drop { names, if_exists } => {
+            let mut there = vec![];
+            for name in names {
+                let Some(sequence) = found(node, &name, if_exists).await? else { continue };
+                allow(node, who, &name, &sequence)?;
+                check_unused(node, &name, &sequence)?;
+                there.push(name);
+            }
+            for name in there {
+                node.sequences().remove(&name).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// `None`: it is not there, and need not be.
+async fn found(node: &Node, name: &str, if_exists: bool) -> Result<Option<Sequence>> {
+    if node.catalog().contains(name) {
+        return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence")));
+    }
+    match node.sequences().get(name).await {
+        Ok(sequence) => Ok(Some(sequence)),
+        Err(absent) if if_exists && absent.kind() == tarn_node::error::ErrorKind::NoTable => Ok(None),
+        Err(_) if !if_exists => {
+            Err(SqlError::new(state::UNDEFINED_TABLE, format!("sequence \"{name}\" does not exist"))
+                .with_hint("information_schema.sequences lists them"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The owner of its table, or who made it.
+fn allow(node: &Node, who: &Principal, name: &str, sequence: &Sequence) -> Result<()> {
+    let users = node.users().users();
+    if users.is_empty() {
+        return Ok(());
+    }
+    let table = sequence.owner.as_ref().and_then(|owner| node.catalog().schema(&owner.table).ok());
+    match table {
+        Some(table) => Ok(authorize(&users, who, &Action::Own { table: table.id, name: &table.name })?),
+        None => Ok(may_change(&users, who, name, sequence.maker.as_deref())?),
+    }
+}
+
+/// The column that it is to go with.
+fn check_owner(node: &Node, who: &Principal, clauses: &Clauses) -> Result<()> {
+    let Some(Some((table, column))) = &clauses.owner else { return Ok(()) };
+    let schema = node.catalog().schema(table)?;
+    let Some((_, of)) = schema.column(column) else {
+        let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
+        return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
+    };
+    width_of(&of.data_type).map(drop)?;
+    Ok(authorize(&node.users().users(), who, &Action::Own { table: schema.id, name: &schema.name })?)
+}
+
+/// A default that has no sequence any more would fail at every INSERT.
+fn check_unused(node: &Node, name: &str, sequence: &Sequence) -> Result<()> {
+    for handle in node.catalog().all() {
+        let table = handle.schema();
+        for (place, column) in table.shown().iter().enumerate() {
+            let named = table.computed_default(place).and_then(|text| sequence_of(&read(text).ok()?));
+            if named.as_deref() != Some(name) {
+                continue;
+            }
+            if sequence.owner.as_ref().is_some_and(|owner| owner.is_identity) {
+                let message = format!(
+                    "cannot drop sequence {name} because column {} of table {} requires it",
+                    column.name, table.name
+                );
+                return Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
+                    .with_hint(format!("You can drop column {} of table {} instead.", column.name, table.name)));
+            }
+            let message = format!("cannot drop sequence {name} because other objects depend on it");
+            return Err(SqlError::new(state::DEPENDENT_OBJECTS, message).with_detail(format!(
+                "default value for column {} of table {} depends on sequence {name}",
+                column.name, table.name
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! How are types and constants written? `int8`, `timestamp with time zone`, `'a'::text`, `-5`.
+
+use datafusion::sql::sqlparser::ast::{self, ExactNumberInfo, Expr, TimezoneInfo, UnaryOperator};
+use tarn_types::DataType;
+
+use crate::error::{Result, SqlError, state};
+use crate::names::fold;
+
+/// Numeric without precision: enough for every 64-bit integer with twelve decimals.
+const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
+
+/// The text of a literal; `Some(None)` is NULL.
+pub fn literal(expr: &Expr) -> Option<Option<String>> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            ast::Value::Null => Some(None),
+            ast::Value::Number(text, _) => Some(Some(text.clone())),
+            ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(Some(text.clone())),
+            ast::Value::Boolean(flag) => Some(Some(flag.to_string())),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => literal(expr)?.map(|text| Some(format!("-{text}"))),
+        Expr::UnaryOp { op: UnaryOperator::Plus, expr } | Expr::Nested(expr) => literal(expr),
+        Expr::Cast { expr, .. } => literal(expr),
+        Expr::TypedString(typed) => match &typed.value.value {
+            ast::Value::SingleQuotedString(text) => Some(Some(text.clone())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A SQL type in any of its usual spellings.
+pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
+    use ast::DataType as Sql;
+    Ok(match sql {
+        Sql::Bool | Sql::Boolean => DataType::Bool,
+        Sql::SmallInt(_) | Sql::Int2(_) | Sql::Int16 | Sql::TinyInt(_) => DataType::Int16,
+        Sql::Int(_) | Sql::Integer(_) | Sql::Int4(_) | Sql::Int32 | Sql::MediumInt(_) => DataType::Int32,
+        Sql::BigInt(_) | Sql::Int8(_) | Sql::Int64 => DataType::Int64,
+        Sql::Real | Sql::Float4 | Sql::Float32 => DataType::Float32,
+        Sql::Float(ExactNumberInfo::Precision(bits)) if *bits <= 24 => DataType::Float32,
+        Sql::Float(_) | Sql::Double(_) | Sql::DoublePrecision | Sql::Float8 | Sql::Float64 => DataType::Float64,
+        Sql::Numeric(info) | Sql::Decimal(info) | Sql::Dec(info) => decimal(info)?,
+        Sql::Text
+        | Sql::String(_)
+        | Sql::Varchar(_)
+        | Sql::Char(_)
+        | Sql::Character(_)
+        | Sql::CharacterVarying(_)
+        | Sql::CharVarying(_) => DataType::Text,
+        Sql::Bytea | Sql::Blob(_) | Sql::Binary(_) | Sql::Varbinary(_) | Sql::Bytes(_) => DataType::Bytes,
+        Sql::Date | Sql::Date32 => DataType::Date,
+        Sql::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => DataType::Time,
+        Sql::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
+        | Sql::Datetime(_)
+        | Sql::TimestampNtz(_) => DataType::Timestamp,
+        Sql::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => DataType::TimestampTz,
+        Sql::Uuid => DataType::Uuid,
+        Sql::JSON => DataType::Json,
+        Sql::JSONB => DataType::Jsonb,
+        Sql::Custom(name, _) => {
+            match name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default().as_str() {
+                "bpchar" => DataType::Text,
+                "timestamptz" => DataType::TimestampTz,
+                _ => return Err(unknown_type(sql)),
+            }
+        }
+        _ => return Err(unknown_type(sql)),
+    })
+}
+
+fn unknown_type(sql: &ast::DataType) -> SqlError {
+    SqlError::unsupported(
+        format!("type {sql}"),
+        "types: boolean, smallint, integer, bigint, real, double precision, numeric(p, s), text, varchar, bytea, date, time, \
+         timestamp, timestamptz, uuid, json, jsonb",
+    )
+}
+
+fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
+    let (precision, scale) = match info {
+        ExactNumberInfo::None => {
+            return Ok(DataType::Decimal { precision: DEFAULT_DECIMAL.0, scale: DEFAULT_DECIMAL.1 });
+        }
+        ExactNumberInfo::Precision(precision) => (*precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+    };
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) if scale >= 0 && scale as u8 <= precision => {
+            Ok(DataType::Decimal { precision, scale })
+        }
+        _ => Err(SqlError::new(
+            state::INVALID_PARAMETER_VALUE,
+            format!("numeric({precision}, {scale}): precision must be 1 to 38 and scale 0 to precision"),
+        )),
+    }
+}

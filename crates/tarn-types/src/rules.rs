@@ -1,0 +1,207 @@
+//! What does a table's definition say of its columns beside their types?
+//!
+//! Defaults that are computed for each row, how long texts may be, which column counts by itself, and what every row has to fulfil. All
+//! of it is kept as it was written: expressions are texts of SQL, which this crate does not read.
+
+use std::borrow::Cow;
+
+use arrow::datatypes::Field;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::ids::ColumnId;
+
+/// The key of the field metadata that tells the length of a text: `varying 3`, `fixed 3`.
+const LENGTH_METADATA: &str = "tarn.length";
+
+/// What is said of a table. By default nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rules {
+    /// Of columns, in no order; a column of which nothing is said is not in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<ColumnRules>,
+    /// What every row has to fulfil, in the order in which it was said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+}
+
+/// What is said of one column.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ColumnRules {
+    /// Which.
+    pub id: ColumnId,
+    /// An expression of SQL: the value of a row that is inserted without one. Constants are [`crate::Column::default`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// `GENERATED … AS IDENTITY`; its default is the next number of its sequence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// `varchar(n)` and `char(n)`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<Length>,
+}
+
+/// May somebody else say what an identity column has?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    /// Nobody, unless he says `OVERRIDING SYSTEM VALUE`.
+    Always,
+    /// Whoever inserts the row.
+    ByDefault,
+}
+
+/// How long the texts of a column may be, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Length {
+    /// `varchar(n)`: at most so long.
+    Varying(u32),
+    /// `char(n)`: at most so long, kept without the blanks at its end, and shown with as many as make it so long.
+    Fixed(u32),
+}
+
+/// `CHECK (…)`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Unique in the table.
+    pub name: String,
+    /// An expression of SQL over the table's columns: a row of which it is false is refused.
+    pub expr: String,
+    /// The columns that it names.
+    pub columns: Vec<ColumnId>,
+}
+
+impl Rules {
+    /// Is nothing said?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty() && self.checks.is_empty()
+    }
+
+    /// What is said of a column.
+    #[must_use]
+    pub fn of(&self, id: ColumnId) -> Option<&ColumnRules> {
+        self.columns.iter().find(|rules| rules.id == id)
+    }
+
+    /// The same, to be changed; it is there afterwards.
+    pub fn entry(&mut self, id: ColumnId) -> &mut ColumnRules {
+        let at = self.columns.iter().position(|rules| rules.id == id).unwrap_or_else(|| {
+            self.columns.push(ColumnRules { id, ..ColumnRules::default() });
+            self.columns.len() - 1
+        });
+        &mut self.columns[at]
+    }
+
+    /// Every id that is named.
+    pub fn ids_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
+        let of_checks = self.checks.iter_mut().flat_map(|check| &mut check.columns);
+        self.columns.iter_mut().map(|rules| &mut rules.id).chain(of_checks)
+    }
+}
+
+impl Length {
+    /// Characters, at most.
+    #[must_use]
+    pub fn n_chars(self) -> u32 {
+        match self {
+            Self::Varying(n) | Self::Fixed(n) => n,
+        }
+    }
+
+    /// The text as the column keeps it. Blanks beyond the length are cut off.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] if there is more than blanks beyond it.
+    pub fn fit(self, text: &str) -> Result<Cow<'_, str>> {
+        let n = self.n_chars() as usize;
+        // A text has no more characters than bytes.
+        let kept = match text.char_indices().nth(n).filter(|_| text.len() > n) {
+            None => text,
+            Some((end, _)) if text[end..].bytes().all(|byte| byte == b' ') => &text[..end],
+            Some(_) => return Err(Error::TooLong { data_type: self.to_string() }),
+        };
+        Ok(Cow::Borrowed(match self {
+            Self::Varying(_) => kept,
+            Self::Fixed(_) => kept.trim_end_matches(' '),
+        }))
+    }
+
+    /// The field of a column of this length. Like the type of a `uuid`, it goes with the column through whatever reads it.
+    #[must_use]
+    pub fn told(self, field: Field) -> Field {
+        let text = match self {
+            Self::Varying(n) => format!("varying {n}"),
+            Self::Fixed(n) => format!("fixed {n}"),
+        };
+        let mut metadata = field.metadata().clone();
+        metadata.insert(LENGTH_METADATA.to_owned(), text);
+        field.with_metadata(metadata)
+    }
+
+    /// The length that a field tells.
+    #[must_use]
+    pub fn of(field: &Field) -> Option<Self> {
+        let (kind, n) = field.metadata().get(LENGTH_METADATA)?.split_once(' ')?;
+        let n = n.parse().ok()?;
+        match kind {
+            "varying" => Some(Self::Varying(n)),
+            "fixed" => Some(Self::Fixed(n)),
+            _ => None,
+        }
+    }
+
+    /// Does the column keep the text as it is?
+    #[must_use]
+    pub fn holds(self, text: &str) -> bool {
+        self.fit(text).is_ok_and(|kept| kept.len() == text.len())
+    }
+}
+
+/// As PostgreSQL writes the type.
+impl std::fmt::Display for Length {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Varying(n) => write!(f, "character varying({n})"),
+            Self::Fixed(n) => write!(f, "character({n})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_beyond_the_length_are_cut_off_and_nothing_else() {
+        let varying = Length::Varying(3);
+        assert_eq!(varying.fit("abc").unwrap(), "abc");
+        assert_eq!(varying.fit("ab ").unwrap(), "ab ");
+        assert_eq!(varying.fit("abc  ").unwrap(), "abc");
+        assert_eq!(varying.fit("äöü").unwrap(), "äöü");
+        assert_eq!(varying.fit("abcd").unwrap_err().to_string(), "value too long for type character varying(3)");
+        assert!(varying.holds("ab ") && !varying.holds("abc "));
+        let fixed = Length::Fixed(3);
+        assert_eq!(fixed.fit("a  ").unwrap(), "a");
+        assert_eq!(fixed.fit("äbc   ").unwrap(), "äbc");
+        assert_eq!(fixed.fit("abcd").unwrap_err().to_string(), "value too long for type character(3)");
+    }
+
+    #[test]
+    fn a_field_tells_the_length_of_its_column() {
+        let field = Field::new("c", arrow::datatypes::DataType::Utf8, true);
+        assert_eq!(Length::of(&field), None);
+        for length in [Length::Varying(3), Length::Fixed(10_000_000)] {
+            assert_eq!(Length::of(&length.told(field.clone())), Some(length));
+        }
+    }
+
+    #[test]
+    fn a_table_of_which_nothing_is_said_is_written_as_before_there_were_rules() {
+        let options = crate::TableOptions::default();
+        assert!(!serde_json::to_string(&options).unwrap().contains("rules"));
+    }
+}
