@@ -141,6 +141,8 @@ impl TableService {
                         let now = external.seen();
                         seen.insert(now.schema.id, TableSnapshot::of_files(now.version()));
                     }
+                    // What it reads is here by itself.
+                    Entry::View(_) => {}
                 }
             }
             let tables: Vec<&Table> = handles.iter().map(|handle| handle.table.as_ref()).collect();

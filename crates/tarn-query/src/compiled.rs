@@ -60,7 +60,7 @@ impl Session {
     ///
     /// Errors: as of planning; `Unsupported` for a query that does more.
     pub async fn compile(&self, plan: LogicalPlan) -> Result<Compiled> {
-        let state = self.statement_state(&plan)?;
+        let (state, plan) = self.statement_state(&plan)?;
         self.compute(async move {
             let optimized = state.optimize(&plan)?;
             let mut lists = vec![];

@@ -75,7 +75,7 @@ pub struct Dml {
     /// Whether a row may be met several times, of which the first counts.
     pub may_repeat: bool,
     /// Whether the rows of a `DELETE` are whole.
-    is_whole: bool,
+    pub(crate) is_whole: bool,
 }
 
 impl Session {

@@ -155,7 +155,7 @@ impl Numbering {
         let table = owner.and_then(|owner| self.node.catalog().schema(&owner.table).ok());
         match table {
             Some(table) => {
-                Ok(authorize(&users, &who, &Action::Rows { table: table.id, name: &table.name, privilege })?)
+                Ok(authorize(&users, &who, &Action::Rows { of: &table, privilege })?)
             }
             None => Ok(may_change(&users, &who, name, maker.as_deref())?),
         }

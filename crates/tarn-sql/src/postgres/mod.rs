@@ -94,13 +94,12 @@ pub(crate) fn meaning() -> Meaning {
             ],
         ]
         .concat(),
-        operators: vec![json::planner()],
+        operators: vec![json::planner(), Arc::new(interval_operators::TimeOperators)],
         coerced: vec![
             Arc::new(casts::Casts),
             Arc::new(integers::CheckedIntegers::new()),
             Arc::new(floats::CheckedFloats::new()),
         ],
-        operators: vec![Arc::new(interval_operators::TimeOperators)],
         functions: [
             vec![
                 Arc::new(to_char::to_char()),

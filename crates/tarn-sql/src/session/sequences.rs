@@ -183,7 +183,7 @@ fn allow(node: &Node, who: &Principal, name: &str, sequence: &Sequence) -> Resul
     }
     let table = sequence.owner.as_ref().and_then(|owner| node.catalog().schema(&owner.table).ok());
     match table {
-        Some(table) => Ok(authorize(&users, who, &Action::Own { table: table.id, name: &table.name })?),
+        Some(table) => Ok(authorize(&users, who, &Action::Own { of: &table })?),
         None => Ok(may_change(&users, who, name, sequence.maker.as_deref())?),
     }
 }
@@ -197,7 +197,7 @@ fn check_owner(node: &Node, who: &Principal, clauses: &Clauses) -> Result<()> {
         return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
     };
     width_of(&of.data_type).map(drop)?;
-    Ok(authorize(&node.users().users(), who, &Action::Own { table: schema.id, name: &schema.name })?)
+    Ok(authorize(&node.users().users(), who, &Action::Own { of: &schema })?)
 }
 
 /// A default that has no sequence any more would fail at every INSERT.
