@@ -187,7 +187,9 @@ fn of_statement(earlier: &[&str], typed: &str, statement: &str, catalog: &Catalo
             return found;
         }
         (_, "CALL") => return begun(PROCEDURES.iter().copied(), typed),
-        ("", "CREATE" | "DROP" | "ALTER") => return begun_as_typed(&["ROLE", "TABLE", "USER", "VIEW"], typed),
+        ("", "CREATE" | "DROP" | "ALTER") => {
+            return begun_as_typed(&["ROLE", "SEQUENCE", "TABLE", "USER", "VIEW"], typed);
+        }
         (_, "USER" | "ROLE") => return begun(catalog.users.iter().map(String::as_str), typed),
         _ => {}
     }

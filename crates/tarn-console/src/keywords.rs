@@ -9,6 +9,7 @@ pub const STATEMENTS: &[&str] = &[
     "CACHE TABLE",
     "CALL",
     "CLOSE",
+    "COMMENT ON",
     "COMMIT",
     "COMPACT TABLE",
     "COPY",
@@ -41,6 +42,7 @@ pub const STATEMENTS: &[&str] = &[
     "TABLE",
     "TRUNCATE",
     "UPDATE",
+    "UPSERT INTO",
     "VALUES",
     "WITH",
 ];
