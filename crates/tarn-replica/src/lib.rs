@@ -38,7 +38,6 @@ mod error;
 mod reader;
 mod replica;
 mod replicas;
-mod together;
 
 pub use error::{Error, Result};
 pub use reader::LogReader;

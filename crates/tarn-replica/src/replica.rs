@@ -18,23 +18,24 @@
 //! engine). With calls, a committer's thread would write and a third would have to apply: two hand-overs more on the way
 //! of every commit, and no thread fewer. Their number is bounded by the callers: a connection has one proposal under way.
 //!
-//! Entries of several tablets that are to be seen together ([`propose_together`]) take effect together: who comes to one of them applies all
-//! ([`Together`]).
+//! Entries of several tablets that are to be seen together ([`propose_together`]) are in the log as one write, so they are durable all or none. Each tablet's
+//! queue knows of its own that it is one of several ([`Together`]): who comes to it brings the other tablets as far, locks all of them, and applies
+//! all. They were submitted while the queues of all their tablets were locked, so of two such sets one is before the other in every tablet that both
+//! have: bringing the other tablets as far only ever meets earlier ones.
 //!
 //! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own. The rows that a batch
 //! depends on are read before `queue` is taken; what was applied since is still there ([`UnderWay`]).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use tarn_raftlog::{Batch as LogBatch, GroupId, Index, RaftLog, Term, Ticket};
-use tarn_rows::{Known, Outcome, Table, UnderWay};
+use tarn_rows::{Known, Outcome, Table, TabletEntry, UnderWay, apply_together};
 use tarn_types::{Entry, MutationBatch, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
-use crate::together::Together;
 
 /// There are no elections in a group of one.
 const TERM: Term = Term(1);
@@ -52,12 +53,12 @@ pub fn group_of(tablet: TabletId) -> GroupId {
 /// A tablet that was split off takes its entries from where it was born: earlier ones are in the log of the one that had its keys.
 pub struct Replica {
     log: Arc<RaftLog>,
-    pub(crate) table: Arc<Table>,
-    pub(crate) tablet: TabletId,
+    table: Arc<Table>,
+    tablet: TabletId,
     damaged_from: Option<SeqNo>,
     queue: Mutex<Queue>,
     /// Held while entries are applied: one at a time, in order.
-    pub(crate) applying: Mutex<()>,
+    applying: Mutex<()>,
     /// The last entry that is in effect.
     applied: AtomicU64,
 }
@@ -244,7 +245,7 @@ impl Replica {
     }
 
     /// Applies what is durable up to `seqno`. Where applying failed, the next caller goes on.
-    pub(crate) fn apply_upto(&self, seqno: SeqNo) -> Result<()> {
+    fn apply_upto(&self, seqno: SeqNo) -> Result<()> {
         while !self.has_applied(seqno) {
             match self.apply_own(seqno)? {
                 // Other tablets have to come as far: without this one's lock, for all are locked in one order.
@@ -277,17 +278,17 @@ impl Replica {
     }
 
     /// Whether an entry is in effect.
-    pub(crate) fn has_applied(&self, seqno: SeqNo) -> bool {
+    fn has_applied(&self, seqno: SeqNo) -> bool {
         self.applied.load(Ordering::Acquire) >= seqno.0
     }
 
     /// The oldest entry that is not applied.
-    pub(crate) fn first_under_way(&self) -> Option<(SeqNo, Entry)> {
+    fn first_under_way(&self) -> Option<(SeqNo, Entry)> {
         self.queue.lock().under_way.first().map(|(first, entry)| (first, entry.clone()))
     }
 
     /// The oldest entry was applied; `applying` is locked.
-    pub(crate) fn is_applied(&self, seqno: SeqNo) {
+    fn is_applied(&self, seqno: SeqNo) {
         self.applied.store(seqno.0, Ordering::Release);
         // Only now: whoever decides a batch meanwhile finds it here or there.
         let mut queue = self.queue.lock();
@@ -524,5 +525,49 @@ impl Replica {
     fn look_up<'b>(&self, batch: &'b MutationBatch) -> Result<Known<'b>> {
         let since = SeqNo(self.applied.load(Ordering::Acquire));
         self.table.look_up(self.tablet, batch, since).map_err(Error::not_decided(self.tablet))
+    }
+}
+
+/// Entries of different tablets.
+struct Together {
+    /// In the order of tablets. A replica whose table was dropped is gone, and with it who would see its entry.
+    parts: Vec<(Weak<Replica>, SeqNo)>,
+}
+
+impl Together {
+    fn new<'a>(parts: impl Iterator<Item = (&'a Arc<Replica>, SeqNo)>) -> Self {
+        Self { parts: parts.map(|(replica, seqno)| (Arc::downgrade(replica), seqno)).collect() }
+    }
+
+    /// Applies all of them, and what is before them, which is durable when they are. Where applying failed, the next caller goes on.
+    fn apply(&self) -> Result<()> {
+        let parts: Vec<(Arc<Replica>, SeqNo)> =
+            self.parts.iter().filter_map(|(replica, seqno)| Some((replica.upgrade()?, *seqno))).collect();
+        for (replica, seqno) in &parts {
+            replica.apply_upto(SeqNo(seqno.0.saturating_sub(1)))?;
+        }
+        let _locked: Vec<_> = parts.iter().map(|(replica, _)| replica.applying.lock()).collect();
+        // Somebody else came first: then all are applied.
+        if parts.iter().all(|(replica, seqno)| replica.has_applied(*seqno)) {
+            return Ok(());
+        }
+        let mut entries = Vec::with_capacity(parts.len());
+        for (replica, seqno) in &parts {
+            match replica.first_under_way() {
+                Some((first, Entry::Effects(effects))) if first == *seqno => entries.push(effects),
+                other => panic!("entry {seqno} of tablet {} is not the next one: {other:?}", replica.tablet()),
+            }
+        }
+        let of_parts = parts.iter().zip(&entries).map(|((replica, seqno), effects)| TabletEntry {
+            table: &replica.table,
+            tablet: replica.tablet(),
+            seqno: *seqno,
+            effects,
+        });
+        let of_parts: Vec<TabletEntry<'_>> = of_parts.collect();
+        let (tablet, seqno) = (of_parts[0].tablet, of_parts[0].seqno);
+        apply_together(&of_parts).map_err(|source| Error::NotApplied { tablet, seqno, source })?;
+        parts.iter().for_each(|(replica, seqno)| replica.is_applied(*seqno));
+        Ok(())
     }
 }

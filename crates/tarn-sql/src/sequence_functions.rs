@@ -154,9 +154,7 @@ impl Numbering {
         let who = self.who.lock().clone();
         let table = owner.and_then(|owner| self.node.catalog().schema(&owner.table).ok());
         match table {
-            Some(table) => {
-                Ok(authorize(&users, &who, &Action::Rows { of: &table, privilege })?)
-            }
+            Some(table) => Ok(authorize(&users, &who, &Action::Rows { of: &table, privilege })?),
             None => Ok(may_change(&users, &who, name, maker.as_deref())?),
         }
     }

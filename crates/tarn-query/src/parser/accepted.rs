@@ -13,8 +13,8 @@ use crate::sqlparser::ast::{
     Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition,
     NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr, OrderByKind, Query,
     Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement,
-    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, UtilityOption, Value, Values,
-    Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, UtilityOption,
+    Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 

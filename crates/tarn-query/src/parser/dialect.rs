@@ -28,8 +28,8 @@ use std::panic::resume_unwind;
 use std::str::Chars;
 
 use crate::sqlparser::ast::{
-    BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, Interval, ObjectNamePart, Statement, UnaryOperator, Visit,
-    Visitor,
+    BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, Interval, ObjectNamePart, Statement,
+    UnaryOperator, Visit, Visitor,
 };
 use crate::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use crate::sqlparser::keywords::Keyword;
