@@ -141,7 +141,7 @@ impl TableService {
                         let now = external.seen();
                         seen.insert(now.schema.id, TableSnapshot::of_files(now.version()));
                     }
-                    // What it reads is here by itself.
+                    // It has no rows of its own.
                     Entry::View(_) => {}
                 }
             }
