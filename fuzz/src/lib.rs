@@ -3,8 +3,16 @@
 
 extern crate self as tarn_sql;
 
+#[path = "../../crates/tarn-sql/src/arrays.rs"]
+pub mod arrays;
+#[path = "../../crates/tarn-sql/src/binary.rs"]
+pub mod binary;
 #[path = "../../crates/tarn-sql/src/budget.rs"]
 pub mod budget;
+#[path = "../../crates/tarn-sql/src/cells.rs"]
+pub mod cells;
+#[path = "../../crates/tarn-sql/src/copy_binary.rs"]
+pub mod copy_binary;
 #[path = "../../crates/tarn-sql/src/copy_format.rs"]
 pub mod copy_format;
 #[path = "../../crates/tarn-sql/src/encoding.rs"]

@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datafusion::arrow::datatypes::FieldRef;
-use datafusion::common::ParamValues;
+use datafusion::arrow::array::{Array, ArrayRef, ListArray};
+use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::datatypes::{Field, FieldRef};
+use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::{Sink, SinkExt};
 use parking_lot::Mutex;
@@ -43,15 +45,15 @@ use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use tarn_net::Peer;
 use tarn_net::places::Guest;
 use tarn_node::auth::{FAILURE_DELAY, Principal};
-use tarn_sql::copy_format::Kind as CopyKind;
 use tarn_sql::error::{Result, SqlError, state};
 use tarn_sql::names::{SERVER_VERSION, fold};
 use tarn_sql::quiet;
-use tarn_sql::rows::{fields, pg_type};
-use tarn_sql::session::is_all;
-use tarn_sql::session::{Answer, CopyFrom, Interrupt, Parameter, REPORTED, Session, Status, Tag};
+use tarn_sql::rows::{element_of, fields, pg_type};
+use tarn_sql::session::{
+    Answer, CopyFrom, Declared, Interrupt, Parameter, REPORTED, Session, Status, Tag, is_all, item_type,
+};
 use tarn_sql::statement::Parsed;
-use tarn_types::{DataType, data_type_of};
+use tarn_types::{DataType, arrow_type, data_type_of};
 
 pub use tarn_sql::session::Prepared;
 
@@ -188,7 +190,7 @@ impl Connection {
     where
         PgWireError: From<C::Error>,
     {
-        let binary = i8::from(copy.format.kind == CopyKind::Arrow);
+        let binary = i8::from(copy.format.kind.is_binary());
         let n_columns = copy.n_columns;
         *self.copy.lock().await = Some(copy);
         let response = CopyInResponse::new(binary, n_columns as i16, vec![binary.into(); n_columns]);
@@ -208,17 +210,23 @@ impl Connection {
             };
             let sent = declared.clone().unwrap_or(described);
             let want = wanted.and_then(|field| data_type_of(field).ok());
-            if natural(&sent).is_none() && want.is_none() {
-                let is_binary = is_binary(&portal.parameter_format, idx)?;
-                parameters.push(array_parameter(bytes.clone(), is_binary, declared, wanted)?);
-                continue;
-            }
             let bound = Bound {
                 number: idx + 1,
                 bytes: bytes.as_deref(),
                 binary: is_binary(&portal.parameter_format, idx)?,
                 pg_type: &sent,
             };
+            if let Some(element) = element_of(&sent).filter(|element| natural(element).is_some()) {
+                let item = wanted.and_then(|field| item_type(field));
+                let elements = bound.elements(element, item.as_ref(), &self.session.zone())?;
+                parameters.push(Parameter::Scalar(array(elements, element, item)));
+                continue;
+            }
+            if natural(&sent).is_none() && want.is_none() {
+                let is_binary = is_binary(&portal.parameter_format, idx)?;
+                parameters.push(odd_parameter(bytes.clone(), is_binary, declared, wanted)?);
+                continue;
+            }
             let value = bound.value(want.as_ref(), &self.session.zone())?;
             let data_type = want.or_else(|| natural(&sent)).unwrap_or(DataType::Text);
             parameters.push(Parameter::Value(value, data_type));
@@ -240,7 +248,8 @@ impl Connection {
         C::PortalStore: PortalStore,
         PgWireError: From<C::Error>,
     {
-        let statements = self.session.parse(sql).await.map_err(on_wire)?;
+        let in_text = |error: SqlError| on_wire(error.in_text(sql));
+        let statements = self.session.parse(sql).await.map_err(in_text)?;
         if statements.is_empty() {
             client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
         }
@@ -251,7 +260,7 @@ impl Connection {
                 send::complete(client, &Tag::new("DEALLOCATE")).await?;
                 continue;
             }
-            let answer = self.session.run_one(parsed).await.map_err(on_wire)?;
+            let answer = self.session.run_one(parsed).await.map_err(in_text)?;
             match answer {
                 Answer::Rows(rows) => {
                     let mut response =
@@ -359,8 +368,21 @@ fn is_binary(format: &Format, idx: usize) -> Result<bool> {
     }
 }
 
-/// An array, or another type that no column has: read as the only parameter of a portal.
-fn array_parameter(
+/// An array as the planner has it; without elements, a NULL of its type.
+fn array(elements: Option<ArrayRef>, element: &Type, wanted: Option<DataType>) -> ScalarValue {
+    let of = wanted.or_else(|| natural(element)).unwrap_or(DataType::Text);
+    let field = |of| Arc::new(Field::new_list_field(of, true));
+    ScalarValue::List(Arc::new(match elements {
+        Some(elements) => {
+            let length = OffsetBuffer::from_lengths([elements.len()]);
+            ListArray::new(field(elements.data_type().clone()), length, elements, None)
+        }
+        None => ListArray::new_null(field(arrow_type(&of)), 1),
+    }))
+}
+
+/// A type that no column has, nor an array of a column's, such as an interval: read as the only parameter of a portal.
+fn odd_parameter(
     bytes: Option<Bytes>,
     is_binary: bool,
     declared: Option<Type>,
@@ -555,7 +577,8 @@ impl QueryParser for Connection {
         C: ClientInfo + Unpin + Send + Sync,
     {
         self.session.begin_statement();
-        let mut statements = self.session.parse(sql).await.map_err(on_wire)?;
+        let in_text = |error: SqlError| on_wire(error.in_text(sql));
+        let mut statements = self.session.parse(sql).await.map_err(in_text)?;
         if statements.len() > 1 {
             return Err(on_wire(SqlError::new(
                 state::SYNTAX_ERROR,
@@ -563,10 +586,10 @@ impl QueryParser for Connection {
             )));
         }
         let Some(parsed) = statements.pop() else { return Ok(None) };
-        let declared: Vec<Option<DataType>> =
-            types.iter().map(|t| t.as_ref().filter(|t| **t != Type::UNKNOWN).and_then(natural)).collect();
+        let declared: Vec<Option<Declared>> =
+            types.iter().map(|t| t.as_ref().filter(|t| **t != Type::UNKNOWN).and_then(declared)).collect();
         let preparing = self.session.prepare(parsed, &declared);
-        Ok(Some(self.session.interrupt().run(preparing).await.map_err(on_wire)?))
+        Ok(Some(self.session.interrupt().run(preparing).await.map_err(in_text)?))
     }
 
     fn get_parameter_types(&self, statement: &Self::Statement) -> PgWireResult<Vec<Type>> {
@@ -575,6 +598,14 @@ impl QueryParser for Connection {
 
     fn get_result_schema(&self, statement: &Self::Statement, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {
         result_fields(statement, format).map_err(on_wire)
+    }
+}
+
+/// What the planner is told of a type that the client gave a parameter.
+fn declared(pg_type: &Type) -> Option<Declared> {
+    match element_of(pg_type) {
+        Some(element) => natural(element).map(Declared::Array),
+        None => natural(pg_type).map(Declared::Value),
     }
 }
 

@@ -17,6 +17,7 @@ pub fn error_info(error: &SqlError) -> ErrorInfo {
     info.severity_nonlocalized = Some(severity.to_owned());
     info.detail = error.detail().map(str::to_owned);
     info.hint = error.hint().map(str::to_owned);
+    info.position = error.position().map(|position| position.to_string());
     info.where_context = error.context().map(str::to_owned);
     if let Some((table, constraint)) = error.constraint() {
         info.schema = Some("public".to_owned());

@@ -3,13 +3,12 @@
 //! Parameters arrive as text or binary of the type the client declared, or of the type we described. Here they become
 //! values of the type the statement wants, or an error that names the parameter.
 
+use arrow::array::ArrayRef;
 use pgwire::api::Type;
-use tarn_sql::encoding;
+use tarn_sql::cells::Cells;
 use tarn_sql::error::{Result, SqlError, state};
+use tarn_sql::{arrays, binary, encoding};
 use tarn_types::{DataType, Value, Zone};
-
-const EPOCH_DAYS: i32 = 10_957;
-const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
 
 /// One bound parameter as it came.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +22,30 @@ pub struct Bound<'a> {
 }
 
 impl Bound<'_> {
+    /// The elements of an array whose elements are of `element`, as a column of `want`, else of the type they were sent in;
+    /// `None` is a NULL. A `uuid` is kept as its text.
+    ///
+    /// Errors: 22P02 and 22P03 for what is no array, 0A000 for one of several dimensions, and those of [`Bound::value`].
+    pub fn elements(&self, element: &Type, want: Option<&DataType>, zone: &Zone) -> Result<Option<ArrayRef>> {
+        let Some(bytes) = self.bytes else { return Ok(None) };
+        let named = |error: SqlError| error.with_context(format!("parameter ${}", self.number));
+        let of = want.copied().or_else(|| natural(element)).unwrap_or(DataType::Text);
+        let mut cells = Cells::new(if of == DataType::Uuid { DataType::Text } else { of });
+        let mut append =
+            |bytes: Option<&[u8]>| match (Bound { bytes, pg_type: element, ..*self }).value(Some(&of), zone)? {
+                Value::Uuid(id) => cells.append_value(Value::Text(id)),
+                value => cells.append_value(value),
+            };
+        if self.binary {
+            let elements = arrays::elements_of_binary(bytes, element.oid()).map_err(named)?;
+            elements.into_iter().try_for_each(&mut append)?;
+        } else {
+            let elements = arrays::elements_of_text(encoding::text(bytes).map_err(named)?).map_err(named)?;
+            elements.iter().try_for_each(|element| append(element.as_deref().map(str::as_bytes)))?;
+        }
+        Ok(Some(cells.finish()))
+    }
+
     /// The value as one of `want`; without `want` as the type it was sent in. Instants in text that have no offset are of `zone`.
     pub fn value(&self, want: Option<&DataType>, zone: &Zone) -> Result<Value> {
         let Some(bytes) = self.bytes else { return Ok(Value::Null) };
@@ -54,15 +77,6 @@ enum Raw {
     Text(String),
     Value(Value),
 }
-
-/// Days since 2000 that Postgres takes for a date: from 4714-11-24 BC to the year 5874897.
-const DATES: std::ops::Range<i32> = -2_451_545..2_145_031_949;
-
-/// Microseconds of a day. Postgres also has 24:00, which is no time of day here.
-const TIMES: std::ops::Range<i64> = 0..86_400_000_000;
-
-/// 4714-11-24 BC, in microseconds since 2000; the end is that of the numbers.
-const FIRST_TIMESTAMP: i64 = -211_813_488_000_000_000;
 
 /// The value type of a Postgres type, where it has one of its own.
 pub fn natural(pg_type: &Type) -> Option<DataType> {
@@ -121,94 +135,34 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 }
 
 fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
-    fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], String> {
-        bytes.try_into().map_err(|_| format!("{} bytes, want {N}", bytes.len()))
-    }
     let value = match *pg_type {
-        Type::BOOL => Value::Bool(fixed::<1>(bytes)?[0] != 0),
-        Type::INT2 => Value::Int16(i16::from_be_bytes(fixed(bytes)?)),
-        Type::INT4 => Value::Int32(i32::from_be_bytes(fixed(bytes)?)),
-        Type::OID => Value::Int64(u32::from_be_bytes(fixed(bytes)?).into()),
-        Type::INT8 => Value::Int64(i64::from_be_bytes(fixed(bytes)?)),
-        Type::FLOAT4 => Value::Float32(f32::from_be_bytes(fixed(bytes)?)),
-        Type::FLOAT8 => Value::Float64(f64::from_be_bytes(fixed(bytes)?)),
-        Type::NUMERIC => return numeric(bytes).map(Raw::Text),
+        Type::BOOL => Value::Bool(binary::boolean(bytes)?),
+        Type::INT2 => Value::Int16(i16::from_be_bytes(binary::fixed(bytes)?)),
+        Type::INT4 => Value::Int32(i32::from_be_bytes(binary::fixed(bytes)?)),
+        Type::OID => Value::Int64(u32::from_be_bytes(binary::fixed(bytes)?).into()),
+        Type::INT8 => Value::Int64(i64::from_be_bytes(binary::fixed(bytes)?)),
+        Type::FLOAT4 => Value::Float32(f32::from_be_bytes(binary::fixed(bytes)?)),
+        Type::FLOAT8 => Value::Float64(f64::from_be_bytes(binary::fixed(bytes)?)),
+        Type::NUMERIC => return Ok(Raw::Text(binary::Numeric::new(bytes)?.text())),
         Type::BYTEA => Value::Bytes(bytes.to_vec()),
-        Type::DATE => {
-            let days = Some(i32::from_be_bytes(fixed(bytes)?)).filter(|days| DATES.contains(days));
-            Value::Date(days.and_then(|days| days.checked_add(EPOCH_DAYS)).ok_or("date out of range")?)
-        }
-        Type::TIME => {
-            let micros = Some(i64::from_be_bytes(fixed(bytes)?)).filter(|micros| TIMES.contains(micros));
-            Value::Time(micros.ok_or("time out of range")?)
-        }
-        Type::TIMESTAMP | Type::TIMESTAMPTZ => {
-            let micros = Some(i64::from_be_bytes(fixed(bytes)?)).filter(|micros| *micros >= FIRST_TIMESTAMP);
-            Value::Timestamp(
-                micros.and_then(|micros| micros.checked_add(EPOCH_MICROS)).ok_or("timestamp out of range")?,
-            )
-        }
-        Type::UUID => Value::Uuid(uuid::Uuid::from_bytes(fixed(bytes)?).to_string()),
+        Type::DATE => Value::Date(binary::date(bytes)?),
+        Type::TIME => Value::Time(binary::time(bytes)?),
+        Type::TIMESTAMP | Type::TIMESTAMPTZ => Value::Timestamp(binary::timestamp(bytes)?),
+        Type::UUID => Value::Uuid(binary::uuid(bytes)?.to_string()),
         Type::JSON => Value::Json(text(bytes)?),
-        Type::JSONB => match bytes.split_first() {
-            Some((1, json)) => Value::Json(text(json)?),
-            _ => return Err("unknown jsonb version".to_owned()),
-        },
+        Type::JSONB => Value::Json(text(binary::jsonb(bytes)?)?),
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => return text(bytes).map(Raw::Text),
         _ => return Err("no binary form of this type is known; send it as text".to_owned()),
     };
     Ok(Raw::Value(value))
 }
 
-/// Postgres' binary numeric as text.
-fn numeric(bytes: &[u8]) -> Result<String, String> {
-    let short = || "numeric is cut off".to_owned();
-    let word = |idx: usize| -> Result<[u8; 2], String> {
-        bytes.get(idx * 2..idx * 2 + 2).and_then(|b| b.try_into().ok()).ok_or_else(short)
-    };
-    let n_groups = u16::from_be_bytes(word(0)?);
-    let weight = i32::from(i16::from_be_bytes(word(1)?));
-    let sign = u16::from_be_bytes(word(2)?);
-    let scale = usize::from(u16::from_be_bytes(word(3)?));
-    match sign {
-        0 | 0x4000 => {}
-        0xC000 => return Err("NaN has no place in a decimal column".to_owned()),
-        _ => return Err("infinity has no place in a decimal column".to_owned()),
-    }
-    if !(-2_000..=2_000).contains(&weight) || scale > 2_000 {
-        return Err("numeric has too many digits".to_owned());
-    }
-    let mut groups = Vec::with_capacity(usize::from(n_groups));
-    for idx in 0..usize::from(n_groups) {
-        let group = u16::from_be_bytes(word(4 + idx)?);
-        if group > 9_999 {
-            return Err(format!("numeric has the group {group}, which is not of four digits"));
-        }
-        groups.push(group);
-    }
-    let group =
-        |position: i32| groups.get(usize::try_from(weight - position).unwrap_or(usize::MAX)).copied().unwrap_or(0);
-    let mut out = String::new();
-    if sign == 0x4000 {
-        out.push('-');
-    }
-    if weight < 0 {
-        out.push('0');
-    }
-    for position in (0..=weight).rev() {
-        out.push_str(&if position == weight { group(position).to_string() } else { format!("{:04}", group(position)) });
-    }
-    if scale > 0 {
-        let n_fraction = scale.div_ceil(4) as i32;
-        let fraction: String = (1..=n_fraction).map(|below| format!("{:04}", group(-below))).collect();
-        out.push('.');
-        out.push_str(&fraction[..scale]);
-    }
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
+    use arrow::array::{AsArray, Int64Array, StringArray};
+    use arrow::datatypes::Int64Type;
+    use tarn_sql::binary::EPOCH_MICROS;
+
     use super::*;
 
     fn bound<'a>(bytes: &'a [u8], binary: bool, pg_type: &'a Type) -> Bound<'a> {
@@ -275,5 +229,22 @@ mod tests {
             bound(&[0; 7], true, &Type::NUMERIC).value(None, &Zone::utc()).unwrap_err().state(),
             state::INVALID_BINARY
         );
+    }
+
+    #[test]
+    fn arrays_are_read_in_both_forms() {
+        let ints = DataType::Int64;
+        let mut wire = [1_i32, 1, 23, 2, 1, 4, 7, -1].map(i32::to_be_bytes).concat();
+        for (bytes, binary) in [(&wire[..], true), (b"{7,null}", false)] {
+            let elements = bound(bytes, binary, &Type::INT4_ARRAY).elements(&Type::INT4, Some(&ints), &Zone::utc());
+            assert_eq!(elements.unwrap().unwrap().as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(7), None]));
+        }
+        let texts = bound(br#"{a,"b c",NULL}"#, false, &Type::TEXT_ARRAY).elements(&Type::TEXT, None, &Zone::utc());
+        assert_eq!(texts.unwrap().unwrap().as_string::<i32>(), &StringArray::from(vec![Some("a"), Some("b c"), None]));
+        wire[31] = 9;
+        for (bytes, binary, want) in [(&wire[..], true, "22P03"), (b"{a}", false, "22P02"), (b"{1", false, "22P02")] {
+            let refused = bound(bytes, binary, &Type::INT4_ARRAY).elements(&Type::INT4, Some(&ints), &Zone::utc());
+            assert_eq!(refused.unwrap_err().state(), want);
+        }
     }
 }

@@ -19,6 +19,7 @@ use pgwire::messages::copy::{CopyData, CopyDone, CopyOutResponse};
 use pgwire::messages::data::{DataRow, RowDescription};
 use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::CommandComplete;
+use tarn_sql::copy_binary;
 use tarn_sql::copy_format::{Format, Kind, write_cell};
 use tarn_sql::error::{Result, SqlError};
 use tarn_sql::rows::{RowWriter, fields};
@@ -140,7 +141,7 @@ where
 {
     let CopyTo { mut rows, format } = copy;
     let n_columns = rows.schema.fields().len();
-    let binary = i8::from(format.kind == Kind::Arrow);
+    let binary = i8::from(format.kind.is_binary());
     let response = CopyOutResponse::new(binary, n_columns as i16, vec![binary.into(); n_columns]);
     client.feed(PgWireBackendMessage::CopyOutResponse(response)).await?;
     let mut encoder = CopyEncoder::new(&rows, &format).map_err(on_wire)?;
@@ -173,6 +174,12 @@ enum CopyEncoder {
         format: Format,
         out: BytesMut,
     },
+    /// `out` holds the header until the first row, which has it in its message, as in Postgres: drivers rely on it.
+    Binary {
+        fields: Arc<Vec<FieldInfo>>,
+        zone: Zone,
+        out: BytesMut,
+    },
     Arrow(Box<StreamWriter<Vec<u8>>>),
 }
 
@@ -180,6 +187,11 @@ impl CopyEncoder {
     fn new(rows: &Rows, format: &Format) -> Result<CopyEncoder> {
         if format.kind == Kind::Arrow {
             return Ok(CopyEncoder::Arrow(Box::new(StreamWriter::try_new(Vec::new(), &rows.schema)?)));
+        }
+        if format.kind == Kind::Binary {
+            let fields = fields(&rows.schema, &WireFormat::UnifiedBinary)?;
+            let out = BytesMut::from(&copy_binary::HEADER[..]);
+            return Ok(CopyEncoder::Binary { fields, zone: format.zone.clone(), out });
         }
         let fields = fields(&rows.schema, &WireFormat::UnifiedText)?;
         debug_assert!(fields.iter().all(|f| f.format() == FieldFormat::Text));
@@ -223,6 +235,14 @@ impl CopyEncoder {
                     chunks.push(out.split().freeze());
                 }
             }
+            CopyEncoder::Binary { fields, zone, out } => {
+                let writer = RowWriter::new(batch, fields, zone)?;
+                for row in 0..writer.n_rows() {
+                    out.put_i16(fields.len() as i16);
+                    writer.cells(row, out)?;
+                    chunks.push(out.split().freeze());
+                }
+            }
         }
         Ok(chunks)
     }
@@ -232,6 +252,10 @@ impl CopyEncoder {
             CopyEncoder::Arrow(mut writer) => {
                 writer.finish()?;
                 writer.into_inner().map_err(SqlError::from)?.into()
+            }
+            CopyEncoder::Binary { mut out, .. } => {
+                out.put_i16(copy_binary::END);
+                out.freeze()
             }
             CopyEncoder::Lines { out, .. } => out.freeze(),
         };

@@ -2,6 +2,8 @@
 //!
 //! Texts that are written out are read here, before types are known; others are refused.
 
+use std::borrow::Cow;
+
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::DFSchema;
@@ -11,6 +13,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
+use tarn_types::{NoArray, array_items};
 
 use crate::Error;
 use crate::rewrite::each_expression;
@@ -62,78 +65,18 @@ fn read(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 ///
 /// Errors: it is no such array; it has several dimensions.
 pub fn items(text: &str) -> Result<Vec<Option<String>>> {
-    let malformed = || ArrowError::CastError(format!("malformed array literal: \"{text}\""));
-    let inside = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
-    if inside.trim().is_empty() {
-        return Ok(vec![]);
-    }
-    let (mut items, mut rest) = (vec![], inside.chars());
-    loop {
-        let (mut item, mut is_quoted, mut kept) = (String::new(), false, 0);
-        loop {
-            match rest.next() {
-                Some('\\') => {
-                    item.push(rest.next().ok_or_else(malformed)?);
-                    kept = item.len();
-                }
-                Some('"') if !is_quoted && item.trim().is_empty() => {
-                    (item, is_quoted) = (quoted(&mut rest).ok_or_else(malformed)?, true);
-                }
-                Some('{') => {
-                    let what = "a text of an array of several dimensions".to_owned();
-                    return Err(Error::Unsupported { what, remedy: "write ARRAY[[1, 2], [3, 4]]" }.into());
-                }
-                Some('"' | '}') => return Err(malformed().into()),
-                end @ (None | Some(',')) => {
-                    // Spaces around are not of the item, unless they are quoted or escaped.
-                    if !is_quoted {
-                        item.truncate(kept.max(item.trim_end().len()));
-                    }
-                    let is_null = !is_quoted && item.eq_ignore_ascii_case("null");
-                    if item.is_empty() && !is_quoted {
-                        return Err(malformed().into());
-                    }
-                    items.push((!is_null).then_some(item));
-                    match end {
-                        Some(_) => break,
-                        None => return Ok(items),
-                    }
-                }
-                Some(space) if space.is_ascii_whitespace() && (is_quoted || item.is_empty()) => {}
-                Some(_) if is_quoted => return Err(malformed().into()),
-                Some(other) => item.push(other),
-            }
+    match array_items(text) {
+        Ok(items) => Ok(items.into_iter().map(|item| item.map(Cow::into_owned)).collect()),
+        Err(NoArray::Malformed(what)) => {
+            Err(ArrowError::CastError(format!("malformed array literal: \"{text}\": {what}")).into())
         }
-    }
-}
-
-/// What is up to the next quote; None, if there is none.
-fn quoted(rest: &mut impl Iterator<Item = char>) -> Option<String> {
-    let mut text = String::new();
-    loop {
-        match rest.next()? {
-            '"' => return Some(text),
-            '\\' => text.push(rest.next()?),
-            other => text.push(other),
+        Err(NoArray::Dimensions) => {
+            let what = "a text of an array of several dimensions".to_owned();
+            Err(Error::Unsupported { what, remedy: "write ARRAY[[1, 2], [3, 4]]" }.into())
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn items_are_read_as_in_postgres() {
-        let read = |text: &str| {
-            items(text).unwrap().into_iter().map(|item| item.unwrap_or("∅".to_owned())).collect::<Vec<_>>()
-        };
-        assert_eq!(read(r#"{"a,b",c}"#), ["a,b", "c"]);
-        assert_eq!(read(r#" { a b , "" , NULL, "NULL" , "x\"y\\" , a\, } "#), ["a b", "", "∅", "NULL", "x\"y\\", "a,"]);
-        assert!(read("{}").is_empty() && read(" { } ").is_empty());
-        for text in ["", "a", "{a", "{a,}", "{,}", "{\"a}", "{\"a\"b}", "{a\"b\"}", "{a}}", "{a\\"] {
-            assert!(items(text).is_err(), "{text}");
+        Err(NoArray::Bounds) => {
+            let what = "a text of an array that says its bounds".to_owned();
+            Err(Error::Unsupported { what, remedy: "leave them out: an array begins at 1" }.into())
         }
-        assert!(items("{{1,2}}").unwrap_err().to_string().contains("ARRAY[["));
     }
 }

@@ -136,6 +136,7 @@ fn qualify(statement: &mut Statement) {
         }
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             name_schema(expr);
+            by_name(expr);
             let function = match variable(expr).as_deref() {
                 Some("user" | "current_role" | "current_user" | "session_user") => "session_user",
                 Some("current_catalog") => "current_database",
@@ -156,6 +157,22 @@ fn name_schema(expr: &mut Expr) {
         && PG_CATALOG_TABLES.contains(&name.as_str())
     {
         name.insert_str(0, "pg_catalog.");
+    }
+}
+
+/// The catalog here names functions by their names, not by numbers: `typinput = 'pg_catalog.array_in'::regproc` compares texts.
+fn by_name(expr: &mut Expr) {
+    let Expr::Cast { expr: of, data_type, .. } = expr else { return };
+    let DataType::Custom(name, _) = &*data_type else { return };
+    if parts(name).last().is_none_or(|name| name != "regproc") {
+        return;
+    }
+    *data_type = DataType::Text;
+    if let Expr::Value(value) = of.as_mut()
+        && let Value::SingleQuotedString(text) = &mut value.value
+        && let Some(plain) = text.strip_prefix("pg_catalog.")
+    {
+        *text = plain.to_owned();
     }
 }
 

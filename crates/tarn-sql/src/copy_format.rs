@@ -1,7 +1,7 @@
 //! How do CSV and Postgres' text format become columns, and back?
 //!
 //! [`Splitter`] cuts the byte stream into records and fields wherever the client cut its messages, and looks at every byte
-//! once, however long a field is; [`Splitter::take`] turns what has gathered into one [`RecordBatch`] of the table. An error
+//! once, however long a field is; [`RowReader::take`] turns what has gathered into one [`RecordBatch`] of the table. An error
 //! names the line and the column; a batch with a bad line is never half returned. Formats: `COPY` of PostgreSQL 16, sections
 //! "Text Format" and "CSV Format"; any of LF, CR LF and (CSV) CR ends a line.
 
@@ -14,7 +14,7 @@ use arrow::array::{
 };
 use arrow::datatypes::Schema;
 use bytes::{BufMut, BytesMut};
-use tarn_types::{DataType, TableSchema, Value, Zone, arrow_field, arrow_type};
+use tarn_types::{Column, DataType, TableSchema, Value, Zone, arrow_field, arrow_type};
 
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -26,13 +26,21 @@ pub const MAX_BATCH_BYTES: usize = 16 << 20;
 const SHOWN_CHARS: usize = 100;
 
 /// A record longer than this is refused: a quote that never closes must not fill memory.
-const MAX_RECORD_BYTES: usize = 64 << 20;
+pub(crate) const MAX_RECORD_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
     Csv,
+    Binary,
     Arrow,
+}
+
+impl Kind {
+    /// Whether the data are no text to the client.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Kind::Binary | Kind::Arrow)
+    }
 }
 
 /// What the options of one COPY say (`copy_options.rs`).
@@ -46,6 +54,28 @@ pub struct Format {
     pub escape: u8,
     /// Of instants whose text has no offset, and in which they are written.
     pub zone: Zone,
+}
+
+/// What makes rows of a table of the bytes of a COPY, wherever the client cut its messages.
+pub trait RowReader: Send {
+    /// Whether what has gathered is a batch: so many rows, or [`MAX_BATCH_BYTES`].
+    fn is_full(&self, max_rows: usize) -> bool;
+
+    /// Adds bytes as they came. Stops early once it [`is full`](RowReader::is_full): call again with no bytes after
+    /// [`RowReader::take`] until it is not.
+    ///
+    /// Errors: the row that is none, with its number.
+    fn push(&mut self, bytes: &[u8], max_rows: usize) -> Result<()>;
+
+    /// No more bytes come. Stops early as [`RowReader::push`] does.
+    fn finish(&mut self, max_rows: usize) -> Result<()>;
+
+    /// What has gathered as a batch of the given columns, each in its storage type or one that becomes it; `None` when
+    /// nothing has.
+    fn take(&mut self) -> Result<Option<RecordBatch>>;
+
+    /// The line, or the number, of each row of the last batch.
+    fn take_lines(&mut self) -> Vec<u64>;
 }
 
 /// The fields of one column, back to back.
@@ -137,25 +167,6 @@ impl Splitter {
             skip_header,
             ended: false,
         }
-    }
-
-    /// Whether what has gathered is a batch: so many records, or so many bytes.
-    pub fn is_full(&self, max_records: usize) -> bool {
-        self.lines.len() >= max_records || self.n_bytes >= MAX_BATCH_BYTES
-    }
-
-    /// Adds bytes as they came. Stops early once it [`is full`](Splitter::is_full): call again with no bytes after
-    /// [`Splitter::take`] until it is not.
-    pub fn push(&mut self, bytes: &[u8], max_records: usize) -> Result<()> {
-        if !self.ended {
-            self.pending.extend_from_slice(bytes);
-        }
-        self.drain(max_records, false)
-    }
-
-    /// No more bytes come: the last line may lack its line end.
-    pub fn finish(&mut self, max_records: usize) -> Result<()> {
-        self.drain(max_records, true)
     }
 
     fn drain(&mut self, max_records: usize, last: bool) -> Result<()> {
@@ -348,8 +359,33 @@ impl Splitter {
         Ok(())
     }
 
-    /// What has gathered as a batch of the given columns in storage types; `None` when nothing has.
-    pub fn take(&mut self) -> Result<Option<RecordBatch>> {
+    fn name(&self, field: usize) -> &str {
+        &self.table.columns[self.columns[field]].name
+    }
+
+    fn bad(&self, line: u64, message: String) -> SqlError {
+        SqlError::new(state::BAD_COPY_FORMAT, message).with_context(format!("COPY {}, line {line}", self.table.name))
+    }
+}
+
+impl RowReader for Splitter {
+    fn is_full(&self, max_rows: usize) -> bool {
+        self.lines.len() >= max_rows || self.n_bytes >= MAX_BATCH_BYTES
+    }
+
+    fn push(&mut self, bytes: &[u8], max_rows: usize) -> Result<()> {
+        if !self.ended {
+            self.pending.extend_from_slice(bytes);
+        }
+        self.drain(max_rows, false)
+    }
+
+    /// The last line may lack its line end.
+    fn finish(&mut self, max_rows: usize) -> Result<()> {
+        self.drain(max_rows, true)
+    }
+
+    fn take(&mut self) -> Result<Option<RecordBatch>> {
         if self.lines.is_empty() {
             return Ok(None);
         }
@@ -364,13 +400,7 @@ impl Splitter {
             if !column.nullable
                 && let Some(row) = texts.nulls.iter().position(|null| *null)
             {
-                let message = format!(
-                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
-                    column.name, self.table.name
-                );
-                let context =
-                    format!("COPY {}, line {}, column {}: null input", self.table.name, self.lines[row], column.name);
-                return Err(SqlError::new(state::NOT_NULL_VIOLATION, message).with_context(context));
+                return Err(null_in(&self.table, column, self.lines[row]));
             }
             arrays.push(array);
             fields.push(arrow_field(&column.name, &column.data_type, true));
@@ -383,18 +413,17 @@ impl Splitter {
         Ok(Some(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?))
     }
 
-    /// The line of each row of the last batch.
-    pub fn take_lines(&mut self) -> Vec<u64> {
+    fn take_lines(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.taken)
     }
+}
 
-    fn name(&self, field: usize) -> &str {
-        &self.table.columns[self.columns[field]].name
-    }
-
-    fn bad(&self, line: u64, message: String) -> SqlError {
-        SqlError::new(state::BAD_COPY_FORMAT, message).with_context(format!("COPY {}, line {line}", self.table.name))
-    }
+/// A NULL where none may be.
+pub(crate) fn null_in(table: &TableSchema, column: &Column, line: u64) -> SqlError {
+    let (name, of) = (&column.name, &table.name);
+    let message = format!("null value in column \"{name}\" of relation \"{of}\" violates not-null constraint");
+    let context = format!("COPY {of}, line {line}, column {name}: null input");
+    SqlError::new(state::NOT_NULL_VIOLATION, message).with_context(context)
 }
 
 /// The beginning of a value or a line, in quotes.
@@ -648,7 +677,7 @@ mod tests {
     use arrow::datatypes::Int32Type;
     use datafusion::sql::sqlparser::ast::CopyOption;
     use proptest::prelude::*;
-    use tarn_types::{Column, ColumnId, KeyPart, TableId, TableOptions, TabletId};
+    use tarn_types::{ColumnId, KeyPart, TableId, TableOptions, TabletId};
 
     use super::*;
 

@@ -64,11 +64,15 @@ impl Format {
                 CopyLegacyOption::Delimiter(c) => format.delimiter = byte("DELIMITER", *c)?,
                 CopyLegacyOption::Null(text) => format.null = text.clone(),
                 CopyLegacyOption::Header => format.header = true,
+                CopyLegacyOption::Binary => {}
                 other => return Err(SqlError::unsupported(format!("COPY option {other}"), OPTIONS)),
             }
         }
         format.escape = escape.unwrap_or(format.quote);
         format.check()?;
+        if kind.is_binary() {
+            check_binary(options, legacy)?;
+        }
         Ok(format)
     }
 
@@ -99,8 +103,29 @@ impl Format {
     }
 }
 
-const OPTIONS: &str =
-    "COPY takes FORMAT text | csv | arrow, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, ENCODING 'utf8', and on_conflict";
+/// What would mean nothing in data that are no lines.
+fn check_binary(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<()> {
+    let named = options.iter().find_map(|option| match option {
+        CopyOption::Delimiter(_) => Some("DELIMITER"),
+        CopyOption::Null(_) => Some("NULL"),
+        CopyOption::Header(true) => Some("HEADER"),
+        CopyOption::Quote(_) => Some("QUOTE"),
+        CopyOption::Escape(_) => Some("ESCAPE"),
+        _ => None,
+    });
+    let old = legacy.iter().find_map(|option| match option {
+        CopyLegacyOption::Delimiter(_) => Some("DELIMITER"),
+        CopyLegacyOption::Null(_) => Some("NULL"),
+        CopyLegacyOption::Header => Some("HEADER"),
+        _ => None,
+    });
+    match named.or(old) {
+        Some(option) => Err(SqlError::new(state::SYNTAX_ERROR, format!("cannot specify {option} in BINARY mode"))),
+        None => Ok(()),
+    }
+}
+
+const OPTIONS: &str = "COPY takes FORMAT text | csv | binary | arrow, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, ENCODING 'utf8', and on_conflict";
 
 fn kind(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Kind> {
     for option in options {
@@ -108,13 +133,14 @@ fn kind(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Kind> {
             return match name.value.to_ascii_lowercase().as_str() {
                 "text" => Ok(Kind::Text),
                 "csv" => Ok(Kind::Csv),
+                "binary" => Ok(Kind::Binary),
                 "arrow" => Ok(Kind::Arrow),
                 _ => Err(SqlError::unsupported(format!("COPY format \"{name}\""), OPTIONS)),
             };
         }
     }
     if legacy.iter().any(|option| matches!(option, CopyLegacyOption::Binary)) {
-        return Err(SqlError::unsupported("COPY format \"binary\"", OPTIONS));
+        return Ok(Kind::Binary);
     }
     Ok(if legacy.iter().any(|option| matches!(option, CopyLegacyOption::Csv(_))) { Kind::Csv } else { Kind::Text })
 }
@@ -142,5 +168,19 @@ mod tests {
         assert_eq!(with("csv", vec![CopyOption::Delimiter('"')]), Err("22023"));
         assert_eq!(with("csv", vec![CopyOption::Null("a,b".into())]), Err("22023"));
         assert_eq!(with("csv", vec![CopyOption::Delimiter('n')]), Ok(()));
+    }
+
+    #[test]
+    fn binary_data_have_no_lines() {
+        let format = |options: &[CopyOption], legacy: &[CopyLegacyOption]| {
+            Format::new(options, legacy, Zone::utc()).map(|format| format.kind).map_err(|error| error.state())
+        };
+        let binary = CopyOption::Format("BINARY".into());
+        assert_eq!(format(&[], &[CopyLegacyOption::Binary]), Ok(Kind::Binary));
+        assert_eq!(format(&[binary.clone(), CopyOption::Header(false)], &[]), Ok(Kind::Binary));
+        for option in [CopyOption::Header(true), CopyOption::Delimiter(','), CopyOption::Null("x".into())] {
+            assert_eq!(format(&[binary.clone(), option], &[]), Err("42601"));
+        }
+        assert_eq!(format(&[], &[CopyLegacyOption::Binary, CopyLegacyOption::Null("x".into())]), Err("42601"));
     }
 }

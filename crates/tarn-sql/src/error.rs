@@ -108,6 +108,15 @@ pub type Result<T, E = SqlError> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlError(Box<Parts>);
 
+/// A place in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Both from 1, the column in characters, as the parser counts them.
+    At { line: u64, column: u64 },
+    /// Behind its last character: something is missing there.
+    End,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Parts {
     state: &'static str,
@@ -115,6 +124,7 @@ struct Parts {
     detail: Option<String>,
     hint: Option<String>,
     context: Option<String>,
+    place: Option<Place>,
     position: Option<usize>,
     /// A table and the constraint of it that a row violates.
     constraint: Option<(String, String)>,
@@ -129,6 +139,7 @@ impl SqlError {
             detail: None,
             hint: None,
             context: None,
+            place: None,
             position: None,
             constraint: None,
             fatal: false,
@@ -192,6 +203,18 @@ impl SqlError {
         self
     }
 
+    /// Which part of its text it is about. Who has the text says where that is: [`SqlError::in_text`].
+    pub fn with_place(mut self, place: Option<Place>) -> SqlError {
+        self.0.place = place;
+        self
+    }
+
+    /// The text whose part it is about. A place that is none in it is forgotten: no caret is better than a wrong one.
+    pub fn in_text(mut self, text: &str) -> SqlError {
+        self.0.position = self.0.place.take().and_then(|place| position(place, text));
+        self
+    }
+
     pub fn with_state(mut self, state: &'static str) -> SqlError {
         self.0.state = state;
         self
@@ -226,6 +249,11 @@ impl SqlError {
     /// The table and the constraint of it that a row violates.
     pub fn constraint(&self) -> Option<(&str, &str)> {
         self.0.constraint.as_ref().map(|(table, name)| (table.as_str(), name.as_str()))
+    }
+
+    /// Where in the text of the statement, in characters from 1.
+    pub fn position(&self) -> Option<usize> {
+        self.0.position
     }
 
     pub fn is_fatal(&self) -> bool {
@@ -322,7 +350,42 @@ impl From<ArrowError> for SqlError {
     }
 }
 
+/// Which character of the text it is, if something is written there.
+fn position(place: Place, text: &str) -> Option<usize> {
+    let Place::At { line, column } = place else { return Some(text.chars().count() + 1) };
+    let (line, column) = (usize::try_from(line).ok()?, usize::try_from(column).ok()?);
+    let lines_before: usize = match line.checked_sub(1)? {
+        0 => 0,
+        n_lines => text.match_indices('\n').nth(n_lines - 1)?.0 + 1,
+    };
+    let line = text[lines_before..].split('\n').next()?;
+    let at = line.chars().nth(column.checked_sub(1)?)?;
+    (!at.is_whitespace()).then(|| text[..lines_before].chars().count() + column)
+}
+
 /// What clients are told while the data folder is being opened anew.
 pub fn being_opened() -> SqlError {
     SqlError::new(state::CANNOT_CONNECT_NOW, "the data folder is being opened").with_hint("try again in a few seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_counted_in_characters_of_the_whole_text() {
+        let at = |line, column, text: &str| {
+            let error = SqlError::new(state::SYNTAX_ERROR, "x").with_place(Some(Place::At { line, column }));
+            error.in_text(text).position()
+        };
+        assert_eq!(SqlError::canceled().with_place(Some(Place::End)).in_text("é ").position(), Some(3));
+        assert_eq!(at(1, 1, "selec 1"), Some(1));
+        assert_eq!(at(1, 12, "select 'é', x"), None, "a blank");
+        assert_eq!(at(1, 13, "select 'é', x"), Some(13));
+        assert_eq!(at(3, 2, "select\n\n x"), Some(10));
+        assert_eq!(at(2, 1, "é\r\nx"), Some(4));
+        for (line, column) in [(0, 0), (1, 0), (1, 3), (2, 1), (u64::MAX, u64::MAX)] {
+            assert_eq!(at(line, column, "ab"), None);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use tarn_query::parser::ParseError;
 use tarn_types::{Kind, Zone};
 
 use crate::duplicate::duplicate;
-use crate::error::{SqlError, state, types_state};
+use crate::error::{Place, SqlError, state, types_state};
 
 /// What a kind is called on Postgres' wire.
 fn state_of(kind: ErrorKind) -> &'static str {
@@ -140,8 +140,19 @@ impl From<ParserError> for SqlError {
                 return SqlError::new(state::PROGRAM_LIMIT, "the statement is nested too deeply");
             }
         };
-        SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
+        let place = place(&message);
+        SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}")).with_place(place)
     }
+}
+
+/// The parser says where at the end of its message, and nowhere else.
+fn place(message: &str) -> Option<Place> {
+    if message.ends_with("found: EOF") {
+        return Some(Place::End);
+    }
+    let (_, place) = message.rsplit_once(" at Line: ")?;
+    let (line, column) = place.split_once(", Column: ")?;
+    Some(Place::At { line: line.parse().ok()?, column: column.parse().ok()? })
 }
 
 impl From<ParseError> for SqlError {

@@ -6,20 +6,24 @@
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
 //! - `ddl`, `spelled`, `column_rules`, `expressions`, `sequence_sql`, `view_sql`, `comment_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `sequence_functions`, `advisory`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees.
-//! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`copy_format`]: values as Postgres writes them. [`error`]: SQLSTATEs.
+//! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`binary`], [`copy_format`], [`copy_binary`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod access_sql;
 pub mod activity;
 mod advisory;
+pub mod arrays;
 mod attach_sql;
+pub mod binary;
 pub mod budget;
 mod cache_sql;
 mod catalog_sequences;
+pub mod cells;
 mod column_rules;
 mod comment_sql;
 mod compat;
+pub mod copy_binary;
 pub mod copy_format;
 mod copy_options;
 mod ddl;
@@ -57,5 +61,7 @@ mod system_caches;
 mod text;
 mod transaction;
 mod turns;
+mod type_tree;
+mod unknown;
 mod view_sql;
 mod views;

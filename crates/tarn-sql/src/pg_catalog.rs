@@ -28,7 +28,7 @@ use tarn_query::parser::statements;
 use crate::described;
 use crate::error::{Result, SqlError};
 use crate::information_schema;
-use crate::names::{DATABASE, SERVER_VERSION, column_of};
+use crate::names::{DATABASE, SERVER_VERSION, column_of, fold};
 use crate::postgres::{all_of, binary};
 use crate::relations;
 use crate::rows::LONG_NAMES;
@@ -245,17 +245,22 @@ fn pretty(bytes: i64) -> String {
     format!("{size} TB")
 }
 
-/// JDBC's `getPrimaryKeys` expands arrays of composites: the same answer from `tarn.keys`.
+/// JDBC's `getPrimaryKeys` and `getIndexInfo` expand arrays of composites: the same answers from `tarn.keys`.
 pub fn substitute(statement: Statement) -> Result<Statement> {
     let mut asked = KeysAsked::default();
     let _ = statement.visit(&mut asked);
-    if !asked.expands || !asked.primary {
+    if !asked.expands || !(asked.primary || asked.indexes) {
         return Ok(statement);
     }
+    const INDEXES: &str = "SELECT current_database() AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
+         false AS \"NON_UNIQUE\", NULL::text AS \"INDEX_QUALIFIER\", table_name || '_pkey' AS \"INDEX_NAME\", 3::smallint AS \"TYPE\", \
+         position AS \"ORDINAL_POSITION\", column_name AS \"COLUMN_NAME\", CASE WHEN descending THEN 'D' ELSE 'A' END AS \"ASC_OR_DESC\", \
+         NULL::bigint AS \"CARDINALITY\", NULL::bigint AS \"PAGES\", NULL::text AS \"FILTER_CONDITION\", NULL::text AS \"REMARKS\" \
+         FROM tarn.keys ORDER BY table_name, position";
     const KEYS: &str = "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
          column_name AS \"COLUMN_NAME\", position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" \
          FROM tarn.keys ORDER BY table_name, position";
-    let mut keys = statements(KEYS)?.pop();
+    let mut keys = statements(if asked.indexes { INDEXES } else { KEYS })?.pop();
     if let Some(Statement::Query(query)) = &mut keys
         && let SetExpr::Select(select) = query.body.as_mut()
     {
@@ -264,11 +269,12 @@ pub fn substitute(statement: Statement) -> Result<Statement> {
     keys.ok_or_else(|| SqlError::new(crate::error::state::INTERNAL, "a query was replaced by nothing"))
 }
 
-/// What a query for primary keys asks for.
+/// What a query for primary keys, or for indexes, asks for.
 #[derive(Default)]
 struct KeysAsked {
     expands: bool,
     primary: bool,
+    indexes: bool,
     /// The same of `tarn.keys`.
     conditions: Vec<Expr>,
 }
@@ -283,7 +289,9 @@ impl Visitor for KeysAsked {
                 self.expands |= name.is_some_and(|name| name.value.eq_ignore_ascii_case("_pg_expandarray"));
             }
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
-                self.primary |= column_of(expr).is_some_and(|column| column.value.eq_ignore_ascii_case("indisprimary"));
+                let name = column_of(expr).map(fold);
+                self.primary |= matches!(name.as_deref(), Some("indisprimary" | "contype"));
+                self.indexes |= name.as_deref() == Some("indoption");
             }
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
                 let text = |text: &str| Expr::Value(Value::SingleQuotedString(text.to_owned()).with_empty_span());
@@ -292,10 +300,13 @@ impl Visitor for KeysAsked {
                     Some("nspname") => text("public"),
                     _ => return ControlFlow::Continue(()),
                 };
-                if let Expr::Value(value) = right.as_ref()
-                    && let Value::SingleQuotedString(wanted) | Value::EscapedStringLiteral(wanted) = &value.value
-                {
-                    self.conditions.push(binary(asked, BinaryOperator::Eq, text(wanted)));
+                if let Expr::Value(value) = right.as_ref() {
+                    let wanted = match &value.value {
+                        Value::SingleQuotedString(wanted) | Value::EscapedStringLiteral(wanted) => text(wanted),
+                        Value::Placeholder(_) => right.as_ref().clone(),
+                        _ => return ControlFlow::Continue(()),
+                    };
+                    self.conditions.push(binary(asked, BinaryOperator::Eq, wanted));
                 }
             }
             _ => {}
@@ -314,6 +325,9 @@ mod tests {
         let sql = "SELECT information_schema._pg_expandarray(i.indkey) FROM x WHERE ct.relname = 'it''s' AND n.nspname = 'public' AND i.indisprimary";
         let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
         assert!(replaced.to_string().contains("table_name = 'it''s' AND 'public' = 'public'"), "{replaced}");
+        let sql = "SELECT information_schema._pg_expandarray(i.indkey), i.indoption FROM x WHERE n.nspname = $1 AND ct.relname = $2 AND i.indisunique";
+        let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
+        assert!(replaced.to_string().contains("'public' = $1 AND table_name = $2"), "{replaced}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_pg::datatypes::field_into_pg_type;
+use arrow_pg::datatypes::{PG_OID_ALIAS_KEY, field_into_pg_type};
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, Float32Array, Float64Array,
@@ -28,12 +28,9 @@ use postgres_types::Kind;
 
 use tarn_types::{Length, Zone};
 
+use crate::binary::{EPOCH_DAYS, EPOCH_MICROS};
 use crate::error::{Result, SqlError, state};
 use crate::{nested, text};
-
-/// Days and microseconds from 1970 to Postgres' epoch, 2000-01-01.
-const EPOCH_DAYS: i64 = 10_957;
-const EPOCH_MICROS: i64 = EPOCH_DAYS * 86_400_000_000;
 
 /// Before the text of a `jsonb` in its binary form.
 const JSONB_VERSION: u8 = 1;
@@ -86,6 +83,16 @@ pub fn pg_type(field: &Field) -> Result<Type> {
     if matches!(field.data_type(), DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal256(..)) {
         return Ok(Type::NUMERIC);
     }
+    match field.data_type() {
+        DataType::List(item) | DataType::LargeList(item) => match item.metadata().get(TYPE_KEY).map(String::as_str) {
+            Some("uuid") => return Ok(Type::UUID_ARRAY),
+            Some("json") => return Ok(Type::JSON_ARRAY),
+            Some("jsonb") => return Ok(Type::JSONB_ARRAY),
+            _ if item.metadata().get(PG_OID_ALIAS_KEY).is_some_and(|kind| kind == "oid") => return Ok(Type::OID_ARRAY),
+            _ => {}
+        },
+        _ => {}
+    }
     // An untyped NULL: Postgres answers text.
     if field.data_type().is_null() {
         return Ok(Type::TEXT);
@@ -96,6 +103,14 @@ pub fn pg_type(field: &Field) -> Result<Type> {
             "cast it to text",
         )
     })
+}
+
+/// The type of the elements of an array type.
+pub fn element_of(pg_type: &Type) -> Option<&Type> {
+    match pg_type.kind() {
+        Kind::Array(element) => Some(element),
+        _ => None,
+    }
 }
 
 /// RowDescription of a result. `format` is what the client asked for in Bind; the simple protocol is all text.
@@ -220,10 +235,13 @@ impl RowWriter {
 
     /// One DataRow; `buffer` is reused between rows.
     pub fn row(&self, row: usize, buffer: &mut BytesMut) -> Result<DataRow> {
-        for (column, format) in &self.columns {
-            column.sized(row, *format == FieldFormat::Binary, buffer)?;
-        }
+        self.cells(row, buffer)?;
         Ok(DataRow::new(buffer.split(), self.columns.len() as i16))
+    }
+
+    /// Appends the cells of one row, each with its length, which of NULL is -1.
+    pub fn cells(&self, row: usize, out: &mut BytesMut) -> Result<()> {
+        self.columns.iter().try_for_each(|(column, format)| column.sized(row, *format == FieldFormat::Binary, out))
     }
 
     /// Appends the text of one cell; false when it is NULL (nothing is appended).
@@ -355,10 +373,7 @@ fn list<O: OffsetSizeTrait>(
 }
 
 fn element_type<'a>(array: &'a Type, field: &Field) -> Result<&'a Type> {
-    match array.kind() {
-        Kind::Array(element) => Ok(element),
-        _ => Err(no_form(field)),
-    }
+    element_of(array).ok_or_else(|| no_form(field))
 }
 
 fn no_form(field: &Field) -> SqlError {
@@ -465,7 +480,7 @@ impl Column {
             Cells::Bytes(a) => out.put_slice(a.value(row)),
             Cells::LargeBytes(a) => out.put_slice(a.value(row)),
             Cells::BytesView(a) => out.put_slice(a.value(row)),
-            Cells::Date(a) => out.put_i32(a.value(row).saturating_sub(EPOCH_DAYS as i32)),
+            Cells::Date(a) => out.put_i32(a.value(row).saturating_sub(EPOCH_DAYS)),
             Cells::Time(a) => out.put_i64(a.value(row)),
             Cells::Timestamp { micros, .. } => out.put_i64(micros.value(row).saturating_sub(EPOCH_MICROS)),
             Cells::Interval(a) => {

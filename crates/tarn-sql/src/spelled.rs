@@ -61,8 +61,23 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
         Sql::JSONB => DataType::Jsonb,
         Sql::Custom(name, _) => {
             match name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default().as_str() {
-                "bpchar" => DataType::Text,
+                // As `pg_type` calls them, with its schema or in quotes: programs write them so.
+                "bool" => DataType::Bool,
+                "int2" => DataType::Int16,
+                "int4" => DataType::Int32,
+                "int8" => DataType::Int64,
+                "float4" => DataType::Float32,
+                "float8" => DataType::Float64,
+                "numeric" => decimal(&ExactNumberInfo::None)?,
+                "text" | "varchar" | "bpchar" => DataType::Text,
+                "bytea" => DataType::Bytes,
+                "date" => DataType::Date,
+                "time" => DataType::Time,
+                "timestamp" => DataType::Timestamp,
                 "timestamptz" => DataType::TimestampTz,
+                "uuid" => DataType::Uuid,
+                "json" => DataType::Json,
+                "jsonb" => DataType::Jsonb,
                 _ => return Err(unknown_type(sql)),
             }
         }

@@ -24,7 +24,7 @@ use crate::postgres::select_list;
 use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
 use crate::view_sql::{self, CreateView};
-use crate::{access_sql, attach_sql, cache_sql, comment_sql, copy_options, pg_catalog, sequence_sql};
+use crate::{access_sql, attach_sql, cache_sql, comment_sql, copy_options, pg_catalog, sequence_sql, type_tree};
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,7 +112,12 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
         _ => None,
     });
     let statements = compatible(sql, statements.collect()).into_iter();
-    statements.map(|statement| Ok(Parsed::Sql(Box::new(pg_catalog::substitute(statement)?)))).collect()
+    statements
+        .map(|statement| {
+            let statement = type_tree::substitute(pg_catalog::substitute(statement)?)?;
+            Ok(Parsed::Sql(Box::new(statement)))
+        })
+        .collect()
 }
 
 fn touches_catalog(parsed: &Parsed) -> bool {

@@ -47,6 +47,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod address;
+mod array_text;
 mod cell;
 pub mod clock;
 mod conform;
@@ -81,6 +82,7 @@ pub mod zone;
 mod test_data;
 
 pub use address::{ADDRESS_BYTES, Address};
+pub use array_text::{NoArray, array_items};
 pub use clock::{Clock, ManualClock};
 pub use conform::conform;
 pub use cursor::Cursor;

@@ -175,11 +175,15 @@ pub(crate) fn format_bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// Days since 1970-01-01.
+/// Days since 1970-01-01. A time and a zone behind the date are read and ignored, as Postgres does: JDBC sends `2026-11-22 +01`.
 pub(crate) fn parse_date(text: &str) -> Option<i32> {
     let text = text.trim();
-    let (text, bc) = text.strip_suffix(" BC").map_or((text, false), |text| (text, true));
-    i32::try_from(parse_days(text, bc)?).ok()
+    let (date, bc) = text.strip_suffix(" BC").map_or((text, false), |text| (text, true));
+    let days = parse_days(date, bc).or_else(|| {
+        parse_date_time(text)?;
+        parse_days(date.split_once([' ', 'T', 't'])?.0, bc)
+    });
+    i32::try_from(days?).ok()
 }
 
 fn parse_days(text: &str, bc: bool) -> Option<i64> {
@@ -241,9 +245,13 @@ fn push_date(out: &mut String, days: i64) -> bool {
     year <= 0
 }
 
-/// Microseconds since midnight, up to and including 24:00:00. More than six digits of a second are rounded.
+/// Microseconds since midnight, up to and including 24:00:00. More than six digits of a second are rounded. A zone is read and
+/// ignored, as Postgres does: JDBC sends `08:09:10+01`.
 pub(crate) fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();
+    let zone_at = text.find(['+', '-', 'Z', 'z', ' ']).unwrap_or(text.len());
+    let (text, zone) = text.split_at(zone_at);
+    parse_zone(zone.trim())?;
     let (hour, rest) = text.split_once(':')?;
     let (minute, second) = rest.split_once(':').unwrap_or((rest, "0"));
     let (second, fraction) = second.split_once('.').unwrap_or((second, ""));
@@ -435,8 +443,19 @@ mod tests {
         assert_eq!(parse_date("2000-03-01"), Some(11_017));
         assert_eq!(parse_date("0001-12-31 BC"), Some(-719_163));
         assert_eq!(format_date(-719_163), "0001-12-31 BC");
-        for text in ["2023-02-29", "2023-13-01", "2023-1", "23-01-01", "0000-01-01", "x"] {
+        for text in
+            ["2023-02-29", "2023-13-01", "2023-1", "23-01-01", "0000-01-01", "x", "2023-01-01 +", "2023-01-01 x"]
+        {
             assert_eq!(parse_date(text), None, "{text}");
+        }
+        for text in ["2000-03-01 +00", "2000-03-01 -05:30", "2000-03-01 23:59:59.9+14", "2000-03-01T24:00Z"] {
+            assert_eq!(parse_date(text), Some(11_017), "{text}");
+        }
+        for text in ["01:02:03+00", "01:02:03 -05:30", "01:02:03Z", "01:02:03+14:00:00"] {
+            assert_eq!(parse_time(text), Some(3_723_000_000), "{text}");
+        }
+        for text in ["01:02:03+", "01:02:03 x", "01:02:03+99", "+01", ""] {
+            assert_eq!(parse_time(text), None, "{text}");
         }
         assert_eq!(parse_time("24:00:00"), Some(DAY_US));
         assert_eq!(parse_time("01:02:03.4567896"), Some(3_723_456_790));

@@ -1,6 +1,6 @@
 //! What must hold for any bytes of a client? Nothing panics, and what comes of them does not depend on where they are cut.
 //!
-//! The fuzz targets `startup`, `messages`, `parameter` and `copy` call the same.
+//! The fuzz targets `startup`, `messages`, `parameter`, `copy` and `copy_binary` call the same.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use pgwire::messages::PgWireFrontendMessage;
 use tarn_pg::frames::{Frame, Frames, Phase};
 use tarn_pg::params::{Bound, pg_type_of};
 use tarn_sql::budget::Budget;
-use tarn_sql::copy_format::{Format, Kind, Splitter};
+use tarn_sql::copy_binary::BinaryReader;
+use tarn_sql::copy_format::{Format, Kind, RowReader, Splitter};
 use tarn_sql::error::Result;
 use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Zone};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -136,6 +137,7 @@ pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
         let column = value.to_array(of(wanted), 1);
         assert!(column.is_ok(), "{value:?} was taken for a {}: {column:?}", of(wanted));
     }
+    let _ = bound.elements(&pg_type, Some(of(wanted)), &zone);
 }
 
 /// The data of a COPY into a table of a number and a column of any type.
@@ -150,20 +152,30 @@ pub fn copy(csv: bool, header: bool, column: u8, piece: u8, bytes: &[u8]) {
         escape: b'"',
         zone: zone(),
     };
+    cut_anywhere(piece, bytes, || Splitter::new(format.clone(), Arc::clone(&table), vec![0, 1]));
+}
+
+/// The same of `FORMAT binary`.
+pub fn copy_binary(column: u8, piece: u8, bytes: &[u8]) {
+    let table = table(TYPES[usize::from(column) % TYPES.len()]);
+    cut_anywhere(piece, bytes, || BinaryReader::new(Arc::clone(&table), vec![0, 1]));
+}
+
+fn cut_anywhere<R: RowReader>(piece: u8, bytes: &[u8], reader: impl Fn() -> R) {
     let read = |piece: usize| -> Result<String> {
-        let mut splitter = Splitter::new(format.clone(), Arc::clone(&table), vec![0, 1]);
+        let mut reader = reader();
         let mut said = String::new();
         for piece in bytes.chunks(piece) {
-            splitter.push(piece, BATCH_ROWS)?;
-            while splitter.is_full(BATCH_ROWS) {
-                said.push_str(&format!("{:?}\n", splitter.take()?));
-                splitter.push(b"", BATCH_ROWS)?;
+            reader.push(piece, BATCH_ROWS)?;
+            while reader.is_full(BATCH_ROWS) {
+                said.push_str(&format!("{:?}\n", reader.take()?));
+                reader.push(b"", BATCH_ROWS)?;
             }
         }
-        splitter.finish(BATCH_ROWS)?;
-        while let Some(batch) = splitter.take()? {
+        reader.finish(BATCH_ROWS)?;
+        while let Some(batch) = reader.take()? {
             said.push_str(&format!("Some({batch:?})\n"));
-            splitter.finish(BATCH_ROWS)?;
+            reader.finish(BATCH_ROWS)?;
         }
         Ok(said)
     };

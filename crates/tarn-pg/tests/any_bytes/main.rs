@@ -1,5 +1,5 @@
-//! Does what reads the bytes of clients bear any? The fuzz targets `startup`, `messages`, `parameter` and `copy` in short
-//! form, from what clients do send, with bytes changed: random ones alone do not find the inside of a message.
+//! Does what reads the bytes of clients bear any? The fuzz targets `startup`, `messages`, `parameter`, `copy` and `copy_binary` in
+//! short form, from what clients do send, with bytes changed: random ones alone do not find the inside of a message.
 
 #![allow(clippy::unwrap_used)]
 
@@ -111,5 +111,30 @@ fn any_copy() {
     for round in 0..ROUNDS {
         let bytes = changed(&mut random, samples[round % samples.len()]);
         check::copy(random.random(), round % 5 == 0, random.random(), random.random(), &bytes);
+    }
+}
+
+#[test]
+fn any_copy_binary() {
+    let mut random = StdRng::seed_from_u64(5);
+    let header = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+    let row = |key: u8, value: &[u8]| {
+        [&[0, 2, 0, 0, 0, 4, 0, 0, 0, key][..], &(value.len() as i32).to_be_bytes(), value].concat()
+    };
+    let null = [0, 2, 0, 0, 0, 4, 0, 0, 0, 9, 0xff, 0xff, 0xff, 0xff];
+    let values: [&[u8]; 7] = [
+        b"\0\x03\0\x01\0\0\0\x03\0\x01\x09\x29\x1a\x7c",
+        b"\x7f\xff\xff\xff\xff\xff\xff\xff",
+        b"\0\0\0\x07",
+        b"\x01",
+        b"\x01{\"a\": [1, null]}",
+        b"0123456789abcdef",
+        b"",
+    ];
+    for round in 0..4 * ROUNDS {
+        let value = values[round % values.len()];
+        let rows = [row(1, value), row(2, value), null.to_vec(), row(3, value), row(4, value)].concat();
+        let sample = [&header[..], &rows, b"\xff\xff"].concat();
+        check::copy_binary(random.random(), random.random(), &changed(&mut random, &sample));
     }
 }

@@ -101,9 +101,9 @@ pub fn next_statement<T, E: From<ParseError>>(
         return Ok(None);
     }
     let statement = read(parser)?;
-    let next = &parser.peek_token_ref().token;
-    if *next != Token::EOF && *next != Token::SemiColon {
-        let error = ParserError::ParserError(format!("at or near \"{next}\""));
+    let next = parser.peek_token_ref();
+    if next.token != Token::EOF && next.token != Token::SemiColon {
+        let error = ParserError::ParserError(format!("at or near \"{}\"{}", next.token, next.span.start));
         return Err(ParseError::Syntax(error).into());
     }
     Ok(Some(statement))

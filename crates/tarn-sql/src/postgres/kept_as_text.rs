@@ -1,9 +1,11 @@
 //! What is `'…'::uuid`, `'…'::json` and `'…'::jsonb`? A text with the name of its type beside it, as columns of these types are kept; of the planner's
 //! types it has none. So the casts are functions: a `uuid` becomes its usual form, a `json` stays as it came, a `jsonb` becomes its normal form, and what is none is refused.
+//! A cast to an array of them is the same function, of an array of texts.
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType as ArrowType, Field, FieldRef};
 use datafusion::error::Result;
@@ -41,6 +43,14 @@ pub(super) fn cast_to(data_type: &ast::DataType) -> Option<&'static str> {
         ast::DataType::Uuid => Some(UUID),
         ast::DataType::JSON => Some(JSON),
         ast::DataType::JSONB => Some(JSONB),
+        _ => None,
+    }
+}
+
+/// As [`cast_to`], for an array of such items.
+pub(super) fn items_cast_to(data_type: &ast::DataType) -> Option<&'static str> {
+    match data_type {
+        ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(item, None)) => cast_to(item),
         _ => None,
     }
 }
@@ -89,6 +99,35 @@ impl KeptAsText {
             }
         }
     }
+
+    fn checked_texts(&self, texts: &ArrayRef) -> Result<StringArray> {
+        let texts = cast(texts, &ArrowType::Utf8)?;
+        texts.as_string::<i32>().iter().map(|text| text.map(|text| self.checked(text)).transpose()).collect()
+    }
+
+    fn checked_arrays(&self, arrays: &ArrayRef) -> Result<ListArray> {
+        let arrays = cast(arrays, &ArrowType::List(self.item()))?;
+        let arrays = arrays.as_list::<i32>();
+        // A slice of arrays keeps the items of all of them.
+        let ends = arrays.value_offsets();
+        let (first, last) = (ends[0], ends[ends.len() - 1]);
+        let items = arrays.values().slice(first as usize, (last - first) as usize);
+        let ends = OffsetBuffer::new(ends.iter().map(|end| end - first).collect());
+        Ok(ListArray::try_new(self.item(), ends, Arc::new(self.checked_texts(&items)?), arrays.nulls().cloned())?)
+    }
+
+    /// Of an array.
+    fn item(&self) -> FieldRef {
+        Arc::new(arrow_field(Field::LIST_FIELD_DEFAULT_NAME, &self.to, true))
+    }
+}
+
+/// The item of an array.
+fn item_of(data_type: &ArrowType) -> Option<&FieldRef> {
+    match data_type {
+        ArrowType::List(item) => Some(item),
+        _ => None,
+    }
 }
 
 impl ScalarUDFImpl for KeptAsText {
@@ -101,11 +140,20 @@ impl ScalarUDFImpl for KeptAsText {
     }
 
     fn return_type(&self, types: &[ArrowType]) -> Result<ArrowType> {
+        if let Some(item) = item_of(&types[0]) {
+            self.check(item)?;
+            return Ok(ArrowType::List(self.item()));
+        }
         self.check(&Field::new("", types[0].clone(), true))?;
         Ok(ArrowType::Utf8)
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        if let Some(item) = item_of(args.arg_fields[0].data_type()) {
+            self.check(item)?;
+            let arrays = ArrowType::List(self.item());
+            return Ok(Arc::new(Field::new(self.name, arrays, args.arg_fields[0].is_nullable())));
+        }
         self.check(&args.arg_fields[0])?;
         Ok(Arc::new(arrow_field(self.name, &self.to, args.arg_fields[0].is_nullable())))
     }
@@ -116,16 +164,18 @@ impl ScalarUDFImpl for KeptAsText {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match &args.args[0] {
+            ColumnarValue::Scalar(array) if array.data_type().is_list() => {
+                let checked = self.checked_arrays(&array.to_array()?)?;
+                Ok(ColumnarValue::Scalar(ScalarValue::List(Arc::new(checked))))
+            }
+            ColumnarValue::Array(arrays) if arrays.data_type().is_list() => {
+                Ok(ColumnarValue::Array(Arc::new(self.checked_arrays(arrays)?)))
+            }
             ColumnarValue::Scalar(text) => {
                 let text = text.try_as_str().flatten().map(|text| self.checked(text)).transpose()?;
                 Ok(ColumnarValue::Scalar(ScalarValue::Utf8(text)))
             }
-            ColumnarValue::Array(texts) => {
-                let texts = cast(texts, &ArrowType::Utf8)?;
-                let checked =
-                    texts.as_string::<i32>().iter().map(|text| text.map(|text| self.checked(text)).transpose());
-                Ok(ColumnarValue::Array(Arc::new(checked.collect::<Result<StringArray>>()?)))
-            }
+            ColumnarValue::Array(texts) => Ok(ColumnarValue::Array(Arc::new(self.checked_texts(texts)?))),
         }
     }
 }

@@ -29,6 +29,7 @@
 //! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
 //! | `SELECT doc = '{}' FROM t` of a `json`, of a `jsonb` | 42883, what it means | compares texts | `json` |
 //! | `SELECT doc -> 'a'`, `doc @> '{}'`, `jsonb_agg(doc)` | of its parts | not known | `json` |
+//! | `SELECT '1'::pg_catalog.int8` | 1 | unknown type | `type_names` |
 //! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
 //! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
@@ -72,6 +73,7 @@ mod times;
 mod times_of_text;
 mod to_char;
 mod type_name;
+mod type_names;
 mod using;
 
 use std::sync::Arc;

@@ -19,19 +19,19 @@ use std::ops::ControlFlow;
 
 use tarn_query::array_items;
 use tarn_query::sqlparser::ast::{
-    BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableAlias,
-    TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
+    ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function,
+    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
+    TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::calls::{call, is_call, is_named, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
 use super::format::SIMILAR;
 use super::json::written as json;
-use super::kept_as_text::{UUID, cast_to};
+use super::kept_as_text::{UUID, cast_to, items_cast_to};
 use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
-use super::{in_from, interval_types, made_times, single, using};
+use super::{in_from, interval_types, made_times, single, type_names, using};
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
 use crate::shown::shown_as;
@@ -137,6 +137,7 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        type_names::plain(expr);
         if let Err(error) = interval_types::rewrite(expr) {
             return ControlFlow::Break(error);
         }
@@ -250,6 +251,12 @@ fn is_column(expr: &Expr) -> bool {
 
 /// `x::numeric` has as many digits as `x`, `x::varchar(3)` three letters.
 fn cast(expr: &mut Expr) {
+    if let Expr::Cast { data_type, .. } = expr
+        && let Some(to) = items_cast_to(data_type)
+    {
+        *data_type = DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None));
+        return *expr = call(to, vec![take(expr)]);
+    }
     let checked = match expr {
         Expr::Cast { expr: of, data_type, .. } => cast_to(data_type).map(|to| call(to, vec![take(of)])),
         Expr::TypedString(typed) => {

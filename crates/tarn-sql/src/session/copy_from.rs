@@ -29,7 +29,8 @@ use super::defaults::Fills;
 use super::gather::Gathered;
 use super::interrupt::{Unless, part_of_it, unless};
 use super::on_key::op_of;
-use crate::copy_format::{Format, Kind, Splitter};
+use crate::copy_binary::BinaryReader;
+use crate::copy_format::{Format, Kind, RowReader, Splitter};
 use crate::duplicate::duplicate;
 use crate::error::{Result, SqlError, state};
 use crate::service::Sql;
@@ -374,7 +375,7 @@ struct Decoder {
 }
 
 enum CopyInput {
-    Text { splitter: Box<Splitter>, last: bool },
+    Rows { reader: Box<dyn RowReader>, last: bool },
     Arrow { decoder: Box<StreamDecoder>, gathered: Gathered },
 }
 
@@ -391,8 +392,11 @@ impl Decoder {
             Kind::Arrow => {
                 CopyInput::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
             }
-            _ => {
-                CopyInput::Text { splitter: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false }
+            Kind::Binary => {
+                CopyInput::Rows { reader: Box::new(BinaryReader::new(Arc::clone(&table), columns)), last: false }
+            }
+            Kind::Text | Kind::Csv => {
+                CopyInput::Rows { reader: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false }
             }
         };
         Decoder { table, rules, op, input, batch_rows, n_rows: 0 }
@@ -421,7 +425,7 @@ impl Decoder {
         while let Some(rows) = self.take(is_last)? {
             let batch = batch_from_columns(&self.table, &rows, self.op).map_err(|e| self.place(e.into()))?;
             let places = match &mut self.input {
-                CopyInput::Text { splitter, .. } => Places::Lines(splitter.take_lines()),
+                CopyInput::Rows { reader, .. } => Places::Lines(reader.take_lines()),
                 CopyInput::Arrow { .. } => Places::Behind(self.n_rows),
             };
             self.n_rows += rows.num_rows() as u64;
@@ -433,7 +437,7 @@ impl Decoder {
 
     fn push(&mut self, data: Bytes) -> Result<()> {
         match &mut self.input {
-            CopyInput::Text { splitter, .. } => splitter.push(&data, self.batch_rows),
+            CopyInput::Rows { reader, .. } => reader.push(&data, self.batch_rows),
             CopyInput::Arrow { decoder, gathered } => {
                 let mut buffer = Buffer::from(data);
                 while !buffer.is_empty() {
@@ -453,9 +457,9 @@ impl Decoder {
 
     fn end(&mut self) -> Result<()> {
         match &mut self.input {
-            CopyInput::Text { splitter, last } => {
+            CopyInput::Rows { reader, last } => {
                 *last = true;
-                splitter.finish(self.batch_rows)
+                reader.finish(self.batch_rows)
             }
             CopyInput::Arrow { decoder, .. } => {
                 let finished = quiet::catch(AssertUnwindSafe(|| decoder.finish()));
@@ -467,11 +471,11 @@ impl Decoder {
     /// The next batch that is long enough; with `is_last` whatever there is.
     fn take(&mut self, is_last: bool) -> Result<Option<RecordBatch>> {
         match &mut self.input {
-            CopyInput::Text { splitter, .. } => {
-                if !splitter.is_full(self.batch_rows) && !is_last {
+            CopyInput::Rows { reader, .. } => {
+                if !reader.is_full(self.batch_rows) && !is_last {
                     return Ok(None);
                 }
-                let Some(batch) = splitter.take()? else { return Ok(None) };
+                let Some(batch) = reader.take()? else { return Ok(None) };
                 self.rules.rows(batch, &self.table).map(Some)
             }
             CopyInput::Arrow { gathered, .. } => {
@@ -490,8 +494,8 @@ impl Decoder {
     /// Reads on in what has come, after a batch was taken.
     fn go_on(&mut self) -> Result<()> {
         match &mut self.input {
-            CopyInput::Text { splitter, last: true } => splitter.finish(self.batch_rows),
-            CopyInput::Text { splitter, last: false } => splitter.push(&[], self.batch_rows),
+            CopyInput::Rows { reader, last: true } => reader.finish(self.batch_rows),
+            CopyInput::Rows { reader, last: false } => reader.push(&[], self.batch_rows),
             CopyInput::Arrow { .. } => Ok(()),
         }
     }
@@ -502,7 +506,7 @@ impl Decoder {
             CopyInput::Arrow { .. } => {
                 error.with_detail(format!("rows are counted from row {} of the data", self.n_rows))
             }
-            CopyInput::Text { .. } => error,
+            CopyInput::Rows { .. } => error,
         }
     }
 }

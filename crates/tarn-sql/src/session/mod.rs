@@ -51,6 +51,7 @@ use tarn_types::{Opaque, Zone};
 pub use answer::{Answer, Batches, CopyTo, Rows, Tag};
 pub use copy_from::CopyFrom;
 pub use interrupt::Interrupt;
+pub use placeholders::{Declared, item_type};
 pub use prepare::{Parameter, Prepared};
 pub use utility::is_all;
 pub use vars::{REPORTED, Vars};

@@ -1,13 +1,14 @@
 //! Of which type is a parameter? The planner tells those that stand beside a column, the client some. Here are those that the statement
 //! tells otherwise: `$1::int`, `LIMIT $1`, and `a = ANY($1)`, which is an array of what `a` is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::FieldRef;
+use arrow_pg::datatypes::PG_OID_ALIAS_KEY;
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, FieldRef};
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     self, ArrayElemTypeDef, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement,
@@ -20,6 +21,14 @@ use crate::names::fold;
 use crate::postgres::call;
 use crate::postgres::kept_as_text::{name_of_cast, type_of_cast};
 
+/// The type that a client says a parameter has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declared {
+    Value(DataType),
+    /// An array of such items.
+    Array(DataType),
+}
+
 /// Types of `$1`, `$2` … in order.
 pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef>>> {
     let mut found = plan.get_parameter_fields()?;
@@ -30,12 +39,48 @@ pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef
     Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
 }
 
+/// Arrays that something is compared with get the type of that, to the last detail: `a = ANY($1)`. SQL has no name for some.
+pub(super) fn with_arrays(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let typed = plan.transform_up_with_subqueries(|node| {
+        let schema = schema_below(&node);
+        node.map_expressions(|expr| {
+            expr.transform_up(|mut expr| {
+                let Planned::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
+                let is_compared = call.name() == "array_has";
+                let [Planned::Placeholder(array), item] = &mut call.args[..] else { return Ok(Transformed::no(expr)) };
+                if !is_compared || array.field.is_some() {
+                    return Ok(Transformed::no(expr));
+                }
+                let Ok((_, item)) = item.to_field(&schema) else { return Ok(Transformed::no(expr)) };
+                let Ok(of) = data_type_of(&item) else { return Ok(Transformed::no(expr)) };
+                let storage = match item.data_type() {
+                    ArrowType::Dictionary(_, values) => values.as_ref().clone(),
+                    other => other.clone(),
+                };
+                let item = arrow_field(Field::LIST_FIELD_DEFAULT_NAME, &of, true).with_data_type(storage);
+                array.field = Some(Arc::new(Field::new("", ArrowType::List(Arc::new(item)), true)));
+                Ok(Transformed::yes(expr))
+            })
+        })
+    })?;
+    Ok(typed.data)
+}
+
+/// What the expressions of a node are computed of.
+fn schema_below(node: &LogicalPlan) -> DFSchema {
+    let mut schema = DFSchema::empty();
+    node.inputs().iter().for_each(|input| schema.merge(input.schema()));
+    schema
+}
+
 /// What a statement says of its parameters, by their place: `$1` is 0.
 #[derive(Default)]
 pub(super) struct Told {
     pub types: HashMap<usize, DataType>,
     /// Of those that are arrays.
     pub array_items: HashMap<usize, DataType>,
+    /// Of those, which are of numbers of objects.
+    oids: HashSet<usize>,
 }
 
 impl Told {
@@ -48,18 +93,12 @@ impl Told {
     /// And what the plan says of arrays: they are of what they are compared with.
     pub fn beside(mut self, plan: &LogicalPlan) -> Result<Told> {
         plan.apply_with_subqueries(|node| {
-            let inputs = node.inputs();
-            if inputs.is_empty() {
-                return Ok(TreeNodeRecursion::Continue);
-            }
-            let mut schema = DFSchema::empty();
-            inputs.iter().for_each(|input| schema.merge(input.schema()));
+            let schema = schema_below(node);
             node.apply_expressions(|expr| {
                 expr.apply(|expr| {
                     if let Planned::ScalarFunction(call) = expr
                         && call.name() == "array_has"
                         && let [Planned::Placeholder(array), item] = &call.args[..]
-                        && array.field.is_none()
                         && let Some(place) = place(&array.id)
                         && let Ok((_, item)) = item.to_field(&schema)
                         && let Ok(item) = data_type_of(&item)
@@ -103,8 +142,18 @@ impl Visitor for Told {
             Expr::Cast {
                 expr, data_type: ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, None)), ..
             } => {
-                if let (Some(place), Ok(item)) = (parameter(expr).and_then(place), crate::spelled::data_type(item)) {
-                    self.array_items.insert(place, item);
+                match parameter(expr).and_then(place) {
+                    // As the catalog keeps them.
+                    Some(place) if is_oid(item) => {
+                        self.oids.insert(place);
+                        self.array_items.insert(place, DataType::Int32);
+                    }
+                    Some(place) => {
+                        if let Ok(item) = crate::spelled::data_type(item) {
+                            self.array_items.entry(place).or_insert(item);
+                        }
+                    }
+                    None => {}
                 }
             }
             Expr::Cast { expr, data_type, .. } => self.tell(expr, crate::spelled::data_type(data_type).ok()),
@@ -116,6 +165,11 @@ impl Visitor for Told {
                     && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(of))] = &list.args[..]
                 {
                     self.tell(of, Some(to));
+                    if let Expr::Cast { expr: of, data_type: ast::DataType::Array(_), .. } = of
+                        && let Some(place) = parameter(of).and_then(place)
+                    {
+                        self.array_items.insert(place, to);
+                    }
                 }
             }
             _ => {}
@@ -146,6 +200,15 @@ pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) 
     let _ = VisitMut::visit(statement, &mut Cast(declared));
 }
 
+fn is_oid(data_type: &ast::DataType) -> bool {
+    match data_type {
+        ast::DataType::Custom(name, _) => {
+            name.0.last().and_then(|part| part.as_ident()).is_some_and(|n| fold(n) == "oid")
+        }
+        _ => false,
+    }
+}
+
 /// A parameter, as it is written.
 fn parameter(expr: &Expr) -> Option<&str> {
     match expr {
@@ -163,13 +226,18 @@ fn place(parameter: &str) -> Option<usize> {
     parameter.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid`, `json` or `jsonb`, which is a
-/// text to the planner, as what it is.
-pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &Statement) -> Vec<Option<FieldRef>> {
+/// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid`, `json` or `jsonb`, which is
+/// a text to the planner, as what it is, also as the item of an array.
+pub(super) fn described(
+    mut parameters: Vec<Option<FieldRef>>,
+    statement: &Statement,
+    plan: &LogicalPlan,
+) -> Result<Vec<Option<FieldRef>>> {
     if parameters.is_empty() {
-        return parameters;
+        return Ok(parameters);
     }
-    for (place, data_type) in Told::of(statement).types {
+    let Told { types, array_items, oids } = Told::of(statement).beside(plan)?;
+    for (place, data_type) in types {
         let Some(field) = parameters.get_mut(place) else { continue };
         let told = arrow_field("", &data_type, true);
         match (field.as_ref(), data_type) {
@@ -183,7 +251,28 @@ pub(super) fn described(mut parameters: Vec<Option<FieldRef>>, statement: &State
             _ => {}
         }
     }
-    parameters
+    for (place, item) in array_items {
+        if let Some(Some(field)) = parameters.get_mut(place)
+            && let ArrowType::List(list) = field.data_type()
+            && (matches!(item, DataType::Uuid | DataType::Json | DataType::Jsonb) || oids.contains(&place))
+        {
+            let mut item = arrow_field(list.name(), &item, true).with_data_type(list.data_type().clone());
+            if oids.contains(&place) {
+                item = item.with_metadata([(PG_OID_ALIAS_KEY.to_owned(), "oid".to_owned())].into());
+            }
+            let of = field.as_ref().clone().with_data_type(ArrowType::List(Arc::new(item)));
+            *field = Arc::new(of);
+        }
+    }
+    Ok(parameters)
+}
+
+/// What an array is of, if tables have values of that.
+pub fn item_type(array: &Field) -> Option<DataType> {
+    match array.data_type() {
+        ArrowType::List(item) | ArrowType::LargeList(item) => data_type_of(item).ok(),
+        _ => None,
+    }
 }
 
 /// An array of such items.

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
-use datafusion::common::TableReference;
-use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::common::{Column, ParamValues, ScalarValue, SchemaError, TableReference};
+use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::sql::parser::Statement as ParsedStatement;
@@ -28,7 +28,9 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
 use super::defaults::written_out;
-use super::placeholders::{Told, array_type, cast_declared, described, parameter_fields, sql_type};
+use super::placeholders::{
+    Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
+};
 use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
@@ -40,6 +42,7 @@ use crate::shown::{shown, shown_name};
 use crate::signals::Signals;
 use crate::statement::Parsed;
 use crate::system_activity::PgTables;
+use crate::unknown;
 use crate::view_sql::CreateView;
 
 /// Rows of an INSERT that are read where the statement arrived.
@@ -56,7 +59,7 @@ pub struct Prepared {
     /// The text that it came in, as it may be shown.
     pub(super) text: Arc<str>,
     pub(super) parsed: Opaque<Parsed>,
-    pub(super) declared: Vec<Option<DataType>>,
+    pub(super) declared: Vec<Option<Declared>>,
     /// The catalog it was planned in.
     pub(super) generation: u64,
     /// The time zone it was planned in.
@@ -203,12 +206,12 @@ impl Session {
     pub fn prepare<'a>(
         &'a self,
         parsed: Opaque<Parsed>,
-        declared: &'a [Option<DataType>],
+        declared: &'a [Option<Declared>],
     ) -> BoxFuture<'a, Result<Arc<Prepared>>> {
         self.prepare_parsed(parsed, declared).boxed()
     }
 
-    async fn prepare_parsed(&self, parsed: Opaque<Parsed>, declared: &[Option<DataType>]) -> Result<Arc<Prepared>> {
+    async fn prepare_parsed(&self, parsed: Opaque<Parsed>, declared: &[Option<Declared>]) -> Result<Arc<Prepared>> {
         if !ends_transaction(&parsed) {
             self.transaction.lock().check_usable()?;
         }
@@ -239,7 +242,7 @@ impl Session {
     async fn prepare_sql(
         &self,
         statement: &Statement,
-        declared: &[Option<DataType>],
+        declared: &[Option<Declared>],
     ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
         if let Some(table) = table_name(statement).and_then(|name| self.node.catalog().get(&name)) {
             let table = table.schema();
@@ -256,13 +259,15 @@ impl Session {
     async fn prepare_planned(
         &self,
         statement: &Statement,
-        declared: &[Option<DataType>],
+        declared: &[Option<Declared>],
     ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
         match statement {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
                 self.check_no_view(statement, &name)?;
-                let table = self.node.catalog().require(&name)?;
+                let table = self.node.catalog().require(&name);
+                let table =
+                    table.map_err(|error| SqlError::from(error).with_place(unknown::table(statement, &name)))?;
                 let returning = match super::returning::asked(statement, &name)? {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
@@ -272,7 +277,7 @@ impl Session {
                 let written = written_out(statement, table.schema())?;
                 let planned = self.query.dml(&written, table.schema()).await;
                 let dml = planned.map_err(|error| {
-                    let error = self.explain_error(statement, error.into());
+                    let error = self.explain_error(statement, error);
                     super::literals::misfit(statement, table.schema()).unwrap_or(error)
                 })?;
                 let dml = self.with_defaults(dml, statement).await?;
@@ -285,14 +290,14 @@ impl Session {
                 if let Some(change) = &dml.change {
                     parameters = of_both(parameters, parameter_fields(change)?);
                 }
-                let parameters = described(parameters, statement);
+                let parameters = described(parameters, statement, &dml.source)?;
                 Ok((Kind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
             }
             Statement::Query(_) | Statement::Explain { .. } => {
                 let plan = self.plan(statement, declared).await?;
                 let command = if matches!(statement, Statement::Query(_)) { "SELECT" } else { "EXPLAIN" };
                 let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
-                let parameters = described(parameter_fields(&plan)?, statement);
+                let parameters = described(parameter_fields(&plan)?, statement, &plan)?;
                 Ok((Kind::Query { plan: Box::new(plan), command }, parameters, Some(columns)))
             }
             other => {
@@ -321,29 +326,39 @@ impl Session {
     }
 
     /// The logical plan of a query. Parameters that the statement does not type take the declared type.
-    pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<DataType>]) -> Result<LogicalPlan> {
+    pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<LogicalPlan> {
         self.enable_pg_catalog(statement)?;
         self.enable_for_views(statement)?;
-        let plan = self.query.plan(statement).await.map_err(|error| self.explain_error(statement, error.into()))?;
-        let parameters = parameter_fields(&plan)?;
+        let plan = self.query.plan(statement).await.map_err(|error| self.explain_error(statement, error))?;
+        let mut parameters = parameter_fields(&plan)?;
+        if parameters.iter().all(Option::is_some) {
+            return Ok(plan);
+        }
+        let plan = with_arrays(plan)?;
+        parameters = parameter_fields(&plan)?;
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);
         }
         let told = Told::of(statement).beside(&plan)?;
         let data_types = parameters.iter().enumerate().map(|(idx, field)| {
             let inferred = field.as_ref().and_then(|f| data_type_of(f).ok());
-            if let (None, Some(item)) = (inferred, told.array_items.get(&idx)) {
-                return array_type(*item);
+            let array = told.array_items.get(&idx).copied().or_else(|| field.as_ref().and_then(|f| item_type(f)));
+            match (inferred, array, declared.get(idx).copied().flatten()) {
+                (Some(inferred), ..) => sql_type(Some(inferred)),
+                (None, Some(item), _) | (None, None, Some(Declared::Array(item))) => array_type(item),
+                (None, None, Some(Declared::Value(declared))) => sql_type(Some(declared)),
+                (None, None, None) => sql_type(told.types.get(&idx).copied()),
             }
-            let declared = declared.get(idx).copied().flatten();
-            sql_type(inferred.or(declared).or_else(|| told.types.get(&idx).copied()))
         });
         let data_types = data_types.collect();
         let mut statement = statement.clone();
         // Those that nothing else says the type of.
         cast_declared(&mut statement, |idx| {
             let is_told = told.types.contains_key(&idx) || parameters.get(idx).is_none_or(Option::is_some);
-            declared.get(idx).copied().flatten().filter(|_| !is_told)
+            match declared.get(idx).copied().flatten() {
+                Some(Declared::Value(declared)) if !is_told => Some(declared),
+                _ => None,
+            }
         });
         let typed = Statement::Prepare { name: Ident::new("typed"), data_types, statement: Box::new(statement) };
         match self.query.plan_unchecked(typed).await? {
@@ -415,22 +430,27 @@ impl Session {
             .with_hint("write to the table that it reads"))
     }
 
-    /// Gives a planner's error the SQLSTATE of what is missing: a table or a function.
-    fn explain_error(&self, statement: &Statement, error: SqlError) -> SqlError {
+    /// Gives a planner's error the SQLSTATE of what is missing, a table or a function, and the place of that, or of a column.
+    fn explain_error(&self, statement: &Statement, error: tarn_query::Error) -> SqlError {
+        let column = missing_column(&error)
+            .and_then(|column| unknown::column(statement, column.relation.as_ref().map(|of| of.table()), &column.name));
+        let error = SqlError::from(error);
         if error.state() != state::SYNTAX_OR_ACCESS {
-            return error;
+            return error.with_place(column);
         }
-        if let Some(name) = self.missing_table(statement) {
-            return SqlError::undefined_table(&name);
+        if let Some(missing) = self.missing_table(statement) {
+            return SqlError::undefined_table(&missing.to_string())
+                .with_place(unknown::table(statement, missing.table()));
         }
         match self.missing_function(statement) {
             Some(name) => SqlError::new(state::UNDEFINED_FUNCTION, error.message())
-                .with_detail(format!("function {name} is not known")),
+                .with_detail(format!("function {name} is not known"))
+                .with_place(unknown::function(statement, &name)),
             None => error,
         }
     }
 
-    fn missing_table(&self, statement: &Statement) -> Option<String> {
+    fn missing_table(&self, statement: &Statement) -> Option<TableReference> {
         let context = self.query.context();
         let parsed = ParsedStatement::Statement(Box::new(statement.clone()));
         let references = context.state().resolve_table_references(&parsed).ok()?;
@@ -438,7 +458,7 @@ impl Session {
         let is_missing = |reference: &TableReference| {
             !functions.table_functions().contains_key(reference.table()) && !table_exists(context, reference)
         };
-        references.into_iter().find(is_missing).map(|reference| reference.to_string())
+        references.into_iter().find(is_missing)
     }
 
     fn missing_function(&self, statement: &Statement) -> Option<String> {
@@ -474,6 +494,17 @@ fn of_both(mut first: Vec<Option<FieldRef>>, second: Vec<Option<FieldRef>>) -> V
         *of_both = of_both.take().or(of_second);
     }
     first
+}
+
+/// The column that a query asks for and that is not there, or is in several tables.
+fn missing_column(error: &tarn_query::Error) -> Option<Column> {
+    let tarn_query::Error::Sql { source } = error else { return None };
+    let DataFusionError::SchemaError(error, _) = source.find_root() else { return None };
+    match error.as_ref() {
+        SchemaError::FieldNotFound { field, .. } => Some(field.as_ref().clone()),
+        SchemaError::AmbiguousReference { field } => Some(field.as_ref().clone()),
+        _ => None,
+    }
 }
 
 fn table_exists(context: &datafusion::prelude::SessionContext, reference: &TableReference) -> bool {

@@ -1,6 +1,7 @@
 //! Everything that is neither a query nor a write: tables, settings, transactions, prepared names, cursors.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
@@ -8,12 +9,14 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaR
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, CreateTable, DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, Set,
-    SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
-    Value as Literal,
+    ArrayElemTypeDef, CloseCursor, CreateTable, DataType as SqlType, DiscardObject, Expr, FunctionArguments, Ident,
+    ObjectName, ObjectType, Reset, SelectItem, Set, SetExpr, SetSessionAuthorizationParamKind, ShowCreateObject,
+    Statement, TransactionAccessMode, TransactionMode, Value as Literal, visit_expressions,
 };
+use futures::TryStreamExt;
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
+use tarn_query::parser::statements;
 use tarn_types::{Opaque, Token, Value};
 
 use super::access::may_drop;
@@ -21,7 +24,7 @@ use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
 use super::sequences::create_defined;
 use super::views;
-use super::{Answer, Parameter, Session};
+use super::{Answer, Declared, Parameter, Session};
 use crate::ddl::{Ddl, Defined, defined};
 use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
@@ -95,8 +98,7 @@ impl Session {
             Statement::ExplainTable { table_name, .. } => self.describe(table_name),
             Statement::Call(function) => self.call(&function.name, &function.args).await,
             Statement::Prepare { name, statement, data_types } => {
-                let declared =
-                    data_types.iter().map(|t| crate::spelled::data_type(t).map(Some)).collect::<Result<Vec<_>>>()?;
+                let declared = data_types.iter().map(|t| declared(t).map(Some)).collect::<Result<Vec<_>>>()?;
                 self.prepare_named(&fold(name), statement, &declared).await
             }
             Statement::Execute { name: Some(name), parameters, .. } => {
@@ -475,12 +477,7 @@ impl Session {
         Ok(Report { rows: progress.rows, files: progress.attached, version: progress.version.0 })
     }
 
-    async fn prepare_named(
-        &self,
-        name: &str,
-        statement: &Statement,
-        declared: &[Option<tarn_types::DataType>],
-    ) -> Result<Answer> {
+    async fn prepare_named(&self, name: &str, statement: &Statement, declared: &[Option<Declared>]) -> Result<Answer> {
         self.check_prepared_limit(self.named.lock().len())?;
         if self.named.lock().contains_key(name) {
             return Err(SqlError::new(
@@ -513,15 +510,40 @@ impl Session {
             }
             let data_type =
                 field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
-            let text = crate::spelled::literal(expr)
-                .ok_or_else(|| SqlError::unsupported(format!("EXECUTE with {expr}"), "give literals"))?;
-            let value = match text {
-                None => Value::Null,
-                Some(text) => Value::parse_in(&data_type, &text, &self.zone())?,
-            };
-            parameters.push(Parameter::Value(value, data_type));
+            parameters.push(match crate::spelled::literal(expr) {
+                Some(None) => Parameter::Value(Value::Null, data_type),
+                Some(Some(text)) => Parameter::Value(Value::parse_in(&data_type, &text, &self.zone())?, data_type),
+                None if is_array => Parameter::Scalar(ScalarValue::try_from_array(&self.computed(expr).await?, 0)?),
+                None => Parameter::Value(Value::from_arrow(&self.computed(expr).await?, 0, &data_type)?, data_type),
+            });
         }
-        Box::pin(self.execute_prepared(&prepared, parameters)).await
+        // Places are those of another text: the one that it was prepared from.
+        Box::pin(self.execute_prepared(&prepared, parameters)).await.map_err(|error| error.with_place(None))
+    }
+
+    /// The value of an expression by itself, as an array of one.
+    async fn computed(&self, expr: &Expr) -> Result<ArrayRef> {
+        let asks = |part: &Expr| matches!(part, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
+        if visit_expressions(expr, |part| if asks(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            .is_break()
+        {
+            return Err(SqlError::unsupported("a subquery in EXECUTE", "write it into the prepared statement"));
+        }
+        let mut statement = statements("SELECT NULL")?.pop();
+        if let Some(Statement::Query(query)) = &mut statement
+            && let SetExpr::Select(select) = query.body.as_mut()
+        {
+            select.projection = vec![SelectItem::UnnamedExpr(expr.clone())];
+        }
+        let none = || SqlError::new(state::INTERNAL, format!("{expr} has no value"));
+        let plan = self.permitted(self.plan(&statement.ok_or_else(none)?, &[]).await?)?;
+        let mut batches = self.query.stream(plan, None).await?;
+        while let Some(batch) = batches.try_next().await? {
+            if batch.num_rows() > 0 {
+                return Ok(batch.column(0).slice(0, 1));
+            }
+        }
+        Err(none())
     }
 
     fn deallocate(&self, name: &Ident) -> Result<Answer> {
@@ -572,6 +594,16 @@ fn name_of(variable: &[Ident]) -> String {
         "time.zone" => "timezone".to_owned(),
         "transaction.isolation.level" => "transaction_isolation".to_owned(),
         _ => name,
+    }
+}
+
+/// A type that PREPARE gives a parameter.
+fn declared(data_type: &SqlType) -> Result<Declared> {
+    match data_type {
+        SqlType::Array(ArrayElemTypeDef::SquareBracket(item, None)) => {
+            crate::spelled::data_type(item).map(Declared::Array)
+        }
+        other => crate::spelled::data_type(other).map(Declared::Value),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Bad input gets an error with a SQLSTATE, the thing and the remedy; the connection stays usable.
 
+use tokio_postgres::error::ErrorPosition;
+
 use crate::harness::{Server, cell, failure};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,4 +110,52 @@ async fn a_folder_has_one_server() {
     let error = tarn_node::node::Node::open(crate::harness::settings(server.dir.path()).node).await.err().unwrap();
     assert_eq!(error.kind(), tarn_node::error::ErrorKind::InUse);
     assert!(error.message().contains("in use by another"), "{error}");
+}
+
+/// Where PostgreSQL 15 puts psql's caret in the same statements, unless it is said otherwise; nowhere, where a name stands twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_say_where_in_the_text_they_are() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, city text)").await.unwrap();
+    let cases = [
+        ("selec 1", Some(1)),
+        ("select 1 from", Some(14)),
+        ("select 1 from ;", Some(15)),
+        ("select 1;; selec 2", Some(12)),
+        ("select (1", Some(10)),
+        ("select 'é' from t whre k = 1", Some(24)),
+        // PostgreSQL has it at `valus`, which here could be an alias.
+        ("insert into t valus (1)", Some(22)),
+        ("select\n  colour\nfrom t", Some(10)),
+        ("select 'é', colour from t", Some(13)),
+        ("select t.colour from t", Some(8)),
+        ("select k, count(*) from t group by colour", Some(36)),
+        ("select * from t a join t b on a.k = b.k where k = 1", None),
+        ("select * from public.nothing", Some(15)),
+        ("insert into nothing values (1)", Some(13)),
+        ("update nothing set a = 1", Some(8)),
+        ("delete from nothing", Some(13)),
+        ("select abs(1), nofunc(city) from t", Some(16)),
+        ("select colour from t where colour = 1", None),
+        ("drop table nothing", None),
+    ];
+    for (sql, position) in cases {
+        let error = client.simple_query(sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        let is = error.position().map(|position| match position {
+            ErrorPosition::Original(position) => *position,
+            ErrorPosition::Internal { .. } => panic!("{sql}: of another text"),
+        });
+        assert_eq!(is, position, "{sql}: {error}");
+    }
+    // The text of EXECUTE is not the one that is wrong.
+    client
+        .batch_execute(
+            "CREATE TABLE u (a int, b int); PREPARE p AS SELECT b FROM u; DROP TABLE u; CREATE TABLE u (a int)",
+        )
+        .await
+        .unwrap();
+    let error = client.simple_query("EXECUTE p").await.unwrap_err();
+    assert!(error.as_db_error().unwrap().position().is_none(), "{error}");
 }

@@ -1,7 +1,8 @@
 //! Prepared statements: described, bound, run many times, planned anew when a table changes, fetched in portions.
 
+use bytes::BytesMut;
 use futures::{StreamExt, TryStreamExt};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::harness::{Server, cell, failure, rows};
 
@@ -13,7 +14,7 @@ async fn statements_know_their_parameters_and_columns() {
         .batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, n numeric(10,2), u uuid, at timestamptz)")
         .await
         .unwrap();
-    let cases: [(&str, &[Type], usize); 11] = [
+    let cases: [(&str, &[Type], usize); 15] = [
         ("SELECT * FROM t WHERE k = $1", &[Type::INT8], 4),
         ("SELECT u FROM t WHERE at > $1 AND u = $2", &[Type::TIMESTAMPTZ, Type::UUID], 1),
         ("INSERT INTO t VALUES ($1, $2, $3, $4)", &[Type::INT8, Type::NUMERIC, Type::UUID, Type::TIMESTAMPTZ], 0),
@@ -23,6 +24,10 @@ async fn statements_know_their_parameters_and_columns() {
         ("SELECT k FROM t ORDER BY k LIMIT $1 OFFSET $2", &[Type::INT8, Type::INT8], 1),
         ("SELECT k FROM t WHERE k = ANY($1) AND at = ANY ($2)", &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY], 1),
         ("SELECT * FROM unnest($1::int[]) AS u(x)", &[Type::INT4_ARRAY], 1),
+        ("SELECT * FROM unnest($1::text[], $2::int[]) AS u(x, y)", &[Type::TEXT_ARRAY, Type::INT4_ARRAY], 2),
+        ("SELECT k FROM t WHERE u = ANY($1) OR n = ANY($2)", &[Type::UUID_ARRAY, Type::NUMERIC_ARRAY], 1),
+        ("SELECT k FROM t WHERE u = ANY($1::uuid[])", &[Type::UUID_ARRAY], 1),
+        ("SELECT typname FROM pg_type WHERE oid = ANY($1::oid[])", &[Type::OID_ARRAY], 1),
         ("SELECT $1::uuid, $2::json", &[Type::UUID, Type::JSON], 2),
         (
             "INSERT INTO t VALUES ($1, $2, $3::uuid, $4) RETURNING u, k",
@@ -38,6 +43,88 @@ async fn statements_know_their_parameters_and_columns() {
     let typed = client.prepare_typed("SELECT $1 AS x", &[Type::INT4]).await.unwrap();
     assert_eq!(typed.columns()[0].type_(), &Type::INT4);
     assert_eq!(client.query_one(&typed, &[&5i32]).await.unwrap().get::<_, i32>(0), 5);
+    let typed = client.prepare_typed("SELECT $1 AS x", &[Type::INT4_ARRAY]).await.unwrap();
+    assert_eq!(typed.columns()[0].type_(), &Type::INT4_ARRAY);
+    let (given, none) = (vec![Some(1_i32), None], None::<Vec<i32>>);
+    assert_eq!(client.query_one(&typed, &[&given]).await.unwrap().get::<_, Vec<Option<i32>>>(0), given);
+    assert_eq!(client.query_one(&typed, &[&none]).await.unwrap().get::<_, Option<Vec<i32>>>(0), none);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arrays_of_every_type_are_bound_and_answered() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let columns = "b boolean, s smallint, i int, l bigint, r real, d double precision, n numeric(10,2), t text, y bytea, \
+        da date, ti time, ts timestamp, tz timestamptz, u uuid";
+    client.batch_execute(&format!("CREATE TABLE t (k int PRIMARY KEY, {columns})")).await.unwrap();
+    let values = "true, 2, 3, 4, 1.5, 2.5, 7.25, 'x, \"y', '\\x01', '2026-11-01', '08:09', '2026-11-01 08:09', '2026-11-01 08:09Z', \
+        '12345678-1234-5678-1234-567812345678'";
+    client.batch_execute(&format!("INSERT INTO t VALUES (1, {values}); INSERT INTO t (k) VALUES (2)")).await.unwrap();
+    for column in ["b", "s", "i", "l", "r", "d", "n", "t", "y", "da", "ti", "ts", "tz", "u"] {
+        // What the server writes it reads: in text, and in the binary form with its type.
+        let sql = format!("SELECT array_agg({column} ORDER BY k) FROM t");
+        let text = cell(&client, &sql).await;
+        let found = format!("SELECT k FROM t WHERE {column} = ANY('{}')", text.replace('\'', "''"));
+        // A boolean is not compared with texts.
+        if column != "b" {
+            assert_eq!(rows(&client, &found).await, [["1"]], "{column}: {text}");
+        }
+        // Of a uuid it is told as an array of texts.
+        if column == "u" {
+            continue;
+        }
+        let statement = client.prepare(&format!("SELECT k FROM t WHERE {column} = ANY($1)")).await.unwrap();
+        let array = client.query_one(&sql, &[]).await.unwrap();
+        let bytes = Sent(array.get::<_, Received>(0).0);
+        let found = client.query(&statement, &[&bytes]).await.unwrap_or_else(|error| panic!("{column}: {error:?}"));
+        assert_eq!(found.len(), 1, "{column}");
+    }
+    let ids = vec![uuid::Uuid::from_u128(7), uuid::Uuid::from_u128(8)];
+    let given =
+        client.query_one("SELECT $1::uuid[], count(*) FROM unnest($1::uuid[]) AS u(id)", &[&ids]).await.unwrap();
+    assert_eq!((given.get::<_, Vec<uuid::Uuid>>(0), given.get::<_, i64>(1)), (ids, 2));
+    assert_eq!(failure(client.query("SELECT '{x}'::uuid[]", &[]).await).0, "22P02");
+    let pairs = "SELECT x, y FROM unnest($1::text[], $2::int[]) AS u(x, y)";
+    let pairs = client.query(pairs, &[&vec![Some("a"), None], &vec![1, 2]]).await.unwrap();
+    let pairs: Vec<(Option<&str>, i32)> = pairs.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(pairs, [(Some("a"), 1), (None, 2)]);
+    for (literal, shown) in [("{1,null}", "{1,NULL}"), ("{}", "{}"), (" { 1 , 2 } ", "{1,2}")] {
+        assert_eq!(cell(&client, &format!("SELECT '{literal}'::int[]")).await, shown);
+    }
+    for (literal, want) in [("{1", "22P02"), ("{a}", "22P02"), ("{{1},{2}}", "0A000")] {
+        assert_eq!(failure(client.query(&format!("SELECT '{literal}'::int[]"), &[]).await).0, want, "{literal}");
+    }
+    let of_type = "SELECT typname FROM pg_type WHERE oid = ANY($1::oid[]) ORDER BY 1";
+    let named = client.query(of_type, &[&vec![23_u32, 16]]).await.unwrap();
+    assert_eq!(named.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["bool", "int4"]);
+}
+
+/// The bytes of an array of any type, as they came and as they are sent.
+struct Received(Vec<u8>);
+#[derive(Debug)]
+struct Sent(Vec<u8>);
+
+impl<'a> FromSql<'a> for Received {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Received, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Received(raw.to_vec()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+impl ToSql for Sent {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,6 +228,11 @@ async fn pages_arrays_and_uuids_are_bound() {
     assert_eq!(client.query("SELECT k FROM t WHERE u = $1::uuid", &[&id]).await.unwrap().len(), 9);
     client.batch_execute("PREPARE p AS SELECT count(*) FROM t WHERE k = ANY($1)").await.unwrap();
     assert_eq!(rows(&client, "EXECUTE p ('{1,NULL,3}')").await, [["2"]]);
+    assert_eq!(rows(&client, "EXECUTE p (ARRAY[1, 2 + 1])").await, [["2"]]);
+    client.batch_execute("PREPARE q (bigint, text) AS SELECT k, v || $2 FROM t WHERE k = $1").await.unwrap();
+    assert_eq!(rows(&client, "EXECUTE q (3 * 2, upper('x') || '!')").await, [["6", "noneX!"]]);
+    assert_eq!(failure(client.batch_execute("EXECUTE q (1 / 0, 'x')").await).0, "22012");
+    assert_eq!(failure(client.batch_execute("EXECUTE q ((SELECT 1), 'x')").await).0, "0A000");
     // What is returned is computed before it is written, and held inside BEGIN.
     assert_eq!(failure(client.query("INSERT INTO t (k) VALUES (10) RETURNING 1 / (k - 10)", &[]).await).0, "22012");
     // Rows of many batches are one write: those before the one that is refused are not there either.
