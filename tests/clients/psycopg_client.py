@@ -103,6 +103,19 @@ def copy(connection):
             rows.set_types(["int8", "text"])
             out = list(rows.rows())
         check("copy out", out[:2] + out[7:], [(0, None), (1, "tab\tnew\nline\\1"), (7, None)])
+    kinds = ["int8", "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "bytea", "date", "time", "timestamp", "timestamptz", "uuid"]
+    with connection.cursor() as cursor:
+        with cursor.copy(f"COPY kinds ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)") as rows:
+            rows.set_types(kinds)
+            for key in range(100, 1_100):
+                rows.write_row((key, *list(ROW.values())[1:]))
+            rows.write_row((1_100, *[None] * (len(COLUMNS) - 1)))
+        check("binary copy in", cursor.rowcount, 1_001)
+        with cursor.copy(f"COPY (SELECT {', '.join(COLUMNS)} FROM kinds WHERE k >= 100 ORDER BY k) TO STDOUT (FORMAT BINARY)") as rows:
+            rows.set_types(kinds)
+            out = list(rows.rows())
+        check("binary copy out", (len(out), out[0], out[-1]), (1_001, (100, *list(ROW.values())[1:]), (1_100, *[None] * (len(COLUMNS) - 1))))
+        cursor.execute("DELETE FROM kinds WHERE k >= 100")
     try:
         with connection.cursor() as cursor, cursor.copy("COPY copied FROM STDIN") as rows:
             rows.write("20000\tfine\t2026-01-01 00:00:00Z\n20001\tbad\tnot-a-time\n")

@@ -1,10 +1,11 @@
-"""Runs the shipped server and real clients against it: psql, psycopg (docs/sql.md with it), pgbench, SQLAlchemy with pandas and asyncpg, JDBC, `tarn load`, `tarn sql` on a terminal, DuckDB's answers on the same
-data, and the examples.
+"""Runs the shipped server and real clients against it: psql, psycopg (docs/sql.md with it), pgbench, SQLAlchemy with pandas, asyncpg, JDBC with two drivers,
+node-postgres, pgx, `tarn load`, `tarn sql` on a terminal, DuckDB's answers on the same data, and the examples.
 
-    run.py --tarn PATH [NAME…]      names: psql psycopg pgbench sqlalchemy docs jdbc load console compare archive trips sensors orders
+    run.py --tarn PATH [NAME…]      names: psql psycopg pgbench sqlalchemy asyncpg docs jdbc jdbc-newest node pgx load console compare archive trips sensors orders
 
 Each test gets a server of its own on a free port, with a temporary folder; both are gone afterwards. Background work is off, so that
-a test decides when something is delivered. Exits with 1 if a test failed; its output and the server's last lines are printed.
+a test decides when something is delivered. A client that is not installed (scripts/setup --tests installs all but Go) is left out, and the output
+says so. Exits with 1 if a test failed; its output and the server's last lines are printed.
 """
 
 import argparse
@@ -23,9 +24,30 @@ from server import DidNotStart, Options, Server  # noqa: E402
 
 JDBC_JAR = os.environ.get("TARN_JDBC_JAR", "/usr/share/java/postgresql.jar")
 
+# Where scripts/setup puts what is no package of the system: jars, Node's modules, the program of pgx.
+CLIENTS = pathlib.Path(os.environ.get("TARN_CLIENTS") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tarn" / "clients")
 
-def jdbc_command(env):
-    return ["java", "-cp", JDBC_JAR, str(HERE / "Jdbc.java")]
+
+def jdbc_command(jar):
+    return ["java", "-cp", str(jar), str(HERE / "Jdbc.java")]
+
+
+def newest_jdbc(env):
+    return jdbc_command(next(CLIENTS.glob("jars/postgresql-*.jar"), ""))
+
+
+def node_command(env):
+    # The clocks of most programs are not in UTC.
+    env |= {"NODE_PATH": str(CLIENTS / "node" / "node_modules"), "TZ": "Europe/Zurich"}
+    return ["node", str(HERE / "node" / "client.js")]
+
+
+# What must be there for a test; others need what the system has.
+NEEDED = {
+    "jdbc-newest": lambda: next(CLIENTS.glob("jars/postgresql-*.jar"), None),
+    "node": lambda: (CLIENTS / "node" / "node_modules" / "pg").exists(),
+    "pgx": lambda: (CLIENTS / "pgx").exists(),
+}
 
 
 TESTS = {
@@ -33,8 +55,12 @@ TESTS = {
     "psycopg": lambda env: [sys.executable, str(HERE / "psycopg_client.py")],
     "pgbench": lambda env: [sys.executable, str(HERE / "pgbench.py")],
     "sqlalchemy": lambda env: [sys.executable, str(HERE / "sqlalchemy_client.py")],
+    "asyncpg": lambda env: [sys.executable, str(HERE / "asyncpg_client.py")],
     "docs": lambda env: [sys.executable, str(HERE / "docs.py")],
-    "jdbc": jdbc_command,
+    "jdbc": lambda env: jdbc_command(JDBC_JAR),
+    "jdbc-newest": newest_jdbc,
+    "node": node_command,
+    "pgx": lambda env: [str(CLIENTS / "pgx")],
     "load": lambda env: [sys.executable, str(HERE / "load.py")],
     "console": lambda env: [sys.executable, str(HERE / "console.py")],
     "compare": lambda env: [sys.executable, str(HERE / "compare.py")],
@@ -73,6 +99,9 @@ def main():
     options = arguments.parse_args()
     failed = []
     for name in options.tests or TESTS:
+        if not NEEDED.get(name, lambda: True)():
+            print(f"clients/{name}: skipped, not installed", flush=True)
+            continue
         started = time.monotonic()
         passed, output = run(name, options.tarn.absolute())
         print(f"clients/{name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - started:.1f} s", flush=True)
