@@ -10,14 +10,16 @@ use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, AsArray, Int32Array, Int64Array, StringArray};
-use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::ScalarValue;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility, create_udf,
 };
 use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 use postgres_types::Type;
 use tarn_node::auth::Directory;
@@ -68,8 +70,15 @@ fn constant(name: &str, answer: ScalarValue) -> ScalarUDF {
 /// Registers schemas `pg_catalog` and `information_schema` and their functions with a session of `user`, and what is ours of it. Costs milliseconds.
 pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directory>, ours: PgTables) -> Result<()> {
     information_schema::register(context, &ours.node)?;
+    let state = context.state_ref();
+    let own = SessionStateBuilder::new_from_existing(state.read().clone()).type_planner().take();
     datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, Roles(Arc::clone(users)))
         .map_err(|error| SqlError::from(*error))?;
+    // The crate puts its types in the place of ours.
+    let mut with_both = SessionStateBuilder::new_from_existing(state.read().clone());
+    let theirs = with_both.type_planner().take();
+    let with_both = with_both.with_type_planner(Arc::new(BothTypes { own, theirs })).build();
+    *state.write() = with_both;
     if let Some(catalog) = context.catalog(DATABASE)
         && let Some(theirs) = catalog.schema(SCHEMA)
     {
@@ -143,6 +152,24 @@ pub fn forget(context: &SessionContext) {
         for schema in [SCHEMA, information_schema::SCHEMA] {
             let _ = catalog.deregister_schema(schema, true);
         }
+    }
+}
+
+/// Types of columns, and those of the catalog: `regclass` and its kin.
+#[derive(Debug)]
+struct BothTypes {
+    own: Option<Arc<dyn TypePlanner>>,
+    theirs: Option<Arc<dyn TypePlanner>>,
+}
+
+impl TypePlanner for BothTypes {
+    fn plan_type_field(&self, named: &ast::DataType) -> datafusion::error::Result<Option<FieldRef>> {
+        for types in [&self.own, &self.theirs].into_iter().flatten() {
+            if let Some(field) = types.plan_type_field(named)? {
+                return Ok(Some(field));
+            }
+        }
+        Ok(None)
     }
 }
 

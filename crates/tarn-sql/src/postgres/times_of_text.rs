@@ -7,7 +7,7 @@ use arrow::array::{
     ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, StringViewArray, Time64MicrosecondArray,
     TimestampMicrosecondArray,
 };
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType as ArrowType, IntervalMonthDayNano};
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
@@ -50,7 +50,8 @@ pub(super) fn times_of_text(values: &ArrayRef, to: &ArrowType, config: &ConfigOp
             Arc::new(spans.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?)
         }
     };
-    Ok(cast(&times, to)?)
+    // What a type of nanoseconds does not reach is an error.
+    Ok(cast_with_options(&times, to, &CastOptions { safe: false, ..CastOptions::default() })?)
 }
 
 fn read<T>(

@@ -3,9 +3,10 @@
 //! A number is what it can be by what was read before it: of `1999 Jan 8` the year, of `Jan 8 1999` the day and then the year, of
 //! `1/8/1999` the month first (DateStyle `MDY`). Digits in a row are `YYYYMMDD` and then `HHMMSS`. What is said twice is refused.
 
+use super::fault::TimeFault;
 use super::fields::{Field, Kind, fields};
+use super::here::Here;
 use super::words::{self, Unit, Word};
-use super::{Here, TimeFault};
 use crate::Zone;
 use crate::text::{DAYS, FIRST_TIMESTAMP, civil_from_days, days_from_civil};
 

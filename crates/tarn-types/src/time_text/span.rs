@@ -3,7 +3,7 @@
 //! A text is read from its end: the unit of a number stands behind it, and is seconds, or the last field of the type (`INTERVAL '5' DAY`),
 //! where none does. What ISO 8601 writes begins with a `P`.
 
-use super::TimeFault;
+use super::fault::TimeFault;
 use super::fields::{Field, Kind, fields};
 
 const SECOND_US: i64 = 1_000_000;
