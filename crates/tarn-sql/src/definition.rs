@@ -8,12 +8,12 @@ use tarn_types::{
 
 use crate::names::{quote, text};
 use crate::rows::{long_name, pg_type};
-use crate::views;
+use crate::view_text;
 
 /// The statement that makes this table or view again.
 pub fn create_statement(schema: &TableSchema) -> String {
     if let Some(view) = &schema.options.view {
-        return views::create_statement(schema, view);
+        return view_text::create_statement(schema, view);
     }
     if let Some(archive) = &schema.options.archive {
         return attach_statement(schema, archive);

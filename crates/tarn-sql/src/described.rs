@@ -14,7 +14,7 @@ use tarn_node::node::Node;
 use tarn_types::TableSchema;
 
 use crate::relations::number_of;
-use crate::views::definition;
+use crate::view_text::definition;
 
 /// The functions, for any session of a node.
 pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {

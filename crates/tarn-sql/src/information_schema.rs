@@ -20,7 +20,7 @@ use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
 use crate::names::{DATABASE, KEY_SUFFIX};
 use crate::rows::{long_name, pg_type};
-use crate::views::definition;
+use crate::view_text::definition;
 
 pub(crate) const SCHEMA: &str = "information_schema";
 

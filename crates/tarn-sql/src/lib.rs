@@ -64,4 +64,5 @@ mod turns;
 mod type_tree;
 mod unknown;
 mod view_sql;
+mod view_text;
 mod views;

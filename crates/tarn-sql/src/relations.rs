@@ -25,7 +25,7 @@ use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key, key_text};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::rows::{pg_type, size_and_modifier};
-use crate::views;
+use crate::view_text;
 
 /// The relations of this file.
 const RELATIONS: [&str; 9] = [
@@ -217,7 +217,7 @@ impl Relation {
             ("schemaname", ScalarValue::from("public")),
             ("viewname", ScalarValue::from(table.name.clone())),
             ("viewowner", ScalarValue::from(users.owner(table.id).unwrap_or("postgres").to_owned())),
-            ("definition", ScalarValue::from(views::definition(view))),
+            ("definition", ScalarValue::from(view_text::definition(view))),
         ])
     }
 
