@@ -84,8 +84,8 @@ impl Session {
 
     /// How many rows a statement changed that stands for a part of another.
     async fn change_rows(&self, statement: Statement) -> Result<u64> {
-        let prepared = self.prepare(Opaque::new(Parsed::Sql(Box::new(statement))), &[]).await?;
-        match self.run_prepared(&prepared, vec![]).await? {
+        let prepared = Box::pin(self.prepare(Opaque::new(Parsed::Sql(Box::new(statement))), &[])).await?;
+        match Box::pin(self.run_prepared(&prepared, vec![])).await? {
             Answer::Done(tag) => Ok(tag.rows.unwrap_or(0)),
             _ => Err(SqlError::new(state::INTERNAL, "a change of rows answered rows")),
         }

@@ -145,7 +145,8 @@ impl Session {
         }
     }
 
-    /// What is not about keys.
+    /// What is not about keys. Each kind has a box: a statement that runs another one (TRUNCATE, EXECUTE) is here twice, and a frame with
+    /// room for all kinds at once fills the stack.
     async fn run_other(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         match &*prepared.kind {
             Kind::Keyed { .. } => Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own")),
@@ -153,24 +154,24 @@ impl Session {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let plan = self.permitted(plan.as_ref().clone())?;
-                let stream = self.query.stream(plan, parameters).await?;
+                let stream = Box::pin(self.query.stream(plan, parameters)).await?;
                 Ok(Answer::stream(stream, command).counted_by(self.backend.rows()))
             }
             Kind::Dml { dml, command, returning } => {
                 self.transaction.lock().check_usable()?;
                 let handle = self.node.catalog().require(&dml.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
-                let done = self.dml(dml, command, &handle, parameters, returning.as_deref()).await;
+                let done = Box::pin(self.dml(dml, command, &handle, parameters, returning.as_deref())).await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
             // Counts what it gives out itself.
             Kind::Utility(statement) if matches!(**statement, Statement::Execute { .. }) => {
-                self.utility(statement).await
+                Box::pin(self.utility(statement)).await
             }
-            Kind::Utility(statement) => Ok(self.utility(statement).await?.counted_by(self.backend.rows())),
+            Kind::Utility(statement) => Ok(Box::pin(self.utility(statement)).await?.counted_by(self.backend.rows())),
             Kind::Copy { statement, on_key } => {
                 self.transaction.lock().check_usable()?;
-                Ok(self.copy(statement, Some(*on_key)).await?.counted_by(self.backend.rows()))
+                Ok(Box::pin(self.copy(statement, Some(*on_key))).await?.counted_by(self.backend.rows()))
             }
             Kind::Admin { work, table } => {
                 self.transaction.lock().check_usable()?;
@@ -187,7 +188,7 @@ impl Session {
                     node.catalog().external_table(&name)?;
                     Some(format!("the table is there with what was read until now; CALL tarn.attach('{name}') goes on"))
                 });
-                let progress = self.node.attach(request).await?;
+                let progress = Box::pin(self.node.attach(request)).await?;
                 Ok(Answer::counted("ATTACH", progress.attached))
             }
             Kind::Detach { table, if_exists } => {
@@ -199,27 +200,27 @@ impl Session {
             }
             Kind::CacheTable(asked) => {
                 self.transaction.lock().check_usable()?;
-                self.cache_table(asked).await
+                Box::pin(self.cache_table(asked)).await
             }
             Kind::DropCache(asked) => {
                 self.transaction.lock().check_usable()?;
-                self.drop_cache(asked).await
+                Box::pin(self.drop_cache(asked)).await
             }
             Kind::CreateView(view) => {
                 self.transaction.lock().check_usable()?;
-                self.create_view(view).await
+                Box::pin(self.create_view(view)).await
             }
             Kind::Comment(comment) => {
                 self.transaction.lock().check_usable()?;
-                self.comment(comment).await
+                Box::pin(self.comment(comment)).await
             }
             Kind::Sequence(statement) => {
                 self.outside_transaction(statement.tag())?;
-                self.sequence(statement).await
+                Box::pin(self.sequence(statement)).await
             }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;
-                self.access(access).await
+                Box::pin(self.access(access)).await
             }
         }
     }

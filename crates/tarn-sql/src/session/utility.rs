@@ -55,9 +55,9 @@ impl Session {
 
     pub(super) async fn utility(&self, statement: &Statement) -> Result<Answer> {
         match statement {
-            Statement::Commit { .. } => return self.commit().await,
+            Statement::Commit { .. } => return Box::pin(self.commit()).await,
             Statement::Rollback { savepoint: None, .. } => return self.rollback().await,
-            Statement::Rollback { savepoint: Some(name), .. } => return self.roll_back_to(&fold(name)).await,
+            Statement::Rollback { savepoint: Some(name), .. } => return Box::pin(self.roll_back_to(&fold(name))).await,
             _ => self.transaction.lock().check_usable()?,
         }
         match statement {
@@ -72,9 +72,9 @@ impl Session {
                 if matches!(object_type, ObjectType::Table | ObjectType::View) =>
             {
                 let names = names.iter().map(table_name).collect::<Result<_>>()?;
-                self.drop_relations(names, *object_type == ObjectType::View, *if_exists, *cascade).await
+                Box::pin(self.drop_relations(names, *object_type == ObjectType::View, *if_exists, *cascade)).await
             }
-            Statement::Copy { .. } => self.copy(statement, None).await,
+            Statement::Copy { .. } => Box::pin(self.copy(statement, None)).await,
             Statement::Set(set) => self.set(set),
             Statement::Reset(reset) => self.reset(&reset.reset),
             Statement::ShowVariable { variable } => self.show(&name_of(variable)),
@@ -96,16 +96,16 @@ impl Session {
                 }
             }
             Statement::ExplainTable { table_name, .. } => self.describe(table_name),
-            Statement::Call(function) => self.call(&function.name, &function.args).await,
+            Statement::Call(function) => Box::pin(self.call(&function.name, &function.args)).await,
             Statement::Prepare { name, statement, data_types } => {
                 let declared = data_types.iter().map(|t| declared(t).map(Some)).collect::<Result<Vec<_>>>()?;
-                self.prepare_named(&fold(name), statement, &declared).await
+                Box::pin(self.prepare_named(&fold(name), statement, &declared)).await
             }
             Statement::Execute { name: Some(name), parameters, .. } => {
-                self.execute_named(&statement_name(name)?, parameters).await
+                Box::pin(self.execute_named(&statement_name(name)?, parameters)).await
             }
             Statement::Deallocate { name, .. } => self.deallocate(name),
-            Statement::Declare { stmts } => self.declare(stmts).await,
+            Statement::Declare { stmts } => Box::pin(self.declare(stmts)).await,
             Statement::Fetch { name, direction, .. } => self.fetch(&fold(name), direction),
             Statement::Close { cursor } => match cursor {
                 CloseCursor::All => self.close_cursor(None),
