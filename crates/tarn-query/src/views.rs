@@ -12,6 +12,7 @@
 //! (`plan_size.rs`).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -93,8 +94,8 @@ impl<'a> Views<'a> {
         }
         let mut queries: HashMap<TableId, LogicalPlan> = HashMap::new();
         for (view, schema) in named {
-            if !queries.contains_key(&view.id) {
-                queries.insert(view.id, self.query(&view, &schema).await?);
+            if let Entry::Vacant(first) = queries.entry(view.id) {
+                first.insert(self.query(&view, &schema).await?);
             }
         }
         let replace = |step: LogicalPlan| {

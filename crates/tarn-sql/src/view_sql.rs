@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn the_query_is_kept_as_it_was_written() {
         let all = of(
-            "create or Replace view \"V\" (a, \"B\") AS\n  select 'é;',  x -- why\n  from t ;; CREATE VIEW w as (TABLE  u)",
+            "create or Replace view \"V\" (a, \"B\") AS\n  select 'é;',  x -- why\n  from t ;; CREATE VIEW w as (SELECT  u)",
         );
         let (v, w) = (&all[0], &all[1]);
         assert_eq!((v.name.as_str(), v.or_replace, &v.columns[..]), ("V", true, &["a".to_owned(), "B".to_owned()][..]));
         assert_eq!(v.query, "select 'é;',  x -- why\n  from t");
-        assert_eq!((w.name.as_str(), w.or_replace, w.query.as_str()), ("w", false, "(TABLE  u)"));
+        assert_eq!((w.name.as_str(), w.or_replace, w.query.as_str()), ("w", false, "(SELECT  u)"));
         assert_eq!(
             of("CREATE VIEW public.v AS WITH a AS (SELECT 1) SELECT * FROM a")[0].query,
             "WITH a AS (SELECT 1) SELECT * FROM a"

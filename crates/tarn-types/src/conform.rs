@@ -357,6 +357,12 @@ mod tests {
     proptest! {
         #[test]
         fn text_of_any_value_conforms_to_it((data_type, value) in typed_value()) {
+            // Texts are read as far as PostgreSQL's calendar goes; other writers' files may have more.
+            prop_assume!(match value {
+                Value::Date(days) => (-2_440_588..=2_145_031_948).contains(&days),
+                Value::Timestamp(us) => (-210_866_803_200_000_000..9_223_371_331_200_000_000).contains(&us),
+                _ => true,
+            });
             let text = value.to_display(&data_type);
             let out = one(Arc::new(LargeStringArray::from(vec![Some(text.as_str()), None])), data_type).unwrap();
             prop_assert!(Value::from_arrow(&out, 0, &data_type).unwrap().cmp_same_type(&value).is_eq());

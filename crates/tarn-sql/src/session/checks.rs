@@ -4,70 +4,23 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::MemTable;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::LogicalPlan;
-use tarn_query::{Compiled, sql_schema};
-use tarn_types::{TableSchema, Value};
+use tarn_query::sql_schema;
+use tarn_types::TableSchema;
 
 use super::Session;
+use super::compiled_rules::Checks;
 use super::create_as::written;
 use super::returning::reads_instead;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, no_expression};
 use crate::names::quote;
 use crate::rows::{long_name, pg_type};
-
-/// Of a value of a row that is refused, in the error.
-const MAX_SHOWN_CHARS: usize = 64;
-
-/// The checks of a table, for the time of one statement.
-#[derive(Clone)]
-pub(super) struct Checks {
-    table: Arc<TableSchema>,
-    compiled: Compiled,
-}
-
-impl Checks {
-    /// Rows of the table's columns, of storage types, and perhaps others behind.
-    ///
-    /// Errors: `23514` for the first row that may not be, naming the first of the checks that say so; what a check says of a row otherwise.
-    pub fn check(&self, rows: &RecordBatch) -> Result<()> {
-        let checks = &self.table.options.rules.checks;
-        let mut failed: Option<(usize, &str)> = None;
-        for (column, check) in self.compiled.evaluate(rows)?.iter().zip(checks) {
-            let column = column.as_boolean();
-            let first = (0..column.len()).find(|row| column.is_valid(*row) && !column.value(*row));
-            let found = first.map(|row| (row, check.name.as_str()));
-            // In the order of their names, as PostgreSQL looks at them.
-            failed = [failed, found].into_iter().flatten().min();
-        }
-        let Some((row, check)) = failed else { return Ok(()) };
-        let table = &self.table.name;
-        let message = format!("new row for relation \"{table}\" violates check constraint \"{check}\"");
-        Err(SqlError::new(state::CHECK_VIOLATION, message)
-            .with_detail(format!("Failing row contains ({}).", self.shown(rows, row)?)))
-    }
-
-    fn shown(&self, rows: &RecordBatch, row: usize) -> Result<String> {
-        let values = self.table.shown().iter().zip(rows.columns()).map(|(column, cells)| {
-            let value = Value::from_arrow(cells.as_ref(), row, &column.data_type)?;
-            if value == Value::Null {
-                return Ok("null".to_owned());
-            }
-            let shown = value.to_display(&column.data_type);
-            Ok(match shown.char_indices().nth(MAX_SHOWN_CHARS) {
-                Some((end, _)) => format!("{}...", &shown[..end]),
-                None => shown,
-            })
-        });
-        Ok(values.collect::<Result<Vec<_>>>()?.join(", "))
-    }
-}
 
 impl Session {
     /// The checks of a table; of most there are none.
@@ -82,7 +35,7 @@ impl Session {
         // They are of rows that are not written yet: the table is not read.
         let nothing = MemTable::try_new(sql_schema(table, false), vec![vec![]])?;
         let plan = reads_instead(plan, &provider_as_source(Arc::new(nothing)))?;
-        Ok(Some(Checks { table: Arc::clone(table), compiled: self.query.compile(plan).await? }))
+        Ok(Some(Checks::new(Arc::clone(table), self.query.compile(plan).await?)))
     }
 
     /// Whether rows may be written, for those who write few batches.

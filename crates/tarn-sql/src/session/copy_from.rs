@@ -24,8 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::checks::Checks;
-use super::defaults::Fills;
+use super::compiled_rules::{Checks, Fills};
 use super::gather::Gathered;
 use super::interrupt::{Unless, part_of_it, unless};
 use super::on_key::op_of;

@@ -6,19 +6,18 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema};
-use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field};
 use datafusion::logical_expr::Expr as Planned;
 use datafusion::sql::sqlparser::ast::{
     self, Assignment, AssignmentTarget, DoUpdate, Expr, Ident, Insert, ObjectName, OnConflict, OnConflictAction,
     OnInsert, Parens, SetExpr, Statement, Update, Values,
 };
-use tarn_query::Compiled;
 use tarn_query::defaults::{only_expression, type_of};
 use tarn_query::dml::{Dml, DmlKind};
 use tarn_types::{Column, DataType, Identity, TableSchema, Value, arrow_field, data_type_of};
 
 use super::Session;
+use super::compiled_rules::Fills;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, no_expression, read, sequence_of};
 use crate::names::fold;
@@ -55,7 +54,7 @@ impl Session {
             let plan = self.plan(&selecting(text)?, &[]).await?;
             columns.push((column.name.clone(), self.query.compile(plan).await?));
         }
-        Ok(Fills { columns: columns.into() })
+        Ok(Fills::new(columns))
     }
 
     /// Whether the defaults of a table that is to be made can be computed, and are of the right types.
@@ -293,31 +292,4 @@ fn default_of(table: &TableSchema, name: &ObjectName) -> Result<Expr> {
             Expr::Value(ast::Value::SingleQuotedString(text).with_empty_span())
         }
     })
-}
-
-/// What is computed for columns that are missing in the rows of a COPY.
-#[derive(Clone, Default)]
-pub(super) struct Fills {
-    /// By the column's name.
-    columns: Arc<[(String, Compiled)]>,
-}
-
-impl Fills {
-    /// The rows with what is missing. On the caller's thread, which waits where a number of a sequence is waited for.
-    pub fn fill(&self, rows: RecordBatch) -> Result<RecordBatch> {
-        let missing = |(name, _): &&(String, Compiled)| rows.schema_ref().column_with_name(name).is_none();
-        let missing: Vec<_> = self.columns.iter().filter(missing).collect();
-        if missing.is_empty() {
-            return Ok(rows);
-        }
-        let (mut fields, mut columns) = (rows.schema_ref().fields().to_vec(), rows.columns().to_vec());
-        for (name, default) in missing {
-            for column in default.evaluate(&rows)? {
-                fields.push(Arc::new(Field::new(name, column.data_type().clone(), true)));
-                columns.push(column);
-            }
-        }
-        let schema = Arc::new(Schema::new(fields));
-        Ok(RecordBatch::try_new(schema, columns)?)
-    }
 }

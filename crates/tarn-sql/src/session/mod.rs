@@ -4,13 +4,14 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
 //! it: `access`.
 
 mod access;
 pub mod answer;
 mod caches;
 mod checks;
+mod compiled_rules;
 mod conflicts;
 mod copy;
 mod copy_from;

@@ -206,7 +206,8 @@ async fn a_bad_binary_row_says_where_it_is() {
     let good: Vec<[Option<&[u8]>; 3]> = keys.iter().map(|k| [Some(&k[..]), Some(&b"x"[..]), None]).collect();
     let nan = [0, 0, 0, 0, 0xc0, 0, 0, 0];
     let large = [0, 1, 0, 0, 0, 0, 0, 0, 0, 100];
-    let cases: [(&[Option<&[u8]>], &str, &str); 6] = [
+    type Cells<'a> = &'a [Option<&'a [u8]>];
+    let cases: [(Cells<'_>, &str, &str); 6] = [
         (&[Some(&[0, 1]), None, None], "22P03", "line 251, column k"),
         (&[None, None, None], "23502", "line 251, column k"),
         (&[Some(&[0, 0, 1, 0]), Some(b"caf\xe9"), None], "22021", "line 251, column v"),

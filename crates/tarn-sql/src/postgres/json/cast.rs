@@ -161,6 +161,6 @@ impl OfJsonb {
         };
         let value = Value::parse(&self.wanted, &text).map_err(|_| out_of_range())?;
         let array = value.to_array(&self.wanted, 1).map_err(SqlError::from)?;
-        Ok(ScalarValue::try_from_array(&array, 0)?.cast_to(&self.to)?)
+        ScalarValue::try_from_array(&array, 0)?.cast_to(&self.to)
     }
 }

@@ -87,7 +87,7 @@ fn items(json: Json<'_>) -> &str {
     if json.kind() == Kind::Array { inside(json) } else { json.text() }
 }
 
-fn not_empty<'a>(pieces: [&'a str; 2]) -> impl Iterator<Item = &'a str> {
+fn not_empty(pieces: [&str; 2]) -> impl Iterator<Item = &str> {
     pieces.into_iter().filter(|piece| !piece.trim().is_empty())
 }
 
