@@ -113,8 +113,9 @@ async fn a_row_that_is_there_is_changed_beside_the_one_that_was_to_be_inserted()
         let rows: Vec<_> = fixture.session.dml_rows(&dml, None).await.unwrap().try_collect().await.unwrap();
         concat_batches(&rows[0].schema(), &rows).unwrap()
     };
-    // Their order is that of the keys.
-    let there = rows("UPDATE t SET n = n WHERE a IN (5, 6)").await;
+    // In the order of those that are given.
+    let there = [rows("UPDATE t SET n = n WHERE a = 5").await, rows("UPDATE t SET n = n WHERE a = 6").await];
+    let there = concat_batches(&there[0].schema(), &there).unwrap();
     let given = rows("INSERT INTO t VALUES (5, 0, 50, 5, 'five', NULL), (6, 0, 60, 6, 'six', NULL)").await;
     let changed = async |conflict: &str, parameters: Option<ParamValues>| {
         let sql = format!("INSERT INTO t AS old (a, b) VALUES (1, 1) ON CONFLICT (a, b) DO UPDATE {conflict}");

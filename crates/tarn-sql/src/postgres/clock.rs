@@ -1,5 +1,5 @@
 //! What time is it while a statement runs? `now()` is the time at which it began, in microseconds, as `'now'` is: DataFusion's has nanoseconds,
-//! and is no time that a column can keep. `clock_timestamp()` is another for every row.
+//! and is no time that a column can keep; so has `current_time`. `clock_timestamp()` is another for every row.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use chrono::Utc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::exec_err;
 use datafusion::error::Result;
+use datafusion::functions::datetime::current_time;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -19,7 +20,43 @@ use tarn_query::{datafusion, now_of, zone_of};
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let clock = Clock { signature: Signature::nullary(Volatility::Volatile) };
-    vec![Arc::new(clock.into()), Arc::new(Now::new(&ConfigOptions::default()).into())]
+    let time = TimeOfDay { inner: current_time() };
+    vec![Arc::new(clock.into()), Arc::new(Now::new(&ConfigOptions::default()).into()), Arc::new(time.into())]
+}
+
+/// `current_time`, in microseconds.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TimeOfDay {
+    inner: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for TimeOfDay {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Time64(TimeUnit::Microsecond))
+    }
+
+    /// A constant of the statement.
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        Ok(match self.inner.simplify(args, info)? {
+            ExprSimplifyResult::Simplified(Expr::Literal(time, metadata)) => {
+                let time = time.cast_to(&DataType::Time64(TimeUnit::Microsecond))?;
+                ExprSimplifyResult::Simplified(Expr::Literal(time, metadata))
+            }
+            other => other,
+        })
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        exec_err!("current_time is of a statement that runs")
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -85,6 +85,15 @@ fn is_kept(expr: &Expr) -> bool {
     }
 }
 
+/// A NULL that was written, which VALUES casts to the type of its column.
+fn is_null(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(cast) => is_null(&cast.expr),
+        _ => false,
+    }
+}
+
 /// VALUES say what types their columns have: a column becomes one of integers if all of its values do.
 fn rows(values: Values) -> Result<Transformed<Values>> {
     let nothing = DFSchema::empty();
@@ -95,20 +104,20 @@ fn rows(values: Values) -> Result<Transformed<Values>> {
         if field.data_type() != &DataType::Int64 {
             continue;
         }
-        let of_column = values.values.iter().map(|row| narrowed(row[column].clone()).map(|expr| expr.data));
+        let of_column = values.values.iter().map(|row| match &row[column] {
+            value if is_null(value) => Ok(Expr::Literal(ScalarValue::Int32(None), None)),
+            value => narrowed(value.clone()).map(|value| value.data),
+        });
         let of_column = of_column.collect::<Result<Vec<_>>>()?;
         let fits = of_column.iter().try_for_each(|expr| match expr.get_type(&nothing) {
-            Ok(DataType::Int32 | DataType::Null) => ControlFlow::Continue(()),
+            Ok(DataType::Int32) => ControlFlow::Continue(()),
             _ => ControlFlow::Break(()),
         });
         if fits.is_break() {
             continue;
         }
         for (row, expr) in rows.iter_mut().zip(of_column) {
-            row[column] = match expr.get_type(&nothing)? {
-                DataType::Null => Expr::Literal(ScalarValue::Int32(None), None),
-                _ => expr,
-            };
+            row[column] = expr;
         }
         *field = Arc::new(Field::new(field.name(), DataType::Int32, field.is_nullable()));
         is_changed = true;

@@ -152,8 +152,8 @@ async fn results_of_queries_have_postgres_types() {
     let client = server.client().await;
     let row = client.query_one("SELECT 1 AS a, 1.5::numeric(10,2) AS b, 'x' AS c, true AS d, NULL AS e, ARRAY[1,2] AS f, count(*) AS g FROM (VALUES (1)) t(x)", &[]).await.unwrap();
     let types: Vec<&str> = row.columns().iter().map(|c| c.type_().name()).collect();
-    assert_eq!(types, ["int8", "numeric", "text", "bool", "text", "_int8", "int8"]);
-    assert_eq!(row.get::<_, Vec<i64>>("f"), [1, 2]);
+    assert_eq!(types, ["int4", "numeric", "text", "bool", "text", "_int4", "int8"]);
+    assert_eq!(row.get::<_, Vec<i32>>("f"), [1, 2]);
     let echoed: i32 = client.query_one("SELECT $1::int", &[&42i32]).await.unwrap().get::<_, i32>(0);
     assert_eq!(echoed, 42);
 }
@@ -240,7 +240,7 @@ async fn arrays_rows_and_intervals_go_out_whatever_is_in_them() {
         .query_one("SELECT ARRAY[1, NULL, 3], ARRAY['a', 'b c'], ARRAY[]::bigint[], ARRAY[1.5::float8], ARRAY[date '2024-02-29']", &[])
         .await
         .unwrap();
-    assert_eq!(row.get::<_, Vec<Option<i64>>>(0), [Some(1), None, Some(3)]);
+    assert_eq!(row.get::<_, Vec<Option<i32>>>(0), [Some(1), None, Some(3)]);
     assert_eq!(row.get::<_, Vec<String>>(1), ["a", "b c"]);
     assert_eq!(row.get::<_, Vec<i64>>(2), Vec::<i64>::new());
     assert_eq!(row.get::<_, Vec<f64>>(3), [1.5]);
