@@ -63,7 +63,7 @@ CASES = [
     ("SELECT count(*) > 0 AS some FROM tarn.deliveries", ["t"]),
     ("SELECT count(*) > 0 AS some FROM tarn.tablets", ["t"]),
     ("SELECT sum(fare) FROM trips", ["23.20"]),
-    ("DROP TABLE trips", ["DROP TABLE"]),
+    ("DROP TABLE trips CASCADE", ["DROP TABLE"]),
     ("\\dt", []),
 ]
 

@@ -3,7 +3,7 @@
 //!
 //! It runs once, when a statement is planned: a parameter that is bound later is of the type that it was declared with. Left as they are:
 //! LIMIT and OFFSET, which want a `bigint`; what is counted, where `1` stands for a row; grouping sets; and plans whose parts have agreed upon types already, which are
-//! recursive queries and correlated subqueries.
+//! recursive queries and correlated subqueries. Columns of a UNION stay what they were planned as.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -220,7 +220,8 @@ pub fn describe_at(error: &anyhow::Error, place: Option<&str>) -> String {
     let server = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()?.as_db_error());
     let Some(server) = server else { return format!("error: {error:#}") };
     let mut text = String::new();
-    if error.downcast_ref::<tokio_postgres::Error>().is_none() {
+    // Of the error itself: what it was wrapped in is told first.
+    if error.chain().next().is_none_or(|first| !first.is::<tokio_postgres::Error>()) {
         let _ = writeln!(text, "error: {error}");
     }
     let _ = write!(text, "{} {}: {}", server.severity(), server.code().code(), server.message());
