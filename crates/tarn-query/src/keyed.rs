@@ -480,7 +480,8 @@ fn plain_values(source: &Query) -> Option<Vec<&[Expr]>> {
 }
 
 /// `DEFAULT`, where a value is expected.
-pub(crate) fn is_default(expr: &Expr) -> bool {
+#[must_use]
+pub fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 

@@ -19,7 +19,7 @@ use tarn_node::auth::password::{Verifier, is_hashed};
 use tarn_node::auth::{PUBLIC, Privilege};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{fold, is_word, table_name};
+use crate::names::{fold, is_word, table_name, take};
 
 /// The command tag of a statement about users and rights.
 pub fn tag(access: &Access) -> &'static str {
@@ -266,14 +266,6 @@ fn user(parser: &mut Parser<'_>) -> Result<String> {
         return Err(SqlError::unsupported(format!("{} here", name.to_uppercase()), "name the user"));
     }
     Ok(name)
-}
-
-fn take(parser: &mut Parser<'_>, text: &str) -> bool {
-    let is_next = is_word(&parser.peek_token_ref().token, text);
-    if is_next {
-        parser.next_token();
-    }
-    is_next
 }
 
 /// True, or an error.

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{fold, is_word, table_name};
+use crate::names::{fold, is_word, near, table_name};
 
 /// What is said of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,11 +69,6 @@ pub fn comment(parser: &mut Parser<'_>) -> Result<Option<Comment>> {
     };
     // As in PostgreSQL: nothing is said by it.
     Ok(Some(Comment { on, table, text: text.filter(|text| !text.is_empty()) }))
-}
-
-fn near(token: &Token) -> SqlError {
-    let shown = if *token == Token::EOF { "end of input".to_owned() } else { token.to_string() };
-    SqlError::new(state::SYNTAX_ERROR, format!("syntax error at or near \"{shown}\""))
 }
 
 #[cfg(test)]

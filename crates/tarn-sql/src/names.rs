@@ -1,6 +1,7 @@
 //! How are things called in a text of SQL?
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, ObjectNamePart};
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 pub use tarn_query::parser::fold;
@@ -19,6 +20,21 @@ pub const SERVER_VERSION: &str = "16.6";
 /// A word of the language, in any case; quoted it is a name.
 pub(crate) fn is_word(token: &Token, text: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
+}
+
+/// Was the word next? Then it is taken.
+pub(crate) fn take(parser: &mut Parser<'_>, text: &str) -> bool {
+    let is_next = is_word(&parser.peek_token_ref().token, text);
+    if is_next {
+        parser.next_token();
+    }
+    is_next
+}
+
+/// The syntax error at a token. It shows literals: where one may be a password, write another.
+pub(crate) fn near(token: &Token) -> SqlError {
+    let shown = if *token == Token::EOF { "end of input".to_owned() } else { token.to_string() };
+    SqlError::new(state::SYNTAX_ERROR, format!("syntax error at or near \"{shown}\""))
 }
 
 /// `t`, `public.t` or `tarn.public.t` → `t`, folded to lower case unless quoted.

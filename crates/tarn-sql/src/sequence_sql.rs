@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use tarn_node::sequences::{Owner, Sequence, Width};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{check_name, fold, is_word, table_name};
+use crate::names::{check_name, fold, is_word, near, table_name, take};
 use crate::spelled::{data_type, literal};
 
 /// A statement about sequences.
@@ -307,22 +307,9 @@ fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message)
 }
 
-fn take(parser: &mut Parser<'_>, text: &str) -> bool {
-    let is_next = is_word(&parser.peek_token_ref().token, text);
-    if is_next {
-        parser.next_token();
-    }
-    is_next
-}
-
 /// True, or an error.
 fn expect(parser: &mut Parser<'_>, text: &str) -> Result<bool> {
     if take(parser, text) { Ok(true) } else { Err(near(&parser.peek_token_ref().token)) }
-}
-
-fn near(token: &Token) -> SqlError {
-    let shown = if *token == Token::EOF { "end of input".to_owned() } else { token.to_string() };
-    SqlError::new(state::SYNTAX_ERROR, format!("syntax error at or near \"{shown}\""))
 }
 
 #[cfg(test)]

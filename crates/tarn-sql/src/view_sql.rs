@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token};
 use tarn_types::TableSchema;
 
 use crate::comment_sql::Comment;
-use crate::error::{Result, SqlError, state};
-use crate::names::{fold, is_word, table_name};
+use crate::error::{Result, SqlError};
+use crate::names::{fold, is_word, near, table_name};
 
 /// A view that somebody asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -159,14 +159,10 @@ fn kind(parser: &Parser<'_>) -> Option<Kind> {
     }
 }
 
-fn near(token: &Token) -> SqlError {
-    let shown = if *token == Token::EOF { "end of input".to_owned() } else { token.to_string() };
-    SqlError::new(state::SYNTAX_ERROR, format!("syntax error at or near \"{shown}\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::state;
     use crate::statement::{Parsed, parse};
 
     fn of(sql: &str) -> Vec<CreateView> {

@@ -34,15 +34,21 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     all.into_iter().map(|(name, signature, write)| Arc::new(OfTexts { name, signature, write }.into())).collect()
 }
 
-/// A pattern of LIKE with an escape of its own, as one with backslashes.
-fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
-    let [Some(pattern), Some(escape)] = values else { return Ok(None) };
+/// The character of an ESCAPE clause, which may have none.
+fn one_escape(escape: &str) -> Result<Option<char>, SqlError> {
     let mut letters = escape.chars();
     let escape = letters.next();
     if letters.next().is_some() {
         return Err(SqlError::new(state::INVALID_ESCAPE, "invalid escape string")
             .with_hint("it is one character, or none for no escapes"));
     }
+    Ok(escape)
+}
+
+/// A pattern of LIKE with an escape of its own, as one with backslashes.
+fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
+    let [Some(pattern), Some(escape)] = values else { return Ok(None) };
+    let escape = one_escape(escape)?;
     let mut written = String::with_capacity(pattern.len());
     let mut letters = pattern.chars();
     while let Some(letter) = letters.next() {
@@ -60,12 +66,7 @@ fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
 /// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a point.
 fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     let [Some(pattern), Some(escape)] = values else { return Ok(None) };
-    let mut letters = escape.chars();
-    let escape = letters.next();
-    if letters.next().is_some() {
-        return Err(SqlError::new(state::INVALID_ESCAPE, "invalid escape string")
-            .with_hint("it is one character, or none for no escapes"));
-    }
+    let escape = one_escape(escape)?;
     let mut written = String::with_capacity(pattern.len() + 16);
     written.push_str("^(?s:");
     let mut letters = pattern.chars().peekable();

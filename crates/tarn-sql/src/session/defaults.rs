@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_query::defaults::{only_expression, type_of};
 use tarn_query::dml::{Dml, DmlKind};
+use tarn_query::keyed::is_default;
 use tarn_types::{Column, DataType, Identity, TableSchema, Value, arrow_field, data_type_of};
 
 use super::Session;
@@ -182,10 +183,6 @@ fn default_row(insert: &Insert, table: &TableSchema) -> Result<Insert> {
     Ok(insert)
 }
 
-fn is_word(expr: &Expr) -> bool {
-    matches!(expr, Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
-}
-
 fn word() -> Expr {
     Expr::Identifier(Ident::new("DEFAULT"))
 }
@@ -206,14 +203,14 @@ fn values_of(insert: &Insert) -> Option<&Values> {
 }
 
 fn has_words(insert: &Insert) -> bool {
-    values_of(insert).is_some_and(|values| values.rows.iter().any(|row| row.content.iter().any(is_word)))
+    values_of(insert).is_some_and(|values| values.rows.iter().any(|row| row.content.iter().any(is_default)))
 }
 
 /// Whether an INSERT gives no value of its own.
 fn says_only_default(statement: &Statement) -> bool {
     let Statement::Insert(insert) = statement else { return false };
     insert.source.is_none()
-        || values_of(insert).is_some_and(|values| values.rows.iter().all(|row| row.content.iter().all(is_word)))
+        || values_of(insert).is_some_and(|values| values.rows.iter().all(|row| row.content.iter().all(is_default)))
 }
 
 fn rows_written_out(mut insert: Insert, table: &TableSchema) -> Result<Insert> {
@@ -234,7 +231,7 @@ fn rows_written_out(mut insert: Insert, table: &TableSchema) -> Result<Insert> {
     }
     let mut columns = vec![];
     for (at, name) in std::mem::take(&mut insert.columns).into_iter().enumerate() {
-        let is_left_out = values.rows.iter().all(|row| is_word(&row.content[at]));
+        let is_left_out = values.rows.iter().all(|row| is_default(&row.content[at]));
         columns.push((name, is_left_out));
     }
     if columns.iter().all(|(_, is_left_out)| *is_left_out) {
@@ -244,7 +241,7 @@ fn rows_written_out(mut insert: Insert, table: &TableSchema) -> Result<Insert> {
         let cells = std::mem::take(&mut row.content).into_iter().zip(&columns);
         let kept = cells.filter(|(_, (_, is_left_out))| !is_left_out);
         row.content = kept
-            .map(|(expr, (name, _))| if is_word(&expr) { default_of(table, name) } else { Ok(expr) })
+            .map(|(expr, (name, _))| if is_default(&expr) { default_of(table, name) } else { Ok(expr) })
             .collect::<Result<_>>()?;
     }
     insert.columns = columns.into_iter().filter(|(_, is_left_out)| !is_left_out).map(|(name, _)| name).collect();
@@ -257,7 +254,7 @@ fn assigned(assignments: &[Assignment], table: &TableSchema) -> Result<Option<Ve
     for (at, assignment) in assignments.iter().enumerate() {
         let AssignmentTarget::ColumnName(name) = &assignment.target else { continue };
         let column = name.0.last().and_then(|part| part.as_ident()).and_then(|ident| table.column(&fold(ident)));
-        if is_word(&assignment.value) {
+        if is_default(&assignment.value) {
             let to = default_of(table, name)?;
             written.get_or_insert_with(|| assignments.to_vec())[at].value = to;
         } else if let Some((place, column)) = column

@@ -324,16 +324,8 @@ impl Sum {
                 }
                 Some(b'-') | None if is_first => {
                     self.iso_add(number, Unit::Year)?;
-                    let mut parts = [Unit::Month, Unit::Day].into_iter();
-                    while !rest.is_empty() {
-                        let (number, behind) = Iso::read(rest)?;
-                        self.iso_add(number, parts.next().ok_or(TimeFault::Syntax)?)?;
-                        rest = match behind.strip_prefix('-') {
-                            Some(behind) => behind,
-                            None if behind.is_empty() => behind,
-                            None => return Err(TimeFault::Syntax),
-                        };
-                    }
+                    self.iso_parts(rest, '-', [Unit::Month, Unit::Day])?;
+                    rest = "";
                 }
                 _ => return Err(TimeFault::Syntax),
             }
@@ -360,20 +352,27 @@ impl Sum {
                 }
                 Some(b':') | None if is_first => {
                     self.iso_add(number, Unit::Hour)?;
-                    let mut parts = [Unit::Minute, Unit::Second].into_iter();
-                    while !rest.is_empty() {
-                        let (number, behind) = Iso::read(rest)?;
-                        self.iso_add(number, parts.next().ok_or(TimeFault::Syntax)?)?;
-                        rest = match behind.strip_prefix(':') {
-                            Some(behind) => behind,
-                            None if behind.is_empty() => behind,
-                            None => return Err(TimeFault::Syntax),
-                        };
-                    }
+                    self.iso_parts(rest, ':', [Unit::Minute, Unit::Second])?;
+                    rest = "";
                 }
                 _ => return Err(TimeFault::Syntax),
             }
             is_first = false;
+        }
+        Ok(())
+    }
+
+    /// What is behind the first number of `0001-02-03` and `04:05:06`: parts may be left out at the end.
+    fn iso_parts(&mut self, mut rest: &str, separator: char, units: [Unit; 2]) -> Result<()> {
+        let mut units = units.into_iter();
+        while !rest.is_empty() {
+            let (number, behind) = Iso::read(rest)?;
+            self.iso_add(number, units.next().ok_or(TimeFault::Syntax)?)?;
+            rest = match behind.strip_prefix(separator) {
+                Some(behind) => behind,
+                None if behind.is_empty() => behind,
+                None => return Err(TimeFault::Syntax),
+            };
         }
         Ok(())
     }
