@@ -29,7 +29,7 @@ TPCDS_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-fuzz test-raftlog-adapters lint clippy doc deny fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -107,6 +107,11 @@ doc: setup ## what the crates' documentation says: no link of it is broken
 
 deny: setup-tests ## licences and sources of all dependencies, and which crate may have which (deny.toml)
 	PATH="$(TARN_VENV)/bin:$$PATH" cargo deny --locked check -D warnings bans licenses sources
+
+locks: ## every Cargo.lock, those of the benches and the fuzz targets too, is what its manifests ask for
+	@for lock in $$(git ls-files '*Cargo.lock'); do \
+	    cargo update --workspace --locked --quiet --manifest-path $$(dirname $$lock)/Cargo.toml || \
+	    { echo "$$lock is not up to date: cargo update --workspace --manifest-path $$(dirname $$lock)/Cargo.toml"; exit 1; }; done
 
 test-fuzz: setup ## each fuzz target for FUZZ_SECONDS=5
 	scripts/fuzz $(FUZZ_SECONDS)
