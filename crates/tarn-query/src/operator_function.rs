@@ -12,6 +12,7 @@ use arrow::array::{ArrayRef, Datum};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::exec_err;
 use datafusion::error::Result;
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -88,6 +89,12 @@ impl<K: BinaryKernel> ScalarUDFImpl for OperatorFunction<K> {
 
     fn is_strict(&self) -> bool {
         true
+    }
+
+    /// Any value of its type: of bounds without a type nothing can be told, not even that rows are in the order in which they were sorted.
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        let types: Vec<DataType> = inputs.iter().map(|bounds| bounds.data_type()).collect();
+        Interval::make_unbounded(&self.return_type(&types).unwrap_or(DataType::Null))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

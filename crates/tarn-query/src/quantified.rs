@@ -14,7 +14,8 @@
 //! Each is an equality join or an empty one: no row is held against every other because of NULLs.
 //!
 //! A correlated subquery that always has one row, an aggregate without groups, is a value: `x NOT IN (S)` is `x <>
-//! (S)`. What the planner would pull out of a correlated subquery although that changes its rows is refused.
+//! (S)`. Where the planner makes no joins, in a select list for one, and where it would pull conditions out of a subquery although that changes
+//! its rows, `EXISTS (S)` becomes the value `(SELECT count(*) FROM S) > 0`, for `dependent.rs` to compute. What is left of the latter is refused.
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::Result;
+use datafusion::functions_aggregate::count::count_all;
 use datafusion::logical_expr::expr::{Case, Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, Projection, Subquery, lit,
@@ -36,23 +38,22 @@ use crate::truth::{Unknown, each_condition, is_logic, map_operands};
 /// The column of a subquery's values.
 const VALUE: &str = "__value";
 
+/// The column of how many rows a subquery has.
+const COUNT: &str = "__count";
+
 /// The rule; it runs when types are known.
 #[derive(Debug)]
 pub(crate) struct Quantified;
 
 impl AnalyzerRule for Quantified {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = each_condition(plan, is_subquery, |expr, unknown, node, schema| {
-            // Elsewhere the planner has no joins for them, and says so.
-            let conditions = match node {
-                LogicalPlan::Filter(_) => true,
-                LogicalPlan::Join(join) => join.join_type == JoinType::Inner,
-                _ => false,
-            };
-            rewrite(expr, unknown, conditions, conditions, schema)
-        })?;
-        refuse_laterals(&plan)?;
-        Ok(plan)
+        each_condition(plan, is_subquery, |expr, unknown, node, schema| match node {
+            LogicalPlan::Filter(_) => counted(rewrite(expr, unknown, true, true, schema)?, rows_would_change),
+            LogicalPlan::Join(join) if join.join_type == JoinType::Inner => rewrite(expr, unknown, true, true, schema),
+            // The planner has no joins for them, and says so.
+            LogicalPlan::Join(_) => rewrite(expr, unknown, false, false, schema),
+            _ => counted(rewrite(expr, unknown, true, false, schema)?, |_| true),
+        })
     }
 
     fn name(&self) -> &str {
@@ -60,11 +61,59 @@ impl AnalyzerRule for Quantified {
     }
 }
 
+/// The rule of what the planner would do otherwise than it is meant; it runs when others have taken what they can.
+#[derive(Debug)]
+pub(crate) struct Refused;
+
+impl AnalyzerRule for Refused {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.apply_with_subqueries(|node| {
+            node.apply_expressions(|expr| {
+                expr.apply(|expr| {
+                    match expr {
+                        Expr::Exists(Exists { subquery, .. })
+                        | Expr::InSubquery(InSubquery { subquery, .. })
+                        | Expr::SetComparison(SetComparison { subquery, .. }) => refuse_changed_rows(subquery, true)?,
+                        Expr::ScalarSubquery(subquery) => refuse_changed_rows(subquery, false)?,
+                        _ => {}
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })
+        })?;
+        refuse_laterals(&plan)?;
+        Ok(plan)
+    }
+
+    fn name(&self) -> &str {
+        "refused_subqueries"
+    }
+}
+
+fn rows_would_change(subquery: &Subquery) -> bool {
+    refuse_changed_rows(subquery, true).is_err()
+}
+
+/// The `EXISTS` of subqueries that are `wanted`, as comparisons of values.
+fn counted(expr: Expr, wanted: impl Fn(&Subquery) -> bool) -> Result<Expr> {
+    let counted = expr.transform_up(|expr| match expr {
+        Expr::Exists(Exists { subquery, negated }) if wanted(&subquery) => {
+            let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+            let plan = rows.aggregate(Vec::<Expr>::new(), vec![count_all().alias(COUNT)])?.build()?;
+            let count = Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery });
+            let op = if negated { Operator::Eq } else { Operator::Gt };
+            Ok(Transformed::yes(compared(count, op, lit(0_i64))))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(counted.data)
+}
+
 fn is_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_))
 }
 
-/// `alone`: is it one of the conditions that `AND` joins to a filter?
+/// `filter`: may it become `EXISTS`? `alone`: is it one of the conditions that `AND` joins to a filter?
 fn rewrite(expr: Expr, unknown: Unknown, filter: bool, alone: bool, schema: &DFSchema) -> Result<Expr> {
     let still_alone = match &expr {
         Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => alone,
@@ -77,12 +126,7 @@ fn rewrite(expr: Expr, unknown: Unknown, filter: bool, alone: bool, schema: &DFS
             if always_one_row(&exists.subquery) {
                 return Ok(lit(!exists.negated));
             }
-            refuse_changed_rows(&exists.subquery, true)?;
             Ok(Expr::Exists(exists))
-        }
-        Expr::ScalarSubquery(subquery) => {
-            refuse_changed_rows(&subquery, false)?;
-            Ok(Expr::ScalarSubquery(subquery))
         }
         Expr::InSubquery(list) => {
             let InSubquery { expr, subquery, negated } = list;
@@ -90,7 +134,6 @@ fn rewrite(expr: Expr, unknown: Unknown, filter: bool, alone: bool, schema: &DFS
                 let op = if negated { Operator::NotEq } else { Operator::Eq };
                 return Ok(compared(*expr, op, Expr::ScalarSubquery(subquery)));
             }
-            refuse_changed_rows(&subquery, true)?;
             in_subquery(*expr, subquery, negated, unknown, filter, alone, schema)
         }
         Expr::SetComparison(comparison) => {
@@ -98,7 +141,6 @@ fn rewrite(expr: Expr, unknown: Unknown, filter: bool, alone: bool, schema: &DFS
             if always_one_row(&subquery) {
                 return Ok(compared(*expr, op, Expr::ScalarSubquery(subquery)));
             }
-            refuse_changed_rows(&subquery, true)?;
             match (op, &quantifier) {
                 (Operator::Eq, SetQuantifier::Any) => {
                     in_subquery(*expr, subquery, false, unknown, filter, alone, schema)
@@ -132,7 +174,7 @@ fn in_subquery(
         Unknown::AsTrue => alone && !correlated && expr.any_column_refs() && !expr.contains_outer(),
         Unknown::Kept => false,
     };
-    if as_it_is || !filter {
+    if !filter || (as_it_is && !rows_would_change(&subquery)) {
         return Ok(Expr::InSubquery(InSubquery { expr: Box::new(expr), subquery, negated }));
     }
     let outer = outer(expr.clone(), schema)?;

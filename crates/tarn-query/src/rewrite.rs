@@ -12,41 +12,20 @@ pub fn each_expression(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<LogicalPlan> {
-    each_in(plan, |_| true, |expr, schema| expr.transform_up(|expr| rewrite(expr, schema)))
-}
-
-/// Applies `rewrite` to the expressions of the nodes that are `wanted`, subqueries included, each as a whole: it says how far it goes down.
-pub fn each_whole_expression(
-    plan: LogicalPlan,
-    wanted: impl Fn(&LogicalPlan) -> bool,
-    rewrite: impl Fn(Expr) -> Result<Transformed<Expr>>,
-) -> Result<LogicalPlan> {
-    each_in(plan, wanted, |expr, _| rewrite(expr))
-}
-
-fn each_in(
-    plan: LogicalPlan,
-    wanted: impl Fn(&LogicalPlan) -> bool,
-    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
-) -> Result<LogicalPlan> {
     // What is above an expression of another type has other columns.
     let mut is_changed = false;
     let rewritten = plan.transform_up_with_subqueries(|node| {
-        let changed = if wanted(&node) {
-            let mut schema = merge_schema(&node.inputs());
-            if let LogicalPlan::TableScan(scan) = &node {
-                schema.merge(&scan.projected_schema);
-            }
-            // An unnamed column is named by its expression as it was written.
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = rewrite(expr, &schema)?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })?
-        } else {
-            Transformed::no(node)
-        };
+        let mut schema = merge_schema(&node.inputs());
+        if let LogicalPlan::TableScan(scan) = &node {
+            schema.merge(&scan.projected_schema);
+        }
+        // An unnamed column is named by its expression as it was written.
+        let names = NamePreserver::new(&node);
+        let changed = node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
+            Ok(rewritten.update_data(|expr| name.restore(expr)))
+        })?;
         is_changed |= changed.transformed;
         if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
     })?;

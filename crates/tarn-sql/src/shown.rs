@@ -90,9 +90,9 @@ pub(crate) fn name_columns(statement: &mut Statement) {
     };
     let Some(query) = query else { return };
     let named = first_select(&mut query.body).map(|select| name_unnamed(&mut select.projection)).unwrap_or_default();
-    // What orders the rows is said by the same words, and is the column by now.
+    // What orders the rows is said by the same words, and is the column by now. A number is none of a column's words, but its place.
     if let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = &mut query.order_by {
-        for order in all {
+        for order in all.iter_mut().filter(|order| !matches!(order.expr, Expr::Value(_))) {
             if let Some((_, alias)) = named.iter().find(|(expr, _)| *expr == order.expr) {
                 order.expr = Expr::Identifier(alias.clone());
             }

@@ -18,6 +18,7 @@ use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
 use datafusion::functions::encoding::expr_fn::encode;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, lit, when,
@@ -205,6 +206,11 @@ impl ScalarUDFImpl for Converted {
 
     fn is_strict(&self) -> bool {
         true
+    }
+
+    /// As `tarn_query::operator_function` says.
+    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&self.to)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

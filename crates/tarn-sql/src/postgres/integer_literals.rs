@@ -1,9 +1,9 @@
 //! Of which type is `1`? An `integer` in PostgreSQL, if it fits one, else a `bigint`; DataFusion reads every whole number as a `bigint`. So `SELECT 1` was told as
 //! `int8`, which some clients show as a text, `2147483647 + 1` did not overflow, and `CREATE TABLE … AS SELECT 1` made a `bigint` column.
 //!
-//! It runs once, when a statement is planned: a parameter that is bound later is of the type that it was declared with. Left as they are:
-//! LIMIT and OFFSET, which want a `bigint`; what is counted, where `1` stands for a row; grouping sets; and plans whose parts have agreed upon types already, which are
-//! recursive queries and correlated subqueries. Columns of a UNION stay what they were planned as.
+//! It runs once, when a statement is planned: a parameter that is bound later is of the type that it was declared with. What names a column below, or of a query around,
+//! gets the type that it has by then. Left as they are: LIMIT and OFFSET, which want a `bigint`; what is counted, where `1` stands for a row; and recursive queries, whose
+//! parts have agreed upon types already.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,14 +11,19 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DFSchemaRef};
+use datafusion::common::{Column, DFSchema, DFSchemaRef};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction, WindowFunctionDefinition};
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Values};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Exists, InSubquery, SetComparison, WindowFunction, WindowFunctionDefinition,
+};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    Aggregate, Expr, ExprSchemable, GroupingSet, LogicalPlan, Projection, Subquery, Union, Values,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
-use tarn_query::each_whole_expression;
 
 /// The rule.
 #[derive(Debug)]
@@ -26,15 +31,11 @@ pub(super) struct IntegerLiterals;
 
 impl AnalyzerRule for IntegerLiterals {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        if has_agreed_types(&plan)? {
+        let is_recursive = plan.exists(|node| Ok(matches!(node, LogicalPlan::RecursiveQuery(_))))?;
+        if is_recursive && asks_outside(&plan)? {
             return Ok(plan);
         }
-        let plan = plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Values(values) => rows(values).map(|values| values.update_data(LogicalPlan::Values)),
-            node => Ok(Transformed::no(node)),
-        })?;
-        let may_change = |node: &LogicalPlan| !matches!(node, LogicalPlan::Limit(_) | LogicalPlan::Values(_));
-        each_whole_expression(plan.data, may_change, narrowed)
+        Ok(retyped(plan, &[])?.data)
     }
 
     fn name(&self) -> &str {
@@ -42,11 +43,10 @@ impl AnalyzerRule for IntegerLiterals {
     }
 }
 
-/// Whether a part of the plan keeps types of another part, which would not change with it.
-fn has_agreed_types(plan: &LogicalPlan) -> Result<bool> {
+/// Whether a subquery names a column of a query around it.
+fn asks_outside(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
-        found |= matches!(node, LogicalPlan::RecursiveQuery(_));
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
                 found |= matches!(expr, Expr::OuterReferenceColumn(..));
@@ -56,6 +56,124 @@ fn has_agreed_types(plan: &LogicalPlan) -> Result<bool> {
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
+}
+
+/// The plan with literals that fit, and `around` it, the innermost last, the columns of the queries that it is a subquery of.
+fn retyped(plan: LogicalPlan, around: &[DFSchemaRef]) -> Result<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::RecursiveQuery(_) => return Ok(Transformed::no(plan)),
+        LogicalPlan::Values(values) => return Ok(rows(values)?.update_data(LogicalPlan::Values)),
+        _ => {}
+    }
+    // What is LATERAL names columns of the inputs before it.
+    let mut beside = around.to_vec();
+    let plan = plan.map_children(|child| {
+        let is_lateral = matches!(child, LogicalPlan::Subquery(_));
+        let child = retyped(child, if is_lateral { &beside } else { around })?;
+        beside.push(Arc::clone(child.data.schema()));
+        Ok(child)
+    })?;
+    let plan = plan.transform_data(|plan| match plan {
+        LogicalPlan::Aggregate(aggregate) => Ok(sets_of_columns(aggregate)?.update_data(LogicalPlan::Aggregate)),
+        other => Ok(Transformed::no(other)),
+    })?;
+    let is_input_changed = plan.transformed;
+    let mut own = merge_schema(&plan.data.inputs());
+    if let LogicalPlan::TableScan(scan) = &plan.data {
+        own.merge(&scan.projected_schema);
+    }
+    let mut inside = around.to_vec();
+    inside.push(Arc::new(own));
+    let is_limit = matches!(plan.data, LogicalPlan::Limit(_));
+    let names = NamePreserver::new(&plan.data);
+    let plan = plan.data.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let expr = expr.transform_up(|expr| of_subqueries(expr, &inside))?;
+        let expr = expr.transform_data(|expr| if is_limit { Ok(Transformed::no(expr)) } else { narrowed(expr) })?;
+        Ok(expr.update_data(|expr| name.restore(expr)))
+    })?;
+    if !is_input_changed && !plan.transformed {
+        return Ok(plan);
+    }
+    // Which type several inputs have together is found when types are made one.
+    Ok(Transformed::yes(match plan.data {
+        LogicalPlan::Union(union) => LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?),
+        other => other.recompute_schema()?,
+    }))
+}
+
+/// A column of a query around, and subqueries, if that is what the expression is. `around` ends with the columns that it may name.
+fn of_subqueries(expr: Expr, around: &[DFSchemaRef]) -> Result<Transformed<Expr>> {
+    let inner = |subquery: Subquery| -> Result<Transformed<Subquery>> {
+        let plan = retyped(Arc::unwrap_or_clone(subquery.subquery), around)?;
+        let mut is_changed = plan.transformed;
+        let mut outside = vec![];
+        for expr in subquery.outer_ref_columns {
+            let expr = of_subqueries(expr, around)?;
+            is_changed |= expr.transformed;
+            outside.push(expr.data);
+        }
+        let subquery = Subquery { subquery: Arc::new(plan.data), outer_ref_columns: outside, spans: subquery.spans };
+        Ok(Transformed::new(subquery, is_changed, TreeNodeRecursion::Continue))
+    };
+    Ok(match expr {
+        Expr::OuterReferenceColumn(field, column) => {
+            let now = around.iter().rev().find_map(|columns| columns.qualified_field_from_column(&column).ok());
+            match now {
+                Some((_, now)) if now.data_type() != field.data_type() => {
+                    Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(now), column))
+                }
+                _ => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+            }
+        }
+        Expr::ScalarSubquery(subquery) => inner(subquery)?.update_data(Expr::ScalarSubquery),
+        Expr::Exists(Exists { subquery, negated }) => {
+            inner(subquery)?.update_data(|subquery| Expr::Exists(Exists { subquery, negated }))
+        }
+        Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+            inner(subquery)?.update_data(|subquery| Expr::InSubquery(InSubquery { expr, subquery, negated }))
+        }
+        Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }) => inner(subquery)?
+            .update_data(|subquery| Expr::SetComparison(SetComparison { expr, subquery, op, quantifier })),
+        other => Transformed::no(other),
+    })
+}
+
+/// Grouping sets are of columns that are called as their expressions are: what would get another name is computed below, under the name that it has.
+fn sets_of_columns(aggregate: Aggregate) -> Result<Transformed<Aggregate>> {
+    let sets: Vec<&Expr> = match &aggregate.group_expr[..] {
+        [Expr::GroupingSet(GroupingSet::Rollup(exprs) | GroupingSet::Cube(exprs))] => exprs.iter().collect(),
+        [Expr::GroupingSet(GroupingSet::GroupingSets(sets))] => sets.iter().flatten().collect(),
+        _ => return Ok(Transformed::no(aggregate)),
+    };
+    let mut computed: Vec<(Expr, String)> = vec![];
+    for expr in sets {
+        if narrowed(expr.clone())?.transformed && !computed.iter().any(|(known, _)| known == expr) {
+            computed.push((expr.clone(), expr.schema_name().to_string()));
+        }
+    }
+    if computed.is_empty() {
+        return Ok(Transformed::no(aggregate));
+    }
+    let mut columns: Vec<Expr> = aggregate.input.schema().columns().into_iter().map(Expr::Column).collect();
+    for (expr, name) in &computed {
+        columns.push(narrowed(expr.clone())?.data.alias(name));
+    }
+    let input = Projection::try_new(columns, aggregate.input)?;
+    let by_column = |expr: Expr| {
+        expr.transform_down(|expr| {
+            let name = computed.iter().find(|(known, _)| *known == expr).map(|(_, name)| name);
+            Ok(match name {
+                Some(name) => {
+                    let column = Expr::Column(Column::new_unqualified(name));
+                    Transformed::new(column, true, TreeNodeRecursion::Jump)
+                }
+                None => Transformed::no(expr),
+            })
+        })
+    };
+    let by = aggregate.group_expr.into_iter().map(|expr| Ok(by_column(expr)?.data)).collect::<Result<_>>()?;
+    Ok(Transformed::yes(Aggregate::try_new(Arc::new(LogicalPlan::Projection(input)), by, aggregate.aggr_expr)?))
 }
 
 /// The expression with literals that fit.
@@ -72,7 +190,7 @@ fn narrowed(expr: Expr) -> Result<Transformed<Expr>> {
     })
 }
 
-/// What is counted, and grouping sets, whose expressions are columns of that name above.
+/// What is counted, and grouping sets, which are of columns by now.
 fn is_kept(expr: &Expr) -> bool {
     match expr {
         Expr::GroupingSet(_) => true,

@@ -1,7 +1,7 @@
 //! Of which type is `coalesce(doc, '{}')`? A `jsonb`, if `doc` is one: the text beside it is read as one. DataFusion knows the text of it
-//! alone, and what stands beside that says that it is JSON is lost in CASE, COALESCE, NULLIF and subqueries, and in rows of a list.
+//! alone, and what stands beside that says that it is JSON, or a `uuid`, is lost in CASE, COALESCE, NULLIF and subqueries, and in rows of a list.
 //!
-//! So there are functions that give what they take, as JSON, and stand around these.
+//! So there are functions that give what they take, as JSON or as `uuid`, and stand around these.
 
 use std::sync::Arc;
 
@@ -23,26 +23,31 @@ use super::function::texts;
 use crate::postgres::kept_as_text::cast_function;
 
 pub(super) const AS_JSON: [&str; 2] = ["tarn_as_json", "tarn_as_jsonb"];
+const AS_UUID: &str = "tarn_as_uuid";
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    [Stored::Json, Stored::Jsonb].map(as_json).to_vec()
+    [Stored::Json, Stored::Jsonb, Stored::Uuid].map(as_kept).to_vec()
 }
 
-fn as_json(to: Stored) -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::from(AsJson { to, signature: Signature::any(1, Volatility::Immutable) }))
+fn as_kept(to: Stored) -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(AsKept { to, signature: Signature::any(1, Volatility::Immutable) }))
 }
 
 /// Gives what it takes.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct AsJson {
+struct AsKept {
     to: Stored,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for AsJson {
+impl ScalarUDFImpl for AsKept {
     fn name(&self) -> &str {
-        AS_JSON[usize::from(self.to == Stored::Jsonb)]
+        match self.to {
+            Stored::Uuid => AS_UUID,
+            Stored::Jsonb => AS_JSON[1],
+            _ => AS_JSON[0],
+        }
     }
 
     fn signature(&self) -> &Signature {
@@ -82,7 +87,7 @@ pub(super) struct Marked;
 impl AnalyzerRule for Marked {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_expression(plan, |expr, schema| {
-            Ok(match json_of_several(&expr, schema) {
+            Ok(match kept_of_several(&expr, schema) {
                 Some(to) => Transformed::yes(marked(expr, to)),
                 None => Transformed::no(expr),
             })
@@ -90,27 +95,39 @@ impl AnalyzerRule for Marked {
     }
 
     fn name(&self) -> &str {
-        "postgres_json_marked"
+        "postgres_kept_marked"
     }
 }
 
 /// The JSON type of an expression, also of those whose type DataFusion loses.
 pub(super) fn json_type(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
-    if let Some(of) = json_of_several(expr, schema) {
+    kept_type(expr, schema).filter(|of| matches!(of, Stored::Json | Stored::Jsonb))
+}
+
+/// Its type, if values of that are kept as text.
+fn kept_type(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
+    if let Some(of) = kept_of_several(expr, schema) {
         return Some(of);
     }
     let (_, field) = expr.to_field(schema).ok()?;
     let is_text = field.data_type().is_string();
-    data_type_of(&field).ok().filter(|of| is_text && matches!(of, Stored::Json | Stored::Jsonb))
+    data_type_of(&field).ok().filter(|of| is_text && is_kept(of))
+}
+
+fn is_kept(of: &Stored) -> bool {
+    matches!(of, Stored::Json | Stored::Jsonb | Stored::Uuid)
 }
 
 /// That of a CASE, of a function that gives one of its arguments, or of a subquery, which is known until it is computed.
-fn json_of_several(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
+fn kept_of_several(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
     if let Expr::ScalarSubquery(query) = expr {
         let of = data_type_of(query.subquery.schema().fields().first()?).ok()?;
-        return Some(of).filter(|of| matches!(of, Stored::Json | Stored::Jsonb));
+        return Some(of).filter(is_kept);
     }
-    values_of(expr)?.into_iter().find_map(|value| json_type(value, schema))
+    let of = values_of(expr)?.into_iter().find_map(|value| kept_type(value, schema))?;
+    // The texts of `uuid`s are in their order, those of JSON are not.
+    let by_order = matches!(expr, Expr::ScalarFunction(call) if matches!(call.name(), "greatest" | "least"));
+    (!by_order || of == Stored::Uuid).then_some(of)
 }
 
 /// The values that an expression gives one of.
@@ -120,7 +137,7 @@ fn values_of(expr: &Expr) -> Option<Vec<&Expr>> {
             let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
             Some(results.chain(case.else_expr.as_deref()).collect())
         }
-        Expr::ScalarFunction(call) if matches!(call.name(), "coalesce" | "nvl" | "ifnull") => {
+        Expr::ScalarFunction(call) if matches!(call.name(), "coalesce" | "nvl" | "ifnull" | "greatest" | "least") => {
             Some(call.args.iter().collect())
         }
         Expr::ScalarFunction(call) if call.name() == "nullif" => call.args.first().map(|value| vec![value]),
@@ -129,7 +146,7 @@ fn values_of(expr: &Expr) -> Option<Vec<&Expr>> {
     }
 }
 
-/// Around an expression that DataFusion takes for a text. Texts that are written out in it are read as JSON.
+/// Around an expression that DataFusion takes for a text. Texts that are written out in it are read as what they stand beside.
 pub(super) fn marked(expr: Expr, to: Stored) -> Expr {
     let read = |value: &mut Expr| {
         if is_untyped(value) {
@@ -146,7 +163,7 @@ pub(super) fn marked(expr: Expr, to: Stored) -> Expr {
         Expr::ScalarFunction(call) if call.name() != "nullif" => call.args.iter_mut().for_each(read),
         _ => {}
     }
-    as_json(to).call(vec![expr])
+    as_kept(to).call(vec![expr])
 }
 
 /// A text that is written out, NULL, or a parameter of which nobody said the type.

@@ -1,0 +1,110 @@
+//! What does a subquery ask of the row around it?
+
+use arrow::datatypes::FieldRef;
+use datafusion::common::Column;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
+use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
+use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan, Operator, Subquery};
+
+/// A column that the plan names and that is none of its own.
+#[derive(Debug, Clone)]
+pub(super) struct Free {
+    pub(super) column: Column,
+    pub(super) field: FieldRef,
+}
+
+/// Each of them once, in the order in which they are met. Those of subqueries inside are there if no node between has such a column.
+pub(super) fn free(plan: &LogicalPlan) -> Result<Vec<Free>> {
+    let mut found: Vec<Free> = vec![];
+    let mut add = |free: Free| {
+        if !found.iter().any(|known| known.column == free.column) {
+            found.push(free);
+        }
+    };
+    plan.apply(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::OuterReferenceColumn(field, column) = expr {
+                    add(Free { column: column.clone(), field: field.clone() });
+                }
+                if let Some(subquery) = subquery_of(expr) {
+                    let own = merge_schema(&node.inputs());
+                    free(&subquery.subquery)?
+                        .into_iter()
+                        .filter(|free| !own.has_column(&free.column))
+                        .for_each(&mut add);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        if let LogicalPlan::Subquery(subquery) = node {
+            free(&subquery.subquery)?.into_iter().for_each(&mut add);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+/// The subquery that the expression itself is.
+pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
+    match expr {
+        Expr::ScalarSubquery(subquery)
+        | Expr::Exists(Exists { subquery, .. })
+        | Expr::InSubquery(InSubquery { subquery, .. })
+        | Expr::SetComparison(SetComparison { subquery, .. }) => Some(subquery),
+        _ => None,
+    }
+}
+
+/// Does it ask by conditions `inner = outer` alone, where the planner pulls them out of it? Then the planner makes the join, of one hash table.
+pub(super) fn is_of_equality(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_of_equality = true;
+    plan.apply(|node| {
+        let asks = match node {
+            LogicalPlan::Filter(filter) => split_conjunction(&filter.predicate).into_iter().any(asks_otherwise),
+            _ => {
+                let mut asks = false;
+                node.apply_expressions(|expr| {
+                    asks |= asks_outside(expr)?;
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+                asks
+            }
+        };
+        let stands_between = match node {
+            LogicalPlan::Window(_)
+            | LogicalPlan::Limit(_)
+            | LogicalPlan::Union(_)
+            | LogicalPlan::Unnest(_)
+            | LogicalPlan::Distinct(Distinct::On(_)) => true,
+            LogicalPlan::Aggregate(aggregate) => !aggregate.group_expr.is_empty(),
+            LogicalPlan::Join(join) => join.join_type != JoinType::Inner,
+            _ => false,
+        };
+        is_of_equality &= !asks && !(stands_between && !free(node)?.is_empty());
+        Ok(if is_of_equality { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_of_equality)
+}
+
+/// Whether the condition is of the row around it, and no equality of a value of each.
+fn asks_otherwise(condition: &Expr) -> bool {
+    if !asks_outside(condition).unwrap_or(true) {
+        return false;
+    }
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return true };
+    let is_inside = |expr: &Expr| !asks_outside(expr).unwrap_or(true) && !expr.column_refs().is_empty();
+    let is_outside = |expr: &Expr| asks_outside(expr).unwrap_or(false) && expr.column_refs().is_empty();
+    !((is_inside(left) && is_outside(right)) || (is_outside(left) && is_inside(right)))
+}
+
+fn asks_outside(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| {
+        Ok(match subquery_of(expr) {
+            Some(subquery) => !free(&subquery.subquery)?.is_empty(),
+            None => matches!(expr, Expr::OuterReferenceColumn(..)),
+        })
+    })
+}
