@@ -77,7 +77,7 @@ class Pair:
     def __init__(self, postgres_port: int, server: Server, folder: pathlib.Path):
         self.postgres = connected(postgres_port, SETTINGS)
         self.tarn = connected(server.port, TARN_SETTINGS)
-        self.tables = Tables(self.postgres, connected(server.port, TARN_SETTINGS), folder)
+        self.tables = Tables(self.postgres, connected(server.port, TARN_SETTINGS), self.tarn, folder)
         # In no transaction (I), in one (T), or in a failed one (E): as each server said last.
         self.postgres_status = self.tarn_status = "I"
         # Did PostgreSQL alone make or change something, so that the catalogs differ by it?
@@ -156,7 +156,7 @@ class Pair:
         if self.postgres_status != "I":
             self.postgres_status = self.postgres.ask("ROLLBACK").status
         self.tarn, self.tarn_status = connected(server.port, TARN_SETTINGS), "I"
-        self.tables.tarn = connected(server.port, TARN_SETTINGS)
+        self.tables.tarn, self.tables.script = connected(server.port, TARN_SETTINGS), self.tarn
         for name in list(self.tables.placed):
             self.tables.drop(name)
         self.tables.look()

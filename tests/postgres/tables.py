@@ -1,8 +1,8 @@
 """How does Tarn get the tables that a statement names, with what PostgreSQL has in them?
 
 A table is `own` if both made it by the same statement: both write it, and it is loaded anew only after one of them
-refused a write. What Tarn refused to make (no key, a view, a type, a temporary table, …), and what the files expect to
-be there before, it gets as a stand-in when a statement names it: a table with the same columns and key, if PostgreSQL's
+refused a write. What Tarn refused to make (a view, a type, …), a temporary table that it refused to write, which nobody
+but its session can load, and what the files expect to be there before, it gets as a stand-in when a statement names it: a table with the same columns and key, if PostgreSQL's
 has nothing beyond that; else Parquet files that are attached, and read only. A column whose type neither can have comes
 as text: the stand-in is then `approximate`, and a wrong answer from it says nothing about Tarn.
 """
@@ -24,7 +24,7 @@ OWN, TABLE, FILES = "own", "table", "files"
 # Everything that a search path finds, with what a plain table would not have in the last column.
 CATALOG = """
 SELECT pg_catalog.json_agg(r) FROM (
-  SELECT c.relname AS name, c.relkind AS kind,
+  SELECT c.relname AS name, c.relkind AS kind, c.relpersistence = 't' AS temporary,
     (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(a.attname, a.atttypid::pg_catalog.regtype::text,
         pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull) ORDER BY a.attnum)
       FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
@@ -60,6 +60,7 @@ class Relation:
     key: tuple[str, ...]
     is_plain: bool
     has_generated: bool
+    is_temporary: bool
 
 
 @dataclasses.dataclass
@@ -75,9 +76,10 @@ class Placed:
 
 
 class Tables:
-    def __init__(self, postgres: Wire, tarn: Wire, folder: pathlib.Path):
-        """`tarn` is a connection of its own, outside of the script's transactions; `folder` is for Parquet files."""
-        self.postgres, self.tarn, self.folder = postgres, tarn, folder
+    def __init__(self, postgres: Wire, tarn: Wire, script: Wire, folder: pathlib.Path):
+        """`tarn` is a connection of its own, outside of the script's transactions; `script` is the script's; `folder` is
+        for Parquet files."""
+        self.postgres, self.tarn, self.script, self.folder = postgres, tarn, script, folder
         self.relations: dict[str, Relation] = {}
         self.placed: dict[str, Placed] = {}
         self.n_copies = 0
@@ -96,6 +98,7 @@ class Tables:
                 tuple(each["key"] or []),
                 each["plain"],
                 each["generated"],
+                each["temporary"],
             )
             for each in found
         }
@@ -176,6 +179,10 @@ class Tables:
 
     def refresh(self, placed: Placed) -> None:
         relation = placed.relation
+        if placed.kind == OWN and relation.is_temporary:
+            self.remove_own(relation.name)
+            self.place(relation)
+            return
         mark = " ".join(map(str, self.postgres.must(mark_of(relation), PATIENCE_S).rows[0]))
         if int(mark.split()[0]) > MAX_ROWS:
             raise OutOfStep(f"{relation.name} has {mark.split()[0]} rows")
@@ -232,9 +239,16 @@ class Tables:
             if self.tarn.ask(f"DROP {kind} {quoted(name)}").error is None:
                 return
 
+    def remove_own(self, name: str) -> None:
+        """The script's session has it to itself, and it would hide a stand-in."""
+        self.script.ask(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
+
     def drop(self, name: str) -> None:
-        del self.placed[name]
-        self.remove(name)
+        placed = self.placed.pop(name)
+        if placed.kind == OWN and placed.relation.is_temporary:
+            self.remove_own(name)
+        else:
+            self.remove(name)
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tarn_feed::HotTable;
 use tarn_replica::Replicas;
 use tarn_rows::{RecentBytes, Table};
 use tarn_types::TableSchema;
@@ -20,14 +19,12 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::ExternalTable;
 use crate::jobs::Job;
+use crate::unlogged::Unlogged;
 
 /// One open table.
 pub struct TableHandle {
     pub(crate) table: Arc<Table>,
-    /// The same, as the lake sees it.
-    pub(crate) hot: Arc<dyn HotTable>,
-    /// One a tablet.
-    pub(crate) replicas: Arc<Replicas>,
+    pub(crate) way_in: WayIn,
     pub(crate) jobs: mpsc::Sender<Job>,
     /// Wakes the worker to look whether a delivery is due.
     pub(crate) kick: Notify,
@@ -39,6 +36,14 @@ pub struct TableHandle {
     pub(crate) stuck: Mutex<Option<Stuck>>,
     /// Writers hold it shared; dropping the table holds it alone and sets it.
     pub(crate) dropped: RwLock<bool>,
+}
+
+/// How what is written to a table gets in.
+pub(crate) enum WayIn {
+    /// Through the log: one replica a tablet.
+    Logged(Arc<Replicas>),
+    /// Of a temporary table, which a crash may take.
+    Unlogged(Unlogged),
 }
 
 /// The last delivery of a table failed, and those before it since this time.
@@ -85,6 +90,11 @@ impl Recent {
 }
 
 impl TableHandle {
+    /// Whether something was written that is not delivered.
+    pub fn has_recent_rows(&self) -> bool {
+        self.table.pending().oldest_ms.is_some()
+    }
+
     /// Why its rows do not get into the lake, if the last delivery failed.
     pub fn stuck(&self) -> Option<Stuck> {
         self.stuck.lock().clone()
@@ -92,6 +102,17 @@ impl TableHandle {
 
     pub fn schema(&self) -> &Arc<TableSchema> {
         self.table.table_schema()
+    }
+
+    /// `WrongState` for a temporary table, which has no log.
+    pub(crate) fn replicas(&self) -> Result<&Arc<Replicas>> {
+        match &self.way_in {
+            WayIn::Logged(replicas) => Ok(replicas),
+            WayIn::Unlogged(_) => {
+                let message = format!("table \"{}\" is temporary: it has no log and no lake files", self.schema().name);
+                Err(Error::new(ErrorKind::WrongState, message))
+            }
+        }
     }
 
     /// What the log lost of it, in one sentence.

@@ -45,5 +45,5 @@ pub(crate) fn split_at(table: &TableHandle, at: &[u8]) -> Result<TabletId> {
     if *dropped {
         return Err(Error::no_table(&table.schema().name));
     }
-    Ok(table.replicas.split(at)?)
+    Ok(table.replicas()?.split(at)?)
 }

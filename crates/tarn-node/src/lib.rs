@@ -7,7 +7,7 @@
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
 //! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
-//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, [`transaction`] is what several statements write together and see ([`own`]), `follow` tells what happened), `drops` makes and drops tables, [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives, [`views`] makes and drops views, [`comments`] keeps what people say of tables.
+//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, [`transaction`] is what several statements write together and see ([`own`]), `follow` tells what happened), `drops` makes and drops tables, `temporary` those of one session, which are `unlogged` and have a `temporary_room`, [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives, [`views`] makes and drops views, [`comments`] keeps what people say of tables.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -54,9 +54,12 @@ pub mod stores;
 mod sweep;
 mod table_metrics;
 pub mod tables;
+mod temporary;
+mod temporary_room;
 pub mod threads;
 mod together;
 pub mod transaction;
+mod unlogged;
 pub mod views;
 pub mod worker;
 pub mod write;

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::auth::Directory;
 use crate::auth::directory::REFRESH;
 use crate::caches::Caches;
-use crate::catalog::{Catalog, TableHandle};
+use crate::catalog::{Catalog, TableHandle, WayIn};
 use crate::clock::SystemClock;
 use crate::comments::Comments;
 use crate::error::{Error, ErrorKind, Result};
@@ -162,6 +162,7 @@ impl Node {
                 return Ok(None);
             }
         };
+        let of_worker = Arc::clone(&replicas);
         let hot: Arc<dyn HotTable> = replicas.clone();
         let repaired = match (self.parts.lake.repair(&hot).await, &damage) {
             (Err(error), Some(damage)) => {
@@ -176,9 +177,8 @@ impl Node {
 
         let (jobs, queue) = mpsc::channel(MAX_JOBS);
         let handle = Arc::new(TableHandle {
-            hot,
             table,
-            replicas,
+            way_in: WayIn::Logged(replicas),
             jobs,
             kick: Notify::new(),
             stop: self.parts.stop.child_token(),
@@ -191,7 +191,7 @@ impl Node {
             tracing::error!(table = %handle.schema().name, "table is read-only: {damage}");
             return Ok(Some(handle));
         }
-        let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle));
+        let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle), of_worker);
         if let Some(background) = self.background.lock().as_ref() {
             *handle.worker.lock() = Some(background.handle().spawn(worker.run(queue)));
         }

@@ -34,6 +34,7 @@ use crate::sequences;
 use crate::settings::{LogRecovery, Settings};
 use crate::stores;
 use crate::table_metrics::TableMetrics;
+use crate::temporary_room::TemporaryRoom;
 use crate::together::{self, Before, Found, quarantine_hint};
 
 /// What statements and workers share.
@@ -54,6 +55,7 @@ pub struct Parts {
     pub comments: Arc<Comments>,
     pub sequences: Arc<sequences::Directory>,
     pub catalog: Arc<Catalog>,
+    pub(crate) temporary: TemporaryRoom,
     /// Which tables have their rows here.
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) drops: Drops,
@@ -149,6 +151,7 @@ impl Parts {
             comments,
             sequences,
             catalog,
+            temporary: TemporaryRoom::default(),
             ledger: Arc::new(ledger),
             drops: Drops::default(),
             metrics,

@@ -26,6 +26,7 @@ tarn_types::settings! {
         attach_roots: String = "", text, "folders and URLs below which ATTACH may look, with commas between them; empty = anywhere without users, nowhere with users";
         rows_memory_bytes: u64 = "256MiB", bytes, "block cache and write buffers of the row engine";
         recent_limit_bytes: u64 = "384MiB", bytes, "recent (undelivered) rows kept in memory, all tables together; writers wait when it is reached, and those of tables whose delivery fails at half of it";
+        temporary_bytes: u64 = "256MiB", bytes, "memory of temporary tables, those of all sessions together; who writes to one gets 53400 when it is reached";
         write_wait_ms: u64 = "60000", duration_ms, "how long a writer waits for that room before it fails with 53400";
         footer_cache_bytes: u64 = "64MiB", bytes, "parsed Parquet footers kept in memory";
         metastore: String = "embedded", metastore, "where versions, files and blocks are kept: embedded = <data_dir>/meta, or the URL of a database";

@@ -11,7 +11,7 @@ use tarn_rows::{Lookup, Outcome, Table};
 use tarn_types::{MutationBatch, TableId, TableSchema, decode_row};
 
 use crate::auth::{Principal, Privilege};
-use crate::catalog::{Entry, TableHandle};
+use crate::catalog::{Entry, TableHandle, WayIn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::own::OwnWrites;
 use crate::snapshot::{Opened, TableSnapshot};
@@ -38,7 +38,7 @@ pub struct Moment(HashMap<TableId, TableSnapshot>);
 
 impl TableService {
     /// Commits writes of different tables, all or none: durable together, and seen together by everybody. Answers how many rows were written and
-    /// deleted. Waits for room first.
+    /// deleted. Waits for room first. Those of temporary tables follow, which nobody else reads or writes.
     ///
     /// Cost: one durable write, whatever the number of tables.
     /// Errors: as of [`TableService::write`]; `Conflict` when a row is not any more what the transaction read, `KeyExists` when somebody else
@@ -168,7 +168,7 @@ impl Moment {
     }
 }
 
-/// Commits on the calling thread, which waits for the disk. The tables ascend by their ids.
+/// Commits on the calling thread, which waits for the disk. The tables ascend by their ids: temporary ones are the last.
 fn propose(asked: &[(Arc<TableHandle>, MutationBatch)]) -> Result<Vec<Decided>> {
     let mut in_use = Vec::with_capacity(asked.len());
     for (table, _) in asked {
@@ -179,8 +179,20 @@ fn propose(asked: &[(Arc<TableHandle>, MutationBatch)]) -> Result<Vec<Decided>> 
         table.check_whole()?;
         in_use.push(dropped);
     }
-    let batches: Vec<_> = asked.iter().map(|(table, batch)| (&*table.replicas, batch.clone())).collect();
-    let decided = commit_together(&batches)?;
+    let (mut logged, mut unlogged) = (Vec::new(), Vec::new());
+    for (of, (table, batch)) in asked.iter().enumerate() {
+        match &table.way_in {
+            WayIn::Logged(replicas) => logged.push((&**replicas, batch.clone())),
+            WayIn::Unlogged(table) => unlogged.push((of, table, batch.clone())),
+        }
+    }
+    let mut decided = commit_together(&logged)?;
+    for (of, table, batch) in unlogged {
+        if decided.iter().any(Decided::is_refused) {
+            break;
+        }
+        decided.extend(table.propose(&[batch])?.into_iter().map(|part| Decided { of, ..part }));
+    }
     tracing::debug!(parts = decided.len(), "committed");
     Ok(decided)
 }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_feed::HotTable;
 use tarn_lake::Compacted;
+use tarn_replica::Replicas;
 use tarn_types::{Cursor, SeqNo};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +62,10 @@ async fn until<T>(closing: &CancellationToken, work: impl Future<Output = T>) ->
 pub struct Worker {
     parts: Arc<Parts>,
     handle: Arc<TableHandle>,
+    /// One a tablet.
+    replicas: Arc<Replicas>,
+    /// The same, as the lake sees the table.
+    hot: Arc<dyn HotTable>,
     /// Positions at earlier times, oldest first: what the feed's retention keeps.
     marks: Vec<(i64, Cursor)>,
     /// Up to where the log was trimmed.
@@ -69,8 +75,18 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(parts: Arc<Parts>, handle: Arc<TableHandle>) -> Worker {
-        Worker { parts, handle, marks: Vec::new(), trimmed: Cursor::new(), maintained_ms: 0, n_maintained: 0 }
+    pub(crate) fn new(parts: Arc<Parts>, handle: Arc<TableHandle>, replicas: Arc<Replicas>) -> Worker {
+        let hot: Arc<dyn HotTable> = replicas.clone();
+        Worker {
+            parts,
+            handle,
+            replicas,
+            hot,
+            marks: Vec::new(),
+            trimmed: Cursor::new(),
+            maintained_ms: 0,
+            n_maintained: 0,
+        }
     }
 
     /// Runs until the table is dropped or the node closes.
@@ -157,7 +173,7 @@ impl Worker {
     }
 
     async fn deliver(&mut self) -> Result<Option<Report>> {
-        let delivered = self.parts.lake.deliver(&self.handle.hot).await.map_err(Error::from);
+        let delivered = self.parts.lake.deliver(&self.hot).await.map_err(Error::from);
         self.note_delivery(delivered.as_ref().err());
         self.parts.room.notify_waiters();
         let delivered = delivered?;
@@ -197,7 +213,7 @@ impl Worker {
 
     /// What is most worth it, by policy; true: something was.
     async fn compact(&mut self) -> Result<bool> {
-        let compacted = self.parts.lake.compact(&self.handle.hot).await?;
+        let compacted = self.parts.lake.compact(&self.hot).await?;
         Ok(compacted.map(|compacted| self.compacted(&compacted)).is_some())
     }
 
@@ -209,7 +225,7 @@ impl Worker {
         let n_damaged = || lake.flaws().of_table(self.handle.schema().id).len();
         loop {
             let before = n_damaged();
-            match lake.compact_fully(&self.handle.hot).await {
+            match lake.compact_fully(&self.hot).await {
                 Ok(None) => break,
                 Ok(Some(compacted)) => {
                     self.compacted(&compacted);
@@ -303,7 +319,7 @@ impl Worker {
         };
         self.marks.drain(..n_old - 1);
         let (_, installed) = handle.table.installed();
-        let replicas = handle.replicas.all();
+        let replicas = self.replicas.all();
         let tablets = replicas.iter().map(|replica| replica.tablet());
         let upto: Cursor = tablets
             .map(|tablet| {

@@ -13,7 +13,7 @@ use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns, 
 
 use crate::auth::Principal;
 use crate::auth::access::Privilege;
-use crate::catalog::TableHandle;
+use crate::catalog::{TableHandle, WayIn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parts::Parts;
 use crate::tables::{MAX_TRIES, TableService};
@@ -250,15 +250,21 @@ impl Parts {
 impl TableHandle {
     /// Commits on the calling thread, which waits for the disk.
     pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
-        self.proposed(|| self.replicas.propose(batches))
+        match &self.way_in {
+            WayIn::Logged(replicas) => self.proposed(|| Ok(replicas.propose(batches)?)),
+            WayIn::Unlogged(unlogged) => self.proposed(|| unlogged.propose(batches)),
+        }
     }
 
     /// As [`TableHandle::propose`], of one batch whole.
     fn propose_whole(&self, batch: MutationBatch) -> Result<Vec<Decided>> {
-        self.proposed(|| commit_together(&[(&*self.replicas, batch)]))
+        match &self.way_in {
+            WayIn::Logged(replicas) => self.proposed(|| Ok(commit_together(&[(&**replicas, batch)])?)),
+            WayIn::Unlogged(unlogged) => self.proposed(|| unlogged.propose(&[batch])),
+        }
     }
 
-    fn proposed(&self, propose: impl FnOnce() -> tarn_replica::Result<Vec<Decided>>) -> Result<Vec<Decided>> {
+    fn proposed(&self, propose: impl FnOnce() -> Result<Vec<Decided>>) -> Result<Vec<Decided>> {
         let dropped = self.dropped.read();
         if *dropped {
             return Err(Error::no_table(&self.schema().name));

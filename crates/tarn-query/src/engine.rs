@@ -58,6 +58,7 @@ use crate::long_constants::LongConstants;
 use crate::meaning::{Meaning, Rule, ViewTexts};
 use crate::nans::Nans;
 use crate::opening::Opener;
+use crate::own_tables::{PUBLIC, SEARCH_PATH, Schemas};
 use crate::owned::Owned;
 use crate::pause::JoinsPause;
 use crate::plan_size::PlanMemory;
@@ -77,7 +78,7 @@ use crate::stop::Stop;
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
 use crate::view_table::unmarked;
-use crate::views::{Views, planned};
+use crate::views::{Hides, Views, planned};
 use crate::while_waited::WhileWaited;
 use crate::written_types::WrittenTypes;
 use crate::zeros::Zeros;
@@ -193,6 +194,24 @@ impl Engine {
 
     /// A new connection with default settings, for `reader`.
     pub fn session(&self, reader: Arc<dyn HotReader>) -> Session {
+        // A catalog of its own: what a session registers (pg_catalog) is its own.
+        self.session_over(reader, Arc::new(MemoryCatalogProvider::new()), PUBLIC)
+    }
+
+    /// As [`Engine::session`], beside tables that are the session's own: they hide those of their names, and are in the schemas `pg_temp`
+    /// and `schema`. `own` may have others at any time.
+    pub fn session_beside(&self, reader: Arc<dyn HotReader>, own: Arc<dyn HotCatalog>, schema: &str) -> Session {
+        let of_session = PublicSchema { lake: Arc::clone(&self.public.lake), hot: Arc::clone(&own) };
+        let schemas = Schemas::new(&self.public, Arc::new(of_session), schema);
+        Session { own: Some(own), ..self.session_over(reader, Arc::new(schemas), SEARCH_PATH) }
+    }
+
+    fn session_over(
+        &self,
+        reader: Arc<dyn HotReader>,
+        catalog: Arc<dyn CatalogProvider>,
+        default_schema: &str,
+    ) -> Session {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
             Arc::new(Expanded),
@@ -241,7 +260,7 @@ impl Engine {
         let mut builder = SessionStateBuilder::new().with_default_features();
         builder.expr_planners().get_or_insert_default().splice(0..0, self.meaning.operators.iter().cloned());
         let state = builder
-            .with_config(self.config.clone())
+            .with_config(self.config.clone().with_default_catalog_and_schema(&self.catalog, default_schema))
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_type_planner(Arc::new(WrittenTypes))
             .with_analyzer_rules(analyzers)
@@ -263,16 +282,15 @@ impl Engine {
         counted(&context);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         context.register_udf(TimeZone::new(self.config.options()).into());
-        // A catalog of its own: what a session registers (pg_catalog, temporary names) is its own.
-        let catalog = MemoryCatalogProvider::new();
         let registered = catalog
-            .register_schema("public", Arc::clone(&self.public) as _)
+            .register_schema(PUBLIC, Arc::clone(&self.public) as _)
             .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
         registered.expect("a memory catalog takes any schema");
-        context.register_catalog(&self.catalog, Arc::new(catalog));
+        context.register_catalog(&self.catalog, catalog);
         let planned = self.meaning.planned.iter().chain(&self.meaning.written).cloned().collect();
         let views = self.meaning.views;
-        Session { context, public: Arc::clone(&self.public), reader, threads: self.threads.clone(), planned, views }
+        let (public, threads) = (Arc::clone(&self.public), self.threads.clone());
+        Session { context, public, own: None, reader, threads, planned, views }
     }
 
     /// Bytes that running queries hold now.
@@ -293,7 +311,7 @@ fn config(options: &Options) -> SessionConfig {
         .with_target_partitions(options.target_partitions)
         .with_information_schema(options.information_schema)
         .with_create_default_catalog_and_schema(false)
-        .with_default_catalog_and_schema(&options.catalog, "public");
+        .with_default_catalog_and_schema(&options.catalog, PUBLIC);
     let set = config.options_mut();
     set.sql_parser.dialect = Dialect::PostgreSQL;
     // TIMESTAMPTZ is a type with a zone only if the session has one.
@@ -316,6 +334,8 @@ fn config(options: &Options) -> SessionConfig {
 pub struct Session {
     context: SessionContext,
     public: Arc<PublicSchema>,
+    /// Tables that it has to itself.
+    own: Option<Arc<dyn HotCatalog>>,
     reader: Arc<dyn HotReader>,
     threads: Threads,
     /// Of the front end: what says other types than DataFusion.
@@ -365,9 +385,10 @@ impl Session {
     pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
         let statement = statement.clone();
         let (state, rules, views) = (self.context.state(), Arc::clone(&self.planned), self.views);
-        let public = Arc::clone(&self.public);
+        let (public, hides) = (Arc::clone(&self.public), self.hides());
         self.compute(async move {
-            let plan = planned(&mut Views::new(&state, &rules, views, public.hot.as_ref()), statement).await?;
+            let mut views = Views::new(&state, &rules, views, public.hot.as_ref(), hides);
+            let plan = planned(&mut views, &state, statement).await?;
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
             Ok(plan)
         })
@@ -377,10 +398,19 @@ impl Session {
     /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
     pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
         let (state, rules, views) = (self.context.state(), Arc::clone(&self.planned), self.views);
-        let public = Arc::clone(&self.public);
-        let planning =
-            async move { planned(&mut Views::new(&state, &rules, views, public.hot.as_ref()), statement).await };
+        let (public, hides) = (Arc::clone(&self.public), self.hides());
+        let planning = async move {
+            planned(&mut Views::new(&state, &rules, views, public.hot.as_ref(), hides), &state, statement).await
+        };
         self.compute(planning).await
+    }
+
+    /// What its own tables do to those of others.
+    fn hides(&self) -> Hides {
+        match self.own.as_ref().is_some_and(|own| !own.tables().is_empty()) {
+            true => Hides::Some,
+            false => Hides::None,
+        }
     }
 
     /// Runs what may take its time on the engine's threads. Dropping the future gives it up: nobody waits for what it still does.

@@ -106,6 +106,7 @@ mod table;
 mod zones;
 
 mod catalog;
+mod own_tables;
 mod threads;
 mod view_table;
 mod views;

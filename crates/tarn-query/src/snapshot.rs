@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tarn_metastore::{At, Metastore, TableVersion};
-use tarn_types::{TableId, TableSchema};
+use tarn_types::{TableId, TableSchema, Version};
 
 use crate::hot::{HotReader, HotSource, HotView};
 use crate::{Error, Result};
@@ -43,6 +43,16 @@ impl Snapshots {
 
 /// The files of a table at a place in its past, or at exactly the version that a view names.
 pub(crate) async fn lake_at(metastore: &dyn Metastore, table: &TableSchema, at: At) -> Result<Arc<TableVersion>> {
+    // It never has any.
+    if table.id.is_temporary() {
+        return match at {
+            At::Version(Version(0)) => Ok(Arc::default()),
+            _ => Err(Error::Unsupported {
+                what: format!("reading temporary table \"{}\" as it was", table.name),
+                remedy: "RESET tarn.as_of_version and tarn.as_of_time: only the lake has earlier versions",
+            }),
+        };
+    }
     let failed = |source| Error::Metastore { table: table.name.clone(), at, source };
     metastore.snapshot(table.id, at).await.map_err(failed)
 }

@@ -31,6 +31,7 @@ use tarn_types::{DataType, TableId, TableSchema, data_type_of};
 
 use crate::hot::HotCatalog;
 use crate::meaning::{Rule, ViewTexts};
+use crate::own_tables::of_views;
 use crate::plan_size::PlanSize;
 use crate::view_table::{ViewTable, mark};
 use crate::{Error, Result, called, plan_size, zones};
@@ -39,8 +40,12 @@ use crate::{Error, Result, called, plan_size, zones};
 pub const MAX_DEPTH: usize = 32;
 
 /// The logical plan of a statement, or of the query of a view that one reads.
-pub(crate) async fn planned(views: &mut Views<'_>, mut statement: Statement) -> Result<LogicalPlan> {
-    let (state, rules) = (views.state, views.rules);
+pub(crate) async fn planned(
+    views: &mut Views<'_>,
+    state: &SessionState,
+    mut statement: Statement,
+) -> Result<LogicalPlan> {
+    let rules = views.rules;
     zones::name_functions(&mut statement);
     called::by_own_names(&mut statement, state);
     let _planning = plan_size::reserve_columns(state, &statement).await?;
@@ -52,12 +57,20 @@ pub(crate) async fn planned(views: &mut Views<'_>, mut statement: Statement) -> 
     Ok(rules.iter().try_fold(plan, |plan, rule| rule.analyze(plan, options))?)
 }
 
+/// Whether tables that a session has to itself hide others of their names, which views may read.
+#[derive(Clone, Copy)]
+pub(crate) enum Hides {
+    None,
+    Some,
+}
+
 /// What views are replaced with, while one statement is planned.
 pub(crate) struct Views<'a> {
     state: &'a SessionState,
     rules: &'a [Rule],
     texts: ViewTexts,
     hot: &'a dyn HotCatalog,
+    hides: Hides,
     /// What is being planned, the outermost first.
     around: Vec<Arc<TableSchema>>,
     /// Queries of views that were planned already.
@@ -70,8 +83,9 @@ impl<'a> Views<'a> {
         rules: &'a [Rule],
         texts: ViewTexts,
         hot: &'a dyn HotCatalog,
+        hides: Hides,
     ) -> Views<'a> {
-        Views { state, rules, texts, hot, around: vec![], known: HashMap::new() }
+        Views { state, rules, texts, hot, hides, around: vec![], known: HashMap::new() }
     }
 
     /// The plan with the query of each view in its place.
@@ -140,7 +154,11 @@ impl<'a> Views<'a> {
             }
         }
         let statement: Statement = (self.texts.query)(&definition.query)?;
-        planned(self, statement).await
+        let state = self.state;
+        match self.hides {
+            Hides::None => planned(self, state, statement).await,
+            Hides::Some => planned(self, &of_views(state), statement).await,
+        }
     }
 }
 

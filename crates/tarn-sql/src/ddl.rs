@@ -2,18 +2,22 @@
 //!
 //! SQL text to [`TableSchema`] and back (`SHOW CREATE TABLE`). Nothing is stored here: the node creates and drops.
 
+use std::collections::HashMap;
+
 use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle, HiveFormat, Ident,
     IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
 };
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
-    Column, ColumnId, ColumnRules, DataType, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions, TableSchema, TabletId,
-    Zone,
+    Check, Column, ColumnId, ColumnRules, DataType, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions, TableSchema,
+    TabletId, Zone,
 };
 
 use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
+use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError, state};
+use crate::like_sql::Including;
 use crate::names::{check_name, fold, table_name};
 use crate::settings::Settings;
 use crate::spelled::{data_type, literal};
@@ -110,6 +114,45 @@ pub fn table_of_columns(
         Ok(Column { id: ColumnId(idx as u32 + 1), name, data_type, nullable: true, default: None })
     });
     schema_of(create, name, columns.collect::<Result<_>>()?, None, Rules::default(), settings)
+}
+
+/// The table of a `CREATE TABLE … (LIKE of …)`. Of identity columns it says that they are; their sequences are still to be made.
+pub fn table_like(
+    create: &CreateTable,
+    of: &TableSchema,
+    including: Including,
+    settings: &Settings,
+) -> Result<TableSchema> {
+    let name = name_of(create)?;
+    // Ids of the other table may have gaps.
+    let ids: HashMap<ColumnId, ColumnId> =
+        of.shown().iter().enumerate().map(|(at, column)| (column.id, ColumnId(at as u32 + 1))).collect();
+    let mut columns = Vec::with_capacity(ids.len());
+    let mut rules = Rules::default();
+    for (at, column) in of.shown().iter().enumerate() {
+        let default = column.default.clone().filter(|_| including.defaults);
+        let id = ids[&column.id];
+        columns.push(Column { id, default, ..column.clone() });
+        let Some(ColumnRules { id: _, default, identity, length }) = of.rules_of(at) else { continue };
+        let is_copied = if identity.is_some() { including.identity } else { including.defaults };
+        let (default, identity) = match is_copied {
+            true => (default.clone(), *identity),
+            false => (None, None),
+        };
+        if default.is_some() || length.is_some() {
+            rules.columns.push(ColumnRules { id, default, identity, length: *length });
+        }
+    }
+    if including.constraints {
+        let of_new = |check: &Check| Check {
+            columns: check.columns.iter().filter_map(|id| ids.get(id).copied()).collect(),
+            ..check.clone()
+        };
+        rules.checks = of.options.rules.checks.iter().map(of_new).collect();
+    }
+    let key = (including.indexes && has_primary_key(of))
+        .then(|| of.key.iter().map(|part| (of.columns[part.column_idx].name.clone(), part.descending)).collect());
+    schema_of(create, name, columns, key, rules, settings)
 }
 
 fn name_of(create: &CreateTable) -> Result<String> {
@@ -228,7 +271,7 @@ fn refuse_unsupported(create: &CreateTable) -> Result<()> {
         || partition_of.is_some()
         || for_values.is_some()
         || !matches!(hive_distribution, HiveDistributionStyle::NONE);
-    let is_temporary = *temporary || global.is_some() || *transient || *volatile || on_commit.is_some();
+    let is_shared = *global == Some(true) || *transient || *volatile;
     let formats = hive_formats.as_ref().is_some_and(|formats| *formats != HiveFormat::default());
     let has_place = formats || file_format.is_some() || location.is_some() || base_location.is_some();
     let has_order = primary_key.is_some() || order_by.is_some() || cluster_by.is_some() || clustered_by.is_some();
@@ -266,9 +309,10 @@ fn refuse_unsupported(create: &CreateTable) -> Result<()> {
         || backup.is_some();
     let refused = [
         (*or_replace, "OR REPLACE", "DROP TABLE IF EXISTS it first"),
-        (is_temporary, "TEMPORARY", "create an ordinary table and drop it afterwards"),
+        (is_shared, "GLOBAL, TRANSIENT or VOLATILE", "CREATE TEMPORARY TABLE is of this session, others do not see it"),
+        (on_commit.is_some() && !*temporary, "ON COMMIT", "it is of temporary tables"),
         (*external, "EXTERNAL", "create an ordinary table and load into it"),
-        (like.is_some(), "LIKE", "SHOW CREATE TABLE prints the statement to edit"),
+        (like.is_some(), "LIKE without parentheses", "CREATE TABLE t (LIKE u INCLUDING ALL)"),
         (inherits.is_some(), "INHERITS", "name all columns"),
         (is_partitioned, "PARTITION BY", "leave it out: lake files are pruned by the statistics of every column"),
         (has_place, "STORED AS or LOCATION", "leave it out: the setting `lake` says where the files of all tables are"),

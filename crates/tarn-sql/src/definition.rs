@@ -18,7 +18,8 @@ pub fn create_statement(schema: &TableSchema) -> String {
     if let Some(archive) = &schema.options.archive {
         return attach_statement(schema, archive);
     }
-    let mut sql = format!("CREATE TABLE {} (\n", quote(&schema.name));
+    let kind = if schema.id.is_temporary() { "TEMPORARY TABLE" } else { "TABLE" };
+    let mut sql = format!("CREATE {kind} {} (\n", quote(&schema.name));
     for (idx, column) in schema.shown().iter().enumerate() {
         if idx > 0 {
             sql.push_str(",\n");
@@ -42,7 +43,10 @@ pub fn create_statement(schema: &TableSchema) -> String {
     for check in &schema.options.rules.checks {
         let _ = write!(sql, ",\n  CONSTRAINT {} CHECK ({})", quote(&check.name), check.expr);
     }
-    let _ = write!(sql, "\n) WITH ({})", options_text(schema));
+    sql.push_str("\n)");
+    if !schema.id.is_temporary() {
+        let _ = write!(sql, " WITH ({})", options_text(schema));
+    }
     sql
 }
 

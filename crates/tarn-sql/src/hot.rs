@@ -2,12 +2,13 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use datafusion::arrow::record_batch::RecordBatch;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use tarn_node::auth::Principal;
+use tarn_node::catalog::TableHandle;
 use tarn_node::error::Error;
 use tarn_node::node::Node;
 use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableSnapshot};
@@ -17,6 +18,7 @@ use tarn_query::{
 use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
 use crate::error_from::in_query;
+use crate::temporary::Temporary;
 use crate::transaction::{Seen, Transaction};
 
 /// All tables of a node.
@@ -28,7 +30,7 @@ impl HotCatalog for Tables {
     }
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        let table = self.0.tables().open(name)?;
+        let table = Planned::Everybodys(self.0.tables().open(name)?);
         Some(Arc::new(OpenedSource { table, through: None }))
     }
 
@@ -37,9 +39,55 @@ impl HotCatalog for Tables {
     }
 }
 
+/// Those that a session has to itself.
+pub(crate) struct OwnTables(pub Arc<Temporary>);
+
+impl HotCatalog for OwnTables {
+    fn tables(&self) -> Vec<Arc<TableSchema>> {
+        self.0.schemas()
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
+        let table = self.0.table(name)?;
+        let table = Planned::Own { schema: Arc::clone(table.schema()), table: Arc::downgrade(&table) };
+        Some(Arc::new(OpenedSource { table, through: None }))
+    }
+}
+
+/// A table that a plan is of.
+#[derive(Clone)]
+enum Planned {
+    Everybodys(Opened),
+    /// A session's own. A plan that is kept does not keep its rows, which take memory until it is dropped.
+    Own {
+        table: Weak<TableHandle>,
+        schema: Arc<TableSchema>,
+    },
+}
+
+impl Planned {
+    fn schema(&self) -> &Arc<TableSchema> {
+        match self {
+            Planned::Everybodys(table) => table.schema(),
+            Planned::Own { schema, .. } => schema,
+        }
+    }
+
+    /// Errors: `NoTable` for one that was dropped.
+    fn open(&self) -> Result<Opened> {
+        match self {
+            Planned::Everybodys(table) => Ok(table.clone()),
+            Planned::Own { table, schema } => {
+                let table = table.upgrade().map(Opened::Table);
+                table.ok_or_else(|| in_query(&schema.name, Error::no_table(&schema.name)))
+            }
+        }
+    }
+}
+
 /// One of them.
 struct OpenedSource {
-    table: Opened,
+    table: Planned,
     /// The view whose owner's rights it is read with.
     through: Option<TableId>,
 }
@@ -50,7 +98,7 @@ impl HotSource for OpenedSource {
     }
 
     fn files(&self) -> FileStore {
-        let Opened::External(external, _) = &self.table else { return FileStore::Lake };
+        let Planned::Everybodys(Opened::External(external, _)) = &self.table else { return FileStore::Lake };
         FileStore::External { store: external.reads(), id: external.store_id() }
     }
 
@@ -70,8 +118,8 @@ pub struct Reader {
 impl HotReader for Reader {
     fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>> {
         let opened = sources.iter().map(|source| (source.as_ref() as &dyn Any).downcast_ref::<OpenedSource>());
-        let opened: Vec<(Opened, Option<TableId>)> =
-            opened.flatten().map(|source| (source.table.clone(), source.through)).collect();
+        let opened = opened.flatten().map(|source| Ok((source.table.open()?, source.through)));
+        let opened: Vec<(Opened, Option<TableId>)> = opened.collect::<Result<_>>()?;
         let who = self.who.lock().clone();
         let failed = |error| {
             let names: Vec<&str> = opened.iter().map(|(table, _)| table.schema().name.as_str()).collect();
@@ -81,7 +129,7 @@ impl HotReader for Reader {
             let mut transaction = self.transaction.lock();
             for (table, _) in &opened {
                 let name = &table.schema().name;
-                transaction.check_there(name).map_err(|_| in_query(name, Error::no_table(name)))?;
+                transaction.check_named(table.schema()).map_err(|_| in_query(name, Error::no_table(name)))?;
             }
             transaction.sees(&self.node).map_err(failed)?
         };

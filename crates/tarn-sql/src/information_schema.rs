@@ -20,6 +20,7 @@ use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
 use crate::names::{DATABASE, KEY_SUFFIX};
 use crate::rows::{long_name, pg_type};
+use crate::temporary::OwnSchema;
 use crate::view_text::definition;
 
 pub(crate) const SCHEMA: &str = "information_schema";
@@ -100,11 +101,11 @@ const PUBLIC: &str = "public";
 const OWN: [&str; 3] = ["tarn", "pg_catalog", SCHEMA];
 
 /// Registers the schema with a session. Costs microseconds.
-pub(crate) fn register(context: &SessionContext, node: &Arc<Node>) -> Result<()> {
+pub(crate) fn register(context: &SessionContext, node: &Arc<Node>, own: &OwnSchema) -> Result<()> {
     let Some(catalog) = context.catalog(DATABASE) else { return Ok(()) };
     let theirs = Arc::new(InformationSchemaProvider::new(Arc::clone(context.state().catalog_list())));
     // It holds the schema that is made here, too.
-    let ours = Relations { node: Arc::clone(node), catalog: Arc::downgrade(&catalog) };
+    let ours = Relations { node: Arc::clone(node), own: own.clone(), catalog: Arc::downgrade(&catalog) };
     let ours = SystemSchema::new(Arc::new(ours));
     catalog.register_schema(SCHEMA, Arc::new(OursFirst { ours, theirs }))?;
     Ok(())
@@ -136,6 +137,7 @@ impl SchemaProvider for OursFirst {
 
 struct Relations {
     node: Arc<Node>,
+    own: OwnSchema,
     catalog: Weak<dyn CatalogProvider>,
 }
 
@@ -320,6 +322,9 @@ impl Relations {
             let is_table = !schema.is_view();
             push(PUBLIC, &schema.name, if is_table { "BASE TABLE" } else { "VIEW" }, is_table);
         }
+        for schema in self.own.temporary.schemas() {
+            push(&self.own.name, &schema.name, "LOCAL TEMPORARY", true);
+        }
         for (schema, relations) in self.own() {
             relations.table_names().iter().for_each(|name| push(schema, name, "VIEW", false));
         }
@@ -372,9 +377,9 @@ impl Relations {
 
     async fn columns(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
         let sequences = self.all_sequences().await?;
-        for name in self.node.catalog().names() {
-            // It may be gone by now.
-            let Ok(table) = self.node.catalog().schema(&name) else { continue };
+        let own = self.own.temporary.schemas().into_iter().map(|table| (self.own.name.as_str(), table));
+        let others = self.node.catalog().schemas().into_iter().map(|table| (PUBLIC, table));
+        for (schema, table) in others.chain(own) {
             let table = &*table;
             let stored = table.arrow();
             for (at, field) in stored.fields().iter().take(table.shown().len()).enumerate() {
@@ -387,7 +392,7 @@ impl Relations {
                     cells.retain(|(other, _)| *other != name);
                     cells.push((name, cell));
                 }
-                rows.push(place(PUBLIC, &table.name).into_iter().chain(cells));
+                rows.push(place(schema, &table.name).into_iter().chain(cells));
             }
         }
         for (schema, relations) in self.own() {

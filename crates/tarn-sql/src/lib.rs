@@ -4,8 +4,8 @@
 //! query engine, which computes.
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `spelled`, `column_rules`, `expressions`, `sequence_sql`, `view_sql`, `comment_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `sequence_functions`, `advisory`: what Postgres clients ask.
-//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees.
+//! - `ddl`, `spelled`, `column_rules`, `expressions`, `sequence_sql`, `like_sql`, `view_sql`, `comment_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `sequence_functions`, `advisory`: what Postgres clients ask.
+//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a session has to itself.
 //! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`binary`], [`copy_format`], [`copy_binary`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -36,6 +36,7 @@ mod error_from;
 mod expressions;
 mod hot;
 mod information_schema;
+mod like_sql;
 pub mod names;
 mod nested;
 mod pg_catalog;
@@ -58,6 +59,7 @@ mod system;
 mod system_activity;
 mod system_attach;
 mod system_caches;
+mod temporary;
 mod text;
 mod transaction;
 mod turns;

@@ -53,6 +53,8 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
         [table] => Ok(table.clone()),
         [schema, table] if schema == "public" => Ok(table.clone()),
         [_, schema, table] if schema == "public" => Ok(table.clone()),
+        // Those that are there were found before (`session/temporary.rs`).
+        [schema, _] if schema == "pg_temp" => Err(SqlError::undefined_table(&name.to_string())),
         _ => Err(SqlError::new(
             state::WRONG_OBJECT_TYPE,
             format!("\"{name}\" cannot be written to: tables live in schema public"),

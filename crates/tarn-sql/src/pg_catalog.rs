@@ -35,6 +35,7 @@ use crate::postgres::{all_of, binary};
 use crate::relations;
 use crate::rows::LONG_NAMES;
 use crate::system_activity::PgTables;
+use crate::temporary::OwnSchema;
 
 const SCHEMA: &str = "pg_catalog";
 
@@ -49,7 +50,7 @@ const NOTHING_TOLD: [&str; 7] = [
     "shobj_description",
 ];
 
-/// All that is there can be seen; a node that answers is no standby, and has no temporary tables.
+/// All that is there can be seen; a node that answers is no standby, and temporary tables of other sessions are not there.
 const ALWAYS: [(&str, bool); 6] = [
     ("pg_collation_is_visible", true),
     ("pg_function_is_visible", true),
@@ -68,8 +69,14 @@ fn constant(name: &str, answer: ScalarValue) -> ScalarUDF {
 }
 
 /// Registers schemas `pg_catalog` and `information_schema` and their functions with a session of `user`, and what is ours of it. Costs milliseconds.
-pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directory>, ours: PgTables) -> Result<()> {
-    information_schema::register(context, &ours.node)?;
+pub(crate) fn register(
+    context: &SessionContext,
+    user: &str,
+    users: &Arc<Directory>,
+    ours: PgTables,
+    temporary: &OwnSchema,
+) -> Result<()> {
+    information_schema::register(context, &ours.node, temporary)?;
     let state = context.state_ref();
     let own = SessionStateBuilder::new_from_existing(state.read().clone()).type_planner().take();
     datafusion_pg_catalog::setup_pg_catalog(context, DATABASE, Roles(Arc::clone(users)))
@@ -83,10 +90,10 @@ pub(crate) fn register(context: &SessionContext, user: &str, users: &Arc<Directo
         && let Some(theirs) = catalog.schema(SCHEMA)
     {
         let node = Arc::clone(&ours.node);
-        relations::functions(&node).into_iter().for_each(|function| context.register_udf(function));
+        relations::functions(&node, temporary).into_iter().for_each(|function| context.register_udf(function));
         described::functions(&node).into_iter().for_each(|function| context.register_udf(function));
         let ours = SystemSchema::new(Arc::new(ours));
-        catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node }))?;
+        catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node, own: temporary.clone() }))?;
     }
     context.register_udf(create_udf(
         "to_regtype",
@@ -178,6 +185,7 @@ struct WithOurs {
     theirs: Arc<dyn SchemaProvider>,
     ours: SystemSchema,
     node: Arc<Node>,
+    own: OwnSchema,
 }
 
 impl fmt::Debug for WithOurs {
@@ -196,7 +204,7 @@ impl SchemaProvider for WithOurs {
         if let Some(ours) = self.ours.table(name).await? {
             return Ok(Some(ours));
         }
-        match relations::relation(name, &self.node, &self.theirs).await? {
+        match relations::relation(name, &self.node, &self.own, &self.theirs).await? {
             Some(ours) => Ok(Some(ours)),
             None => self.theirs.table(name).await,
         }

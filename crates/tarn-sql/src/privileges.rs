@@ -326,8 +326,10 @@ impl HasPrivilege {
                 }
                 match word {
                     "connect" => Ok(!may_grant && may(Action::Session)),
-                    // There are no schemas to make, and no temporary tables.
-                    "create" | "temp" | "temporary" => Ok(false),
+                    // There are no schemas to make.
+                    "create" => Ok(false),
+                    // Everybody may make temporary tables.
+                    "temp" | "temporary" => Ok(!may_grant && may(Action::Session)),
                     _ => unknown(),
                 }
             }

@@ -19,12 +19,13 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use tarn_node::node::Node;
-use tarn_types::{ColumnId, Identity, TableSchema};
+use tarn_types::{ColumnId, Identity, TableId, TableSchema};
 
 use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key, key_text};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::rows::{pg_type, size_and_modifier};
+use crate::temporary::OwnSchema;
 use crate::view_text;
 
 /// The relations of this file.
@@ -46,6 +47,9 @@ const TABLES: i32 = 500_000_000;
 const INDEXES: i32 = 1_000_000_000;
 const CONSTRAINTS: i32 = 1_500_000_000;
 
+/// From which place on temporary tables are numbered, and how many places they have: no more than keep indexes and constraints apart.
+const OWN_PLACES: i32 = 100_000_000;
+
 /// Numbers of checks: as many for each table as [`CHECKS_OF_A_TABLE`].
 const CHECKS: i32 = 1_700_000_000;
 const CHECKS_OF_A_TABLE: i32 = 64;
@@ -57,6 +61,8 @@ const BTREE: i32 = 403;
 pub(crate) struct Relation {
     name: &'static str,
     node: Arc<Node>,
+    /// Of the session that reads it.
+    own: OwnSchema,
     theirs: Arc<dyn SchemaProvider>,
     schema: SchemaRef,
 }
@@ -71,6 +77,7 @@ impl fmt::Debug for Relation {
 pub(crate) async fn relation(
     name: &str,
     node: &Arc<Node>,
+    own: &OwnSchema,
     theirs: &Arc<dyn SchemaProvider>,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let Some(name) = RELATIONS.into_iter().find(|known| *known == name) else { return Ok(None) };
@@ -88,7 +95,7 @@ pub(crate) async fn relation(
         fields.extend(["relacl", "reloptions"].map(|name| Arc::new(Field::new(name, numbers(DataType::Utf8), true))));
     }
     let (node, theirs, schema) = (Arc::clone(node), Arc::clone(theirs), Arc::new(Schema::new(fields)));
-    Ok(Some(Arc::new(Relation { name, node, theirs, schema })))
+    Ok(Some(Arc::new(Relation { name, node, own: own.clone(), theirs, schema })))
 }
 
 #[async_trait]
@@ -127,8 +134,10 @@ impl Relation {
         let names = texts(&namespaces, "nspname")?;
         let namespaces: HashMap<String, i32> = names.into_iter().zip(numbers(&namespaces, "oid")?).collect();
         let public = namespaces.get("public").copied().unwrap_or_default();
+        let own_namespace = namespaces.get(&self.own.name).copied().unwrap_or_default();
+        let of = |table: &TableSchema| if table.id.is_temporary() { own_namespace } else { public };
         let classes = self.read("pg_class", state).await?;
-        let (tables, numbers) = self.tables(&classes, public)?;
+        let (tables, numbers) = self.tables(&classes, public, own_namespace)?;
         let keyed = || tables.iter().filter(|(_, table)| has_primary_key(table));
         let sequences = match self.name {
             "pg_class" | "pg_sequence" => catalog_sequences::all(&self.node).await?,
@@ -138,12 +147,12 @@ impl Relation {
             "pg_attrdef" => tables.iter().flat_map(|(oid, table)| defaults(*oid, table)).collect(),
             "pg_index" => keyed().map(|(oid, table)| index(*oid, table)).collect(),
             "pg_constraint" => {
-                let checks = tables.iter().flat_map(|(oid, table)| checks(*oid, table, public));
-                keyed().map(|(oid, table)| constraint(*oid, table, public)).chain(checks).collect()
+                let checks = tables.iter().flat_map(|(oid, table)| checks(*oid, table, of(table)));
+                keyed().map(|(oid, table)| constraint(*oid, table, of(table))).chain(checks).collect()
             }
             "pg_class" => {
                 let numbers = sequences.iter().map(|(name, _)| catalog_sequences::class(name, public));
-                keyed().map(|(_, table)| index_relation(table, public)).chain(numbers).collect()
+                keyed().map(|(_, table)| index_relation(table, of(table))).chain(numbers).collect()
             }
             "pg_sequence" => sequences.iter().map(|(name, of)| catalog_sequences::sequence(name, of)).collect(),
             "pg_description" => self.descriptions(&tables, class_of(&classes, &namespaces)?),
@@ -175,13 +184,18 @@ impl Relation {
         Ok(concat_batches(&table.schema(), &rows)?)
     }
 
-    fn tables(&self, classes: &RecordBatch, public: i32) -> Result<(Vec<Numbered>, Renumbered)> {
+    fn tables(&self, classes: &RecordBatch, public: i32, own: i32) -> Result<(Vec<Numbered>, Renumbered)> {
         let of = numbers(classes, "relnamespace")?;
         let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?).zip(of);
         let (mut tables, mut renumbered) = (vec![], Renumbered::new());
-        for ((theirs, name), _) in named.filter(|(_, of)| *of == public) {
+        for ((theirs, name), of) in named {
+            let table = match of {
+                of if of == public => self.node.catalog().schema(&name).ok(),
+                of if of == own => self.own.temporary.table(&name).map(|own| Arc::clone(own.schema())),
+                _ => None,
+            };
             // It may be gone by now.
-            let Ok(table) = self.node.catalog().schema(&name) else { continue };
+            let Some(table) = table else { continue };
             let number = number_of(&table);
             renumbered.insert(theirs, number);
             tables.push((number, table));
@@ -248,6 +262,11 @@ impl Relation {
         let n_checks = |oid| i16::try_from(checks.get(&oid).copied().unwrap_or(0)).unwrap_or(i16::MAX);
         let n_checks = numbers(theirs, "oid")?.into_iter().map(|oid| ScalarValue::from(n_checks(oid)));
         let theirs = &with(theirs, "relchecks", ScalarValue::iter_to_array(n_checks)?)?;
+        let temporary: HashSet<i32> =
+            tables.iter().filter(|(_, table)| table.id.is_temporary()).map(|(oid, _)| *oid).collect();
+        let persistence = |oid| ScalarValue::from(if temporary.contains(&oid) { "t" } else { "p" });
+        let persistence = numbers(theirs, "oid")?.into_iter().map(persistence);
+        let theirs = &with(theirs, "relpersistence", ScalarValue::iter_to_array(persistence)?)?;
         let theirs = with(theirs, "relkind", ScalarValue::iter_to_array(kinds)?)?;
         let theirs = with(&theirs, "relhasindex", ScalarValue::iter_to_array(indexed)?)?;
         let nothing =
@@ -317,11 +336,20 @@ fn renumbered(theirs: &RecordBatch, columns: &[&str], numbers_of: &Renumbered) -
 
 /// The number of a table or view, in every session.
 pub(crate) fn number_of(table: &TableSchema) -> i32 {
-    TABLES.saturating_add(i32::try_from(table.id.0).unwrap_or(i32::MAX)).min(INDEXES - 1)
+    TABLES.saturating_add(place_of(table.id)).min(INDEXES - 1)
+}
+
+/// What is added for a table: temporary ones have the upper half of the room, and their ids come again.
+fn place_of(id: TableId) -> i32 {
+    let place = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
+    match id.0.checked_sub(TableId::FIRST_TEMPORARY.0) {
+        None => place(id.0),
+        Some(n_before) => OWN_PLACES + place(n_before % OWN_PLACES.unsigned_abs()),
+    }
 }
 
 fn number_of_index(table: &TableSchema) -> i32 {
-    INDEXES.saturating_add(i32::try_from(table.id.0).unwrap_or(i32::MAX))
+    INDEXES.saturating_add(place_of(table.id))
 }
 
 fn index_name(table: &TableSchema) -> String {
@@ -388,7 +416,7 @@ fn constraint(oid: i32, table: &TableSchema, namespace: i32) -> Cells<'static> {
 }
 
 fn number_of_check(table: &TableSchema, at: usize) -> i32 {
-    let of_table = i32::try_from(table.id.0).unwrap_or(i32::MAX).saturating_mul(CHECKS_OF_A_TABLE);
+    let of_table = place_of(table.id).saturating_mul(CHECKS_OF_A_TABLE);
     CHECKS.saturating_add(of_table).saturating_add(i32::try_from(at).unwrap_or(i32::MAX))
 }
 
@@ -412,10 +440,8 @@ fn checks(oid: i32, table: &TableSchema, namespace: i32) -> Vec<Cells<'static>> 
 }
 
 /// The check that has this number.
-fn check_of(node: &Node, oid: i32) -> Option<String> {
-    let handles = node.catalog().all();
-    let mut found = handles.iter().flat_map(|handle| {
-        let table = handle.schema();
+fn check_of(tables: &[Arc<TableSchema>], oid: i32) -> Option<String> {
+    let mut found = tables.iter().flat_map(|table| {
         let checks = table.options.rules.checks.iter().enumerate();
         checks
             .filter(|(at, _)| number_of_check(table, *at) == oid)
@@ -432,7 +458,7 @@ fn index_relation(table: &TableSchema, namespace: i32) -> Cells<'static> {
         ("relnamespace", ScalarValue::from(namespace)),
         ("relam", ScalarValue::from(BTREE)),
         ("relfilenode", ScalarValue::from(number)),
-        ("relpersistence", ScalarValue::from("p")),
+        ("relpersistence", ScalarValue::from(if table.id.is_temporary() { "t" } else { "p" })),
         ("relkind", ScalarValue::from("i")),
         ("relnatts", ScalarValue::from(table.key.len() as i16)),
         ("relispopulated", ScalarValue::from(true)),
@@ -495,14 +521,16 @@ fn with(batch: &RecordBatch, name: &str, values: ArrayRef) -> Result<RecordBatch
 }
 
 /// `pg_get_indexdef` and `pg_get_constraintdef`.
-pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 2] {
+pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
     let told = |name: &str, first: i32, tell: fn(&TableSchema) -> String| {
-        let node = Arc::clone(node);
+        let (node, own) = (Arc::clone(node), Arc::clone(&own.temporary));
         let kinds = [1, 2, 3].map(TypeSignature::Any).to_vec();
         let signature = Signature::one_of(kinds, Volatility::Stable);
         let answer = move |args: &[ColumnarValue]| {
             let args = ColumnarValue::values_to_arrays(args)?;
             let oids = cast(&args[0], &DataType::Int32)?;
+            let mut tables = node.catalog().schemas();
+            tables.extend(own.schemas());
             // A second number asks for one column alone.
             let places = match args.get(1).filter(|place| place.data_type().is_integer()) {
                 Some(places) => Some(cast(places, &DataType::Int32)?),
@@ -510,11 +538,10 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 2] {
             };
             let texts = oids.as_primitive::<Int32Type>().iter().enumerate().map(|(row, oid)| {
                 if first == CONSTRAINTS && oid? >= CHECKS {
-                    return check_of(&node, oid?);
+                    return check_of(&tables, oid?);
                 }
-                let id = u32::try_from(oid?.checked_sub(first)?).ok()?;
-                let handle = node.catalog().all().into_iter().find(|handle| handle.schema().id.0 == id)?;
-                let table = handle.schema();
+                let place = oid?.checked_sub(first)?;
+                let table = tables.iter().find(|table| place_of(table.id) == place)?;
                 let place = places.as_ref().map_or(0, |places| places.as_primitive::<Int32Type>().value(row));
                 match usize::try_from(place).ok()?.checked_sub(1) {
                     None => Some(tell(table)),
@@ -529,7 +556,8 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 2] {
     [
         told("pg_get_indexdef", INDEXES, |table| {
             let (index, name) = (quote(&index_name(table)), quote(&table.name));
-            format!("CREATE UNIQUE INDEX {index} ON public.{name} USING btree ({})", key_text(table))
+            let schema = if table.id.is_temporary() { "pg_temp" } else { "public" };
+            format!("CREATE UNIQUE INDEX {index} ON {schema}.{name} USING btree ({})", key_text(table))
         }),
         told("pg_get_constraintdef", CONSTRAINTS, |table| {
             let names: Vec<String> = table.key_columns().map(|column| quote(&column.name)).collect();

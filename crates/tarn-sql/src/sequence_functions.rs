@@ -17,11 +17,12 @@ use datafusion::scalar::ScalarValue;
 use parking_lot::Mutex;
 use tarn_node::auth::{Action, Principal, Privilege, authorize};
 use tarn_node::node::Node;
-use tarn_node::sequences::Sequence;
+use tarn_node::sequences::{Sequence, give};
 use tokio::runtime::Handle;
 
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, relation_named};
+use crate::temporary::Temporary;
 
 /// What a session was given last.
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ pub(crate) struct Numbering {
     /// Who asks.
     pub who: Arc<Mutex<Principal>>,
     pub given: Arc<Mutex<Given>>,
+    /// The sequences that the session has to itself: theirs are the names that others have, too.
+    pub own: Arc<Temporary>,
     /// Where the metastore is asked: not on the threads of queries.
     pub runtime: Handle,
 }
@@ -64,16 +67,32 @@ impl Numbering {
         })
     }
 
+    /// The sequence or table that a text names.
+    ///
+    /// Errors: as of [`relation_named`]; `42P01` for one of schema `pg_temp` that is not there.
+    fn named(&self, text: &str) -> Result<String> {
+        let Some(own) = text.trim().strip_prefix("pg_temp.") else { return relation_named(text) };
+        let name = relation_named(own)?;
+        match self.own.sequence(&name).is_some() || self.own.table(&name).is_some() {
+            true => Ok(name),
+            false => Err(SqlError::undefined_table(text)),
+        }
+    }
+
     /// `n` numbers.
     fn next(&self, name: &str, n: usize) -> Result<Vec<i64>> {
         if n == 0 {
             return Ok(vec![]);
         }
-        self.allow(name, Privilege::Insert)?;
         let sequences = self.node.sequences();
-        let numbers = match sequences.take_now(name, n as u64) {
-            Some(numbers) => numbers,
-            None => {
+        let own = self.own.sequence(name);
+        if own.is_none() {
+            self.allow(name, Privilege::Insert)?;
+        }
+        let numbers = match (own, sequences.take_now(name, n as u64)) {
+            (Some(own), _) => give(&mut own.lock(), name, n as u64)?,
+            (None, Some(numbers)) => numbers,
+            (None, None) => {
                 let (sequences, of) = (Arc::clone(sequences), name.to_owned());
                 self.wait(async move { sequences.take(&of, n as u64).await })?
             }
@@ -103,20 +122,26 @@ impl Numbering {
     }
 
     fn set(&self, name: &str, last: i64, is_called: bool) -> Result<i64> {
-        self.allow(name, Privilege::Update)?;
+        let own = self.own.sequence(name);
+        if own.is_none() {
+            self.allow(name, Privilege::Update)?;
+        }
         let Sequence { min, max, .. } = self.get(name)?;
         if !(min..=max).contains(&last) {
             let message = format!("setval: value {last} is out of bounds for sequence \"{name}\" ({min}..{max})");
             return Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, message));
         }
-        let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
-        self.wait(async move {
-            let reset = |sequence: &mut Sequence| {
-                (sequence.last, sequence.is_called) = (last, is_called);
-                Ok(())
-            };
-            sequences.alter(&of, reset).await
-        })?;
+        let reset = move |sequence: &mut Sequence| {
+            (sequence.last, sequence.is_called) = (last, is_called);
+            Ok(())
+        };
+        match own {
+            Some(own) => reset(&mut own.lock())?,
+            None => {
+                let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
+                self.wait(async move { sequences.alter(&of, reset).await })?;
+            }
+        }
         if is_called {
             self.given.lock().by_sequence.insert(name.to_owned(), last);
         }
@@ -125,20 +150,29 @@ impl Numbering {
 
     /// The sequence of a column.
     fn name_of(&self, table: &str, column: &str) -> Result<Option<String>> {
-        let schema = self.node.catalog().schema(table)?;
+        let own = self.own.table(table);
+        let schema = match &own {
+            Some(own) => Arc::clone(own.schema()),
+            None => self.node.catalog().schema(table)?,
+        };
         if schema.column(column).is_none() {
             let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
             return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
         }
+        if own.is_some() {
+            let now = self.own.now();
+            let mut found = now.sequences().filter(|(_, of)| is_of(&of.lock(), table, column));
+            return Ok(found.next().map(|(name, _)| format!("pg_temp.{}", quote(name))));
+        }
         let sequences = Arc::clone(self.node.sequences());
         let all = self.wait(async move { sequences.all().await })?;
-        let is_its = |(_, of): &(String, Sequence)| {
-            of.owner.as_ref().is_some_and(|owner| owner.table == table && owner.column == column)
-        };
-        Ok(all.into_iter().find(is_its).map(|(name, _)| format!("public.{}", quote(&name))))
+        Ok(all.into_iter().find(|(_, of)| is_of(of, table, column)).map(|(name, _)| format!("public.{}", quote(&name))))
     }
 
     fn get(&self, name: &str) -> Result<Sequence> {
+        if let Some(own) = self.own.sequence(name) {
+            return Ok(own.lock().clone());
+        }
         let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
         self.wait(async move { sequences.get(&of).await })
     }
@@ -173,6 +207,11 @@ impl Numbering {
         });
         Ok(hears.recv().map_err(|_| SqlError::stopping())??)
     }
+}
+
+/// Whether a sequence goes with a column.
+fn is_of(sequence: &Sequence, table: &str, column: &str) -> bool {
+    sequence.owner.as_ref().is_some_and(|owner| owner.table == table && owner.column == column)
 }
 
 /// Whether somebody may change a sequence that goes with no table: its maker, and superusers.
@@ -265,7 +304,7 @@ impl OfSequences {
         let n_rows = args.number_rows;
         // One sequence for all rows, as nearly always: their numbers are taken at once.
         if let (Does::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) = (self.does, &args.args[..]) {
-            let numbers = self.numbering.next(&relation_named(name)?, n_rows)?;
+            let numbers = self.numbering.next(&self.numbering.named(name)?, n_rows)?;
             return Ok(Arc::new(Int64Array::from(numbers)));
         }
         let columns = args.args.iter().map(|arg| arg.to_array(n_rows));
@@ -275,7 +314,7 @@ impl OfSequences {
             let names = (0..n_rows).map(|row| match is_null(row) {
                 true => Ok(None),
                 // The column's name is not folded: so it is in PostgreSQL.
-                false => self.numbering.name_of(&relation_named(text(&columns[0], row))?, text(&columns[1], row)),
+                false => self.numbering.name_of(&self.numbering.named(text(&columns[0], row))?, text(&columns[1], row)),
             });
             return Ok(Arc::new(names.collect::<Result<StringArray>>()?));
         }
@@ -284,7 +323,7 @@ impl OfSequences {
     }
 
     fn number(&self, columns: &[ArrayRef], row: usize) -> Result<i64> {
-        let name = || relation_named(text(&columns[0], row));
+        let name = || self.numbering.named(text(&columns[0], row));
         match self.does {
             Does::Next => {
                 let numbers = self.numbering.next(&name()?, 1)?;

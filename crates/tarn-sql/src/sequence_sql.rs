@@ -64,6 +64,12 @@ impl SequenceSql {
 /// The statement that begins here, if it is about sequences; nothing is taken if it is not.
 pub fn sequence(parser: &mut Parser<'_>) -> Result<Option<SequenceSql>> {
     let word = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
+    if word(0, "create") && (word(1, "temp") || word(1, "temporary")) && word(2, "sequence") {
+        return Err(SqlError::unsupported(
+            "CREATE TEMPORARY SEQUENCE",
+            "a serial column of a temporary table has one; or CREATE SEQUENCE, and DROP it",
+        ));
+    }
     let verb = ["create", "alter", "drop"].into_iter().find(|verb| word(0, verb) && word(1, "sequence"));
     let Some(verb) = verb else { return Ok(None) };
     parser.next_token();

@@ -18,13 +18,16 @@ use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
 use crate::error::{Result, SqlError, state};
+use crate::like_sql::CreateLike;
 use crate::names::{fold, is_word, table_name};
 use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
 use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
 use crate::view_sql::{self, CreateView};
-use crate::{access_sql, attach_sql, cache_sql, comment_sql, copy_options, pg_catalog, sequence_sql, type_tree};
+use crate::{
+    access_sql, attach_sql, cache_sql, comment_sql, copy_options, like_sql, pg_catalog, sequence_sql, type_tree,
+};
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +62,8 @@ pub enum Parsed {
     Comment(Box<Comment>),
     /// `CREATE SEQUENCE` and its kin.
     Sequence(Box<SequenceSql>),
+    /// `CREATE TABLE t (LIKE u)`.
+    CreateLike(Box<CreateLike>),
 }
 
 impl Parsed {
@@ -161,6 +166,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(sequence) = sequence_sql::sequence(parser)? {
         return Ok(Parsed::Sequence(Box::new(sequence)));
+    }
+    if let Some(like) = like_sql::create_like(parser)? {
+        return Ok(Parsed::CreateLike(Box::new(like)));
     }
     // A text follows, or it is another statement that is called the same.
     let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));

@@ -10,6 +10,8 @@
 //! A table that is made in a transaction is there at once, for everybody and empty, so that rows can be written into it; what undoes the
 //! transaction drops it. After a crash it is there, empty. Tables are dropped when it commits, behind its writes.
 //!
+//! What a session has to itself (temporary tables) is a map, and what undoes a transaction goes back to the one that was there.
+//!
 //! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
 //! came after, also from a transaction that an error ended.
 
@@ -21,11 +23,12 @@ use tarn_node::catalog::TableHandle;
 use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
 use tarn_node::transaction::{Moment, TableWrites};
-use tarn_types::{MutationBatch, TableId};
+use tarn_types::{MutationBatch, TableId, TableSchema};
 
 use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
+use crate::temporary::Own;
 use crate::view_sql::Change;
 
 /// Savepoints of one transaction; a client may forget to release them.
@@ -107,6 +110,8 @@ pub struct Open {
     savepoints: Vec<Savepoint>,
     /// Tables that it made, in order.
     made: Vec<Made>,
+    /// What the session had to itself when it began.
+    own_before: Option<Arc<Own>>,
 }
 
 /// One batch.
@@ -130,6 +135,18 @@ struct Savepoint {
     n_drops: usize,
     n_made: usize,
     read_only: bool,
+    /// What the session had to itself.
+    own: Arc<Own>,
+}
+
+/// What going back to a savepoint undid.
+pub struct Undone {
+    /// Savepoints that there are then.
+    pub n_left: usize,
+    /// Tables that were made since.
+    pub made: Vec<Made>,
+    /// What the session had to itself.
+    pub own: Option<Arc<Own>>,
 }
 
 /// What a statement sees beside what is committed.
@@ -148,8 +165,9 @@ pub struct ToCommit {
 }
 
 impl Open {
-    pub fn new(read_only: bool, isolation: Isolation) -> Open {
-        Open { read_only, isolation, ..Open::default() }
+    /// `own` is what the session has to itself: what undoes the transaction goes back to it.
+    pub fn new(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
+        Open { read_only, isolation, own_before: Some(own), ..Open::default() }
     }
 
     fn place(&self, name: &str) -> Result<usize> {
@@ -235,8 +253,8 @@ impl Transaction {
     pub fn fail(&mut self) {
         *self = match std::mem::take(self) {
             // Without a savepoint nothing of it can come back.
-            Transaction::Open(Open { savepoints, made, .. }) if savepoints.is_empty() => {
-                Transaction::Failed(Open { made, ..Open::default() })
+            Transaction::Open(Open { savepoints, made, own_before, .. }) if savepoints.is_empty() => {
+                Transaction::Failed(Open { made, own_before, ..Open::default() })
             }
             Transaction::Open(open) => Transaction::Failed(open),
             other => other,
@@ -251,15 +269,15 @@ impl Transaction {
         }
     }
 
-    /// Remembers what is held.
-    pub fn savepoint(&mut self, name: String) -> Result<()> {
+    /// Remembers what is held, and what the session has to itself.
+    pub fn savepoint(&mut self, name: String, own: Arc<Own>) -> Result<()> {
         let open = self.block("SAVEPOINT")?;
         if open.savepoints.len() >= MAX_SAVEPOINTS {
             let message = format!("the transaction has {MAX_SAVEPOINTS} savepoints already");
             return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("RELEASE SAVEPOINT those that are done"));
         }
         let (n_writes, n_drops, n_made) = (open.writes.len(), open.drops.len(), open.made.len());
-        open.savepoints.push(Savepoint { name, n_writes, n_drops, n_made, read_only: open.read_only });
+        open.savepoints.push(Savepoint { name, n_writes, n_drops, n_made, read_only: open.read_only, own });
         Ok(())
     }
 
@@ -292,6 +310,14 @@ impl Transaction {
         }
     }
 
+    /// What the session had to itself when it began, when it is undone. `None`: there is none.
+    pub fn take_own(&mut self) -> Option<Arc<Own>> {
+        match self {
+            Transaction::Idle => None,
+            Transaction::Open(open) | Transaction::Failed(open) => open.own_before.take(),
+        }
+    }
+
     /// Forgets a savepoint and those after it; what is held stays. How many are left.
     pub fn release(&mut self, name: &str) -> Result<usize> {
         let open = self.block("RELEASE SAVEPOINT")?;
@@ -300,13 +326,14 @@ impl Transaction {
         Ok(place)
     }
 
-    /// Drops what came after a savepoint, which stays. How many there are then, and the tables that were made since.
-    pub fn roll_back_to(&mut self, name: &str) -> Result<(usize, Vec<Made>)> {
+    /// Drops what came after a savepoint, which stays.
+    pub fn roll_back_to(&mut self, name: &str) -> Result<Undone> {
         let open = self.block("ROLLBACK TO SAVEPOINT")?;
         let n_left = open.place(name)? + 1;
         open.savepoints.truncate(n_left);
-        let mut made = vec![];
-        if let Some(Savepoint { n_writes, n_drops, n_made, read_only, .. }) = open.savepoints.last() {
+        let (mut made, mut own) = (vec![], None);
+        if let Some(Savepoint { n_writes, n_drops, n_made, read_only, own: then, .. }) = open.savepoints.last() {
+            own = Some(Arc::clone(then));
             let (n_writes, n_drops, n_made, read_only) = (*n_writes, *n_drops, *n_made, *read_only);
             open.go_back(n_writes)?;
             open.drops.truncate(n_drops);
@@ -316,7 +343,7 @@ impl Transaction {
         if let Transaction::Failed(open) = self {
             *self = Transaction::Open(std::mem::take(open));
         }
-        Ok((n_left, made))
+        Ok(Undone { n_left, made, own })
     }
 
     fn block(&mut self, what: &str) -> Result<&mut Open> {
@@ -375,6 +402,11 @@ impl Transaction {
         }
     }
 
+    /// As [`Transaction::check_there`], of a table that is known: one of the session's own is not the one of its name that is dropped.
+    pub fn check_named(&self, table: &TableSchema) -> Result<()> {
+        if table.id.is_temporary() { Ok(()) } else { self.check_there(&table.name) }
+    }
+
     /// Before a write. True: hold it; false: commit it at once.
     pub fn must_hold(&self) -> Result<bool> {
         match self {
@@ -402,7 +434,7 @@ impl Transaction {
     /// Holds what a statement wrote until COMMIT. `budget` is what all transactions together may hold.
     pub fn hold(&mut self, changes: PendingChanges, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
         let PendingChanges { table, privilege, batches } = changes;
-        self.check_there(&table.schema().name)?;
+        self.check_named(table.schema())?;
         let open = self.writable()?;
         open.has_begun = true;
         for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {

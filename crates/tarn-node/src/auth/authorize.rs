@@ -75,6 +75,12 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
     if known.superuser {
         return Ok(());
     }
+    // Nobody finds a temporary table but the session that made it.
+    if let Action::Rows { of, .. } | Action::Own { of } = *action
+        && of.id.is_temporary()
+    {
+        return Ok(());
+    }
     match *action {
         Action::Session => Ok(()),
         Action::Rows { of, privilege } => {

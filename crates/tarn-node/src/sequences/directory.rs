@@ -88,10 +88,7 @@ impl Directory {
     /// Errors: `NoTable`; `ProgramLimit` when there are not so many left; `Conflict` when others take numbers again and again.
     /// Numbers that were taken by then are a gap.
     pub async fn take(&self, name: &str, n: u64) -> Result<Numbers> {
-        if n > MOST_AT_ONCE {
-            let message = format!("{n} numbers of sequence \"{name}\" at once, {MOST_AT_ONCE} is the most");
-            return Err(Error::new(ErrorKind::ProgramLimit, message));
-        }
+        check_n(name, n)?;
         let mut numbers = Numbers::new();
         loop {
             let missing = n - numbers.len() as u64;
@@ -229,6 +226,27 @@ async fn read(metastore: &dyn Metastore) -> Result<(Sequences, u64)> {
         None => (Sequences::default(), 0),
         Some(document) => (of_text(&document.text)?, document.version),
     })
+}
+
+/// `n` numbers of a sequence that somebody keeps in memory, and that is gone with it.
+///
+/// Errors: as of [`Directory::take`].
+pub fn give(sequence: &mut Sequence, name: &str, n: u64) -> Result<Numbers> {
+    check_n(name, n)?;
+    let mut numbers = Numbers::new();
+    while (numbers.len() as u64) < n {
+        let missing = n - numbers.len() as u64;
+        sequence.reserve(missing).ok_or_else(|| used_up(name, sequence))?.take(missing, &mut numbers);
+    }
+    Ok(numbers)
+}
+
+fn check_n(name: &str, n: u64) -> Result<()> {
+    if n <= MOST_AT_ONCE {
+        return Ok(());
+    }
+    let message = format!("{n} numbers of sequence \"{name}\" at once, {MOST_AT_ONCE} is the most");
+    Err(Error::new(ErrorKind::ProgramLimit, message))
 }
 
 fn missing(name: &str) -> Error {

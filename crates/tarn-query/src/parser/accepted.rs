@@ -23,6 +23,7 @@ use super::{
     ParseError, fold,
 };
 use crate::parser::null_asks::NullAsks;
+use crate::parser::select_into::as_create_table;
 
 /// A statement, and what was seen in it.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 
 /// As [`statement`], and says what was seen on the way.
 pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
-    let mut statement = parser.parse_statement()?;
+    let mut statement = as_create_table(parser.parse_statement()?)?;
     let seen = checked(&statement)?;
     // Most statements are about one row: each way through their tree is a part of what they cost.
     if (seen.has_with || seen.n_relations > MAX_TABLES)
@@ -775,7 +776,7 @@ fn check_select(select: &Select) -> Checked {
     none(
         "SELECT",
         &[
-            (into.is_some(), "INTO", "CREATE TABLE with its key, then INSERT INTO … SELECT"),
+            (into.is_some(), "INTO within a statement", "INTO is of the first SELECT, or CREATE TABLE … AS"),
             (select_modifiers.is_some(), "with modifiers of MySQL", LEAVE_OUT),
             (top.is_some(), "TOP", "LIMIT n"),
             (exclude.is_some(), "EXCLUDE", "name the columns"),

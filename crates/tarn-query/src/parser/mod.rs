@@ -16,6 +16,7 @@ mod copy;
 mod dialect;
 mod limits;
 mod null_asks;
+mod select_into;
 mod tokens;
 
 #[cfg(test)]

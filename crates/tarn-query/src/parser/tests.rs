@@ -193,7 +193,6 @@ fn clauses_that_are_not_understood_are_refused() {
         "SELECT * FROM t FOR UPDATE",
         "SELECT * FROM t FOR SHARE NOWAIT",
         "SELECT a FROM t WHERE k = 1 FOR UPDATE",
-        "SELECT a INTO u FROM t WHERE k = 1",
         "SELECT TOP 1 a FROM t WHERE k = 1",
         "SELECT a FROM t TABLESAMPLE BERNOULLI (10) WHERE k = 1",
         "SELECT a FROM t WHERE k = 1 AND b = 2 FETCH FIRST 1 ROWS WITH TIES",
@@ -201,7 +200,10 @@ fn clauses_that_are_not_understood_are_refused() {
         "SELECT * FROM t TABLESAMPLE BERNOULLI (10)",
         "SELECT a FROM p EXCEPT ALL SELECT a FROM q",
         "SELECT a FROM p UNION SELECT a FROM r INTERSECT ALL SELECT a FROM q",
-        "SELECT * INTO u FROM t",
+        "SELECT * FROM (SELECT a INTO u FROM t) x",
+        "SELECT a FROM t UNION SELECT a INTO u FROM t",
+        "SELECT a INTO UNLOGGED u FROM t",
+        "INSERT INTO v SELECT a INTO u FROM t",
         "SELECT * FROM t FETCH FIRST 1 ROWS WITH TIES",
         "SELECT * FROM t ORDER BY a FETCH FIRST 10 PERCENT ROWS ONLY",
         "SELECT * FROM t LIMIT 1 FETCH FIRST 1 ROW ONLY",
@@ -233,6 +235,9 @@ fn what_may_be_said_in_two_ways_is_said_in_one() {
     let shown = |sql: &str| statements(sql).unwrap()[0].to_string();
     assert_eq!(shown("SELECT a FROM t FETCH FIRST ROW ONLY"), "SELECT a FROM t LIMIT 1");
     assert_eq!(shown("SELECT a FROM t OFFSET 2 FETCH NEXT 3 ROWS ONLY"), "SELECT a FROM t LIMIT 3 OFFSET 2");
+    assert_eq!(shown("SELECT a INTO u FROM t WHERE k = 1"), "CREATE TABLE u AS SELECT a FROM t WHERE k = 1");
+    let united = "CREATE TEMPORARY TABLE u AS SELECT a FROM t UNION SELECT 1";
+    assert_eq!(shown("SELECT a INTO TEMP TABLE u FROM t UNION SELECT 1"), united);
     assert_eq!(shown("EXPLAIN (ANALYZE, VERBOSE off, COSTS off) SELECT 1"), "EXPLAIN ANALYZE SELECT 1");
 }
 

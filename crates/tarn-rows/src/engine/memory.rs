@@ -15,9 +15,16 @@ use tarn_types::Direction;
 
 use super::{Engine, EngineSnapshot, EngineStats, RowIter, Space, StagedFile, WriteBatch};
 use crate::error::{Error, Result};
+use crate::recent_bytes::{RecentBytes, Reservation};
 
 /// Entries that a scan copies per lock.
 const SCAN_CHUNK: usize = 256;
+
+/// What a key takes beside its bytes, in its map and in its list of values: measured over a million short keys.
+const KEY_BYTES: usize = 160;
+
+/// What a value takes beside its bytes.
+const VALUE_BYTES: usize = 80;
 
 /// See the module.
 #[derive(Default)]
@@ -34,6 +41,10 @@ struct Inner {
     flushed: u64,
     /// Writes that readers stand at, with how many.
     readers: BTreeMap<u64, usize>,
+    /// About what keys and values take.
+    size_bytes: u64,
+    /// Invariant: behind each write it is `size_bytes`.
+    counted: Option<Reservation>,
 }
 
 struct Stamped {
@@ -48,6 +59,13 @@ impl MemoryEngine {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty engine whose memory is counted in `total`, beside whatever else is, until it is freed.
+    #[must_use]
+    pub fn counted_in(total: &Arc<RecentBytes>) -> Self {
+        let counted = Some(Reservation::of(total));
+        Self { inner: Arc::new(Mutex::new(Inner { counted, ..Inner::default() })) }
     }
 
     /// What would be there after a crash now: a new engine with what was flushed or ingested. This one goes on undisturbed.
@@ -77,6 +95,7 @@ impl Inner {
         // Readers, and a crash, can still ask for what stood at one of these.
         let keep: Vec<u64> = self.readers.keys().copied().chain([self.flushed]).collect();
         let values = self.spaces[space as usize].entry(Bytes::copy_from_slice(key)).or_default();
+        let before = if values.is_empty() { 0 } else { size_of_entry(key, values) };
         let mut kept = Vec::with_capacity(values.len() + 1);
         for (i, old) in values.iter().enumerate() {
             let until = values.get(i + 1).map_or(at, |next| next.at);
@@ -89,8 +108,23 @@ impl Inner {
             i += 1;
             kept.contains(&(i - 1))
         });
+        // Nearly every key has one value: room for four would be most of what it takes.
+        values.reserve_exact(1);
         values.push(Stamped { at, ingested, value: value.map(Bytes::copy_from_slice) });
+        self.size_bytes = (self.size_bytes + size_of_entry(key, values)).saturating_sub(before);
     }
+
+    /// Behind a write.
+    fn count(&mut self) {
+        if let Some(counted) = &mut self.counted {
+            counted.set(self.size_bytes);
+        }
+    }
+}
+
+fn size_of_entry(key: &[u8], values: &[Stamped]) -> u64 {
+    let values = values.iter().map(|of| of.value.as_ref().map_or(0, Bytes::len) + VALUE_BYTES);
+    (key.len() + KEY_BYTES + values.sum::<usize>()) as u64
 }
 
 fn visible(values: &[Stamped], at: u64) -> Option<Bytes> {
@@ -104,6 +138,7 @@ impl Engine for MemoryEngine {
         for (space, key, value) in batch.iter() {
             inner.set(space, key, value, false);
         }
+        inner.count();
         Ok(())
     }
 
@@ -147,6 +182,7 @@ impl Engine for MemoryEngine {
                 inner.set(file.space, key, value.as_deref(), true);
             }
         }
+        inner.count();
         Ok(())
     }
 
@@ -165,6 +201,7 @@ impl Engine for MemoryEngine {
         for key in keys {
             inner.set(space, &key, None, false);
         }
+        inner.count();
         Ok(())
     }
 
@@ -287,5 +324,31 @@ impl RowIter for MemoryScan<'_> {
 
     fn entry(&self) -> Option<(&[u8], &[u8])> {
         self.chunk.get(self.at?).map(|(key, value)| (&key[..], &value[..]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_takes_is_counted_until_it_is_freed() {
+        let total = Arc::<RecentBytes>::default();
+        let engine = MemoryEngine::counted_in(&total);
+        let mut writes = WriteBatch::default();
+        writes.put(Space::Rows, b"key", &[0; 1_000]);
+        engine.write(&writes).unwrap();
+        let once = total.get();
+        assert!((1_000..2_000).contains(&once), "{once}");
+        engine.write(&writes).unwrap();
+        assert_eq!(total.get(), once, "nobody can read the value before");
+        let reader = engine.snapshot();
+        engine.write(&writes).unwrap();
+        assert!(total.get() > once + 1_000, "{} after {once}", total.get());
+        drop(reader);
+        engine.write(&writes).unwrap();
+        assert_eq!(total.get(), once);
+        drop(engine);
+        assert_eq!(total.get(), 0);
     }
 }

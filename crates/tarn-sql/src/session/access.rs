@@ -10,7 +10,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, TableReference};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
-use datafusion::sql::sqlparser::ast::{CopySource, ObjectName, ObjectType, Statement};
+use datafusion::sql::sqlparser::ast::{CopySource, CreateTable, ObjectName, ObjectType, Statement};
 use tarn_node::auth::access::Objects;
 use tarn_node::auth::authorize::{is_superuser, may_see};
 use tarn_node::auth::users::Users;
@@ -119,7 +119,7 @@ impl Session {
         match &*prepared.kind {
             Kind::Keyed { plan, table } => {
                 // The one that has the name now: it is the one that is read.
-                let table = self.node.catalog().schema(&table.name)?;
+                let table = self.definition(&table.name)?;
                 let reads = match plan {
                     KeyedPlan::Select { .. } => true,
                     KeyedPlan::Insert { on_key, .. } => {
@@ -139,7 +139,7 @@ impl Session {
             }
             Kind::Query { plan, .. } => asking.reads(plan),
             Kind::Dml { dml, returning, .. } => {
-                let table = self.node.catalog().schema(&dml.table.name)?;
+                let table = self.definition(&dml.table.name)?;
                 match dml.kind {
                     DmlKind::Insert { on_key } => asking.inserts(&table, on_key)?,
                     DmlKind::Update => asking.rows(&table, Privilege::Update)?,
@@ -179,6 +179,12 @@ impl Session {
             Kind::CreateView(_) => asking.may(Action::Create),
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
+            Kind::CreateLike(like) => {
+                if let Ok(of) = self.relation(&like.of) {
+                    asking.rows(&of, Privilege::Select)?;
+                }
+                self.allow_create(&asking, &like.create)
+            }
         }
     }
 
@@ -226,18 +232,25 @@ impl Session {
         may_own(&self.node, &asking.users, &asking.who, table)
     }
 
+    /// Anybody may make temporary tables.
+    fn allow_create(&self, asking: &Asking, create: &CreateTable) -> Result<()> {
+        let is_own = create.temporary || self.own_name(&create.name).is_some();
+        if is_own { Ok(()) } else { asking.may(Action::Create) }
+    }
+
     fn allow_rows(&self, asking: &Asking, name: &ObjectName, privilege: Privilege) -> Result<()> {
-        let table = table_name(name).and_then(|name| Ok(self.node.catalog().schema(&name)?));
+        let table = table_name(name).and_then(|name| self.definition(&name));
         table.map_or(Ok(()), |table| asking.rows(&table, privilege))
     }
 
     fn allow_utility(&self, asking: &Asking, statement: &Statement) -> Result<()> {
         match statement {
-            Statement::CreateTable(_) => asking.may(Action::Create),
+            Statement::CreateTable(create) => self.allow_create(asking, create),
             Statement::Drop { object_type: ObjectType::Table | ObjectType::View, names, .. } => {
                 let names = names.iter().map(table_name).collect::<Result<Vec<_>>>()?;
                 // Those that are not there may be fine (IF EXISTS); `may_drop` asks again when it is done.
-                let mut there = names.iter().filter(|name| self.node.catalog().contains(name));
+                let is_others = |name: &str| self.node.catalog().contains(name) && self.temporary.table(name).is_none();
+                let mut there = names.iter().filter(|name| is_others(name));
                 there.try_for_each(|name| self.allow_own(asking, name))
             }
             Statement::Copy { source: CopySource::Table { table_name, .. }, to: false, .. } => {
@@ -309,6 +322,9 @@ impl Session {
 
     /// Changes users and rights.
     pub(super) async fn access(&self, access: &Access) -> Result<Answer> {
+        for name in named(access) {
+            self.refuse_own(tag(access), name)?;
+        }
         let (node, change) = (Arc::clone(&self.node), access.clone());
         super::execute::to_its_end(async move { node.users().apply(&change).await }).await?;
         Ok(Answer::done(tag(access)))
@@ -336,6 +352,7 @@ impl Session {
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
             Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),
             Kind::Comment(comment) => ("COMMENT", comment.table.clone()),
+            Kind::CreateLike(like) => ("CREATE TABLE", like.create.name.to_string()),
             Kind::Utility(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) => ("CREATE TABLE", create.name.to_string()),
                 Statement::Drop { names, .. } => {
@@ -352,6 +369,18 @@ impl Session {
             | Kind::DropCache(_) => return,
         };
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));
+    }
+}
+
+/// The tables that it names.
+fn named(access: &Access) -> &[String] {
+    match access {
+        Access::Owner { table, .. } => std::slice::from_ref(table),
+        Access::Grant(grant) | Access::Revoke(grant) => match &grant.on {
+            Objects::Tables(names) => names,
+            Objects::AllTables | Objects::Schema => &[],
+        },
+        Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => &[],
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn warmed_schema() -> SchemaRef {
 impl Session {
     /// One row a layer: how many entries went.
     pub(super) async fn drop_cache(&self, asked: &DropCache) -> Result<Answer> {
+        asked.table.as_deref().map_or(Ok(()), |table| self.refuse_own("SYSTEM DROP CACHE", table))?;
         let of = asked.table.as_deref().map(|table| self.node.files_of(table)).transpose()?;
         let (caches, layer) = (Arc::clone(self.node.caches()), asked.layer);
         let dropped = blocking(move || Ok(caches.drop_layer(layer, of.as_ref()))).await?;
@@ -49,6 +50,7 @@ impl Session {
 
     /// A row for each twentieth of the way, as it goes; the last one says what was done.
     pub(super) async fn cache_table(&self, asked: &CacheTable) -> Result<Answer> {
+        self.refuse_own("CACHE TABLE", &asked.table)?;
         let plan = self.permitted(self.plan(&asked.query, &[]).await?)?;
         let Warm { n_pieces, not_used, stream } = self.query.warm(&plan).await?;
         let caches = Arc::clone(self.node.caches());

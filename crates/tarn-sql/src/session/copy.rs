@@ -39,7 +39,7 @@ impl Session {
         self.allow_copy(statement)?;
         match source {
             CopySource::Table { table_name: name, columns } if !to => {
-                column_positions(self.node.catalog().require(&table_name(name)?)?.schema(), columns).map(|_| ())
+                column_positions(self.table(&table_name(name)?)?.schema(), columns).map(|_| ())
             }
             _ => Ok(()),
         }
@@ -61,9 +61,9 @@ impl Session {
         let CopySource::Table { table_name: name, columns } = source else {
             return Err(SqlError::new(state::SYNTAX_ERROR, "COPY FROM needs a table"));
         };
-        let handle = self.node.catalog().require(&table_name(name)?)?;
+        let handle = self.table(&table_name(name)?)?;
         let columns = column_positions(handle.schema(), columns)?;
-        let hold = self.must_hold()?;
+        let hold = self.must_hold_for(handle.schema())?;
         let on_key = on_key_of(handle.schema(), on_key)?;
         // Which columns a stream of Arrow has is known when it comes.
         let given = if format.kind == Kind::Arrow { &[][..] } else { &columns };
@@ -78,7 +78,7 @@ impl Session {
             CopySource::Query(query) => return self.copy_query(query, format).await,
             CopySource::Table { table_name, columns } => (table_name, columns),
         };
-        if let Some(view) = self.node.catalog().view(&table_name(name)?) {
+        if let Some(view) = self.view_of(&table_name(name)?) {
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("cannot copy from view \"{}\"", view.name))
                 .with_hint("COPY (SELECT …) TO STDOUT"));
         }

@@ -18,10 +18,17 @@ use crate::statement::{Parsed, parse};
 impl Session {
     /// Errors: as of CREATE TABLE, of the query and of INSERT; the table is not there then.
     pub(super) async fn create_as(&self, create: &CreateTable, query: &Query) -> Result<Answer> {
+        let own = self.temporary_of(create)?;
+        let create = own.as_ref().unwrap_or(create);
         let name = table_name(&create.name)?;
-        if create.if_not_exists && self.node.catalog().contains(&name) {
+        let is_there = match own {
+            Some(_) => self.temporary.table(&name).is_some(),
+            None => self.node.catalog().contains(&name),
+        };
+        if create.if_not_exists && is_there {
             return Ok(Answer::done("CREATE TABLE AS"));
         }
+        self.check_filled(&name, query, own.is_some())?;
         let plan = self.permitted(self.plan(&Statement::Query(Box::new(query.clone())), &[]).await?)?;
         let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
         let columns = columns.fields().iter().map(|field| match data_type_of(field) {
@@ -32,11 +39,19 @@ impl Session {
             )),
         });
         let schema = table_of_columns(create, columns.collect::<Result<_>>()?, self.sql.settings())?;
-        self.create(Defined { schema, sequences: vec![] }, false).await?;
+        let defined = Defined { schema, sequences: vec![] };
+        match own {
+            Some(_) => drop(self.make_temporary(create, defined).await?),
+            None => drop(self.create(defined, false).await?),
+        }
         match self.fill(&name, query).await {
             Ok(n_rows) => Ok(Answer::counted("SELECT", n_rows)),
             // What undoes the transaction drops the table.
             Err(error) if self.transaction.lock().is_open() => Err(error),
+            Err(error) if own.is_some() => {
+                self.temporary.drop_table(&name);
+                Err(error)
+            }
             Err(error) => match self.run_ddl(Ddl::Drop { names: vec![name.clone()], if_exists: true }).await {
                 Ok(_) => Err(error),
                 Err(_) => Err(error.with_detail(format!("table \"{name}\" is there, with some of the rows: drop it"))),
@@ -68,8 +83,16 @@ impl Session {
             return Err(SqlError::unsupported("TRUNCATE of anything but tables", "TRUNCATE TABLE a, b"));
         }
         let names = table_names.iter().map(|target| table_name(&target.name)).collect::<Result<Vec<_>>>()?;
-        names.iter().try_for_each(|name| self.node.catalog().require(name).map(drop))?;
+        names.iter().try_for_each(|name| self.table(name).map(drop))?;
         for (n_done, name) in names.iter().enumerate() {
+            // Its rows take memory until it is another table.
+            if self.temporary.table(name).is_some() {
+                self.temporary.truncate(&self.node, name)?;
+                if restarts {
+                    self.temporary.restart_of_table(name);
+                }
+                continue;
+            }
             let deleted = self.change_rows(written(&format!("DELETE FROM {}", quote(name)))?).await;
             deleted.map_err(|error| match n_done {
                 0 => error,

@@ -69,10 +69,15 @@ impl Session {
     }
 
     /// Whether the sequences that defaults name are there. Those that are made with the table are not asked for.
-    pub(super) async fn check_sequences(&self, table: &TableSchema, made: &[usize]) -> Result<()> {
+    pub(super) async fn check_sequences(
+        &self,
+        table: &TableSchema,
+        made: &[usize],
+        is_own: impl Fn(&str) -> bool,
+    ) -> Result<()> {
         for place in (0..table.shown().len()).filter(|place| !made.contains(place)) {
             let named = table.computed_default(place).map(read).transpose()?.and_then(|expr| sequence_of(&expr));
-            if let Some(name) = named {
+            if let Some(name) = named.filter(|name| !is_own(name)) {
                 self.node.sequences().get(&name).await?;
             }
         }

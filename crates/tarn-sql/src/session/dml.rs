@@ -44,7 +44,7 @@ impl Session {
         parameters: Option<ParamValues>,
         returning: Option<&LogicalPlan>,
     ) -> Result<Answer> {
-        let hold = self.must_hold()?;
+        let hold = self.must_hold_for(handle.schema())?;
         let (n_rows, answers) = match (dml.kind, returning) {
             (DmlKind::Insert { on_key: on_key @ (OnKey::Change | OnKey::ReplaceOnce) }, _)
             | (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, Some(_)) => {

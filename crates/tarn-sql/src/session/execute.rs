@@ -56,7 +56,12 @@ impl Session {
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Answer>> {
         self.backend.shows(&prepared.text);
-        self.execute_prepared(prepared, parameters).instrument(self.backend.span()).boxed()
+        let executing = async move {
+            let answer = self.execute_prepared(prepared, parameters).await;
+            self.settle();
+            answer
+        };
+        executing.instrument(self.backend.span()).boxed()
     }
 
     /// As [`Session::execute`], as a part of the statement that others see.
@@ -87,7 +92,9 @@ impl Session {
 
     /// As [`Session::execute`], for a statement of which nobody was told anything.
     pub(super) async fn execute_once(&self, parsed: Opaque<Parsed>) -> Result<Answer> {
-        self.prepare_and_execute(parsed).instrument(self.backend.span()).await
+        let answer = self.prepare_and_execute(parsed).instrument(self.backend.span()).await;
+        self.settle();
+        answer
     }
 
     async fn prepare_and_execute(&self, parsed: Opaque<Parsed>) -> Result<Answer> {
@@ -102,7 +109,7 @@ impl Session {
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &*prepared.kind {
             Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
-                prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
+                prepared.generation == self.generation() && prepared.zone == *self.vars.lock().zone()
             }
             Kind::Utility(_)
             | Kind::Copy { .. }
@@ -114,7 +121,8 @@ impl Session {
             | Kind::Access(_)
             | Kind::CreateView(_)
             | Kind::Comment(_)
-            | Kind::Sequence(_) => true,
+            | Kind::Sequence(_)
+            | Kind::CreateLike(_) => true,
         }
     }
 
@@ -136,7 +144,7 @@ impl Session {
                     return Box::pin(self.forced(prepared, parameters)).await;
                 }
                 self.node.metrics().keyed_statements.inc();
-                let handle = self.node.catalog().require(&table.name)?;
+                let handle = self.table(&table.name)?;
                 let values = parameters.into_iter().map(Parameter::into_value).collect::<Result<Vec<_>>>()?;
                 self.keyed(plan, &handle, prepared.columns.as_ref(), &values).await
             }
@@ -159,7 +167,7 @@ impl Session {
             }
             Kind::Dml { dml, command, returning } => {
                 self.transaction.lock().check_usable()?;
-                let handle = self.node.catalog().require(&dml.table.name)?;
+                let handle = self.table(&dml.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let done = Box::pin(self.dml(dml, command, &handle, parameters, returning.as_deref())).await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
@@ -218,6 +226,10 @@ impl Session {
                 self.outside_transaction(statement.tag())?;
                 Box::pin(self.sequence(statement)).await
             }
+            Kind::CreateLike(like) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.create_like(like)).await
+            }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;
                 Box::pin(self.access(access)).await
@@ -255,6 +267,7 @@ impl Session {
     }
 
     pub(super) async fn admin(&self, work: Work, table: &str) -> Result<Report> {
+        self.refuse_own(work_tag(work), table)?;
         let handle = self.node.catalog().require(table)?;
         Ok(ask(&handle, work).await?)
     }

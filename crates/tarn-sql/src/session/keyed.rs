@@ -31,7 +31,7 @@ impl Session {
             Bound::Update { set, .. } => encoding::check_values(set.iter().map(|(_, value)| value))?,
             _ => {}
         }
-        if !matches!(plan, KeyedPlan::Select { .. }) && self.must_hold()? {
+        if !matches!(plan, KeyedPlan::Select { .. }) && self.must_hold_for(handle.schema())? {
             return Box::pin(self.hold_keyed(plan, handle, bound)).await;
         }
         match (bound, plan) {

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `create_like`, `views`, `sequences`, `temporary`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -16,6 +16,7 @@ mod conflicts;
 mod copy;
 mod copy_from;
 mod create_as;
+mod create_like;
 mod cursor;
 mod defaults;
 mod dml;
@@ -32,6 +33,7 @@ mod placeholders;
 mod prepare;
 mod returning;
 mod sequences;
+mod temporary;
 mod utility;
 pub(crate) mod vars;
 mod views;
@@ -63,10 +65,11 @@ use self::cursor::Cursor;
 use crate::activity::{self, Backend};
 use crate::advisory::OwnLocks;
 use crate::error::{Result, SqlError, state};
-use crate::hot::Reader;
+use crate::hot::{OwnTables, Reader};
 use crate::sequence_functions::{Given, Numbering};
 use crate::service::Sql;
 use crate::statement::{Parsed, parse};
+use crate::temporary::{Temporary, own_schema};
 use crate::transaction::{Isolation, PendingChanges, Transaction, drop_made};
 
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -93,19 +96,24 @@ pub struct Session {
     locks: Arc<OwnLocks>,
     /// What sequences gave it.
     numbers: Arc<Mutex<Given>>,
+    /// The tables that it has to itself.
+    temporary: Arc<Temporary>,
 }
 
 impl Session {
     pub fn new(sql: Arc<Sql>) -> Session {
         let principal = Arc::new(Mutex::default());
         let transaction = Opaque::<Arc<Mutex<Transaction>>>::default();
-        let query = Opaque::new(query_session(&sql, &principal, &transaction));
         let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
         let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
+        let temporary = Arc::<Temporary>::default();
+        let reader = reader(&sql, &principal, &transaction);
+        let query = Opaque::new(query_session(&sql, reader, &temporary, backend.pid()));
         let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
         let numbers = Arc::<Mutex<Given>>::default();
         let (node, who, given) = (Arc::clone(sql.node()), Arc::clone(&principal), Arc::clone(&numbers));
-        let numbering = Numbering { node, who, given, runtime: sql.runtime.clone() };
+        let own = Arc::clone(&temporary);
+        let numbering = Numbering { node, who, given, own, runtime: sql.runtime.clone() };
         numbering.functions().for_each(|function| query.context().register_udf(function));
         Session {
             node: Arc::clone(sql.node()),
@@ -122,6 +130,7 @@ impl Session {
             has_pg_catalog: Mutex::new(false),
             locks,
             numbers,
+            temporary,
         }
     }
 
@@ -143,6 +152,8 @@ impl Session {
         let status = self.status();
         if status == Status::Idle {
             self.locks.end_transaction();
+            // Behind a COPY, whose rows came since the statement was answered.
+            self.settle();
         }
         self.backend.ends(status, failed);
     }
@@ -314,7 +325,8 @@ impl Session {
 
     /// As it was when this session began.
     pub(super) fn fresh_query(&self) -> tarn_query::Session {
-        query_session(&self.sql, &self.principal, &self.transaction)
+        let reader = reader(&self.sql, &self.principal, &self.transaction);
+        query_session(&self.sql, reader, &self.temporary, self.backend.pid())
     }
 
     /// What a setting of the query engine is in a new session.
@@ -367,10 +379,15 @@ impl Session {
     }
 }
 
-/// A session of the query engine that reads for whoever `who` is by then, and what `transaction` sees by then.
-fn query_session(sql: &Sql, who: &Arc<Mutex<Principal>>, transaction: &Arc<Mutex<Transaction>>) -> tarn_query::Session {
-    let (node, who, transaction) = (Arc::clone(sql.node()), Arc::clone(who), Arc::clone(transaction));
-    sql.query().session(Arc::new(Reader { node, who, transaction }))
+/// Reads for whoever `who` is by then, and what `transaction` sees by then.
+fn reader(sql: &Sql, who: &Arc<Mutex<Principal>>, transaction: &Arc<Mutex<Transaction>>) -> Reader {
+    Reader { node: Arc::clone(sql.node()), who: Arc::clone(who), transaction: Arc::clone(transaction) }
+}
+
+/// A session of the query engine, with the tables that session `pid` has to itself by then.
+fn query_session(sql: &Sql, reader: Reader, temporary: &Arc<Temporary>, pid: i32) -> tarn_query::Session {
+    let own = Arc::new(OwnTables(Arc::clone(temporary)));
+    sql.query().session_beside(Arc::new(reader), own, &own_schema(pid))
 }
 
 impl Drop for Session {

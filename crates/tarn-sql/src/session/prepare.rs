@@ -36,12 +36,14 @@ use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
 use crate::error::{Result, SqlError, state};
+use crate::like_sql::CreateLike;
 use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
 use crate::shown::{shown, shown_name};
 use crate::signals::Signals;
 use crate::statement::Parsed;
 use crate::system_activity::PgTables;
+use crate::temporary::{OwnSchema, own_schema};
 use crate::unknown;
 use crate::view_sql::CreateView;
 
@@ -60,8 +62,8 @@ pub struct Prepared {
     pub(super) text: Arc<str>,
     pub(super) parsed: Opaque<Parsed>,
     pub(super) declared: Vec<Option<Declared>>,
-    /// The catalog it was planned in.
-    pub(super) generation: u64,
+    /// The catalog it was planned in ([`Session::generation`]).
+    pub(super) generation: (u64, u64),
     /// The time zone it was planned in.
     pub(super) zone: Zone,
 }
@@ -102,6 +104,7 @@ pub(super) enum Kind {
     CreateView(Box<CreateView>),
     Comment(Box<Comment>),
     Sequence(Box<SequenceSql>),
+    CreateLike(Box<CreateLike>),
 }
 
 /// One bound parameter.
@@ -130,7 +133,8 @@ impl Prepared {
             | Kind::Access(_)
             | Kind::CreateView(_)
             | Kind::Comment(_)
-            | Kind::Sequence(_) => Way::Other,
+            | Kind::Sequence(_)
+            | Kind::CreateLike(_) => Way::Other,
         }
     }
 
@@ -215,7 +219,7 @@ impl Session {
         if !ends_transaction(&parsed) {
             self.transaction.lock().check_usable()?;
         }
-        let generation = self.node.catalog().generation();
+        let generation = self.generation();
         let zone = self.zone();
         let (kind, parameters, columns) = match &*parsed {
             Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
@@ -227,12 +231,15 @@ impl Session {
             Parsed::DropCache(asked) => (Kind::DropCache(asked.clone()), vec![], Some(dropped_schema())),
             Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
             Parsed::Copy { statement, on_key } => {
-                self.check_copy(statement)?;
-                (Kind::Copy { statement: statement.clone(), on_key: *on_key }, vec![], None)
+                let own = self.with_own_names(statement)?.map(Box::new);
+                let statement = own.unwrap_or_else(|| statement.clone());
+                self.check_copy(&statement)?;
+                (Kind::Copy { statement, on_key: *on_key }, vec![], None)
             }
             Parsed::CreateView(view) => (Kind::CreateView(view.clone()), vec![], None),
             Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
+            Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
@@ -244,7 +251,20 @@ impl Session {
         statement: &Statement,
         declared: &[Option<Declared>],
     ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
-        if let Some(table) = table_name(statement).and_then(|name| self.node.catalog().get(&name)) {
+        if let Some(own) = self.with_own_names(statement)? {
+            return Box::pin(self.prepare_named_sql(&own, declared)).await;
+        }
+        self.prepare_named_sql(statement, declared).await
+    }
+
+    /// As [`Session::prepare_sql`], of a statement that names what it writes without a schema.
+    async fn prepare_named_sql(
+        &self,
+        statement: &Statement,
+        declared: &[Option<Declared>],
+    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+        let name = table_name(statement).filter(|name| !self.names_hidden(statement, name));
+        if let Some(table) = name.and_then(|name| self.written_here(&name)) {
             let table = table.schema();
             if let Some(plan) = self.keyed_plan(statement, table).await? {
                 let parameters = plan.parameter_types(table).into_iter().map(|t| t.map(field_of)).collect();
@@ -265,9 +285,7 @@ impl Session {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
                 self.check_no_view(statement, &name)?;
-                let table = self.node.catalog().require(&name);
-                let table =
-                    table.map_err(|error| SqlError::from(error).with_place(unknown::table(statement, &name)))?;
+                let table = self.table(&name).map_err(|error| error.with_place(unknown::table(statement, &name)))?;
                 let returning = match super::returning::asked(statement, &name)? {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
@@ -379,7 +397,7 @@ impl Session {
     ///
     /// Errors: as of [`Transaction::check_there`](crate::transaction::Transaction::check_there).
     fn enable_for_views(&self, statement: &Statement) -> Result<()> {
-        let view = |name: &ObjectName| self.node.catalog().view(&crate::names::table_name(name).ok()?);
+        let view = |name: &ObjectName| self.view_of(&crate::names::table_name(name).ok()?);
         let mut views = vec![];
         let _ = visit_relations(statement, |name| {
             views.extend(view(name));
@@ -407,7 +425,8 @@ impl Session {
         };
         let Signals { node, activity, who } = signals.clone();
         let ours = PgTables { node, activity, who };
-        crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours)?;
+        let own = OwnSchema { name: own_schema(self.backend.pid()), temporary: Arc::clone(&self.temporary) };
+        crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours, &own)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
         let own = Own { vars: Arc::clone(&self.vars), locks: Arc::clone(&self.locks) };
@@ -418,7 +437,7 @@ impl Session {
 
     /// Errors: `55000` for a view, which is not written to.
     fn check_no_view(&self, statement: &Statement, name: &str) -> Result<()> {
-        let Some(view) = self.node.catalog().view(name) else { return Ok(()) };
+        let Some(view) = self.view_of(name) else { return Ok(()) };
         let what = match statement {
             Statement::Insert(_) => "insert into",
             Statement::Update(_) => "update",

@@ -17,7 +17,7 @@ use futures::TryStreamExt;
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
 use tarn_query::parser::statements;
-use tarn_types::{Opaque, Token, Value};
+use tarn_types::{Opaque, TableSchema, Token, Value};
 
 use super::access::may_drop;
 use super::execute::to_its_end;
@@ -30,7 +30,7 @@ use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
 use crate::statement::Parsed;
-use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, drop_made};
+use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, drop_made};
 
 impl Session {
     /// The columns a utility statement answers, known before it runs.
@@ -80,10 +80,11 @@ impl Session {
             Statement::ShowVariable { variable } => self.show(&name_of(variable)),
             Statement::ShowTables { .. } => {
                 let tables = self.node.catalog().schemas().into_iter().filter(|schema| !schema.is_view());
-                text_rows(&["table_name"], vec![tables.map(|schema| schema.name.clone()).collect()])
+                let own = self.temporary.schemas().into_iter();
+                text_rows(&["table_name"], vec![own.chain(tables).map(|schema| schema.name.clone()).collect()])
             }
             Statement::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
-                let table = self.node.catalog().schema(&table_name(obj_name)?)?;
+                let table = self.definition(&table_name(obj_name)?)?;
                 text_rows(
                     &["table_name", "create_statement"],
                     vec![vec![table.name.clone()], vec![create_statement(&table)]],
@@ -117,7 +118,7 @@ impl Session {
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { name } => {
-                self.transaction.lock().savepoint(fold(name))?;
+                self.transaction.lock().savepoint(fold(name), self.temporary.now())?;
                 Ok(Answer::done("SAVEPOINT"))
             }
             Statement::ReleaseSavepoint { name } => {
@@ -155,7 +156,7 @@ impl Session {
         let mut transaction = self.transaction.lock();
         // Postgres only warns: the transaction that is open goes on.
         if !transaction.is_open() {
-            *transaction = Transaction::Open(Open::new(read_only, isolation));
+            *transaction = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
         }
         Ok(Answer::done("BEGIN"))
     }
@@ -163,15 +164,20 @@ impl Session {
     async fn commit(&self) -> Result<Answer> {
         let mut transaction = std::mem::take(&mut *self.transaction.lock());
         self.cursors.lock().clear();
-        let made = transaction.take_made();
+        let (made, before) = (transaction.take_made(), transaction.take_own());
         match transaction {
             Transaction::Open(open) => {
-                let ToCommit { writes, drops } = open.into_commit();
+                let ToCommit { mut writes, drops } = open.into_commit();
+                let own = self.temporary.now();
+                let is_kept = |table: &TableSchema| !table.id.is_temporary() || own.keeps(table.id);
+                writes.retain(|of_table| is_kept(of_table.table.schema()));
                 let has_written = !writes.is_empty();
                 if let Err(error) = self.commit_held(writes).await {
+                    before.into_iter().for_each(|before| self.temporary.restore(before));
                     self.unmake(made).await?;
                     return Err(error);
                 }
+                self.temporary.commit(&self.node)?;
                 for ddl in drops {
                     let dropped = self.run_ddl(ddl).await;
                     dropped.map_err(|error| match has_written {
@@ -182,6 +188,7 @@ impl Session {
                 Ok(Answer::done("COMMIT"))
             }
             Transaction::Failed(_) => {
+                before.into_iter().for_each(|before| self.temporary.restore(before));
                 self.unmake(made).await?;
                 Ok(Answer::done("ROLLBACK"))
             }
@@ -190,7 +197,9 @@ impl Session {
     }
 
     async fn rollback(&self) -> Result<Answer> {
-        let made = std::mem::take(&mut *self.transaction.lock()).take_made();
+        let mut undone = std::mem::take(&mut *self.transaction.lock());
+        let made = undone.take_made();
+        undone.take_own().into_iter().for_each(|before| self.temporary.restore(before));
         self.cursors.lock().clear();
         self.unmake(made).await?;
         Ok(Answer::done("ROLLBACK"))
@@ -207,18 +216,22 @@ impl Session {
 
     /// Cursors that were opened since the savepoint are closed.
     async fn roll_back_to(&self, name: &str) -> Result<Answer> {
-        let (depth, made) = self.transaction.lock().roll_back_to(name)?;
-        self.cursors.lock().retain(|_, cursor| cursor.depth < depth);
+        let Undone { n_left, made, own } = self.transaction.lock().roll_back_to(name)?;
+        self.cursors.lock().retain(|_, cursor| cursor.depth < n_left);
+        own.into_iter().for_each(|then| self.temporary.restore(then));
         self.unmake(made).await?;
         Ok(Answer::done("ROLLBACK"))
     }
 
     async fn create_table(&self, create: &CreateTable) -> Result<Answer> {
+        if let Some(own) = self.temporary_of(create)? {
+            return Box::pin(self.create_temporary(&own)).await;
+        }
         let defined = defined(create, self.sql.settings(), &self.zone())?;
         self.check_defaults(&defined.schema).await?;
         self.plan_checks(&defined.schema).await?;
         let made: Vec<usize> = defined.sequences.iter().map(|made| made.column_idx).collect();
-        self.check_sequences(&defined.schema, &made).await?;
+        self.check_sequences(&defined.schema, &made, |_| false).await?;
         self.create(defined, create.if_not_exists).await
     }
 
@@ -226,6 +239,13 @@ impl Session {
     pub(super) async fn create(&self, defined: Defined, if_not_exists: bool) -> Result<Answer> {
         let in_transaction = self.must_hold()?;
         let name = defined.schema.name.clone();
+        if self.transaction.lock().check_there(&name).is_err() {
+            // The old one is there until COMMIT, for everybody.
+            return Err(SqlError::unsupported(
+                format!("making \"{name}\" anew in the transaction that drops or changes it"),
+                "COMMIT between the two; or TRUNCATE it, or DELETE FROM it, and INSERT, which ROLLBACK undoes",
+            ));
+        }
         let is_made = self.run_ddl(Ddl::Create { defined: Box::new(defined), if_not_exists }).await?;
         if in_transaction && is_made {
             let id = self.node.catalog().schema(&name)?.id;
@@ -344,7 +364,10 @@ impl Session {
         if matches!(object, DiscardObject::ALL | DiscardObject::SEQUENCES) {
             self.numbers.lock().clear();
         }
-        // Plans are made anew when tables change; temporary tables there are none.
+        if *object == DiscardObject::TEMP {
+            self.temporary.clear();
+        }
+        // Plans are made anew when tables change.
         if *object != DiscardObject::ALL {
             return Ok(Answer::done(format!("DISCARD {object}")));
         }
@@ -354,6 +377,7 @@ impl Session {
         self.reset_all()?;
         self.cursors.lock().clear();
         self.named.lock().clear();
+        self.temporary.clear();
         Ok(Answer::done("DISCARD ALL"))
     }
 
@@ -387,7 +411,7 @@ impl Session {
     }
 
     fn describe(&self, name: &ObjectName) -> Result<Answer> {
-        let schema = self.node.catalog().schema(&table_name(name)?)?;
+        let schema = self.definition(&table_name(name)?)?;
         let mut columns: Vec<Vec<String>> = vec![Vec::new(); 5];
         for (idx, column) in schema.shown().iter().enumerate() {
             let part = schema.key.iter().position(|part| part.column_idx == idx);
@@ -422,6 +446,7 @@ impl Session {
         };
         let table = only_text(arguments)
             .ok_or_else(|| SqlError::new(state::SYNTAX_ERROR, format!("CALL {name} takes one table name, as text")))?;
+        self.refuse_own(&format!("CALL {name}"), &table)?;
         let report = match work {
             Some(work) => self.admin(work, &table).await?,
             None => self.pass(&table).await?,

@@ -52,6 +52,17 @@ impl Session {
         if_exists: bool,
         cascade: bool,
     ) -> Result<Answer> {
+        let (own, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| self.temporary.table(name).is_some());
+        if let Some(table) = own.first() {
+            self.must_hold()?;
+            if are_views {
+                return Err(no_view(table).into());
+            }
+            if names.is_empty() {
+                own.iter().for_each(|name| self.temporary.drop_table(name));
+                return Ok(Answer::done("DROP TABLE"));
+            }
+        }
         let is_own = matches!(&names[..], [name] if self.transaction.lock().unmake(name));
         let held = self.must_hold()? && !is_own;
         if held && !if_exists {
@@ -66,11 +77,14 @@ impl Session {
             true => self.transaction.lock().drop_later(ddl)?,
             false => drop(self.run_ddl(ddl).await?),
         }
+        // Behind the others, which may not be there.
+        own.iter().for_each(|name| self.temporary.drop_table(name));
         Ok(Answer::done(if are_views { "DROP VIEW" } else { "DROP TABLE" }))
     }
 
     /// Says something of a table, a view or a column; or holds that until COMMIT.
     pub(super) async fn comment(&self, comment: &Comment) -> Result<Answer> {
+        self.refuse_own("COMMENT", &comment.table)?;
         let ddl = Ddl::Views(Change::Comment(comment.clone()));
         match self.must_hold()? {
             true => {
@@ -100,6 +114,12 @@ impl Session {
                     .with_hint("make a table of what one of them gives, or say what it says in the query"));
             }
             if let Read::Table { table: of, through: None } | Read::View { view: of, through: None, .. } = read {
+                if of.id.is_temporary() {
+                    return Err(SqlError::unsupported(
+                        format!("view \"{}\" of temporary table \"{}\"", asked.name, of.name),
+                        "CREATE TABLE one that stays, or say what the view says with WITH",
+                    ));
+                }
                 self.transaction.lock().check_there(&of.name)?;
                 below.insert(of.name.clone(), of.id);
             }

@@ -36,6 +36,7 @@ mod scans;
 mod slt;
 mod split;
 mod sql_front;
+mod temporary;
 mod tls;
 mod together;
 mod transactions;

@@ -89,7 +89,7 @@ fn a_delete_with_a_limit_deletes_nothing() {
             "SELECT * FROM dl FOR UPDATE",
             "SELECT v FROM dl WHERE k = 1 FOR UPDATE",
             "SELECT * FROM dl TABLESAMPLE SYSTEM (1)",
-            "SELECT * INTO other FROM dl",
+            "SELECT * FROM (SELECT 1 AS a INTO other) AS x",
             "WITH x AS (SELECT 1) DELETE FROM dl",
         ] {
             let state = state(&client, sql).await;
