@@ -3,7 +3,7 @@
 //!
 //! So a key that is called as a column gets a name of its own.
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};

@@ -8,6 +8,8 @@
 //! | `SELECT 2147483647 + 1` | 22003 | 2147483648 | `integer_literals` |
 //! | `SELECT 9223372036854775807 + 1` | 22003 | -9223372036854775808 | `integers` |
 //! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
+//! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
+//! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
 //! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
 //! | `SELECT 3.7::int`, `SELECT 1e15::float8` | 4, 1e+15 | 3, 999999999999999.9 | `casts` |
@@ -51,6 +53,7 @@ mod extract;
 mod floats;
 mod format;
 mod guards;
+mod in_array;
 pub(crate) mod in_from;
 mod integer_literals;
 mod integers;
@@ -67,6 +70,7 @@ mod numeric;
 mod ranks;
 mod rowwise;
 pub(crate) mod select_list;
+mod shifts;
 mod single;
 mod sums;
 mod times;
@@ -93,6 +97,8 @@ pub(crate) fn meaning() -> Meaning {
                 Arc::new(times::Times::new()),
                 Arc::new(floats::WideFloats),
                 Arc::new(division::NumericDivision::new()),
+                Arc::new(shifts::Shifts::new()),
+                Arc::new(in_array::InArrays::new()),
             ],
         ]
         .concat(),

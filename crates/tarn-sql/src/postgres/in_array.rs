@@ -1,0 +1,137 @@
+//! Is `4 = ANY ('{3,NULL}')` false? Unknown: one of the items may be 4. DataFusion's `array_has` says false, and of NULL in an empty array that it
+//! is unknown.
+//!
+//! So the function that stands for `= ANY` of an array is one of ours around it.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::functions_nested::array_has::array_has_udf;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, each_expression};
+
+/// The rule; it runs before anything is computed.
+#[derive(Debug)]
+pub(super) struct InArrays(Arc<ScalarUDF>);
+
+impl InArrays {
+    pub(super) fn new() -> InArrays {
+        InArrays(Arc::new(ScalarUDF::from(InArray { inner: array_has_udf() })))
+    }
+}
+
+impl AnalyzerRule for InArrays {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, |expr, _| {
+            Ok(match expr {
+                Expr::ScalarFunction(mut call) if call.func.name() == "array_has" && call.func != self.0 => {
+                    call.func = Arc::clone(&self.0);
+                    Transformed::yes(Expr::ScalarFunction(call))
+                }
+                other => Transformed::no(other),
+            })
+        })
+    }
+
+    fn name(&self) -> &str {
+        "postgres_in_arrays"
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct InArray {
+    inner: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for InArray {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(types)
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(Arc::new(Field::new(self.name(), DataType::Boolean, true)))
+    }
+
+    /// An array that is written out becomes a list, which knows of NULL.
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        self.inner.simplify(args, info)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let (n_rows, is_scalar) =
+            (args.number_rows, args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))));
+        let columns = ColumnarValue::values_to_arrays(&args.args)?;
+        let found = self.inner.invoke_with_args(args)?.into_array(if is_scalar { 1 } else { n_rows })?;
+        let known = known(found.as_boolean(), &columns[0], &columns[1])?;
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&known, 0)?),
+            false => ColumnarValue::Array(Arc::new(known)),
+        })
+    }
+}
+
+/// What is known of rows, of which `found` says whether an item is the same.
+fn known(found: &BooleanArray, arrays: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
+    if arrays.data_type() == &DataType::Null {
+        return Ok(BooleanArray::new_null(found.len()));
+    }
+    let item = match arrays.data_type() {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Arc::clone(item),
+        _ => return Ok(found.clone()),
+    };
+    let lists = cast(arrays, &DataType::LargeList(item))?;
+    let lists = lists.as_list::<i64>();
+    let of_row = |row: usize| {
+        if lists.is_null(row) {
+            return None;
+        }
+        let items = lists.value(row);
+        match items.is_empty() {
+            true => Some(false),
+            false if values.is_null(row) => None,
+            false if found.is_valid(row) && found.value(row) => Some(true),
+            false => (items.logical_null_count() == 0).then_some(false),
+        }
+    };
+    Ok((0..found.len()).map(of_row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, ListArray};
+    use arrow::datatypes::Int32Type;
+
+    use super::*;
+
+    #[test]
+    fn a_null_beside_it_makes_it_unknown() {
+        let arrays = [Some(vec![Some(3), None]), Some(vec![Some(3), None]), Some(vec![]), Some(vec![Some(1)]), None];
+        let arrays: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(arrays));
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), Some(4), None, None, Some(1)]));
+        let found = BooleanArray::from(vec![Some(true), Some(false), None, None, None]);
+        let expected = BooleanArray::from(vec![Some(true), None, Some(false), None, None]);
+        assert_eq!(known(&found, &arrays, &values).unwrap(), expected);
+    }
+}

@@ -1,0 +1,137 @@
+//! Of which type is `1::smallint << 2`? A `smallint`: PostgreSQL's shifts are of the type of their left side, by an `integer`, and what is shifted out
+//! is gone. DataFusion makes both sides one type first.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, exec_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
+use datafusion::optimizer::AnalyzerRule;
+use tarn_query::datafusion;
+use tarn_query::{BinaryKernel, each_expression, operator_function};
+
+/// The rule; it runs before types are made one.
+#[derive(Debug)]
+pub(super) struct Shifts {
+    left: Arc<ScalarUDF>,
+    right: Arc<ScalarUDF>,
+}
+
+impl Shifts {
+    pub(super) fn new() -> Shifts {
+        Shifts { left: Arc::new(operator_function(Shift::Left)), right: Arc::new(operator_function(Shift::Right)) }
+    }
+
+    fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Transformed::no(expr) };
+        let function = match op {
+            Operator::BitwiseShiftLeft => &self.left,
+            Operator::BitwiseShiftRight => &self.right,
+            _ => return Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+        };
+        let is_integer =
+            |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Int16 | DataType::Int32 | DataType::Int64));
+        if !is_integer(&left) || !is_integer(&right) {
+            return Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }));
+        }
+        Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![*left, *right])))
+    }
+}
+
+impl AnalyzerRule for Shifts {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, |expr, schema| Ok(self.rewritten(expr, schema)))
+    }
+
+    fn name(&self) -> &str {
+        "postgres_shifts"
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Shift {
+    Left,
+    Right,
+}
+
+impl BinaryKernel for Shift {
+    fn symbol(&self) -> &'static str {
+        match self {
+            Shift::Left => "<<",
+            Shift::Right => ">>",
+        }
+    }
+
+    fn coerced(&self, left: &DataType, _: &DataType) -> Result<(DataType, DataType)> {
+        Ok((left.clone(), DataType::Int32))
+    }
+
+    fn result(&self, left: &DataType, _: &DataType) -> Result<DataType> {
+        Ok(left.clone())
+    }
+
+    fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
+        // Processors take the count by the width of the type, a smallint's by that of an integer.
+        Ok(match left.get().0.data_type() {
+            DataType::Int16 => Arc::new(shifted::<Int16Type>(left, right, |value, by| match self {
+                Shift::Left => i32::from(value).wrapping_shl(by) as i16,
+                Shift::Right => i32::from(value).wrapping_shr(by) as i16,
+            })),
+            DataType::Int32 => Arc::new(shifted::<Int32Type>(left, right, |value, by| match self {
+                Shift::Left => value.wrapping_shl(by),
+                Shift::Right => value.wrapping_shr(by),
+            })),
+            DataType::Int64 => Arc::new(shifted::<Int64Type>(left, right, |value, by| match self {
+                Shift::Left => value.wrapping_shl(by),
+                Shift::Right => value.wrapping_shr(by),
+            })),
+            other => return exec_err!("{} of {other}", self.symbol()),
+        })
+    }
+}
+
+fn shifted<T: ArrowPrimitiveType>(
+    left: &dyn Datum,
+    right: &dyn Datum,
+    shift: impl Fn(T::Native, u32) -> T::Native,
+) -> PrimitiveArray<T> {
+    let ((left, left_is_one), (right, right_is_one)) = (left.get(), right.get());
+    let (left, right) = (left.as_primitive::<T>(), right.as_primitive::<Int32Type>());
+    let n_rows = if left_is_one { right.len() } else { left.len() };
+    let is_null = (left_is_one && left.is_null(0)) || (right_is_one && right.is_null(0));
+    if n_rows == 0 || is_null {
+        return PrimitiveArray::new_null(n_rows);
+    }
+    let value = |row: usize| left.value(if left_is_one { 0 } else { row });
+    let by = |row: usize| right.value(if right_is_one { 0 } else { row }) as u32;
+    let own = |is_one: bool, nulls: Option<&NullBuffer>| if is_one { None } else { nulls.cloned() };
+    let nulls = NullBuffer::union(own(left_is_one, left.nulls()).as_ref(), own(right_is_one, right.nulls()).as_ref());
+    PrimitiveArray::new((0..n_rows).map(|row| shift(value(row), by(row))).collect(), nulls)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int16Array, Int32Array, Scalar};
+
+    use super::*;
+
+    #[test]
+    fn what_is_shifted_out_is_gone() {
+        let values = Int16Array::from(vec![Some(1), Some(-1), None, Some(-32768)]);
+        let by = Scalar::new(Int32Array::from(vec![2]));
+        let left = Shift::Left.compute(&values, &by).unwrap();
+        assert_eq!(left.as_primitive::<Int16Type>(), &Int16Array::from(vec![Some(4), Some(-4), None, Some(0)]));
+        // By 33 is by 1.
+        let by = Int32Array::from(vec![33, -1]);
+        let one = Scalar::new(Int32Array::from(vec![4]));
+        let right = Shift::Right.compute(&one, &by).unwrap();
+        assert_eq!(right.as_primitive::<Int32Type>(), &Int32Array::from(vec![2, 0]));
+        assert_eq!(right.null_count(), 0);
+    }
+}
