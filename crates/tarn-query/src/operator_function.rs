@@ -40,8 +40,18 @@ pub trait BinaryKernel: Debug + Clone + PartialEq + Eq + Hash + Send + Sync + 's
     /// The type of its values, of sides that are coerced.
     fn result(&self, left: &DataType, right: &DataType) -> Result<DataType>;
 
+    /// The column of its values, where more is said of it than its type.
+    fn marked(&self, column: Field, _sides: &[FieldRef]) -> Field {
+        column
+    }
+
     /// The values: as many as rows of the longer side. NULL where a side is.
     fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef>;
+
+    /// The same, for what looks at more than the types of its sides.
+    fn compute_columns(&self, left: &dyn Datum, right: &dyn Datum, _sides: &[FieldRef]) -> Result<ArrayRef> {
+        self.compute(left, right)
+    }
 }
 
 /// The function that stands for an operator.
@@ -79,7 +89,8 @@ impl<K: BinaryKernel> ScalarUDFImpl for OperatorFunction<K> {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
         let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
-        Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, is_nullable)))
+        let column = Field::new(self.name(), self.return_type(&types)?, is_nullable);
+        Ok(Arc::new(self.kernel.marked(column, args.arg_fields)))
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
@@ -99,7 +110,7 @@ impl<K: BinaryKernel> ScalarUDFImpl for OperatorFunction<K> {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [left, right] = &args.args[..] else { return exec_err!("{} has two sides", self.kernel.symbol()) };
-        let compute = |left: &dyn Datum, right: &dyn Datum| self.kernel.compute(left, right);
+        let compute = |left: &dyn Datum, right: &dyn Datum| self.kernel.compute_columns(left, right, &args.arg_fields);
         Ok(match (left, right) {
             (ColumnarValue::Array(left), ColumnarValue::Array(right)) => ColumnarValue::Array(compute(left, right)?),
             (ColumnarValue::Array(left), ColumnarValue::Scalar(right)) => {

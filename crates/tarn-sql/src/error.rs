@@ -31,6 +31,15 @@ pub mod state {
     pub const INVALID_TEXT: &str = "22P02";
     pub const UNTRANSLATABLE: &str = "22P05";
     pub const INVALID_ESCAPE: &str = "22025";
+    pub const INVALID_REGULAR_EXPRESSION: &str = "2201B";
+    pub const NO_JSON_TIME: &str = "22031";
+    pub const JSON_SUBSCRIPT: &str = "22033";
+    pub const NO_JSON_NUMERIC: &str = "22036";
+    pub const NO_SINGLE_JSON: &str = "22038";
+    pub const NO_JSON_ARRAY: &str = "22039";
+    pub const NO_JSON_MEMBER: &str = "2203A";
+    pub const NO_JSON_NUMBER: &str = "2203B";
+    pub const NO_JSON_OBJECT: &str = "2203C";
     pub const SEQUENCE_LIMIT: &str = "2200H";
     pub const TEXT_TOO_LONG: &str = "22001";
     pub const CARDINALITY: &str = "21000";

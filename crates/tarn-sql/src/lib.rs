@@ -29,6 +29,7 @@ mod copy_options;
 mod ddl;
 mod definition;
 mod described;
+mod digits;
 mod duplicate;
 pub mod encoding;
 pub mod error;

@@ -29,6 +29,7 @@ use postgres_types::Kind;
 use tarn_types::{Length, Zone};
 
 use crate::binary::{EPOCH_DAYS, EPOCH_MICROS};
+use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
 use crate::{nested, text};
 
@@ -143,6 +144,7 @@ pub(crate) fn size_and_modifier(pg_type: &Type, field: &Field) -> (i16, i32) {
         _ => -1,
     };
     let modifier = match field.data_type() {
+        DataType::Decimal128(..) if Digits::of(field).is_some() => -1,
         DataType::Decimal128(precision, scale) if *scale >= 0 => {
             ((i32::from(*precision) << 16) | i32::from(*scale)) + 4
         }
@@ -195,6 +197,8 @@ enum Cells {
     Float32(Float32Array),
     Float64(Float64Array),
     Decimal(Decimal128Array, i8),
+    /// Each with digits of its own.
+    Quotients(Decimal128Array, Digits),
     Text(GenericStringArray<i32>),
     LargeText(GenericStringArray<i64>),
     TextView(StringViewArray),
@@ -296,7 +300,10 @@ fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Resul
         DataType::Float16 => Cells::Float32(as_type(&DataType::Float32)?.as_primitive().clone()),
         DataType::Float32 => Cells::Float32(array.as_primitive().clone()),
         DataType::Float64 => Cells::Float64(array.as_primitive().clone()),
-        DataType::Decimal128(_, scale) => Cells::Decimal(array.as_primitive().clone(), *scale),
+        DataType::Decimal128(_, scale) => match Digits::of(field) {
+            Some(digits) => Cells::Quotients(array.as_primitive().clone(), digits),
+            None => Cells::Decimal(array.as_primitive().clone(), *scale),
+        },
         DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
             Cells::Decimal(as_type(&DataType::Decimal128(*precision, *scale))?.as_primitive().clone(), *scale)
         }
@@ -428,6 +435,10 @@ impl Column {
             Cells::Float32(a) => text::float32(out, a.value(row)),
             Cells::Float64(a) => text::float64(out, a.value(row)),
             Cells::Decimal(a, scale) => text::decimal(out, a.value(row), *scale),
+            Cells::Quotients(a, digits) => {
+                let (value, scale) = digits.shown(a.value(row));
+                text::decimal(out, value, scale);
+            }
             Cells::Text(a) => out.put_slice(a.value(row).as_bytes()),
             Cells::LargeText(a) => out.put_slice(a.value(row).as_bytes()),
             Cells::TextView(a) => out.put_slice(a.value(row).as_bytes()),
@@ -474,6 +485,10 @@ impl Column {
             Cells::Float32(a) => out.put_f32(a.value(row)),
             Cells::Float64(a) => out.put_f64(a.value(row)),
             Cells::Decimal(a, scale) => numeric(out, a.value(row), *scale),
+            Cells::Quotients(a, digits) => {
+                let (value, scale) = digits.shown(a.value(row));
+                numeric(out, value, scale);
+            }
             Cells::Text(a) => self.binary_text(a.value(row), out)?,
             Cells::LargeText(a) => self.binary_text(a.value(row), out)?,
             Cells::TextView(a) => self.binary_text(a.value(row), out)?,

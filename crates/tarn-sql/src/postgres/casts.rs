@@ -30,6 +30,7 @@ use tarn_types::{DataType as Stored, Value, data_type_of};
 
 use super::integers::out_of_range;
 use super::times_of_text::times_of_text;
+use crate::digits::Digits;
 use crate::error::{SqlError, state};
 use crate::rows::{pg_type, texts};
 
@@ -104,7 +105,10 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         return Ok(Transformed::yes(float));
     }
     let from = of.get_type(schema)?;
-    if is_same(&from, to) {
+    // A number with digits of its own is written with these.
+    let has_digits =
+        from.is_decimal() && to.is_string() && of.to_field(schema).is_ok_and(|(_, of)| Digits::of(&of).is_some());
+    if is_same(&from, to) && !has_digits {
         return Ok(Transformed::no(Expr::Cast(Cast { expr: of, field })));
     }
     Ok(Transformed::yes(Converted::call(to, *of)))

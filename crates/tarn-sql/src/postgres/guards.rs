@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::array::{Scalar, UInt64Array};
 use arrow::compute::kernels::cmp::eq;
 use arrow::compute::{cast, nullif};
-use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int32Type, UInt64Type};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int32Type, Int64Type, UInt64Type};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -16,44 +16,77 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
 use super::extract::intervals;
+use super::integers::out_of_range;
 use crate::error::{SqlError, state};
 
 /// Functions to be registered over those of the same name.
 pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
     use datafusion::functions::{datetime, math};
+    use datafusion::functions_nested::cardinality::cardinality_udf;
     use datafusion::functions_nested::length::array_length_udf;
+    use datafusion::functions_nested::position::{array_position_udf, array_positions_udf};
     let all = [
-        (math::ln(), Guard::Logarithm),
-        (math::log(), Guard::Logarithm),
-        (math::log10(), Guard::Logarithm),
         (math::log2(), Guard::Logarithm),
-        (math::sqrt(), Guard::Root),
         (math::round(), Guard::HalfToEven),
+        (math::sin(), Guard::Within(|of| !of.is_infinite())),
+        (math::cos(), Guard::Within(|of| !of.is_infinite())),
+        (math::tan(), Guard::Within(|of| !of.is_infinite())),
+        (math::cot(), Guard::Within(|of| !of.is_infinite())),
+        (math::asin(), Guard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
+        (math::acos(), Guard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
+        (math::acosh(), Guard::Within(|of| of.is_nan() || of >= 1.0)),
+        (math::atanh(), Guard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
+        (math::degrees(), Guard::NotLonger),
         (array_length_udf(), Guard::NoEmptyLength),
+        (array_position_udf(), Guard::Integers),
+        (array_positions_udf(), Guard::Integers),
+        (cardinality_udf(), Guard::Integers),
+        (math::abs(), Guard::NoLeast),
         (datetime::make_date(), Guard::NoYearZero),
         (datetime::date_bin(), Guard::NoMonths),
     ];
     all.into_iter().map(|(inner, guard)| Arc::new(ScalarUDF::from(Guarded { inner, guard }))).collect()
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 enum Guard {
     /// Of what is greater than zero, and to such a base.
     Logarithm,
-    Root,
+    /// Of angles and shares alone.
+    Within(fn(f64) -> bool),
+    /// What is finite stays finite.
+    NotLonger,
     /// Floats, as processors round them; other numbers half away from zero.
     HalfToEven,
     NoEmptyLength,
+    /// Places and lengths of arrays: `integer`s.
+    Integers,
+    /// Of integers, the least has no positive one.
+    NoLeast,
     NoYearZero,
     /// Bins have one length.
     NoMonths,
 }
 
-/// A function with a guard before or behind it.
-#[derive(Debug, PartialEq, Eq, Hash)]
+/// A function with a guard before or behind it, one for each.
+#[derive(Debug)]
 struct Guarded {
     inner: Arc<ScalarUDF>,
     guard: Guard,
+}
+
+impl PartialEq for Guarded {
+    fn eq(&self, other: &Guarded) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl Eq for Guarded {}
+
+impl std::hash::Hash for Guarded {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
 }
 
 impl ScalarUDFImpl for Guarded {
@@ -74,14 +107,18 @@ impl ScalarUDFImpl for Guarded {
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
+        let of = self.inner.return_type(types)?;
+        Ok(if self.gives_integers() { integers(&of) } else { of })
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let field = self.inner.return_field_from_args(args)?;
-        Ok(match self.guard {
-            Guard::NoEmptyLength => Arc::new(field.as_ref().clone().with_nullable(true)),
-            _ => field,
+        Ok(match self.gives_integers() {
+            true => {
+                let of = integers(field.data_type());
+                Arc::new(field.as_ref().clone().with_nullable(true).with_data_type(of))
+            }
+            false => field,
         })
     }
 
@@ -90,6 +127,11 @@ impl ScalarUDFImpl for Guarded {
     }
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if self.gives_integers() {
+            let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+            let of = self.inner.return_type(&types)?;
+            args.return_field = Arc::new(args.return_field.as_ref().clone().with_data_type(of));
+        }
         match self.guard {
             Guard::Logarithm => {
                 for arg in &args.args {
@@ -103,9 +145,17 @@ impl ScalarUDFImpl for Guarded {
                 }
                 self.inner.invoke_with_args(args)
             }
-            Guard::Root => {
-                check(&args.args[0], |value| match value < 0.0 {
-                    true => Err(SqlError::new(state::INVALID_POWER, "cannot take square root of a negative number")),
+            Guard::Within(is_within) => {
+                check(&args.args[0], |value| match is_within(value) {
+                    true => Ok(()),
+                    false => Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "input is out of range")),
+                })?;
+                self.inner.invoke_with_args(args)
+            }
+            Guard::NotLonger => {
+                // Degrees are less than 58 times as many.
+                check(&args.args[0], |value| match value.is_finite() && value.abs() > f64::MAX / 58.0 {
+                    true => Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "value out of range: overflow")),
                     false => Ok(()),
                 })?;
                 self.inner.invoke_with_args(args)
@@ -117,8 +167,31 @@ impl ScalarUDFImpl for Guarded {
             Guard::NoEmptyLength => each(&self.inner.invoke_with_args(args)?, |lengths| {
                 let lengths = cast(&lengths, &DataType::UInt64)?;
                 let none = Scalar::new(UInt64Array::from(vec![0]));
-                Ok(nullif(lengths.as_primitive::<UInt64Type>(), &eq(&lengths, &none)?)?)
+                let lengths = nullif(lengths.as_primitive::<UInt64Type>(), &eq(&lengths, &none)?)?;
+                Ok(cast(&lengths, &DataType::Int32)?)
             }),
+            Guard::Integers => {
+                let of = self.inner.invoke_with_args(args)?;
+                each(&of, |numbers| Ok(cast(&numbers, &integers(numbers.data_type()))?))
+            }
+            Guard::NoLeast => {
+                let of = match args.arg_fields[0].data_type() {
+                    DataType::Int16 => Some(("smallint", i64::from(i16::MIN))),
+                    DataType::Int32 => Some(("integer", i64::from(i32::MIN))),
+                    DataType::Int64 => Some(("bigint", i64::MIN)),
+                    _ => None,
+                };
+                if let Some((name, least)) = of {
+                    each(&args.args[0], |values| {
+                        let longs = cast(&values, &DataType::Int64)?;
+                        match longs.as_primitive::<Int64Type>().iter().any(|value| value == Some(least)) {
+                            true => Err(out_of_range(name).into()),
+                            false => Ok(values),
+                        }
+                    })?;
+                }
+                self.inner.invoke_with_args(args)
+            }
             Guard::NoMonths => {
                 each(&args.args[0], |strides| {
                     for stride in intervals(&strides)?.iter().flatten() {
@@ -150,6 +223,20 @@ impl ScalarUDFImpl for Guarded {
                 self.inner.invoke_with_args(args)
             }
         }
+    }
+}
+
+impl Guarded {
+    fn gives_integers(&self) -> bool {
+        matches!(self.guard, Guard::NoEmptyLength | Guard::Integers)
+    }
+}
+
+/// `integer`, or an array of them.
+fn integers(of: &DataType) -> DataType {
+    match of {
+        DataType::List(item) => DataType::List(Arc::new(item.as_ref().clone().with_data_type(DataType::Int32))),
+        _ => DataType::Int32,
     }
 }
 

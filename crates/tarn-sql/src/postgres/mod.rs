@@ -11,10 +11,23 @@
 //! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
 //! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
+//! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
+//! | `SELECT avg(x) FROM (VALUES (2), (3)) v(x)` | 2.5000000000000000 | 2.5 | `averages` |
+//! | `SELECT var_pop('inf'::float8)`, `variance(x)` of integers | NaN, a numeric | 0, a float | `variances` |
+//! | `SELECT exp(32.999)`, `2.0 ^ 0.5`, `exp(1000::float8)` | 214429043492155.053, 1.4142135623730950, 22003 | floats | `exact_functions` |
 //! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
 //! | `SELECT 3.7::int`, `SELECT 1e15::float8` | 4, 1e+15 | 3, 999999999999999.9 | `casts` |
 //! | `SELECT timestamp '2024-01-01'::text` | 2024-01-01 00:00:00 | 2024-01-01T00:00:00 | `casts` |
 //! | `SELECT to_char(now(), 'YYYY-MM-DD')` | 2026-11-24 | YYYY-MM-DD | `to_char` |
+//! | `SELECT regexp_replace('abc', 'b', '[\&]')`, `regexp_matches('ab', 'b', 'g')` | a[b]c, rows | a[\&]c, not known | `regular_expressions` |
+//! | `SELECT ceil(5.1)`, `trunc(5.99)`, `sign(-5.5)` | 6, 5, a numeric | 6.0, 5.00, a float | `rounding` |
+//! | `SELECT num_nulls(1, NULL)`, `isfinite(now())` | 1, t | not known | `nulls` |
+//! | `SELECT to_number('12,454.8-', '99G999D9S')` | -12454.8 | not known | `to_number` |
+//! | `SELECT array_dims(ARRAY[1])`, `trim_array(ARRAY[1, 2], 1)` | [1:1], {1} | an array, not known | `array_shapes` |
+//! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
+//! | `SELECT mode() WITHIN GROUP (ORDER BY x)`, `percentile_disc` | values | not known | `ordered_sets` |
+//! | `SELECT convert_from(b, 'UTF8')`, `encode(b, 'escape')`, `get_byte` | texts, bytes | not known | `bytes` |
+//! | `SELECT ok = 't'` of a `boolean`, `ARRAY[1] && ARRAY[1]` | t | not known | `truths`, `array_operators` |
 //! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
 //! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), sind(30), lcm(4, 6)` | 3, 3, 0.5, 12 | not known | `numbers` |
 //! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
@@ -25,7 +38,7 @@
 //! | `SELECT extract(century FROM now())`, `date_trunc('decade', now())` | 21, 2020-01-01 | not known | `extract`, `date_trunc` |
 //! | `SELECT make_interval(days => 10)`, `make_timestamptz(2026, 1, 2, 3, 4, 5.5)` | times | not known | `made_times` |
 //! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
-//! | `SELECT ln(0)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 2201E, 2, NULL | -Infinity, 3, 0 | `guards` |
+//! | `SELECT acos(2)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 22003, 2, NULL | NaN, 3, 0 | `guards` |
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
 //! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
@@ -41,6 +54,10 @@
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
 
+mod array_operators;
+mod array_shapes;
+mod averages;
+mod bytes;
 mod calendar;
 mod calls;
 mod casts;
@@ -49,6 +66,7 @@ mod date_reading;
 mod date_template;
 mod date_trunc;
 mod division;
+mod exact_functions;
 mod extract;
 mod floats;
 mod format;
@@ -64,21 +82,35 @@ mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
 mod made_times;
+mod moments;
+mod nulls;
 mod number_template;
 mod numbers;
 mod numeric;
+mod numeric_operators;
+mod ordered_sets;
+mod patterns;
+mod powers;
+mod products;
 mod ranks;
+mod regular_expressions;
+mod rounding;
 mod rowwise;
 pub(crate) mod select_list;
 mod shifts;
 mod single;
 mod sums;
+mod text_sets;
 mod times;
 mod times_of_text;
 mod to_char;
+mod to_number;
+mod truths;
 mod type_name;
 mod type_names;
+mod typed_arrays;
 mod using;
+mod variances;
 
 use std::sync::Arc;
 
@@ -91,18 +123,24 @@ pub(crate) fn meaning() -> Meaning {
     Meaning {
         planned: vec![Arc::new(integer_literals::IntegerLiterals)],
         written: [
-            vec![Arc::new(lateral::LateralLists) as Rule, Arc::new(casts::Texts)],
+            vec![Arc::new(lateral::LateralLists) as Rule, Arc::new(typed_arrays::TypedArrays), Arc::new(casts::Texts)],
             json::rules(),
             vec![
                 Arc::new(times::Times::new()),
                 Arc::new(floats::WideFloats),
-                Arc::new(division::NumericDivision::new()),
+                Arc::new(numeric_operators::NumericOperators::new()),
                 Arc::new(shifts::Shifts::new()),
                 Arc::new(in_array::InArrays::new()),
             ],
         ]
         .concat(),
-        operators: vec![json::planner(), Arc::new(interval_operators::TimeOperators)],
+        operators: vec![
+            Arc::new(truths::Truths),
+            json::planner(),
+            Arc::new(interval_operators::TimeOperators),
+            Arc::new(array_operators::ArrayOperators),
+            Arc::new(products::LongProducts),
+        ],
         coerced: vec![
             Arc::new(casts::Casts),
             Arc::new(integers::CheckedIntegers::new()),
@@ -125,9 +163,18 @@ pub(crate) fn meaning() -> Meaning {
             made_times::functions(),
             date_reading::functions(),
             numbers::functions(),
+            exact_functions::functions(),
+            regular_expressions::functions(),
+            ordered_sets::functions(),
+            bytes::functions(),
+            nulls::functions(),
+            rounding::functions(),
+            array_shapes::functions(),
+            vec![Arc::new(to_number::to_number())],
         ]
         .concat(),
-        aggregates: vec![Arc::new(sums::sum()), single::single()],
+        aggregates: [vec![Arc::new(sums::sum()), Arc::new(averages::avg()), single::single()], variances::variances()]
+            .concat(),
         windows: ranks::ranks(),
         ..Meaning::default()
     }

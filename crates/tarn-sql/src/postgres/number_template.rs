@@ -172,6 +172,38 @@ impl NumberTemplate {
         }
     }
 
+    /// Digits behind the point that a number by this template has at most.
+    pub(super) fn n_behind(&self) -> usize {
+        self.n_behind
+    }
+
+    /// The number that a text is by this template, with its digits behind the point: each place takes the next digit or point of the text, what
+    /// is no part of a number is passed over.
+    ///
+    /// Errors: `22P02`, there is no digit; `22003`, more than 38.
+    pub(super) fn read(&self, text: &str) -> Result<(i128, usize), SqlError> {
+        let mut input = Input { rest: text.trim_start(), is_negative: None, digits: String::new(), n_behind: None };
+        for part in &self.parts {
+            match part {
+                Part::Nine | Part::Zero | Part::Point => input.place(self),
+                Part::Comma => input.rest = input.rest.strip_prefix(',').unwrap_or(input.rest),
+                Part::Minus | Part::Plus | Part::Sign => input.sign(),
+                Part::Ordinal(_) => (0..2).for_each(|_| input.pass_over()),
+                Part::Currency | Part::Letter(_) => input.pass_over(),
+            }
+        }
+        if self.anchor == Some(Anchor::Back) || self.is_bracketed {
+            input.sign();
+        }
+        if !input.digits.contains(|letter: char| letter.is_ascii_digit()) {
+            return Err(SqlError::new(state::INVALID_TEXT, "invalid input syntax for type numeric: \" \"")
+                .with_hint("the text has no digit where the template has one"));
+        }
+        let value: i128 = input.digits.parse().map_err(|_| super::division::too_long())?;
+        let value = if input.is_negative == Some(true) { -value } else { value };
+        Ok((value, input.n_behind.unwrap_or(0)))
+    }
+
     /// Appends `unscaled` × 10^-`scale`.
     pub(super) fn write_decimal(&self, unscaled: i128, scale: i8, out: &mut String) {
         let scale = usize::try_from(scale).unwrap_or_default();
@@ -389,6 +421,58 @@ fn last_relevant(template: &NumberTemplate, number: &[u8], n_spaces: usize) -> O
     Some(last)
 }
 
+/// A text that is read by a template.
+struct Input<'a> {
+    rest: &'a str,
+    is_negative: Option<bool>,
+    digits: String,
+    /// Digits since the point. `None`: it did not come yet.
+    n_behind: Option<usize>,
+}
+
+impl Input<'_> {
+    fn next_is(&self, of: impl Fn(char) -> bool) -> bool {
+        self.rest.starts_with(of)
+    }
+
+    /// The next digit, the point, or a sign before them.
+    fn place(&mut self, template: &NumberTemplate) {
+        self.rest = self.rest.trim_start();
+        if self.is_negative.is_none() && self.next_is(|letter| matches!(letter, '-' | '+' | '<')) {
+            self.sign();
+        }
+        let Some(letter) = self.rest.chars().next() else { return };
+        match (letter, self.n_behind) {
+            ('0'..='9', Some(n_behind)) if n_behind == template.n_behind => return,
+            ('0'..='9', n_behind) => {
+                self.digits.push(letter);
+                self.n_behind = n_behind.map(|n_behind| n_behind + 1);
+            }
+            ('.', None) if template.has_point => self.n_behind = Some(0),
+            _ => return,
+        }
+        self.rest = &self.rest[1..];
+    }
+
+    fn sign(&mut self) {
+        let rest = self.rest.trim_start();
+        if let Some(letter) = rest.chars().next().filter(|letter| matches!(letter, '-' | '+' | '<')) {
+            self.is_negative.get_or_insert(letter != '+');
+            self.rest = &rest[1..];
+        }
+    }
+
+    /// One letter that is no part of a number.
+    fn pass_over(&mut self) {
+        if let Some(letter) = self.rest.chars().next()
+            && !letter.is_ascii_digit()
+            && !matches!(letter, '.' | ',' | '+' | '-')
+        {
+            self.rest = &self.rest[letter.len_utf8()..];
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -451,6 +535,37 @@ mod tests {
                 state::FEATURE_NOT_SUPPORTED,
                 "{template}"
             );
+        }
+    }
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn numbers_are_read_by_templates() {
+        for (text, template, number) in [
+            ("12,454.8-", "99G999D9S", (-124_548, 1)),
+            ("-34,338,492.654,878", "99G999G999D999G999", (-34_338_492_654_878, 6)),
+            ("<564646.654564>", "999999D999999PR", (-564_646_654_564, 6)),
+            ("5.01-", "FM9.999999MI", (-501, 2)),
+            ("5 4 4 4 4 8 . 7 8", "9 9 9 9 9 9 . 9 9", (54_444_878, 2)),
+            (".01", "FM9.99", (1, 2)),
+            (".-01", "S99.99", (-1, 2)),
+            (" . 0 1-", " 9 9 . 9 9 S", (-1, 2)),
+            ("34,50", "999,99", (3450, 0)),
+            ("$1,234.56", "L99,999.99", (123_456, 2)),
+            ("42nd", "99th", (42, 0)),
+            ("12345", "999", (123, 0)),
+            ("7-", "9", (7, 0)),
+            ("12.345", "99.9", (123, 1)),
+            ("x12", "\"x\"99", (12, 0)),
+            ("12.", "99.", (12, 0)),
+            ("-12.5", "SG99.9", (-125, 1)),
+        ] {
+            let read = NumberTemplate::parse(template).unwrap().read(text);
+            assert_eq!(read.unwrap(), number, "{text} {template}");
+        }
+        for (text, template) in [("abc", "999"), ("", "9"), ("12", "abc")] {
+            let read = NumberTemplate::parse(template).unwrap().read(text);
+            assert_eq!(read.unwrap_err().state(), state::INVALID_TEXT, "{text} {template}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Functions of numbers that DataFusion has not, or has of floats alone: `div`, `scale`, `min_scale`, `trim_scale`, `width_bucket`, `gcd` and
-//! `lcm`, `factorial`, and the trigonometric ones of degrees. What does not fit is `22003`.
+//! `lcm`, `factorial`, `to_hex`, and the trigonometric ones of degrees. What does not fit is `22003`.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array, Int64Array, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Float64Type, Int32Type, Int64Type, i256,
@@ -27,10 +27,10 @@ pub(super) const BIT_NOT: &str = "tarn_bit_not";
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    use What::{BitNot, Degrees, Div, Factorial, Gcd, Lcm, MinScale, Scale, TrimScale, WidthBucket};
+    use What::{BitNot, Degrees, Div, Factorial, Gcd, Lcm, MinScale, Scale, ToHex, TrimScale, WidthBucket};
     let degrees =
         [Angle::Sin, Angle::Cos, Angle::Tan, Angle::Cot, Angle::ArcSin, Angle::ArcCos, Angle::ArcTan, Angle::ArcTan2];
-    let all = [BitNot, Div, Factorial, Gcd, Lcm, MinScale, Scale, TrimScale, WidthBucket];
+    let all = [BitNot, Div, Factorial, Gcd, Lcm, MinScale, Scale, ToHex, TrimScale, WidthBucket];
     let of =
         |what| Arc::new(ScalarUDF::from(OfNumbers { what, signature: Signature::user_defined(Volatility::Immutable) }));
     all.into_iter().chain(degrees.map(Degrees)).map(of).collect()
@@ -45,6 +45,8 @@ enum What {
     Lcm,
     MinScale,
     Scale,
+    /// Of as many bits as the number has.
+    ToHex,
     TrimScale,
     WidthBucket,
     /// Angles in degrees, which are exact where those of radians are not: `sind(30)` is 0.5.
@@ -98,6 +100,7 @@ impl ScalarUDFImpl for OfNumbers {
             What::Lcm => "lcm",
             What::MinScale => "min_scale",
             What::Scale => "scale",
+            What::ToHex => "to_hex",
             What::TrimScale => "trim_scale",
             What::WidthBucket => "width_bucket",
             What::Degrees(Angle::Sin) => "sind",
@@ -120,6 +123,8 @@ impl ScalarUDFImpl for OfNumbers {
         let of_numerics = || types.iter().map(numeric).collect::<Option<Vec<_>>>();
         let coerced = match (self.what, types) {
             (What::BitNot, [DataType::Int16 | DataType::Int32 | DataType::Int64]) => Some(types.to_vec()),
+            (What::ToHex, [of]) if is_int4(of) => Some(vec![DataType::Int32]),
+            (What::ToHex, [of]) if is_whole(of) => Some(vec![DataType::Int64]),
             (What::Factorial, [of]) if of.is_integer() || of.is_null() => Some(vec![DataType::Int64]),
             (What::MinScale | What::Scale | What::TrimScale, [_]) | (What::Div, [_, _]) => of_numerics(),
             (What::Gcd | What::Lcm, [left, right]) => match () {
@@ -156,6 +161,7 @@ impl ScalarUDFImpl for OfNumbers {
             },
             What::BitNot | What::TrimScale => types[0].clone(),
             What::Degrees(_) => DataType::Float64,
+            What::ToHex => DataType::Utf8,
         })
     }
 
@@ -241,6 +247,16 @@ impl ScalarUDFImpl for OfNumbers {
                 let of = i32::from(scale(0).max(0));
                 Arc::new(rows.there().map(|row| row.map(|_| of)).collect::<Int32Array>())
             }
+            What::ToHex => match columns[0].data_type() {
+                DataType::Int32 => {
+                    let of = |row: usize| format!("{:x}", columns[0].as_primitive::<Int32Type>().value(row));
+                    Arc::new(rows.there().map(|row| row.map(of)).collect::<StringArray>())
+                }
+                _ => {
+                    let of = |row: usize| format!("{:x}", long(0, row));
+                    Arc::new(rows.there().map(|row| row.map(of)).collect::<StringArray>())
+                }
+            },
             What::MinScale => {
                 let of = |row: usize| i32::from(min_scale(decimal(0, row), scale(0)).max(0));
                 Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())

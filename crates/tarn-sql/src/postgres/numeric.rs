@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
+use crate::digits::Digits;
 use crate::error::{SqlError, state};
 
 /// What `CAST(x AS numeric)` is written as.
@@ -62,7 +63,12 @@ impl ScalarUDFImpl for ToNumeric {
             Some(digits) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, digits),
             None => self.return_type(std::slice::from_ref(of))?,
         };
-        Ok(Arc::new(Field::new(self.name(), data_type, args.arg_fields[0].is_nullable())))
+        let number = Field::new(self.name(), data_type, args.arg_fields[0].is_nullable());
+        // One with digits of its own keeps them.
+        Ok(Arc::new(match Digits::of(&args.arg_fields[0]) {
+            Some(_) => number.with_metadata(args.arg_fields[0].metadata().clone()),
+            None => number,
+        }))
     }
 
     /// As the cast is.

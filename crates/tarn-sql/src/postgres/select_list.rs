@@ -6,10 +6,10 @@
 //! - `a = ANY('{1,2}')` is `a IN ('1', '2')`.
 //! - `1e308::float8` is no `numeric` on the way, which has 38 digits.
 //! - `x::numeric` has as many digits as `x`, and `x::varchar(3)` three letters.
-//! - `a SIMILAR TO b` is a match of a regular expression.
+//! - `a SIMILAR TO b` is a match of a regular expression, `substring(a FROM 'b')` what it matches.
 //! - `@ x`, `~ x`, `|/ x` and `||/ x` are functions, and so are `to_date` and `to_timestamp` by a template.
 //! - An interval that is written out is read by the fields of its type, and a `make_interval` has its arguments in their order.
-//! - `x::uuid`, `x::json` and `x::jsonb` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid`, `age(t)` and `string_to_table` others.
+//! - `x::uuid`, `x::json` and `x::jsonb` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid` and `age(t)` others.
 //! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are `integer`s.
 //!
 //! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of what changes with
@@ -31,7 +31,8 @@ use super::json::written as json;
 use super::kept_as_text::{UUID, cast_to, items_cast_to};
 use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
-use super::{in_from, interval_types, made_times, single, type_names, using};
+use super::regular_expressions::SUBSTRING;
+use super::{in_from, interval_types, made_times, ordered_sets, single, text_sets, type_names, using};
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
 use crate::shown::shown_as;
@@ -122,7 +123,7 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
         in_from::function(factor);
-        if let Err(error) = json::in_from(factor) {
+        if let Err(error) = json::in_from(factor).and_then(|()| text_sets::in_from(factor)) {
             return ControlFlow::Break(error);
         }
         match factor {
@@ -145,11 +146,13 @@ impl VisitorMut for Rewrite {
         cast(expr);
         operator(expr);
         function(expr);
+        ordered_sets::rewrite(expr);
         if let Err(error) = json::function(expr) {
             return ControlFlow::Break(error);
         }
         like(expr);
         similar(expr);
+        substring(expr);
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
                 if let Expr::Subquery(query) = right.as_ref() {
@@ -358,9 +361,8 @@ fn function(expr: &mut Expr) {
         Ok([text, template]) if is_named(name, "to_timestamp") => {
             *expr = call(TO_TIMESTAMP, vec![take(text), take(template)]);
         }
-        Ok([text, separator]) if is_named(name, "string_to_table") => {
-            *expr = call(UNNEST, vec![call("string_to_array", vec![take(text), take(separator)])]);
-        }
+        Ok([_, _]) if is_named(name, "array_remove") => *name = plain("array_remove_all"),
+        Err(args) if args.len() == 3 && is_named(name, "array_replace") => *name = plain("array_replace_all"),
         Err(args) if args.len() == 1 && is_named(name, "every") => *name = plain("bool_and"),
         Err(args) if args.len() == 1 && is_named(name, "sign") => *name = plain("signum"),
         Err(args) if args.len() == 1 && is_named(name, "ceiling") => *name = plain("ceil"),
@@ -396,6 +398,15 @@ fn similar(expr: &mut Expr) {
     let pattern = call(SIMILAR, vec![take(pattern), escape]);
     let of = Expr::Nested(Box::new(take(of)));
     *expr = Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(of), op, right: Box::new(pattern) }));
+}
+
+/// `substring(a FROM 'pattern')` is what a regular expression matches.
+fn substring(expr: &mut Expr) {
+    let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_)));
+    let Expr::Substring { expr: of, substring_from: Some(pattern), substring_for: None, .. } = expr else { return };
+    if is_text(pattern) {
+        *expr = call(SUBSTRING, vec![take(of), take(pattern)]);
+    }
 }
 
 fn expr_of(arg: &mut FunctionArg) -> Option<&mut Expr> {
@@ -437,8 +448,8 @@ impl VisitorMut for Series {
         subscripts(expr);
         self.n_unnests -= usize::from(is_call(expr, UNNEST));
         self.n_choices -= usize::from(is_choice(expr));
-        let is_json_set = json::gives_rows(expr);
-        if self.n_queries == 0 && self.n_choices > 0 && (is_json_set || is_call(expr, SERIES)) {
+        let (is_json_set, is_text_set) = (json::gives_rows(expr), text_sets::gives_rows(expr));
+        if self.n_queries == 0 && self.n_choices > 0 && (is_json_set || is_text_set || is_call(expr, SERIES)) {
             return ControlFlow::Break(SqlError::unsupported(
                 "set-returning functions are not allowed in CASE and COALESCE",
                 "call them in FROM, with LATERAL",
@@ -447,6 +458,9 @@ impl VisitorMut for Series {
         if self.n_queries == 0 && self.n_unnests == 0 && is_call(expr, SERIES) {
             let series = take(expr);
             *expr = call(UNNEST, vec![series]);
+        }
+        if self.n_queries == 0 && is_text_set {
+            text_sets::in_select_list(expr);
         }
         if self.n_queries == 0
             && is_json_set

@@ -128,7 +128,18 @@ pub(super) fn with_default(
     gives: Gives,
     compute: Compute,
 ) -> Arc<ScalarUDF> {
-    let one_of = vec![TypeSignature::Any(takes.len() - 1), TypeSignature::Any(takes.len())];
+    with_defaults(name, takes, takes.len() - 1, gives, compute)
+}
+
+/// A function that may be called with so many of these.
+pub(super) fn with_defaults(
+    name: &'static str,
+    takes: &'static [Takes],
+    n_wanted: usize,
+    gives: Gives,
+    compute: Compute,
+) -> Arc<ScalarUDF> {
+    let one_of = (n_wanted..=takes.len()).map(TypeSignature::Any).collect();
     let signature = Signature::one_of(one_of, Volatility::Immutable);
     Arc::new(ScalarUDF::from(Function { name, takes, gives, compute, signature }))
 }

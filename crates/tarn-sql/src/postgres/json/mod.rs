@@ -7,6 +7,7 @@
 //! - `key`: the bytes by which `jsonb` are compared; `compare` puts them into plans
 //! - `function`: functions of JSON and other values, of which are `get`, `contain`, `change`, `describe`, `list` and `cast`
 //! - `operators`: which function stands for `->`, `@>`, `||`, …
+//! - `path`: what a `jsonpath` finds
 //! - `build`: JSON of other values
 //! - `marked`: what `coalesce` and CASE give of JSON
 //! - `written`: calls that are read as others: aggregates and sets
@@ -23,6 +24,7 @@ mod key;
 mod list;
 mod marked;
 mod operators;
+mod path;
 mod walk;
 pub(super) mod written;
 
@@ -41,6 +43,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         get::functions(),
         list::functions(),
         marked::functions(),
+        path::functions(),
     ]
     .concat()
 }

@@ -17,7 +17,7 @@ use tarn_types::{DataType as Stored, arrow_field};
 
 use super::function::type_name;
 use super::marked::{is_untyped, json_type, marked};
-use super::{change, contain, get};
+use super::{change, contain, get, path};
 use crate::error::{SqlError, state};
 use crate::postgres::kept_as_text::cast_function;
 
@@ -32,7 +32,7 @@ impl ExprPlanner for JsonOperators {
         let types = (json_type(&left, schema), json_type(&right, schema));
         let planned = match types {
             // `'{}' ? 'a'`, `$1 -> 'a'`: of what is not told.
-            (None, None) if operator.is_of_json_alone(&op) => None,
+            (None, None) if operator.is_of_json_alone() => None,
             (None, None) => return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right })),
             // Of a text and anything else it is a text.
             types if operator == Operator::Concat && is_of_texts(types, &left, &right) => {
@@ -157,7 +157,8 @@ enum Operator {
     Concat,
     Delete,
     DeletePath,
-    JsonPath,
+    PathExists,
+    PathMatches,
 }
 
 impl Operator {
@@ -175,18 +176,16 @@ impl Operator {
             BinaryOperator::StringConcat => Operator::Concat,
             BinaryOperator::Minus => Operator::Delete,
             BinaryOperator::HashMinus => Operator::DeletePath,
-            BinaryOperator::AtQuestion | BinaryOperator::AtAt => Operator::JsonPath,
+            BinaryOperator::AtQuestion => Operator::PathExists,
+            BinaryOperator::AtAt => Operator::PathMatches,
             _ => return None,
         })
     }
 
     /// Whether there is none of that name for anything else.
-    fn is_of_json_alone(self, op: &BinaryOperator) -> bool {
-        match self {
-            Operator::Contains | Operator::IsContained | Operator::Concat | Operator::Delete => false,
-            Operator::JsonPath => *op == BinaryOperator::AtQuestion,
-            _ => true,
-        }
+    fn is_of_json_alone(self) -> bool {
+        use Operator::{Concat, Contains, Delete, IsContained, PathMatches};
+        !matches!(self, Contains | IsContained | Concat | Delete | PathMatches)
     }
 
     fn takes_names(self) -> bool {
@@ -206,8 +205,8 @@ impl Operator {
         right_is_untyped: bool,
     ) -> Option<(Arc<ScalarUDF>, bool)> {
         use Operator::{
-            Concat, Contains, Delete, DeletePath, Exists, ExistsAll, ExistsAny, Get, GetText, IsContained, JsonPath,
-            Path, PathText,
+            Concat, Contains, Delete, DeletePath, Exists, ExistsAll, ExistsAny, Get, GetText, IsContained, Path,
+            PathExists, PathMatches, PathText,
         };
         let is_jsonb = |of: Option<Stored>, is_untyped: bool| of == Some(Stored::Jsonb) || (of.is_none() && is_untyped);
         if self.takes_two_documents() {
@@ -229,7 +228,9 @@ impl Operator {
             (ExistsAll, Stored::Jsonb) => contain::EXISTS_ALL,
             (Delete, Stored::Jsonb) => change::DELETE,
             (DeletePath, Stored::Jsonb) => change::DELETE_PATH,
-            (Exists | ExistsAny | ExistsAll | Delete | DeletePath | JsonPath, _) => return None,
+            (PathExists, Stored::Jsonb) => path::EXISTS,
+            (PathMatches, Stored::Jsonb) => path::MATCHES,
+            (Exists | ExistsAny | ExistsAll | Delete | DeletePath | PathExists | PathMatches, _) => return None,
             (Contains | IsContained | Concat, _) => return None,
         };
         named(name).map(|function| (function, false))
@@ -237,7 +238,7 @@ impl Operator {
 }
 
 fn named(name: &str) -> Option<Arc<ScalarUDF>> {
-    [get::operators, contain::operators, change::operators]
+    [get::operators, contain::operators, change::operators, path::operators]
         .into_iter()
         .flat_map(|operators| operators())
         .find(|function| function.name() == name)
@@ -249,12 +250,6 @@ fn undefined(op: &BinaryOperator, left: &Expr, right: &Expr, schema: &DFSchema) 
         Ok((_, field)) => json_type(side, schema).map_or_else(|| type_name(&field), |of| of.to_string().to_lowercase()),
         Err(_) => "unknown".to_owned(),
     };
-    if Operator::of(op) == Some(Operator::JsonPath) {
-        return SqlError::unsupported(
-            format!("the operator {op} of jsonpath is not supported"),
-            "take values with -> and #>, and compare them with @>",
-        );
-    }
     let message = format!("operator does not exist: {} {op} {}", name(left), name(right));
     SqlError::new(state::UNDEFINED_FUNCTION, message)
         .with_hint("cast the left side to jsonb, and the right one to text, integer, text[] or jsonb")

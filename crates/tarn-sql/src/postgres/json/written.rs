@@ -2,7 +2,7 @@
 //!
 //! - `json_agg(x ORDER BY y)` is an array of what `array_agg(tarn_json_value(x) ORDER BY y)` collects, which bounds and orders it; `json_object_agg(a, b)`
 //!   is one of members.
-//! - `json_array_elements(x)` gives the rows of a list: `unnest` of it in a select list, and in FROM a query of it.
+//! - `json_array_elements(x)` and `jsonb_path_query(x, path)` give the rows of a list: `unnest` of it in a select list, and in FROM a query of it.
 //! - A text that is written out, or a parameter, where a function takes JSON, is cast to it; and one in VALUES, where another row has JSON.
 //! - `e` of `FROM json_array_elements(x) AS e` is its only column, which is called `value`, too.
 
@@ -17,9 +17,10 @@ use tarn_query::sqlparser::ast::{
 use super::build::{ARRAY_OF, MEMBER, OBJECT_OF, VALUE};
 use super::list::{EACH_NAMES, ITEM_TEXTS, ITEMS, NAMES, VALUE_TEXTS, VALUES};
 use super::marked::AS_JSON;
+use super::path;
 use crate::error::{Result, SqlError};
 use crate::names::fold;
-use crate::postgres::calls::{call, take};
+use crate::postgres::calls::{call, is_named, take};
 use crate::postgres::in_from;
 use crate::postgres::kept_as_text::{JSON, JSONB, cast_to};
 
@@ -32,8 +33,12 @@ struct Column {
     is_json: bool,
 }
 
+/// What takes more than a document.
+const PATH_QUERY: &str = "_path_query";
+
 /// Functions that give rows, without `json` or `jsonb` before their names.
-const SETS: [(&str, &[Column]); 5] = [
+const SETS: [(&str, &[Column]); 6] = [
+    (PATH_QUERY, &[Column { name: None, list: [path::FOUND, path::FOUND], is_json: true }]),
     ("_array_elements", &[Column { name: Some("value"), list: ITEMS, is_json: true }]),
     ("_array_elements_text", &[Column { name: Some("value"), list: ITEM_TEXTS, is_json: false }]),
     ("_object_keys", &[Column { name: None, list: NAMES, is_json: false }]),
@@ -67,7 +72,14 @@ fn named(name: &ObjectName) -> Option<(usize, String)> {
 
 fn set(name: &ObjectName) -> Option<(usize, &'static [Column])> {
     let (of, rest) = named(name)?;
+    if rest == PATH_QUERY && of == 0 {
+        return None;
+    }
     SETS.iter().find(|(name, _)| *name == rest).map(|(_, columns)| (of, *columns))
+}
+
+fn is_path(name: &ObjectName) -> bool {
+    named(name).is_some_and(|(_, rest)| rest == PATH_QUERY)
 }
 
 /// Whether it is a call that gives rows.
@@ -199,13 +211,14 @@ fn rename(part: &mut impl VisitMut, alias: &Ident) {
 
 fn args_of(function: &mut Function) -> Vec<&mut Expr> {
     let FunctionArguments::List(list) = &mut function.args else { return vec![] };
-    list.args
-        .iter_mut()
-        .filter_map(|arg| match arg {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
-            _ => None,
-        })
-        .collect()
+    list.args.iter_mut().filter_map(plain).collect()
+}
+
+fn plain(arg: &mut FunctionArg) -> Option<&mut Expr> {
+    match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
+    }
 }
 
 /// Calls that are aggregates, and documents that are arguments.
@@ -232,6 +245,10 @@ pub(in crate::postgres) fn function(expr: &mut Expr) -> Result<()> {
             }
             Ok(())
         }
+        rest if rest.starts_with("_path_") => {
+            of_path(args_of(function));
+            Ok(())
+        }
         rest if OF_DOCUMENT.contains(&rest) || rest == "_strip_nulls" => {
             for (idx, arg) in args_of(function).into_iter().enumerate() {
                 let changes = matches!(rest, "_set" | "_insert");
@@ -244,6 +261,23 @@ pub(in crate::postgres) fn function(expr: &mut Expr) -> Result<()> {
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// Arguments of a function that asks a document by a path: a path that is cast is a text, and variables are a document.
+fn of_path(args: Vec<&mut Expr>) {
+    for (idx, arg) in args.into_iter().enumerate() {
+        match idx {
+            0 | 2 => document(arg, 1),
+            1 => {
+                if let Expr::Cast { expr: of, data_type: DataType::Custom(name, _), .. } = arg
+                    && is_named(name, "jsonpath")
+                {
+                    *arg = take(of);
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -265,8 +299,8 @@ fn collected(expr: &mut Expr, value: Expr, whole: &str) -> Result<()> {
 }
 
 /// The rows of a column, in a select list.
-fn rows(column: &Column, of: usize, arg: Expr) -> Expr {
-    let rows = call("unnest", vec![call(column.list[of], vec![arg])]);
+fn rows(column: &Column, of: usize, args: Vec<Expr>) -> Expr {
+    let rows = call("unnest", vec![call(column.list[of], args)]);
     if column.is_json { call(AS_JSON[of], vec![rows]) } else { rows }
 }
 
@@ -275,16 +309,23 @@ pub(in crate::postgres) fn in_select_list(expr: &mut Expr) -> Result<()> {
     let Expr::Function(function) = expr else { return Ok(()) };
     let Some((of, columns)) = set(&function.name) else { return Ok(()) };
     let name = function.name.to_string();
+    let is_path = is_path(&function.name);
     let mut args = args_of(function);
-    let ([column], [arg]) = (columns, &mut args[..]) else {
+    let [column] = columns else {
         return Err(SqlError::unsupported(
             format!("{name} in a select list is not supported"),
             format!("call it in FROM: SELECT key, value FROM {name}(…)"),
         ));
     };
-    document(arg, of);
-    let arg = take(arg);
-    *expr = rows(column, of, arg);
+    if is_path {
+        of_path(args);
+    } else if let [arg] = &mut args[..] {
+        document(arg, of);
+    } else {
+        return Ok(());
+    }
+    let args = args_of(function).into_iter().map(take).collect();
+    *expr = rows(column, of, args);
     Ok(())
 }
 
@@ -304,11 +345,19 @@ pub(in crate::postgres) fn in_from(factor: &mut TableFactor) -> Result<()> {
             "row_number() OVER () in a subquery numbers its rows",
         ));
     }
-    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] = &mut args[..] else { return Ok(()) };
-    document(arg, of);
+    let is_path = is_path(name);
+    let mut given: Vec<&mut Expr> = args.iter_mut().filter_map(plain).collect();
+    if is_path {
+        of_path(given);
+    } else if let [arg] = &mut given[..] {
+        document(arg, of);
+    } else {
+        return Ok(());
+    }
+    let args: Vec<Expr> = args.iter_mut().filter_map(plain).map(take).collect();
     let called = alias.as_ref().map_or_else(|| Ident::new(fold_of(name)), |alias| alias.name.clone());
     let items = columns.iter().map(|column| SelectItem::ExprWithAlias {
-        expr: rows(column, of, arg.clone()),
+        expr: rows(column, of, args.clone()),
         alias: column.name.map_or_else(|| called.clone(), Ident::new),
     });
     let Some(subquery): Option<Box<Query>> = in_from::query_of(items.collect()) else { return Ok(()) };

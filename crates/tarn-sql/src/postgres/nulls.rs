@@ -1,0 +1,81 @@
+//! How many of these are NULL, and is a time finite? `num_nulls`, `num_nonnulls`; `isfinite`, which every time here is.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, Int32Array};
+use arrow::datatypes::DataType;
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use tarn_query::datafusion;
+
+use super::averages::undefined;
+use super::rowwise::Rows;
+
+/// The functions.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let several = Signature::one_of(vec![TypeSignature::VariadicAny], Volatility::Immutable);
+    let all = [
+        (What::Nulls, several.clone()),
+        (What::NonNulls, several),
+        (What::IsFinite, Signature::user_defined(Volatility::Immutable)),
+    ];
+    all.into_iter().map(|(what, signature)| Arc::new(ScalarUDF::from(OfNulls { what, signature }))).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Nulls,
+    NonNulls,
+    IsFinite,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfNulls {
+    what: What,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OfNulls {
+    fn name(&self) -> &str {
+        match self.what {
+            What::Nulls => "num_nulls",
+            What::NonNulls => "num_nonnulls",
+            What::IsFinite => "isfinite",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [DataType::Date32 | DataType::Timestamp(..) | DataType::Interval(_) | DataType::Duration(_)] => {
+                Ok(types.to_vec())
+            }
+            _ => Err(undefined(self.name(), types).into()),
+        }
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(if self.what == What::IsFinite { DataType::Boolean } else { DataType::Int32 })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let rows = Rows::of(&args)?;
+        let nulls: Vec<_> = rows.columns.iter().map(|column| column.logical_nulls()).collect();
+        let is_null =
+            |row: usize| nulls.iter().map(move |nulls| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)));
+        let answer: ArrayRef = match self.what {
+            What::IsFinite => Arc::new(rows.there().map(|row| row.map(|_| true)).collect::<BooleanArray>()),
+            what => {
+                let counted = what == What::Nulls;
+                let count = |row: usize| is_null(row).filter(|is_null| *is_null == counted).count() as i32;
+                Arc::new((0..rows.n_rows).map(count).collect::<Int32Array>())
+            }
+        };
+        rows.answer(answer)
+    }
+}

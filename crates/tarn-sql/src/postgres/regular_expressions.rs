@@ -1,0 +1,408 @@
+//! Where does a pattern match, how often, and what is between the matches? `regexp_match`, `regexp_replace` and the others of their kind, with
+//! PostgreSQL's arguments: from which letter on, which match, which flags, which group. DataFusion has some, with patterns and flags of its own.
+//!
+//! A pattern that is constant is compiled once for all rows.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int32Array, ListBuilder, StringArray, StringBuilder};
+use arrow::datatypes::{DataType, Field, Int64Type};
+use datafusion::error::Result;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use regex::{Captures, Regex};
+use tarn_query::datafusion;
+
+use super::averages::undefined;
+use super::patterns::{self, Flags};
+use super::rowwise::Rows;
+use crate::error::{SqlError, state};
+
+/// What `substring(x from 'pattern')` is written as.
+pub(super) const SUBSTRING: &str = "tarn_substring";
+/// What `regexp_matches` gives the rows of.
+pub(super) const MATCHES: &str = "tarn_regexp_matches";
+/// What `regexp_split_to_table` gives the rows of.
+pub(super) const SPLIT: &str = "regexp_split_to_array";
+
+/// The functions, to be registered over DataFusion's.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    use What::{Count, Instr, Like, Match, Matches, Replace, Split, Substr, Substring};
+    let all = [Count, Instr, Like, Match, Matches, Replace, Split, Substr, Substring];
+    let of = |what| {
+        Arc::new(ScalarUDF::from(OfPatterns { what, signature: Signature::user_defined(Volatility::Immutable) }))
+    };
+    all.into_iter().map(of).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Count,
+    Instr,
+    Like,
+    Match,
+    Matches,
+    Replace,
+    Split,
+    Substr,
+    Substring,
+}
+
+/// What an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Text,
+    Flags,
+    /// From which letter on, from 1.
+    Start,
+    /// Which match, from 1.
+    Nth,
+    /// As `Nth`, or 0 for all.
+    NthOrAll,
+    /// Where a match begins, or what is behind it.
+    EndOption,
+    /// Which group; 0 is the whole match.
+    Group,
+}
+
+impl Takes {
+    fn is_text(self) -> bool {
+        matches!(self, Takes::Text | Takes::Flags)
+    }
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Count => "regexp_count",
+            What::Instr => "regexp_instr",
+            What::Like => "regexp_like",
+            What::Match => "regexp_match",
+            What::Matches => MATCHES,
+            What::Replace => "regexp_replace",
+            What::Split => SPLIT,
+            What::Substr => "regexp_substr",
+            What::Substring => SUBSTRING,
+        }
+    }
+
+    /// As it is called in statements.
+    fn called(self) -> &'static str {
+        if self == What::Matches { "regexp_matches" } else { self.name() }
+    }
+
+    /// Those of a call, if there is such a function.
+    fn taken(self, types: &[DataType]) -> Option<&'static [Takes]> {
+        use Takes::{Flags, NthOrAll, Start, Text};
+        const REPLACE_FROM: &[Takes] = &[Text, Text, Text, Start, NthOrAll, Flags];
+        let is_from = self == What::Replace && types.get(3).is_some_and(DataType::is_integer);
+        let (all, n_optional): (&[Takes], usize) = match (self, is_from) {
+            (_, true) => (REPLACE_FROM, 2),
+            (What::Replace, _) => (&[Text, Text, Text, Flags], 1),
+            (What::Count, _) => (&[Text, Text, Start, Flags], 2),
+            (What::Instr, _) => (&[Text, Text, Start, Takes::Nth, Takes::EndOption, Flags, Takes::Group], 5),
+            (What::Substr, _) => (&[Text, Text, Start, Takes::Nth, Flags, Takes::Group], 4),
+            (What::Substring, _) => (&[Text, Text], 0),
+            _ => (&[Text, Text, Flags], 1),
+        };
+        let n_wanted = all.len() - n_optional..=all.len();
+        let fits = |(takes, of): (&Takes, &DataType)| match takes.is_text() {
+            true => of.is_string() || of.is_null(),
+            false => of.is_integer() || of.is_null(),
+        };
+        (n_wanted.contains(&types.len()) && all.iter().zip(types).all(fits)).then(|| &all[..types.len()])
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfPatterns {
+    what: What,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OfPatterns {
+    fn name(&self) -> &str {
+        self.what.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let taken = self.what.taken(types).ok_or_else(|| undefined(self.what.called(), types))?;
+        Ok(taken.iter().map(|takes| if takes.is_text() { DataType::Utf8 } else { DataType::Int64 }).collect())
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        let texts = DataType::new_list(DataType::Utf8, true);
+        Ok(match self.what {
+            What::Count | What::Instr => DataType::Int32,
+            What::Like => DataType::Boolean,
+            What::Match | What::Split => texts,
+            What::Matches => DataType::List(Arc::new(Field::new_list_field(texts, true))),
+            What::Replace | What::Substr | What::Substring => DataType::Utf8,
+        })
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let rows = Rows::of(&args)?;
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        let taken = self.what.taken(&types).ok_or_else(|| undefined(self.what.called(), &types))?;
+        let mut patterns = Patterns::default();
+        let mut asked = |row: usize| Asked::of(self.what, taken, &rows.columns, row, &mut patterns);
+        let answer: ArrayRef = match self.what {
+            What::Count | What::Instr => {
+                let values = rows.there().map(|row| row.map(|row| asked(row)?.number(self.what)).transpose());
+                Arc::new(values.collect::<Result<Int32Array, SqlError>>()?)
+            }
+            What::Like => {
+                let values = rows.there().map(|row| row.map(|row| Ok(asked(row)?.is_there())).transpose());
+                Arc::new(values.collect::<Result<BooleanArray, SqlError>>()?)
+            }
+            What::Replace | What::Substr | What::Substring => {
+                let values = rows.there().map(|row| match row {
+                    Some(row) => asked(row)?.text(self.what),
+                    None => Ok(None),
+                });
+                Arc::new(values.collect::<Result<StringArray, SqlError>>()?)
+            }
+            What::Match | What::Split => {
+                let mut lists = ListBuilder::new(StringBuilder::new());
+                for row in rows.there() {
+                    let list = row.map(|row| asked(row)?.list(self.what)).transpose()?.flatten();
+                    lists.append_option(list);
+                }
+                Arc::new(lists.finish())
+            }
+            What::Matches => {
+                let mut lists = ListBuilder::new(ListBuilder::new(StringBuilder::new()));
+                for row in rows.there() {
+                    if let Some(row) = row {
+                        asked(row)?.all().into_iter().for_each(|groups| lists.values().append_value(groups));
+                    }
+                    lists.append(row.is_some());
+                }
+                Arc::new(lists.finish())
+            }
+        };
+        rows.answer(answer)
+    }
+}
+
+/// The last pattern that was asked for.
+#[derive(Default)]
+struct Patterns(Option<(String, String, Regex, Flags)>);
+
+impl Patterns {
+    fn of(&mut self, what: What, pattern: &str, letters: &str) -> Result<(Regex, Flags), SqlError> {
+        if let Some((of, with, regex, flags)) = &self.0
+            && of == pattern
+            && with == letters
+        {
+            return Ok((regex.clone(), *flags));
+        }
+        let flags = Flags::of(letters)?;
+        if flags.is_global && !matches!(what, What::Matches | What::Replace) {
+            let message = format!("{}() does not support the \"global\" option", what.called());
+            return Err(
+                SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("regexp_matches gives all matches")
+            );
+        }
+        let regex = patterns::of_postgres(pattern, flags)?;
+        self.0 = Some((pattern.to_owned(), letters.to_owned(), regex.clone(), flags));
+        Ok((regex, flags))
+    }
+}
+
+/// What one row asks for.
+struct Asked<'a> {
+    text: &'a str,
+    /// Where to begin, in bytes. `None`: behind the end.
+    from: Option<usize>,
+    regex: Regex,
+    flags: Flags,
+    replacement: &'a str,
+    /// Which match, from 1; `None`: not said.
+    nth: Option<i64>,
+    is_end: bool,
+    group: i64,
+}
+
+impl<'a> Asked<'a> {
+    fn of(
+        what: What,
+        taken: &[Takes],
+        columns: &'a [ArrayRef],
+        row: usize,
+        patterns: &mut Patterns,
+    ) -> Result<Asked<'a>, SqlError> {
+        let text = |idx: usize| columns[idx].as_string::<i32>().value(row);
+        let invalid = |name: &str, value: i64| {
+            let message = format!("invalid value for parameter \"{name}\": {value}");
+            SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("letters and matches are counted from 1")
+        };
+        let (mut letters, mut start, mut nth, mut is_end, mut group) = ("", 1, None, false, 0);
+        for (idx, takes) in taken.iter().enumerate() {
+            if *takes == Takes::Flags {
+                letters = text(idx);
+                // Which function is meant is not told by a text that is written out.
+                if what == What::Replace && letters.starts_with(|letter: char| letter.is_ascii_digit()) {
+                    let message = format!("invalid regular expression option: \"{}\"", &letters[..1]);
+                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+                        .with_hint("If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer explicitly."));
+                }
+            }
+            if takes.is_text() {
+                continue;
+            }
+            let value = columns[idx].as_primitive::<Int64Type>().value(row);
+            match takes {
+                Takes::Start if value < 1 => return Err(invalid("start", value)),
+                Takes::Start => start = value,
+                Takes::Nth if value < 1 => return Err(invalid("n", value)),
+                Takes::NthOrAll if value < 0 => return Err(invalid("n", value)),
+                Takes::Nth | Takes::NthOrAll => nth = Some(value),
+                Takes::EndOption if !(0..=1).contains(&value) => return Err(invalid("endoption", value)),
+                Takes::EndOption => is_end = value == 1,
+                Takes::Group if value < 0 => return Err(invalid("subexpr", value)),
+                _ => group = value,
+            }
+        }
+        let (regex, flags) = patterns.of(what, text(1), letters)?;
+        let replacement = if what == What::Replace { text(2) } else { "" };
+        let of = text(0);
+        let from = match usize::try_from(start - 1).unwrap_or(usize::MAX) {
+            0 => Some(0),
+            n_letters => of.char_indices().map(|(at, _)| at).chain([of.len()]).nth(n_letters),
+        };
+        Ok(Asked { text: of, from, regex, flags, replacement, nth, is_end, group })
+    }
+
+    /// The matches one behind the other. Behind an empty one the next begins a letter further.
+    fn matches(&self) -> impl Iterator<Item = Captures<'a>> + '_ {
+        let mut from = self.from;
+        std::iter::from_fn(move || {
+            let captures = self.regex.captures_at(self.text, from?)?;
+            let whole = captures.get(0)?;
+            from = match whole.is_empty() {
+                true => self.text[whole.end()..].chars().next().map(|letter| whole.end() + letter.len_utf8()),
+                false => Some(whole.end()),
+            };
+            Some(captures)
+        })
+    }
+
+    fn is_there(&self) -> bool {
+        self.regex.is_match(self.text)
+    }
+
+    fn nth(&self) -> Option<Captures<'a>> {
+        let nth = usize::try_from(self.nth.unwrap_or(1) - 1).ok()?;
+        self.matches().nth(nth)
+    }
+
+    fn number(&self, what: What) -> Result<i32, SqlError> {
+        let number = match what {
+            What::Count => self.matches().count(),
+            _ => {
+                let group = usize::try_from(self.group).unwrap_or(usize::MAX);
+                let found = self.nth().and_then(|captures| captures.get(group));
+                let at = found.map(|found| if self.is_end { found.end() } else { found.start() });
+                at.map_or(0, |at| self.text[..at].chars().count() + 1)
+            }
+        };
+        i32::try_from(number).map_err(|_| super::integers::out_of_range("integer"))
+    }
+
+    fn text(&self, what: What) -> Result<Option<String>, SqlError> {
+        let part = |group: usize| self.nth().and_then(|captures| captures.get(group)).map(|of| of.as_str().to_owned());
+        match what {
+            What::Replace => self.replaced().map(Some),
+            // The first group, if there is one.
+            What::Substring => Ok(part(usize::from(self.regex.captures_len() > 1))),
+            _ => Ok(part(usize::try_from(self.group).unwrap_or(usize::MAX))),
+        }
+    }
+
+    fn replaced(&self) -> Result<String, SqlError> {
+        let (mut out, mut behind) = (String::with_capacity(self.text.len()), 0);
+        // The n-th; the first, if neither a number nor `g` is given; all.
+        let only = match self.nth {
+            Some(0) => None,
+            Some(nth) => Some(nth),
+            None if self.flags.is_global => None,
+            None => Some(1),
+        };
+        for (captures, nth) in self.matches().zip(1..) {
+            if only.is_some_and(|only| nth < only) {
+                continue;
+            }
+            if let Some(whole) = captures.get(0) {
+                out.push_str(&self.text[behind..whole.start()]);
+                behind = whole.end();
+                self.put(&captures, &mut out);
+            }
+            if out.len() > MAX_REPLACED {
+                return Err(SqlError::new(state::PROGRAM_LIMIT, "regexp_replace() makes too long a text")
+                    .with_hint(format!("at most {MAX_REPLACED} bytes")));
+            }
+            if only.is_some() {
+                break;
+            }
+        }
+        out.push_str(&self.text[behind..]);
+        Ok(out)
+    }
+
+    /// The replacement: `\1` is a group, `\&` the match, `\\` a backslash.
+    fn put(&self, captures: &Captures<'_>, out: &mut String) {
+        let group = |nth: usize| captures.get(nth).map_or("", |of| of.as_str());
+        let mut rest = self.replacement;
+        while let Some((before, after)) = rest.split_once('\\') {
+            out.push_str(before);
+            let letter = after.chars().next();
+            rest = &after[letter.map_or(0, char::len_utf8)..];
+            match letter {
+                Some(digit @ '1'..='9') => out.push_str(group(digit as usize - '0' as usize)),
+                Some('&') => out.push_str(group(0)),
+                Some('\\') | None => out.push('\\'),
+                Some(other) => out.extend(['\\', other]),
+            }
+        }
+        out.push_str(rest);
+    }
+
+    /// The groups of a match; the whole, if there are none.
+    fn groups(&self, captures: &Captures<'a>) -> Vec<Option<String>> {
+        let first = usize::from(self.regex.captures_len() > 1);
+        captures.iter().skip(first).map(|group| group.map(|of| of.as_str().to_owned())).collect()
+    }
+
+    fn all(&self) -> Vec<Vec<Option<String>>> {
+        let n_wanted = if self.flags.is_global { usize::MAX } else { 1 };
+        self.matches().take(n_wanted).map(|captures| self.groups(&captures)).collect()
+    }
+
+    fn list(&self, what: What) -> Result<Option<Vec<Option<String>>>, SqlError> {
+        if what == What::Match {
+            return Ok(self.matches().next().map(|captures| self.groups(&captures)));
+        }
+        let (mut parts, mut behind) = (vec![], 0);
+        for whole in self.matches().filter_map(|captures| captures.get(0)) {
+            // An empty match parts letters, and nothing at the end of another one.
+            if whole.start() < self.text.len() && whole.end() > behind {
+                parts.push(Some(self.text[behind..whole.start()].to_owned()));
+                behind = whole.end();
+            }
+        }
+        parts.push(Some(self.text[behind..].to_owned()));
+        Ok(Some(parts))
+    }
+}
+
+/// The longest text that is made of one.
+const MAX_REPLACED: usize = 64 << 20;
