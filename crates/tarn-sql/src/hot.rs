@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use tarn_node::auth::Principal;
-use tarn_node::error::Error;
 use tarn_node::node::Node;
 use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableSnapshot};
 use tarn_query::{
@@ -16,6 +16,7 @@ use tarn_query::{
 };
 use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
+use crate::error::SqlError;
 use crate::error_from::in_query;
 use crate::transaction::{Seen, Transaction};
 
@@ -81,19 +82,23 @@ impl HotReader for Reader {
             let mut transaction = self.transaction.lock();
             for (table, _) in &opened {
                 let name = &table.schema().name;
-                transaction.check_there(name).map_err(|_| in_query(name, Error::no_table(name)))?;
+                // It comes out of the engine as it went in.
+                let told =
+                    |error: SqlError| tarn_query::Error::Sql { source: DataFusionError::External(Box::new(error)) };
+                transaction.check_there(name).map_err(told)?;
             }
             transaction.sees(&self.node).map_err(failed)?
         };
         let taken = self.node.tables().snapshot(&who, &opened).map_err(failed)?;
         let taken = opened.iter().zip(taken).map(|((table, _), now)| {
             let snapshot = moment.as_ref().and_then(|moment| moment.of(table)).unwrap_or(now);
-            match own.get(&table.schema().id) {
+            let snapshot = match own.get(&table.schema().id) {
                 Some(own) => snapshot.with_own(Arc::clone(own)),
                 None => snapshot,
-            }
+            };
+            snapshot.check_for(table.schema()).map_err(failed).map(|()| snapshot)
         });
-        let taken: Vec<TableSnapshot> = taken.collect();
+        let taken = taken.collect::<Result<Vec<TableSnapshot>>>()?;
         let views = opened.into_iter().zip(taken);
         Ok(views
             .map(|((table, _), snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _)

@@ -14,6 +14,7 @@ use tarn_node::jobs::Work;
 use tarn_query::OnKey;
 use tarn_query::parser::{self, next_statement, parse_with};
 
+use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
@@ -24,7 +25,9 @@ use crate::postgres::select_list;
 use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
 use crate::view_sql::{self, CreateView};
-use crate::{access_sql, attach_sql, cache_sql, comment_sql, copy_options, pg_catalog, sequence_sql, type_tree};
+use crate::{
+    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, pg_catalog, sequence_sql, type_tree,
+};
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +62,8 @@ pub enum Parsed {
     Comment(Box<Comment>),
     /// `CREATE SEQUENCE` and its kin.
     Sequence(Box<SequenceSql>),
+    /// `ALTER TABLE` and its kin.
+    Alter(Box<Alter>),
 }
 
 impl Parsed {
@@ -145,6 +150,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(access) = access_sql::access(parser)? {
         return Ok(Parsed::Access(Box::new(access)));
+    }
+    if let Some(alter) = alter_sql::alter(parser)? {
+        return Ok(Parsed::Alter(Box::new(alter)));
     }
     if let Some(mut view) = view_sql::head(parser)? {
         let start = parser.peek_token_ref().span.start;

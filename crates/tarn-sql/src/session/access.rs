@@ -179,6 +179,11 @@ impl Session {
             Kind::CreateView(_) => asking.may(Action::Create),
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
+            Kind::Alter(alter) => match self.node.catalog().contains(&alter.name) {
+                true => self.allow_own(&asking, &alter.name),
+                // It may be a sequence, or need not be there: asked for when it is known whose it is.
+                false => asking.may(Action::Session),
+            },
         }
     }
 
@@ -278,7 +283,6 @@ impl Session {
             | Statement::Analyze(_)
             | Statement::Vacuum(_)
             | Statement::Truncate(_)
-            | Statement::AlterTable(_)
             | Statement::CreateIndex(_) => Ok(()),
             _ => asking.may(Action::Server { what: "run this statement" }),
         }
@@ -336,6 +340,7 @@ impl Session {
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
             Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),
             Kind::Comment(comment) => ("COMMENT", comment.table.clone()),
+            Kind::Alter(alter) => (alter.tag(), alter.name.clone()),
             Kind::Utility(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) => ("CREATE TABLE", create.name.to_string()),
                 Statement::Drop { names, .. } => {

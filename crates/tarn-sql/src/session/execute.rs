@@ -114,7 +114,8 @@ impl Session {
             | Kind::Access(_)
             | Kind::CreateView(_)
             | Kind::Comment(_)
-            | Kind::Sequence(_) => true,
+            | Kind::Sequence(_)
+            | Kind::Alter(_) => true,
         }
     }
 
@@ -218,6 +219,10 @@ impl Session {
                 self.outside_transaction(statement.tag())?;
                 Box::pin(self.sequence(statement)).await
             }
+            Kind::Alter(alter) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.alter(alter)).await
+            }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;
                 Box::pin(self.access(access)).await
@@ -242,7 +247,7 @@ impl Session {
     }
 
     /// What commits by itself cannot be part of a transaction.
-    fn outside_transaction(&self, what: &str) -> Result<()> {
+    pub(super) fn outside_transaction(&self, what: &str) -> Result<()> {
         let transaction = self.transaction.lock();
         transaction.check_usable()?;
         if transaction.is_open() {

@@ -32,6 +32,7 @@ use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
 use crate::activity::Way;
+use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
@@ -102,6 +103,7 @@ pub(super) enum Kind {
     CreateView(Box<CreateView>),
     Comment(Box<Comment>),
     Sequence(Box<SequenceSql>),
+    Alter(Box<Alter>),
 }
 
 /// One bound parameter.
@@ -130,7 +132,8 @@ impl Prepared {
             | Kind::Access(_)
             | Kind::CreateView(_)
             | Kind::Comment(_)
-            | Kind::Sequence(_) => Way::Other,
+            | Kind::Sequence(_)
+            | Kind::Alter(_) => Way::Other,
         }
     }
 
@@ -233,6 +236,7 @@ impl Session {
             Parsed::CreateView(view) => (Kind::CreateView(view.clone()), vec![], None),
             Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
+            Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
