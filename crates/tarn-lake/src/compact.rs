@@ -10,17 +10,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use futures::TryStreamExt;
 use roaring::RoaringBitmap;
 use tokio::runtime::Handle;
 
 use tarn_feed::{HotTable, Stage};
 use tarn_metastore::{At, Commit, CommitKind, Expected, File, TableVersion};
-use tarn_types::{FileId, Version};
+use tarn_types::{FileId, TableSchema, Version};
 use tracing::Instrument;
 
-use crate::error::parquet_error;
+use crate::error::{arrow_error, parquet_error};
 use crate::flaws::Flaw;
 use crate::lake::{commit_id, failpoint, metastore_error};
 use crate::merge::{Merged, SortedBatches};
@@ -122,7 +123,7 @@ impl Lake {
         let (order, batch_rows) = (KeyOrder::new(&table)?, spec.batch_rows);
         let mut sources = Vec::with_capacity(inputs.len());
         for (file, dead) in inputs {
-            sources.push(self.source(file, dead.as_deref()).await?);
+            sources.push(self.source(&table, file, dead.as_deref()).await?);
         }
         let written = self.write_files(spec, move || Merged::new(order, sources, batch_rows)).await?;
         failpoint!("lake::after_write");
@@ -157,14 +158,36 @@ impl Lake {
         Ok(Some(compacted))
     }
 
-    /// The live rows of a file, for a blocking thread.
-    async fn source(&self, file: &Arc<File>, dead: Option<&RoaringBitmap>) -> Result<SortedBatches> {
+    /// The live rows of a file as rows of the table, for a blocking thread.
+    async fn source(
+        &self,
+        table: &TableSchema,
+        file: &Arc<File>,
+        dead: Option<&RoaringBitmap>,
+    ) -> Result<SortedBatches> {
         let mut stream = live_rows(self.store.clone(), file, None, dead).await?;
-        let (runtime, file) = (Handle::current(), file.clone());
+        let (runtime, file, schema) = (Handle::current(), file.clone(), table.arrow_with_seqno());
         Ok(Box::new(move || -> Result<Option<RecordBatch>> {
-            runtime.block_on(stream.try_next()).map_err(parquet_error("read", &file.path))
+            let batch = runtime.block_on(stream.try_next()).map_err(parquet_error("read", &file.path))?;
+            batch.map(|batch| as_defined(&schema, &batch, &file)).transpose()
         }))
     }
+}
+
+/// Rows of a file that was written when the table may have had fewer columns, or others that may be NULL.
+fn as_defined(schema: &SchemaRef, batch: &RecordBatch, file: &File) -> Result<RecordBatch> {
+    if batch.schema() == *schema {
+        return Ok(batch.clone());
+    }
+    let column = |field: &FieldRef| match batch.column_by_name(field.name()) {
+        Some(column) => Ok(Arc::clone(column)),
+        None if field.is_nullable() => Ok(new_null_array(field.data_type(), batch.num_rows())),
+        None => Err(Error::NoColumn { path: file.path.clone(), column: field.name().clone() }),
+    };
+    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        .map_err(arrow_error("read rows as defined"))
 }
 
 /// Files with many dead rows, or those of the smallest size class that is full. None of them is in `damaged`.

@@ -90,10 +90,7 @@ fn values(table: &TableSchema, file: &File, address: &Address, batch: &RecordBat
         let what = format!("written by change {seqno}, the address says {}", address.seqno);
         return Err(mismatch(file, address, what));
     }
-    let missing = |column: &tarn_types::Column| column.default.clone().unwrap_or(Value::Null);
-    let values = table
-        .columns
-        .iter()
-        .map(|column| Ok(cell(&column.name, &column.data_type)?.unwrap_or_else(|| missing(column))));
+    // A column that came after the file was written.
+    let values = table.columns.iter().map(|column| Ok(cell(&column.name, &column.data_type)?.unwrap_or(Value::Null)));
     values.collect()
 }

@@ -13,9 +13,9 @@ pub(crate) const MS_PER_HOUR: i64 = 3_600_000;
 /// Of a name, so much is in the folder's: with the id behind it, no file system finds it too long.
 const MAX_NAME_BYTES: usize = 240;
 
-/// All files of a table are below, in the lake. Another table never has it.
+/// All files of a table are below, in the lake, whatever it is called by now. Another table never has it.
 pub fn table_prefix(table: &TableSchema) -> Path {
-    table_folder(&table.name, table.id)
+    table_folder(table.made_as(), table.id)
 }
 
 /// The same, of a table of which only name and id are left. The id makes it one of its own, also where `A` and `a`, or two names with

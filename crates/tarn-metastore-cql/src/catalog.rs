@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use scylla::errors::ExecutionError;
+use scylla::value::CqlValue;
 use uuid::Uuid;
 
 use tarn_metastore::backend::{Record, put_cursor};
@@ -62,7 +63,8 @@ impl Inner {
                     let first = TableVersion { version, cursor, committed_ms: at_ms, ..TableVersion::default() };
                     self.create(&schema, &first, true, seq).await?
                 }
-                Record::Alter { schema } => self.alter(&schema, seq).await?,
+                Record::Alter { schema } => self.alter(&[schema], seq).await?,
+                Record::AlterAll { schemas } => self.alter(&schemas, seq).await?,
                 Record::Drop { table } => self.drop_table(table, seq).await?,
                 Record::Restored { table } => self.restored(table).await?,
                 Record::Reserve { .. } | Record::Commit { .. } | Record::Expire { .. } => Changed::Yes,
@@ -128,14 +130,30 @@ impl Inner {
         Ok(changed)
     }
 
-    async fn alter(&self, schema: &Arc<TableSchema>, seq: i64) -> Result<Changed> {
-        let revision = self.put_schema(schema).await?;
-        let id = schema.id;
-        let statements = [&self.statements.catalog_next, &self.statements.catalog_revision];
+    async fn alter(&self, schemas: &[Arc<TableSchema>], seq: i64) -> Result<Changed> {
         let (next_table, next_tablet) = self.next_ids();
-        let values = ((seq + 1, next_table, next_tablet, CATALOG, seq), (revision, CATALOG, id.0 as i32));
+        let catalog = || CqlValue::Text(CATALOG.to_owned());
+        let mut statements = vec![&self.statements.catalog_next];
+        let mut values = vec![vec![
+            CqlValue::BigInt(seq + 1),
+            CqlValue::Int(next_table),
+            CqlValue::Int(next_tablet),
+            catalog(),
+            CqlValue::BigInt(seq),
+        ]];
+        let mut revisions = vec![];
+        for schema in schemas {
+            let revision = self.put_schema(schema).await?;
+            let (name, id) = (CqlValue::Text(schema.name.clone()), CqlValue::Int(schema.id.0 as i32));
+            statements.push(&self.statements.catalog_revision);
+            values.push(vec![name, CqlValue::Uuid(revision), catalog(), id]);
+            revisions.push((schema.id, revision));
+        }
         let send = || self.store.compare_and_set_all(&statements, &values);
-        let is_in = |inner: &Self| inner.cache.read().catalog.tables.get(&id).is_some_and(|of| of.revision == revision);
+        let is_in = |inner: &Self| {
+            let tables = &inner.cache.read().catalog.tables;
+            revisions.iter().all(|(id, revision)| tables.get(id).is_some_and(|of| of.revision == *revision))
+        };
         let changed = self.change(seq, send, is_in).await?;
         if matches!(changed, Changed::Yes) {
             // It is in; who asks for the table looks again.

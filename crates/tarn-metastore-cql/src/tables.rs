@@ -117,7 +117,7 @@ statements! {
     catalog_next: Conditional "UPDATE catalog SET seq = ?, next_table = ?, next_tablet = ? WHERE k = ? IF seq = ?",
     catalog_table: Conditional "INSERT INTO catalog (k, table_id, name, revision, dropped, first_version, first_cursor, created_ms, restoring) \
         VALUES (?, ?, ?, ?, false, ?, ?, ?, ?)",
-    catalog_revision: Conditional "UPDATE catalog SET revision = ? WHERE k = ? AND table_id = ?",
+    catalog_revision: Conditional "UPDATE catalog SET name = ?, revision = ? WHERE k = ? AND table_id = ?",
     catalog_drop: Conditional "UPDATE catalog SET dropped = true WHERE k = ? AND table_id = ?",
     catalog_forget: Conditional "DELETE FROM catalog WHERE k = ? AND table_id = ?",
     catalog_files: Conditional "UPDATE catalog SET next_file = ? WHERE k = ? IF next_file = ?",

@@ -172,16 +172,29 @@ fn record_steps(record: Record, steps: &mut Vec<Step>) {
                 steps.push(Step::Query(sql, id()));
             }
         }
-        Record::Alter { schema } => {
-            let alter = "UPDATE tables SET definition = $2, definition_seq = definition_seq + 1 WHERE table_id = $1";
-            steps.push(Step::Query(alter, params![i64::from(schema.id.0), definition(&schema)]));
-        }
+        Record::Alter { schema } => alter(&[schema], steps),
+        Record::AlterAll { schemas } => alter(&schemas, steps),
         Record::Restored { table } => {
             let end = "UPDATE tables SET restoring = false, base_seq = base_seq + 1 WHERE table_id = $1";
             steps.push(Step::Query(end, params![i64::from(table.0)]));
         }
         // None of these is made by a definition.
         Record::Reserve { .. } | Record::Commit { .. } | Record::Expire { .. } => {}
+    }
+}
+
+fn alter(schemas: &[Arc<TableSchema>], steps: &mut Vec<Step>) {
+    // A name may be another's until that is altered, too: each is given up before any is taken.
+    if schemas.len() > 1 {
+        let give_up = "UPDATE tables SET name = $2 WHERE table_id = $1";
+        for schema in schemas {
+            let id = i64::from(schema.id.0);
+            steps.push(Step::Query(give_up, params![id, format!("altered://{id}")]));
+        }
+    }
+    let alter = "UPDATE tables SET name = $2, definition = $3, definition_seq = definition_seq + 1 WHERE table_id = $1";
+    for schema in schemas {
+        steps.push(Step::Query(alter, params![i64::from(schema.id.0), schema.name.clone(), definition(schema)]));
     }
 }
 

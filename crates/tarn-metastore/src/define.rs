@@ -35,14 +35,16 @@ fn renumber(schema: &mut TableSchema, ids: &[ColumnId]) {
 /// The table as it will be. `current` is what the caller saw.
 pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<TableSchema> {
     let invalid = |reason: String| Err(Error::InvalidChange { name: current.name.clone(), reason });
-    let n_before = current.columns.len();
-    if to.columns.len() < n_before {
-        return invalid(format!("{} of {n_before} columns are left", to.columns.len()));
+    let (shown, n_before) = (to.shown(), current.shown().len());
+    if shown.len() < n_before || to.is_keyless() != current.is_keyless() {
+        return invalid(format!("{} of {n_before} columns are left", shown.len()));
     }
-    for (before, after) in current.columns.iter().zip(&to.columns) {
-        let widened = Column { data_type: after.data_type, ..before.clone() };
+    // The hidden key of a table without one stays behind the columns that are new.
+    let hidden = current.columns[n_before..].iter().zip(&to.columns[shown.len()..]);
+    for (before, after) in current.shown().iter().zip(shown).chain(hidden) {
+        let widened = Column { id: before.id, name: before.name.clone(), ..after.clone() };
         if *after != widened {
-            return invalid(format!("column {} changes in more than its type", before.name));
+            return invalid(format!("column {} changes its name or place", before.name));
         } else if !before.data_type.widens_to(&after.data_type) {
             let (name, from, to) = (&before.name, before.data_type, after.data_type);
             return invalid(format!("column {name} is {from}, and not every such value is one of {to}"));
@@ -52,12 +54,13 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
             return invalid(format!("column {} is part of the key, which keeps its type", before.name));
         }
     }
-    if let Some(column) = to.columns[n_before..].iter().find(|column| !column.nullable || column.default.is_some()) {
+    if let Some(column) = shown[n_before..].iter().find(|column| !column.nullable || column.default.is_some()) {
         return invalid(format!("column {} is new: it must be nullable and have no default", column.name));
     }
     let last = current.columns.iter().map(|column| column.id.0).max().unwrap_or(0);
-    let kept = current.columns.iter().map(|column| column.id);
-    let ids: Vec<_> = kept.chain((last + 1..).map(ColumnId)).take(to.columns.len()).collect();
+    let n_new = shown.len() - n_before;
+    let mut ids: Vec<ColumnId> = current.columns.iter().map(|column| column.id).collect();
+    ids.splice(n_before..n_before, (last + 1..).map(ColumnId).take(n_new));
     renumber(&mut to, &ids);
 
     // Filters that are there know nothing of it: its rows would not be found by them.
@@ -76,8 +79,17 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
         ));
     }
 
-    let mut may_differ = TableSchema { columns: to.columns.clone(), ..current.clone() };
+    if [&current.name, &to.name].into_iter().any(|name| name.starts_with(DOCUMENT_SCHEME)) {
+        return invalid("names that begin so are those of documents".to_owned());
+    }
+    let mut may_differ = TableSchema { name: to.name.clone(), columns: to.columns.clone(), ..current.clone() };
     may_differ.options.indexing = to.options.indexing.clone();
+    if current.is_keyless() {
+        may_differ.key.iter_mut().for_each(|part| part.column_idx += n_new);
+    }
+    may_differ.options.rules = to.options.rules.clone();
+    // Its files stay where they are.
+    may_differ.options.made_as = current.renamed(&to.name).options.made_as;
     // A table of a build that did not say where its rows are gets a home once, and keeps it.
     may_differ.options.home = current.options.home.or(to.options.home);
     // What a view gives is said anew as a whole; a table does not become one, nor a view a table.
@@ -89,7 +101,8 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     }
     if to != may_differ {
         return invalid(
-            "only columns, what is indexed, how often an archive is looked at, and the query of a view can change"
+            "only its name, columns and what is said of them, what is indexed, how often an archive is looked at, and the query of a view \
+             can change"
                 .to_owned(),
         );
     }

@@ -72,7 +72,9 @@ pub use file::{Block, ColumnStats, File, Note};
 pub use files::{Files, Piece};
 pub use memory::Memory;
 pub use metastore::{Metastore, MetastoreExt};
-pub use model::{At, Commit, CommitInfo, CommitKind, Definition, Expected, MaintenanceReport, Stats, TableVersion};
+pub use model::{
+    Alteration, At, Commit, CommitInfo, CommitKind, Definition, Expected, MaintenanceReport, Stats, TableVersion,
+};
 pub use order::compare;
 pub use probe::{AllOf, Probe, Probed};
 pub use remote::Remote;

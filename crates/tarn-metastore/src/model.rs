@@ -129,17 +129,27 @@ pub enum Definition {
     /// Forgets the table, its versions and block metadata; its files become orphans, its ids are never used again.
     Drop { name: String },
     /// Columns may come at the end, if they can be NULL and have no default, and types may widen
-    /// ([`tarn_types::DataType::widens_to`]); what is indexed may change for later blocks, how often an archive is looked at, and the
-    /// query of a view.
+    /// ([`tarn_types::DataType::widens_to`]); whether a column may be NULL, its default and what is said of rows may change, what is
+    /// indexed for later blocks, how often an archive is looked at, the query of a view, and the name, if it is free.
     /// Nothing else may differ. `Conflict` when the table is not at `from`, unless it is at `to` already. The ids of new columns
     /// are assigned.
     Alter { from: Arc<TableSchema>, to: Box<TableSchema> },
+    /// Several tables at one moment, all or none: each as [`Definition::Alter`] has it, and names are free that others of them give up. New
+    /// columns have the ids that follow on the last. Answers the first. `Conflict` unless all are at their `from`, or all at their `to` already.
+    AlterAll(Vec<Alteration>),
     /// A table as another metastore had it, ids and all, at this version, without its files: they come by commits of kind
     /// [`CommitKind::Restore`], and until [`Definition::Restored`] there are no others. Tables are restored ascending by id. Lawful
     /// only where the ids are free, or when the same table is being restored already.
     Restore { schema: Arc<TableSchema>, version: Version, cursor: Cursor, committed_ms: i64 },
     /// The files of the restored version are all in. Nothing happens when the table is not being restored.
     Restored { table: TableId },
+}
+
+/// One table of [`Definition::AlterAll`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alteration {
+    pub from: Arc<TableSchema>,
+    pub to: Box<TableSchema>,
 }
 
 /// Which version of a table.

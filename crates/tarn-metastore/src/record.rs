@@ -19,6 +19,8 @@ const EXPIRE: u8 = 5;
 const ALTER: u8 = 6;
 const RESTORE: u8 = 7;
 const RESTORED: u8 = 8;
+/// 9 is what the embedded store says of packs.
+const ALTER_ALL: u8 = 10;
 
 pub fn encode_commit(table: TableId, commit: &CommitInfo) -> Vec<u8> {
     let mut out = vec![COMMIT];
@@ -53,6 +55,11 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
             out.push(ALTER);
             put_schema(&mut out, schema);
         }
+        Record::AlterAll { schemas } => {
+            out.push(ALTER_ALL);
+            put_u64(&mut out, schemas.len() as u64);
+            schemas.iter().for_each(|schema| put_schema(&mut out, schema));
+        }
         Record::Restore { schema, version, cursor, at_ms } => {
             out.push(RESTORE);
             put_schema(&mut out, schema);
@@ -81,6 +88,11 @@ pub fn decode_record(bytes: &[u8], format: u8) -> Decoded<Record> {
         }
         EXPIRE => Record::Expire { table: TableId(reader.u32()?), keep: Version(reader.u64()?) },
         ALTER => Record::Alter { schema: Arc::new(reader.schema()?) },
+        ALTER_ALL => {
+            let n_schemas = reader.u64()?;
+            let schemas = (0..n_schemas).map(|_| reader.schema().map(Arc::new)).collect::<Decoded<_>>()?;
+            Record::AlterAll { schemas }
+        }
         RESTORE => Record::Restore {
             schema: Arc::new(reader.schema()?),
             version: Version(reader.u64()?),

@@ -9,7 +9,7 @@
 //!
 //! Where the metadata of blocks is, is each backend's business.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use crate::check::{Checked, Standing, advance_all, check_commit};
 use crate::commits::Commits;
 use crate::define::{altered, number_columns};
 use crate::ids::Ids;
-use crate::{At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
+use crate::{Alteration, At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
 
 /// Whole versions kept beside the oldest and the latest: a reader between a commit and its installation asks for the one
 /// before the latest.
@@ -51,6 +51,10 @@ pub enum Record {
     },
     Alter {
         schema: Arc<TableSchema>,
+    },
+    /// Several at once.
+    AlterAll {
+        schemas: Vec<Arc<TableSchema>>,
     },
     Restore {
         schema: Arc<TableSchema>,
@@ -117,11 +121,15 @@ impl State {
                 let table = self.named(&name).ok_or(Error::NoTable { name })?;
                 Ok((table.schema.clone(), Some(Record::Drop { table: table.schema.id })))
             }
+            Definition::AlterAll(changes) => self.check_alter_all(changes),
             Definition::Alter { from, to } => {
                 let table = self.table(from.id)?;
                 let wanted = altered(&from, *to);
                 if *table.schema == *from {
                     let schema = Arc::new(wanted?);
+                    if schema.name != from.name && self.named(&schema.name).is_some() {
+                        return Err(Error::TableExists { name: schema.name.clone() });
+                    }
                     let record = (schema != table.schema).then(|| Record::Alter { schema: schema.clone() });
                     Ok((schema, record))
                 } else if wanted.is_ok_and(|wanted| wanted == *table.schema) {
@@ -138,6 +146,43 @@ impl State {
                 Ok((schema, restoring.then_some(Record::Restored { table })))
             }
         }
+    }
+
+    /// Nothing is done yet, or all of it.
+    fn check_alter_all(&self, changes: Vec<Alteration>) -> Result<(Arc<TableSchema>, Option<Record>)> {
+        let (mut schemas, mut n_done): (Vec<Arc<TableSchema>>, usize) = (Vec::with_capacity(changes.len()), 0);
+        for Alteration { from, to } in changes {
+            let table = self.table(from.id)?;
+            let is_twice = schemas.iter().any(|other| other.id == from.id);
+            let wanted = Arc::new(altered(&from, (*to).clone())?);
+            if is_twice || *wanted != *to {
+                let reason = "each is altered once, and says which ids its new columns have".to_owned();
+                return Err(Error::InvalidChange { name: from.name.clone(), reason });
+            }
+            if *table.schema == *wanted {
+                n_done += 1;
+            } else if *table.schema != *from {
+                return Err(Error::SchemaChanged { name: table.schema.name.clone() });
+            }
+            schemas.push(wanted);
+        }
+        let Some(first) = schemas.first().cloned() else {
+            let reason = "there is nothing to alter".to_owned();
+            return Err(Error::InvalidChange { name: String::new(), reason });
+        };
+        if n_done == schemas.len() {
+            return Ok((first, None));
+        }
+        let mut names: HashSet<&str> = HashSet::new();
+        let stays = |table: &&Table| schemas.iter().all(|schema| schema.id != table.schema.id);
+        let others = self.tables.values().filter(stays).map(|table| table.schema.name.as_str());
+        for name in others.chain(schemas.iter().map(|schema| schema.name.as_str())) {
+            if !names.insert(name) {
+                return Err(Error::TableExists { name: name.to_owned() });
+            }
+        }
+        drop(names);
+        Ok((first, Some(Record::AlterAll { schemas })))
     }
 
     /// Assigns the ids.
@@ -212,6 +257,12 @@ impl State {
             Record::Alter { schema } => {
                 let table = self.existing(schema.id)?;
                 table.schema = schema;
+            }
+            Record::AlterAll { schemas } => {
+                for schema in schemas {
+                    let table = self.existing(schema.id)?;
+                    table.schema = schema;
+                }
             }
             Record::Restore { schema, version, cursor, at_ms } => {
                 let empty = TableVersion { version, cursor, committed_ms: at_ms, ..TableVersion::default() };

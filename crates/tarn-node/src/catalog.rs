@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tarn_replica::Replicas;
 use tarn_rows::{RecentBytes, Table};
 use tarn_types::TableSchema;
@@ -23,6 +23,8 @@ use crate::unlogged::Unlogged;
 
 /// One open table.
 pub struct TableHandle {
+    /// The table as it is defined, for as long as this handle is the one of the catalog.
+    pub(crate) schema: Arc<TableSchema>,
     pub(crate) table: Arc<Table>,
     pub(crate) way_in: WayIn,
     pub(crate) jobs: mpsc::Sender<Job>,
@@ -34,8 +36,18 @@ pub struct TableHandle {
     pub(crate) damage: Option<String>,
     /// Why its rows do not get into the lake, while they do not. Held for a moment.
     pub(crate) stuck: Mutex<Option<Stuck>>,
-    /// Writers hold it shared; dropping the table holds it alone and sets it.
-    pub(crate) dropped: RwLock<bool>,
+    /// Writers hold it shared; whoever shuts it holds it alone. Handles of several names of one table have the same.
+    pub(crate) gate: Arc<RwLock<Gate>>,
+}
+
+/// May a table be written through a handle?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Gate {
+    #[default]
+    Open,
+    Dropped,
+    /// It is defined otherwise by now, or will be: what was planned is to be planned anew.
+    Altered,
 }
 
 /// How what is written to a table gets in.
@@ -101,7 +113,7 @@ impl TableHandle {
     }
 
     pub fn schema(&self) -> &Arc<TableSchema> {
-        self.table.table_schema()
+        &self.schema
     }
 
     /// `WrongState` for a temporary table, which has no log.
@@ -120,6 +132,18 @@ impl TableHandle {
         self.damage.as_deref()
     }
 
+    /// Before a write, which goes on while what this answers is held.
+    ///
+    /// Errors: `NoTable` for one that was dropped; `Conflict` for one that was altered; `Corrupt`.
+    pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, Gate>> {
+        let gate = self.gate.read();
+        match *gate {
+            Gate::Open => self.check_whole().map(|()| gate),
+            Gate::Dropped => Err(Error::no_table(&self.schema.name)),
+            Gate::Altered => Err(altered(&self.schema.name)),
+        }
+    }
+
     /// `Corrupt` for a table that lost something: what is left is shown, but not built upon.
     pub(crate) fn check_whole(&self) -> Result<()> {
         match &self.damage {
@@ -130,6 +154,12 @@ impl TableHandle {
             }
         }
     }
+}
+
+/// `Conflict`: the definition changed after a statement was planned.
+pub(crate) fn altered(table: &str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("table \"{table}\" was altered meanwhile"))
+        .with_hint("run the statement or transaction again")
 }
 
 /// All open tables by name.
@@ -272,6 +302,19 @@ impl Catalog {
     pub(crate) fn remove(&self, name: &str) {
         self.tables.write().remove(name);
         self.stuck.write().remove(name);
+        self.changed();
+    }
+
+    /// Takes these names away and puts tables and views in by theirs, at one moment.
+    pub(crate) fn replace(&self, gone: &[String], there: Vec<Entry>) {
+        {
+            let mut tables = self.tables.write();
+            gone.iter().for_each(|name| drop(tables.remove(name)));
+            tables.extend(there.into_iter().map(|entry| (entry.schema().name.clone(), entry)));
+        }
+        let mut stuck = self.stuck.write();
+        gone.iter().for_each(|name| drop(stuck.remove(name)));
+        drop(stuck);
         self.changed();
     }
 

@@ -108,13 +108,30 @@ impl Comments {
     ///
     /// Errors: `ProgramLimit` when all comments together are longer than a document may be.
     pub async fn say(&self, of: &TableSchema, column: Option<ColumnId>, text: Option<String>) -> Result<()> {
+        self.change(|said| said.say(of, column, text.clone())).await
+    }
+
+    /// What is said of a table is said of another, too, that is to take its place; `ids` tells its columns.
+    pub(crate) async fn copy(
+        &self,
+        from: &TableSchema,
+        to: &TableSchema,
+        ids: &(dyn Fn(ColumnId) -> Option<ColumnId> + Sync),
+    ) -> Result<()> {
+        let Some(before) = self.known.read().tables.get(&from.id.0).cloned() else { return Ok(()) };
+        let columns = before.columns.into_iter().filter_map(|(id, text)| Some((ids(ColumnId(id))?.0, text)));
+        let copied = OfTable { table: before.table, columns: columns.collect() };
+        self.change(|said| drop(said.tables.insert(to.id.0, copied.clone()))).await
+    }
+
+    async fn change(&self, change: impl Fn(&mut Said)) -> Result<()> {
         let _one = self.changing.lock().await;
         for _ in 0..TRIES {
             let (before, version) = read(&*self.metastore).await?;
             let mut said = before.clone();
             let there = self.metastore.tables().await?;
             said.tables.retain(|id, _| there.iter().any(|table| table.id.0 == *id && !is_document(table)));
-            said.say(of, column, text.clone());
+            change(&mut said);
             if said != before {
                 match put_document(&*self.metastore, DOCUMENT, version, &said.to_text()).await {
                     Ok(_) => {}

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use tarn_metastore::{MetastoreExt, is_document};
 use tarn_types::{Kind, TableSchema};
 
-use crate::catalog::TableHandle;
+use crate::beside::check_name;
+use crate::catalog::{Gate, TableHandle};
 use crate::dropped::Left;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Entry, Kept};
@@ -32,10 +33,11 @@ pub(crate) fn half_made(error: Error) -> Error {
 
 impl Node {
     /// Makes a table. False: it was there already and `if_not_exists` was said.
-    pub async fn create_table(&self, mut schema: TableSchema, if_not_exists: bool) -> Result<bool> {
+    pub async fn create_table(&self, schema: TableSchema, if_not_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
         let name = schema.name.clone();
+        check_name(&name)?;
         if self.catalog().contains(&name) {
             if if_not_exists {
                 return Ok(false);
@@ -43,7 +45,13 @@ impl Node {
             return Err(Error::new(ErrorKind::TableExists, format!("table \"{name}\" already exists"))
                 .with_hint("use CREATE TABLE IF NOT EXISTS, or DROP TABLE it first"));
         }
-        let parts = self.parts();
+        self.create_alone(schema).await?;
+        Ok(true)
+    }
+
+    /// The caller holds the catalog, and knows that the name is free.
+    pub(crate) async fn create_alone(&self, mut schema: TableSchema) -> Result<()> {
+        let (name, parts) = (schema.name.clone(), self.parts());
         schema.options.home = Some(parts.ledger.kept().folder);
         let creating = name.clone();
         parts.note(move |kept| kept.creating.push(creating)).await?;
@@ -67,7 +75,7 @@ impl Node {
             Ok(handle) => {
                 self.catalog().insert(handle);
                 self.metrics().tables.inc();
-                Ok(true)
+                Ok(())
             }
             Err(error) => Err(self.undo_create(&schema, error).await),
         }
@@ -113,6 +121,11 @@ impl Node {
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.drop_alone(name, if_exists).await
+    }
+
+    /// The caller holds the catalog.
+    pub(crate) async fn drop_alone(&self, name: &str, if_exists: bool) -> Result<bool> {
         if let Some(view) = self.catalog().view(name) {
             self.check_unread(&view)?;
             return self.forget_view(&view).await;
@@ -159,14 +172,14 @@ impl Node {
         });
         if let Some(handle) = handle {
             blocking(move || {
-                *handle.dropped.write() = true;
+                *handle.gate.write() = Gate::Dropped;
                 Ok(handle.table.drop_data()?)
             })
             .await?;
         }
         fail::fail_point!("drops::emptied");
         // They are in nobody's way: the next table of this name calls its own otherwise.
-        if let Err(error) = self.sequences().drop_of_table(name).await {
+        if let Err(error) = self.sequences().drop_of_table(name, id).await {
             tracing::warn!(table = %name, %error, "sequences of a table that was dropped are left: DROP SEQUENCE them");
         }
         self.parts().sweep_dropped().await;

@@ -10,6 +10,7 @@ use tarn_metastore::MetastoreExt;
 use tarn_types::{Kind, TableSchema};
 
 use crate::attach::AttachRequest;
+use crate::beside::check_name;
 use crate::drops::half_made;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::ExternalTable;
@@ -57,6 +58,7 @@ impl Node {
         let _one = self.lock_catalog().await;
         self.check_open()?;
         self.check_free(&schema.name)?;
+        check_name(&schema.name)?;
         let schema = self.parts().metastore.create_table(schema).await.map_err(|e| half_made(e.into()))?;
         let external = match self.open_external_table(Arc::clone(&schema)).await {
             Ok(external) => external,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tarn_types::TabletId;
 
 use crate::catalog::TableHandle;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::threads::blocking;
 
 /// Splits the tablets of a table whose rows take more than `max_bytes` of the row engine's files, each in about its middle; answers how many.
@@ -41,9 +41,6 @@ pub(crate) async fn split(table: &Arc<TableHandle>, max_bytes: u64) -> Result<u6
 /// Splits the tablet that has the key `at`. Durable when it returns.
 pub(crate) fn split_at(table: &TableHandle, at: &[u8]) -> Result<TabletId> {
     // A table that is dropped meanwhile gets no tablet more.
-    let dropped = table.dropped.read();
-    if *dropped {
-        return Err(Error::no_table(&table.schema().name));
-    }
+    let _in_use = table.enter()?;
     Ok(table.replicas()?.split(at)?)
 }

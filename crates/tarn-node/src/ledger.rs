@@ -38,6 +38,7 @@ const HEAD_BYTES: usize = 5;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub id: TableId,
+    /// The one that it was made with: its folder in the lake is called after it.
     pub name: String,
     /// The first id of its tablets.
     pub first_tablet: TabletId,
@@ -48,7 +49,12 @@ pub struct Entry {
 impl Entry {
     pub fn of(schema: &TableSchema) -> Entry {
         let ids = schema.tablet_ids();
-        Entry { id: schema.id, name: schema.name.clone(), first_tablet: ids.start, tablets: ids.end.0 - ids.start.0 }
+        Entry {
+            id: schema.id,
+            name: schema.made_as().to_owned(),
+            first_tablet: ids.start,
+            tablets: ids.end.0 - ids.start.0,
+        }
     }
 
     pub fn tablets(&self) -> Range<TabletId> {

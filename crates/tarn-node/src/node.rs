@@ -22,17 +22,18 @@ use tarn_types::{Clock, TableSchema};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::Directory;
 use crate::auth::directory::REFRESH;
 use crate::caches::Caches;
-use crate::catalog::{Catalog, TableHandle, WayIn};
+use crate::catalog::{Catalog, Gate, TableHandle, WayIn};
 use crate::clock::SystemClock;
 use crate::comments::Comments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::{ExternalTable, archive_of};
 use crate::folder::lock_folder;
-use crate::jobs::MAX_JOBS;
+use crate::jobs::{Job, MAX_JOBS};
 use crate::metastores;
 use crate::metrics::Metrics;
 use crate::parts::Parts;
@@ -65,7 +66,7 @@ pub struct Node {
     parts: Arc<Parts>,
     tables: TableService,
     /// Serializes CREATE and DROP (`drops.rs`).
-    ddl: tokio::sync::Mutex<()>,
+    ddl: Arc<tokio::sync::Mutex<()>>,
     closed: RwLock<bool>,
     /// Workers have threads of their own: encoding Parquet must not hold up statements.
     background: Mutex<Option<Threads>>,
@@ -94,7 +95,7 @@ impl Node {
         let node = Arc::new(Node {
             tables: TableService::new(Arc::clone(&parts)),
             parts,
-            ddl: tokio::sync::Mutex::new(()),
+            ddl: Arc::default(),
             closed: RwLock::new(false),
             background: Mutex::new(Some(background)),
             tasks: Mutex::default(),
@@ -105,6 +106,7 @@ impl Node {
             node.end_tasks().await;
             return Err(error);
         }
+        node.drop_all_beside().await;
         node.start_maintenance();
         node.follow_users();
         node.start_scrub();
@@ -175,27 +177,59 @@ impl Node {
         let finished = Arc::clone(&table);
         blocking(move || Ok(finished.finish_replay()?)).await?;
 
-        let (jobs, queue) = mpsc::channel(MAX_JOBS);
-        let handle = Arc::new(TableHandle {
+        let handle = self.served(of_worker, move |jobs, stop| TableHandle {
+            schema,
             table,
             way_in: WayIn::Logged(replicas),
             jobs,
             kick: Notify::new(),
-            stop: self.parts.stop.child_token(),
+            stop,
             worker: Mutex::new(None),
             damage,
             stuck: Mutex::default(),
-            dropped: RwLock::new(false),
+            gate: Arc::default(),
         });
         if let Some(damage) = handle.damage() {
             tracing::error!(table = %handle.schema().name, "table is read-only: {damage}");
-            return Ok(Some(handle));
-        }
-        let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle), of_worker);
-        if let Some(background) = self.background.lock().as_ref() {
-            *handle.worker.lock() = Some(background.handle().spawn(worker.run(queue)));
         }
         Ok(Some(handle))
+    }
+
+    /// The same table in another handle, with another definition and a worker of its own; that of the other has ended.
+    pub(crate) fn served_anew(
+        &self,
+        before: &TableHandle,
+        schema: Arc<TableSchema>,
+        gate: Arc<RwLock<Gate>>,
+    ) -> Result<Arc<TableHandle>> {
+        let replicas = before.replicas()?;
+        Ok(self.served(Arc::clone(replicas), |jobs, stop| TableHandle {
+            schema,
+            table: Arc::clone(&before.table),
+            way_in: WayIn::Logged(Arc::clone(replicas)),
+            jobs,
+            kick: Notify::new(),
+            stop,
+            worker: Mutex::new(None),
+            damage: before.damage.clone(),
+            stuck: Mutex::new(before.stuck()),
+            gate,
+        }))
+    }
+
+    /// A table with its worker, if it is whole.
+    fn served(
+        &self,
+        replicas: Arc<Replicas>,
+        handle: impl FnOnce(mpsc::Sender<Job>, CancellationToken) -> TableHandle,
+    ) -> Arc<TableHandle> {
+        let (jobs, queue) = mpsc::channel(MAX_JOBS);
+        let handle = Arc::new(handle(jobs, self.parts.stop.child_token()));
+        if handle.damage().is_none() {
+            let worker = Worker::new(Arc::clone(&self.parts), Arc::clone(&handle), replicas);
+            *handle.worker.lock() = self.spawn_background(worker.run(queue));
+        }
+        handle
     }
 
     /// Opens an archive of the metastore, when the server starts.
@@ -420,8 +454,8 @@ impl Node {
     }
 
     /// Whoever changes the catalog does it alone.
-    pub(crate) async fn lock_catalog(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.ddl.lock().await
+    pub(crate) async fn lock_catalog(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.ddl).lock_owned().await
     }
 
     /// Runs `work` on the threads of background work. Dropped before its end, the work is, too.

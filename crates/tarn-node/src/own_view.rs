@@ -40,7 +40,7 @@ impl OwnView {
         &self.rows
     }
 
-    fn schema(&self) -> &Arc<TableSchema> {
+    pub(crate) fn schema(&self) -> &Arc<TableSchema> {
         self.own.schema()
     }
 

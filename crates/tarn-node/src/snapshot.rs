@@ -10,7 +10,7 @@ pub use tarn_rows::{KeyRange, Lookup, RangeOfRows, ScannedRows};
 use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
 use crate::auth::{Principal, Privilege};
-use crate::catalog::{Entry, TableHandle};
+use crate::catalog::{Entry, TableHandle, altered};
 use crate::error::{Error, Result};
 use crate::external_table::{ExternalTable, Seen};
 use crate::own::OwnWrites;
@@ -115,6 +115,22 @@ impl TableSnapshot {
             Of::Rows(rows) => TableSnapshot(Of::Own(Arc::new(OwnView::new(rows, own)))),
             Of::Own(view) => TableSnapshot(Of::Own(Arc::new(OwnView::new(Arc::clone(view.rows()), own)))),
             files @ Of::Files { .. } => TableSnapshot(files),
+        }
+    }
+
+    /// Whether it shows the rows that somebody planned for who saw this definition.
+    ///
+    /// Errors: `Conflict` for a table that got other columns in between.
+    pub fn check_for(&self, planned: &Arc<TableSchema>) -> Result<()> {
+        let (rows, own) = match &self.0 {
+            Of::Rows(rows) => (rows, None),
+            Of::Own(view) => (view.rows(), Some(view.schema())),
+            Of::Files { .. } => return Ok(()),
+        };
+        let is_it = |shown: &Arc<TableSchema>| Arc::ptr_eq(shown, planned) || shown.has_columns_of(planned);
+        match is_it(rows.schema()) && own.is_none_or(is_it) {
+            true => Ok(()),
+            false => Err(altered(&planned.name)),
         }
     }
 

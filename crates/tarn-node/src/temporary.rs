@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tarn_rows::{Engine, MemoryEngine, Table, Tuning};
 use tarn_types::TableSchema;
 use tokio::sync::{Notify, mpsc};
@@ -33,12 +33,14 @@ impl Node {
         schema.first_tablet = schema.id.0.into();
         let (clock, bytes) = (Arc::clone(&parts.clock), parts.temporary.bytes());
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::counted_in(bytes));
-        let table = Table::open_tuned(engine, Arc::new(schema), clock, Tuning::default(), Arc::clone(bytes))?;
+        let schema = Arc::new(schema);
+        let table = Table::open_tuned(engine, Arc::clone(&schema), clock, Tuning::default(), Arc::clone(bytes))?;
         let table = Arc::new(table);
         table.finish_replay()?;
         // Nobody works on it in the background.
         let (jobs, _) = mpsc::channel(1);
         Ok(Arc::new(TableHandle {
+            schema,
             way_in: WayIn::Unlogged(Unlogged::new(Arc::clone(&table))),
             table,
             jobs,
@@ -47,7 +49,7 @@ impl Node {
             worker: Mutex::new(None),
             damage: None,
             stuck: Mutex::default(),
-            dropped: RwLock::new(false),
+            gate: Arc::default(),
         }))
     }
 }

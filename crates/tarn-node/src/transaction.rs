@@ -172,12 +172,7 @@ impl Moment {
 fn propose(asked: &[(Arc<TableHandle>, MutationBatch)]) -> Result<Vec<Decided>> {
     let mut in_use = Vec::with_capacity(asked.len());
     for (table, _) in asked {
-        let dropped = table.dropped.read();
-        if *dropped {
-            return Err(Error::no_table(&table.schema().name));
-        }
-        table.check_whole()?;
-        in_use.push(dropped);
+        in_use.push(table.enter()?);
     }
     let (mut logged, mut unlogged) = (Vec::new(), Vec::new());
     for (of, (table, batch)) in asked.iter().enumerate() {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tarn_metastore::{Definition, MetastoreExt};
 use tarn_types::{DataType, Kind, TableId, TableSchema};
 
+use crate::beside::check_name;
 use crate::catalog::Entry;
 use crate::drops::half_made;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +35,7 @@ impl Node {
         self.check_open()?;
         self.check_reads(&schema)?;
         let name = schema.name.clone();
+        check_name(&name)?;
         let parts = self.parts();
         let made = match self.catalog().entry(&name) {
             None => parts.metastore.create_table(schema).await.map_err(|error| half_made(error.into()))?,

@@ -265,11 +265,7 @@ impl TableHandle {
     }
 
     fn proposed(&self, propose: impl FnOnce() -> Result<Vec<Decided>>) -> Result<Vec<Decided>> {
-        let dropped = self.dropped.read();
-        if *dropped {
-            return Err(Error::no_table(&self.schema().name));
-        }
-        self.check_whole()?;
+        let _in_use = self.enter()?;
         let decided = propose()?;
         tracing::debug!(parts = decided.len(), rows = applied(&decided), "committed");
         Ok(decided)

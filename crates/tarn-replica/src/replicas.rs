@@ -208,7 +208,7 @@ pub fn commit_together(batches: &[(&Replicas, MutationBatch)]) -> Result<Vec<Dec
 
 impl HotTable for Replicas {
     fn schema(&self) -> Arc<TableSchema> {
-        Arc::clone(self.table.table_schema())
+        self.table.table_schema()
     }
 
     fn pending(&self) -> Pending {

@@ -579,7 +579,7 @@ fn batches_of_several_tables_are_there_together_or_not_at_all() {
     };
     let tables = Arc::new(open(&disk));
     let commit = |tables: &[Replicas; 2], n: i64| {
-        let all = |table: &Replicas| rows_of(table.table().table_schema(), (0..ROWS).map(|id| (id, n)));
+        let all = |table: &Replicas| rows_of(&table.table().table_schema(), (0..ROWS).map(|id| (id, n)));
         let decided = commit_together(&[(&tables[0], all(&tables[0])), (&tables[1], all(&tables[1]))]).unwrap();
         assert!(decided.iter().all(|decided| matches!(decided.outcome, Outcome::Applied { .. })));
     };
@@ -596,7 +596,7 @@ fn batches_of_several_tables_are_there_together_or_not_at_all() {
             let tables = Arc::clone(&tables);
             scope.spawn(move || {
                 for n in 0..200 {
-                    let schema = tables[0].table().table_schema();
+                    let schema = &tables[0].table().table_schema();
                     tables[0].propose(&[put(schema, ROWS + n % 7, -1)]).unwrap();
                 }
             });
@@ -626,7 +626,7 @@ fn batches_of_several_tables_are_there_together_or_not_at_all() {
 
     // A guard that fails in one tablet, or a key that is there, and nothing happens anywhere.
     let refused = |push: &dyn Fn(&mut BatchBuilder, &TableSchema)| {
-        let (one, other) = (tables[0].table().table_schema(), tables[1].table().table_schema());
+        let (one, other) = (&tables[0].table().table_schema(), &tables[1].table().table_schema());
         let mut batch = BatchBuilder::new(other);
         push(&mut batch, other);
         let all = rows_of(one, (0..ROWS).map(|id| (id, 2000)));

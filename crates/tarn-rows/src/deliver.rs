@@ -49,7 +49,7 @@ impl Table {
     /// How much waits for a delivery. Cheap.
     #[must_use]
     pub fn pending(&self) -> Pending {
-        let append_only = self.base.schema.options.append_only;
+        let append_only = self.base.append_only;
         let rows = |view: &RowsView| if append_only { view.n_live() } else { view.n_keys as u64 };
         let tablets = self.tablets.read();
         let shared = tablets.read();
@@ -85,7 +85,7 @@ impl Table {
     /// installed or another freeze comes, whatever was written meanwhile (with `version` and `dead` moved on by compactions).
     pub fn frozen(&self) -> Result<Option<Frozen>> {
         self.check_serving()?;
-        let schema = &self.base.schema;
+        let schema = &self.base.schema();
         let mut cursor = Cursor::new();
         let mut parts: Vec<(Arc<VersionEpoch>, Vec<RowsView>)> = Vec::new();
         let (version, engine) = {
@@ -124,7 +124,7 @@ impl Table {
 
     /// Writes the addresses of a committed version beside the table. Nothing is visible yet; nothing is locked.
     pub fn stage(&self, stage: &Stage) -> Result<Staged> {
-        let schema = &self.base.schema;
+        let schema = &self.base.schema();
         let (base, before) = self.installed();
         if stage.version <= base {
             return Err(self.stale(stage.version, base, base));
@@ -182,7 +182,7 @@ impl Table {
 
     /// The keys that lose their address: those of the candidates that have one.
     fn gone_keys(&self, stage: &Stage, installed: &[(TabletId, SeqNo)]) -> Result<Vec<Vec<u8>>> {
-        if self.base.schema.options.append_only {
+        if self.base.append_only {
             return Ok(Vec::new());
         }
         let mut candidates = match (&stage.gone, &stage.cursor) {
@@ -241,7 +241,7 @@ impl Table {
         }
         for ((writer, shared), (tablet, upto)) in writers.iter().zip(&shared).zip(&installed) {
             check_freeze(writer, shared, *upto).map_err(|want| Error::WrongCursor {
-                table: self.base.schema.name.clone(),
+                table: self.base.schema().name.clone(),
                 cursor: installed.iter().copied().collect(),
                 want: format!("of tablet {tablet} {want}"),
             })?;
@@ -259,7 +259,7 @@ impl Table {
     }
 
     fn stale(&self, staged: Version, base: Version, installed: Version) -> Error {
-        Error::Stale { table: self.base.schema.name.clone(), staged, base, installed }
+        Error::Stale { table: self.base.schema().name.clone(), staged, base, installed }
     }
 }
 

@@ -100,6 +100,12 @@ pub enum Error {
         /// The tablet.
         tablet: TabletId,
     },
+    /// Recent rows are as they were written: deliver them, then alter the table.
+    #[error("table {table} has rows that are not delivered, and cannot be altered")]
+    Undelivered {
+        /// The table's name.
+        table: String,
+    },
     /// The table is replaying its log: [`finish_replay`](crate::Table::finish_replay) first.
     #[error("table {table} is replaying its log")]
     Replaying {
@@ -160,9 +166,11 @@ impl Error {
         match self {
             Self::Engine { corrupt: true, .. } | Self::Corrupt { .. } | Self::Diverged { .. } => Kind::Corrupt,
             Self::Engine { .. } | Self::Io { .. } | Self::Faulty { .. } | Self::Replaying { .. } => Kind::Unavailable,
-            Self::Stale { .. } | Self::WrongCursor { .. } | Self::Elsewhere { .. } | Self::Unborn { .. } => {
-                Kind::Conflict
-            }
+            Self::Stale { .. }
+            | Self::WrongCursor { .. }
+            | Self::Elsewhere { .. }
+            | Self::Unborn { .. }
+            | Self::Undelivered { .. } => Kind::Conflict,
             Self::Types(source) => source.kind(),
             _ => Kind::Invalid,
         }

@@ -126,13 +126,13 @@ impl Tablet {
     /// From where the last one ended: live rows up to `old`, and tombstones that are delivered.
     fn sweep(&self, old: SeqNo, budget: usize) -> Result<EvictReport> {
         let mut report = EvictReport::default();
-        if self.base.schema.options.append_only {
+        if self.base.append_only {
             return Ok(EvictReport { done: true, ..report });
         }
         let (delivered, range) = {
             let mut writer = self.writer.lock();
             if writer.replay.is_some() {
-                return Err(Error::Replaying { table: self.base.schema.name.clone() });
+                return Err(Error::Replaying { table: self.base.schema().name.clone() });
             }
             let evictions = &mut writer.evictions;
             if evictions.next.is_none() && evictions.search == Search::Wanted {

@@ -34,7 +34,7 @@ impl Table {
         let snapshot = self.base.engine.snapshot();
         let partition_at = |from: Vec<u8>| -> Result<Option<Vec<u8>>> {
             let mut rows = snapshot.scan(Space::Rows, from..range.end.clone());
-            Ok(rows.next()?.map(|(key, _)| partition_prefix(&self.base.schema, key)).transpose()?)
+            Ok(rows.next()?.map(|(key, _)| partition_prefix(&self.base.schema(), key)).transpose()?)
         };
         let Some(first) = partition_at(range.start.clone())? else { return Ok(None) };
         match partition_at(probe.max(range.start.clone()))? {

@@ -28,7 +28,7 @@ impl Table {
         let tablet = self.tablet(tablet)?;
         let mut writer = tablet.writer.lock();
         if writer.replay.is_none() {
-            return Err(Error::Replayed { table: self.base.schema.name.clone() });
+            return Err(Error::Replayed { table: self.base.schema().name.clone() });
         }
         self.leave_to_descendants(&tablet, seqno, entry);
         if let Entry::Split(split) = entry {
@@ -48,7 +48,7 @@ impl Table {
             }
             let range = Arc::clone(&descendant.shared.read().range);
             if let Some(replay) = &mut descendant.writer.lock().replay {
-                replay.mark(seqno, entry, self.base.schema.options.append_only, &range);
+                replay.mark(seqno, entry, self.base.append_only, &range);
             }
         }
     }
@@ -56,7 +56,7 @@ impl Table {
     /// Ends the replay: builds the recent rows, and serves. Once, also for a table without a log.
     pub fn finish_replay(&self) -> Result<()> {
         if self.check_serving().is_ok() {
-            return Err(Error::Replayed { table: self.base.schema.name.clone() });
+            return Err(Error::Replayed { table: self.base.schema().name.clone() });
         }
         for tablet in &self.tablets().all {
             tablet.finish_replay()?;
@@ -80,7 +80,7 @@ impl Tablet {
         }
         let known = writer.auditor.clone();
         let Some(replay) = &mut writer.replay else { return Ok(()) };
-        replay.mark(seqno, entry, self.base.schema.options.append_only, &range);
+        replay.mark(seqno, entry, self.base.append_only, &range);
         replay.audited = replay.audited.with(seqno, entry);
         // What the engine says it was made of, since the last freeze and between the two before.
         for ours in [Some(replay.audited.now), replay.audited.before].into_iter().flatten() {

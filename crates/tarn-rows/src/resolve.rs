@@ -97,12 +97,12 @@ impl Table {
     /// Cost: one read of the engine for all keys that something is asked of; none for plain rows.
     pub fn look_up<'a>(&self, tablet: TabletId, batch: &'a MutationBatch, since: SeqNo) -> Result<Known<'a>> {
         self.check_serving()?;
-        if batch.table() != self.base.schema.id {
-            return Err(Error::NotOurs { table: self.base.schema.name.clone(), tablet });
+        if batch.table() != self.base.id {
+            return Err(Error::NotOurs { table: self.base.schema().name.clone(), tablet });
         }
         let depends = match Effects::of_rows(batch) {
             Some(rows) => Depends::Nothing(rows),
-            None if self.base.schema.options.append_only => Depends::AppendOnly,
+            None if self.base.append_only => Depends::AppendOnly,
             None => Depends::Rows { since, states: read_states(&*self.base.engine, batch)? },
         };
         Ok(Known { tablet, batch, depends })
@@ -132,7 +132,7 @@ impl Table {
                 *state = State::from(coming);
             }
         }
-        let mut effects = EffectsBuilder::new(&self.base.schema);
+        let mut effects = EffectsBuilder::new(&self.base.schema());
         let (mut affected, mut had_effect) = (0, Vec::with_capacity(batch.len()));
         for mutation in batch.iter() {
             let at = states.binary_search_by_key(&mutation.key, |(key, _)| *key);
@@ -173,7 +173,7 @@ impl Table {
     /// No key of the batch is outside of its tablet, or will be.
     fn check_range(&self, tablet: TabletId, batch: &MutationBatch, under_way: &UnderWay) -> Result<()> {
         let tablets = self.tablets();
-        let elsewhere = || Err(Error::Elsewhere { table: self.base.schema.name.clone(), tablet });
+        let elsewhere = || Err(Error::Elsewhere { table: self.base.schema().name.clone(), tablet });
         let Some(range) = tablets.map.range(tablet) else { return elsewhere() };
         let ends_at = under_way.ends_at();
         // The whole table is one tablet, and stays so.
@@ -187,7 +187,7 @@ impl Table {
 
     /// A table that only appends takes plain rows alone. Anything else is refused here only if a front door let it through.
     fn resolve_appended(&self, batch: &MutationBatch) -> Result<(Outcome, Option<Effects>)> {
-        let mut effects = EffectsBuilder::new(&self.base.schema);
+        let mut effects = EffectsBuilder::new(&self.base.schema());
         for mutation in batch.iter() {
             if mutation.guard.is_some() || !matches!(mutation.op, Op::Put | Op::Insert | Op::Create) {
                 return Ok((Outcome::Conflict { key: mutation.key.to_vec() }, None));

@@ -28,7 +28,7 @@ impl Table {
     /// Errors: [`Error::Unborn`] for a tablet whose own birth is not delivered; `Usage` when `at` is where a tablet begins or no key of the
     /// table, or when all ids of the table are taken.
     pub fn plan_split(&self, at: &[u8]) -> Result<(TabletId, Split)> {
-        let (schema, tablets) = (&self.base.schema, self.tablets());
+        let (schema, tablets) = (&self.base.schema(), self.tablets());
         let ids = schema.tablet_ids();
         let new = TabletId(tablets.map.ids().max().map_or(ids.start.0, |last| last.0 + 1));
         if new >= ids.end {
@@ -79,7 +79,7 @@ impl Table {
         };
         let within = |views: &[RowsView]| -> Result<Vec<RowsView>> {
             let generations = writer.older().into_iter().chain([&writer.active]);
-            generations.zip(views).map(|(of, view)| of.within(view, &self.base.schema, range)).collect()
+            generations.zip(views).map(|(of, view)| of.within(view, &self.base.schema(), range)).collect()
         };
         let at_freeze = match at_freeze {
             Some((upto, views)) => Some((upto, within(&views)?)),
@@ -120,7 +120,7 @@ impl Table {
         self.tablets().map.split(&split.at, split.new)?;
         let range = Arc::clone(&parent.shared.read().range);
         if !contains(&range, &split.at) {
-            return Err(Error::Elsewhere { table: self.base.schema.name.clone(), tablet: parent.id });
+            return Err(Error::Elsewhere { table: self.base.schema().name.clone(), tablet: parent.id });
         }
         Ok((range.start.clone()..split.at.clone(), split.at.clone()..range.end.clone()))
     }
@@ -133,7 +133,7 @@ impl Table {
         new: &NewTablet,
         (low, high): (&Keys, &Keys),
     ) -> Result<()> {
-        let (table, at) = (self.base.schema.id, new.born.at);
+        let (table, at) = (self.base.id, new.born.at);
         let mut writes = WriteBatch::default();
         for (id, range, born) in [(parent.id, low, parent.born), (new.id, high, Some(new.born))] {
             let record = TabletRecord { range: range.clone(), born };

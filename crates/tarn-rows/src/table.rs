@@ -4,10 +4,9 @@
 //! is split (`split.rs`). Locks, in the order they are taken: `tablets`, then those of the tablets (`tablet.rs`), in the order of their keys.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tarn_types::{Audit, Clock, Cursor, Entry, SeqNo, TableId, TableSchema, TabletId, TabletMap, Version};
 
@@ -76,9 +75,7 @@ impl Table {
         whose::begin(&*engine, &schema)?;
         let opened = whose::open_tablets(&*engine, &schema)?;
         let map = TabletMap::of_ranges(schema.id, opened.iter().map(|of| (of.id, of.range.clone())))?;
-        let hasher = DefaultHashBuilder::default();
-        let serving = AtomicBool::new(false);
-        let base = Arc::new(Base { engine, schema, clock, tuning, hasher, recent_bytes, serving });
+        let base = Arc::new(Base::new(engine, schema, clock, tuning, recent_bytes));
         let mut by_id: BTreeMap<TabletId, Arc<Tablet>> =
             opened.into_iter().map(|of| (of.id, Arc::new(Tablet::open(Arc::clone(&base), of)))).collect();
         let all = map.ids().filter_map(|id| by_id.remove(&id)).collect();
@@ -86,10 +83,36 @@ impl Table {
         Ok(Self { base, tablets: RwLock::new(Arc::new(tablets)), to_evict: Mutex::default() })
     }
 
-    /// The table.
+    /// The table as it is now.
     #[must_use]
-    pub fn table_schema(&self) -> &Arc<TableSchema> {
-        &self.base.schema
+    pub fn table_schema(&self) -> Arc<TableSchema> {
+        self.base.schema()
+    }
+
+    /// The table is defined so from now on. Its id, its key and whether it only appends stay; whoever holds a snapshot keeps what he had.
+    /// Where rows are others afterwards, in their columns or in what may be NULL, nothing may wait for a delivery: recent rows are as they
+    /// were written. The caller keeps writers out. Nothing is durable here: the metastore knows.
+    ///
+    /// # Errors
+    /// [`Error::Undelivered`].
+    pub fn alter(&self, schema: Arc<TableSchema>) -> Result<()> {
+        let before = self.base.schema();
+        let key = |of: &TableSchema| {
+            of.key.iter().map(|part| (of.columns[part.column_idx].id, part.descending)).collect::<Vec<_>>()
+        };
+        assert!(
+            schema.id == before.id
+                && schema.options.append_only == before.options.append_only
+                && key(&schema) == key(&before),
+            "table {} is altered to another one",
+            before.name
+        );
+        let pending = self.pending();
+        if pending.oldest_ms.is_some() && schema.arrow() != before.arrow() {
+            return Err(Error::Undelivered { table: before.name.clone() });
+        }
+        self.base.set_schema(schema);
+        Ok(())
     }
 
     pub(crate) fn tablets(&self) -> Arc<Tablets> {
@@ -98,7 +121,7 @@ impl Table {
 
     pub(crate) fn tablet(&self, id: TabletId) -> Result<Arc<Tablet>> {
         let tablet = self.tablets.read().get(id).cloned();
-        tablet.ok_or_else(|| Error::NotOurs { table: self.base.schema.name.clone(), tablet: id })
+        tablet.ok_or_else(|| Error::NotOurs { table: self.base.schema().name.clone(), tablet: id })
     }
 
     /// The tablets and the keys that each has, now.
@@ -181,11 +204,18 @@ impl Table {
         Ok(())
     }
 
+    fn check_keyed(&self) -> Result<()> {
+        match self.base.append_only {
+            true => keyed(&self.base.schema()),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn check_serving(&self) -> Result<()> {
         if self.base.serving.load(Ordering::Acquire) {
             return Ok(());
         }
-        Err(Error::Replaying { table: self.base.schema.name.clone() })
+        Err(Error::Replaying { table: self.base.schema().name.clone() })
     }
 
     /// A view of this moment. Cost: two references per chunk of recent rows, one engine snapshot.
@@ -199,13 +229,13 @@ impl Table {
     pub fn snapshot_all(tables: &[&Table]) -> Result<Vec<Arc<HotSnapshot>>> {
         // Nothing is published while all are locked. Each once, and everybody in the same order: a lock that is wanted by a writer is
         // not given to another reader.
-        let by_id: BTreeMap<TableId, &Table> = tables.iter().map(|table| (table.base.schema.id, *table)).collect();
+        let by_id: BTreeMap<TableId, &Table> = tables.iter().map(|table| (table.base.id, *table)).collect();
         let tablets: Vec<_> = by_id.values().map(|table| table.tablets.read()).collect();
         let locked: Vec<_> = tablets.iter().map(|tablets| tablets.read()).collect();
         let views = by_id.iter().zip(tablets.iter().zip(&locked));
         let views = views.map(|((id, table), (tablets, shared))| Ok((*id, table.view(tablets, shared)?)));
         let views = views.collect::<Result<BTreeMap<_, _>>>()?;
-        Ok(tables.iter().map(|table| Arc::clone(&views[&table.base.schema.id])).collect())
+        Ok(tables.iter().map(|table| Arc::clone(&views[&table.base.id])).collect())
     }
 
     /// The table as `shared`, that of its tablets, shows it.
@@ -225,7 +255,7 @@ impl Table {
                 evicted: shared.evicted,
             }
         });
-        Ok(Arc::new(HotSnapshot::new(Arc::clone(&self.base.schema), views.collect())))
+        Ok(Arc::new(HotSnapshot::new(self.base.schema(), views.collect())))
     }
 
     /// The oldest lake version that is installed or that a snapshot stands at: what must not be forgotten.
@@ -248,7 +278,7 @@ impl Table {
 
     /// A row by its engine key, now, without a snapshot: as of some moment between call and return.
     pub fn get(&self, key: &[u8]) -> Result<Lookup> {
-        keyed(&self.base.schema)?;
+        self.check_keyed()?;
         self.check_serving()?;
         // Row first: whatever happens before the address is read, the answer was true at one of the two moments.
         lookup(self.base.engine.get(Space::Rows, key)?, || self.base.engine.get(Space::Addresses, key))
@@ -256,7 +286,7 @@ impl Table {
 
     /// Rows by their engine keys, in the order of `keys`, each as [`Table::get`] would find it.
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Lookup>> {
-        keyed(&self.base.schema)?;
+        self.check_keyed()?;
         self.check_serving()?;
         let rows = self.base.engine.multi_get(Space::Rows, keys)?;
         let missing = keys.iter().zip(&rows).filter(|(_, row)| row.is_none()).map(|(key, _)| *key);
@@ -303,7 +333,7 @@ impl Table {
             let mut writer = tablet.writer.lock();
             writer.replay = Some(Replay::new(&writer.active, SeqNo::ZERO));
         }
-        whose::remove(&*self.base.engine, self.base.schema.id)
+        whose::remove(&*self.base.engine, self.base.id)
     }
 
     /// Does anybody still hold a snapshot of it? What those stand on must stay, also when the table was dropped.

@@ -19,7 +19,9 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
-use tarn_types::{Audit, Clock, Effect, Effects, RowKind, SeqNo, TableSchema, TabletId, Version, encode_stored};
+use tarn_types::{
+    Audit, Clock, Effect, Effects, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
+};
 
 use crate::audit::Auditor;
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
@@ -49,7 +51,11 @@ impl Default for Tuning {
 /// What the tablets of a table have in common.
 pub(crate) struct Base {
     pub(crate) engine: Arc<dyn Engine>,
-    pub(crate) schema: Arc<TableSchema>,
+    /// Of the schema, whatever becomes of the rest of it.
+    pub(crate) id: TableId,
+    pub(crate) append_only: bool,
+    /// Changes by [`crate::Table::alter`].
+    schema: RwLock<Arc<TableSchema>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tuning: Tuning,
     /// Of the keys of recent rows: generations share it, so that a key is hashed once.
@@ -58,6 +64,29 @@ pub(crate) struct Base {
     pub(crate) recent_bytes: Arc<RecentBytes>,
     /// Is the log replayed, and the table not dropped?
     pub(crate) serving: AtomicBool,
+}
+
+impl Base {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        schema: Arc<TableSchema>,
+        clock: Arc<dyn Clock>,
+        tuning: Tuning,
+        recent_bytes: Arc<RecentBytes>,
+    ) -> Self {
+        let (id, append_only) = (schema.id, schema.options.append_only);
+        let (hasher, serving) = (DefaultHashBuilder::default(), AtomicBool::new(false));
+        Self { engine, id, append_only, schema: RwLock::new(schema), clock, tuning, hasher, recent_bytes, serving }
+    }
+
+    /// The table as it is now.
+    pub(crate) fn schema(&self) -> Arc<TableSchema> {
+        Arc::clone(&self.schema.read())
+    }
+
+    pub(crate) fn set_schema(&self, schema: Arc<TableSchema>) {
+        *self.schema.write() = schema;
+    }
 }
 
 /// See the module.
@@ -155,7 +184,7 @@ impl Tablet {
     /// Is the entry the next one to come? The writer's lock is held.
     pub(crate) fn check_order(&self, writer: &Writer, seqno: SeqNo) -> Result<()> {
         if writer.replay.is_some() {
-            return Err(Error::Replaying { table: self.base.schema.name.clone() });
+            return Err(Error::Replaying { table: self.base.schema().name.clone() });
         }
         let applied = self.applied();
         if seqno <= applied {
@@ -174,7 +203,7 @@ impl Tablet {
 
     /// What effects make of the rows of the engine.
     pub(crate) fn put_effects(&self, writes: &mut WriteBatch, seqno: SeqNo, effects: &Effects) {
-        if self.base.schema.options.append_only {
+        if self.base.append_only {
             return;
         }
         for effect in effects.iter() {
@@ -246,7 +275,7 @@ impl Tablet {
         effects: &Effects,
         changes: &mut Changes,
     ) {
-        let keyed = !self.base.schema.options.append_only;
+        let keyed = !self.base.append_only;
         if let Some(columns) = effects.columns().filter(|_| effects.len() >= self.base.tuning.min_bulk_rows) {
             let base = active.push_bulk(columns, seqno, changes);
             if keyed {

@@ -39,7 +39,7 @@ pub struct Said {
 }
 
 /// A `CHECK`, whose columns may be defined behind it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SaidCheck {
     name: Option<Ident>,
     expr: Expr,
@@ -188,7 +188,8 @@ impl Said {
         }
         let width: Width = width_of(&column.data_type)?;
         let mut sequence = Clauses { width: Some(width), ..clauses.clone() }.made()?;
-        sequence.owner = Some(Owner { table: table.to_owned(), column: column.name.clone(), is_identity });
+        sequence.owner =
+            Some(Owner { table: table.to_owned(), table_id: None, column: column.name.clone(), is_identity });
         column.nullable = false;
         self.rules.default = Some(next_of(&made_up(&[table, &column.name], "seq", |_| false)));
         self.sequence = Some(sequence);
@@ -207,12 +208,28 @@ impl SaidCheck {
     }
 }
 
-/// The checks of a table whose columns are all known, each with a name of its own.
+/// What `SET DEFAULT` says of a column that has none: a constant, or an expression.
+///
+/// Errors: `22P02` for a constant that is none of its type; those of expressions.
+pub fn default_of(
+    to: &Expr,
+    column: &Column,
+    length: Option<Length>,
+    table: &str,
+    zone: &Zone,
+) -> Result<(Option<Value>, Option<String>)> {
+    let mut column = Column { default: None, ..column.clone() };
+    let mut said = Said { rules: ColumnRules { id: column.id, length, ..ColumnRules::default() }, ..Said::default() };
+    said.says_default(to, &mut column, table, zone)?;
+    Ok((column.default, said.rules.default))
+}
+
+/// More checks of a table whose columns are all known, each with a name of its own.
 ///
 /// Errors: `42703` for a column that is not there; `42710` for a name that is given twice.
 pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<Check>> {
     // Names that are given come first: those that are made up keep out of their way.
-    let mut names = BTreeSet::new();
+    let mut names: BTreeSet<String> = schema.options.rules.checks.iter().map(|check| check.name.clone()).collect();
     for name in said.iter().filter_map(|check| check.name.as_ref()).map(fold) {
         check_name("constraint", &name)?;
         if !names.insert(name.clone()) {

@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle, HiveFormat, Ident,
     IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
 };
+use tarn_node::renames::Rename;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
     Check, Column, ColumnId, ColumnRules, DataType, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions, TableSchema,
@@ -36,6 +37,8 @@ pub enum Ddl {
     },
     /// Of views, of what is dropped with them, and of comments.
     Views(Change),
+    /// At one moment.
+    Rename(Vec<Rename>),
 }
 
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.
@@ -78,9 +81,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
     for constraint in &create.constraints {
         match constraint {
             TableConstraint::PrimaryKey(primary) => {
-                check_primary_key(primary)?;
-                let parts = primary.columns.iter().map(key_column).collect::<Result<_>>()?;
-                set_key(&mut key, parts, &name)?;
+                set_key(&mut key, key_of(primary)?, &name)?;
             }
             TableConstraint::Check(check) => checks.push(SaidCheck::of(check, None)?),
             other => {
@@ -327,6 +328,43 @@ fn refuse_unsupported(create: &CreateTable) -> Result<()> {
     Ok(())
 }
 
+/// The columns of a primary key, and whether they descend.
+///
+/// Errors: `0A000` for what else may be said of one.
+pub fn key_of(primary: &PrimaryKeyConstraint) -> Result<Vec<(String, bool)>> {
+    check_primary_key(primary)?;
+    primary.columns.iter().map(key_column).collect()
+}
+
+/// The table with this key in the place of the one that is not shown.
+///
+/// Errors: `42P16` where it has a key already, or has no such key; `42703`.
+pub fn keyed(table: &TableSchema, key: &[(String, bool)]) -> Result<TableSchema> {
+    if !table.is_keyless() {
+        let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
+        return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message)
+            .with_hint("CREATE TABLE with the other key, INSERT INTO … SELECT, and rename it"));
+    }
+    let mut to = table.clone();
+    to.columns.truncate(table.shown().len());
+    to.key = key
+        .iter()
+        .map(|(name, descending)| match to.column(name) {
+            Some((column_idx, _)) => Ok(KeyPart { column_idx, descending: *descending }),
+            None => {
+                Err(SqlError::new(state::UNDEFINED_COLUMN, format!("column \"{name}\" named in key does not exist")))
+            }
+        })
+        .collect::<Result<_>>()?;
+    for part in to.key.clone() {
+        to.columns[part.column_idx].nullable = false;
+    }
+    to.validate().map_err(|error| {
+        SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", table.name))
+    })?;
+    Ok(to)
+}
+
 fn set_key(key: &mut Option<Vec<(String, bool)>>, parts: Vec<(String, bool)>, table: &str) -> Result<()> {
     if key.is_some() {
         return Err(SqlError::new(
@@ -381,6 +419,24 @@ fn check_column_name(name: &str) -> Result<()> {
         return Err(SqlError::new(state::RESERVED_NAME, message).with_hint("call it otherwise"));
     }
     Ok(())
+}
+
+/// A column that a table gets which has rows: they have NULL in it, which is all that can be said of it.
+///
+/// Errors: `0A000` for anything more.
+pub fn added_column(def: &ColumnDef, id: ColumnId) -> Result<(Column, ColumnRules)> {
+    let (column, is_key) = column(def, 0)?;
+    let name = &column.name;
+    let says_more =
+        def.options.iter().any(|option| !matches!(option.option, ColumnOption::Null | ColumnOption::Comment(_)));
+    if is_key || says_more || column_rules::serial(&def.data_type).is_some() {
+        return Err(SqlError::unsupported(
+            format!("ALTER TABLE … ADD COLUMN \"{name}\" with more than its type"),
+            "ADD COLUMN with the type alone and UPDATE the rows; then ALTER COLUMN … SET DEFAULT and SET NOT NULL, and ADD CHECK",
+        ));
+    }
+    let rules = ColumnRules { id, length: column_rules::length(&def.data_type)?, ..ColumnRules::default() };
+    Ok((Column { id, ..column }, rules))
 }
 
 /// One column and whether it says PRIMARY KEY itself; the rest of what it says is `column_rules`'.
@@ -449,6 +505,15 @@ fn apply_option(schema: &mut TableSchema, name: &str, text: &str) -> Result<()> 
             )
         })?;
         return Ok(());
+    }
+    // As rows are packed here anyhow, and as `pgbench -i` says it.
+    if name == "fillfactor" {
+        return match text {
+            "100" => Ok(()),
+            _ => {
+                Err(SqlError::unsupported("a fillfactor other than 100", "leave it out: rows are packed as they come"))
+            }
+        };
     }
     if let Some((_, remedy)) = NOT_YET.iter().find(|(not_yet, _)| *not_yet == name) {
         return Err(SqlError::unsupported(format!("table option {name} is not enforced yet"), *remedy));

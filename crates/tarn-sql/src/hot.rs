@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use tarn_node::auth::Principal;
@@ -17,6 +18,7 @@ use tarn_query::{
 };
 use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
+use crate::error::SqlError;
 use crate::error_from::in_query;
 use crate::temporary::Temporary;
 use crate::transaction::{Seen, Transaction};
@@ -128,20 +130,23 @@ impl HotReader for Reader {
         let Seen { own, moment } = {
             let mut transaction = self.transaction.lock();
             for (table, _) in &opened {
-                let name = &table.schema().name;
-                transaction.check_named(table.schema()).map_err(|_| in_query(name, Error::no_table(name)))?;
+                // It comes out of the engine as it went in.
+                let told =
+                    |error: SqlError| tarn_query::Error::Sql { source: DataFusionError::External(Box::new(error)) };
+                transaction.check_table(table.schema()).map_err(told)?;
             }
             transaction.sees(&self.node).map_err(failed)?
         };
         let taken = self.node.tables().snapshot(&who, &opened).map_err(failed)?;
         let taken = opened.iter().zip(taken).map(|((table, _), now)| {
             let snapshot = moment.as_ref().and_then(|moment| moment.of(table)).unwrap_or(now);
-            match own.get(&table.schema().id) {
+            let snapshot = match own.get(&table.schema().id) {
                 Some(own) => snapshot.with_own(Arc::clone(own)),
                 None => snapshot,
-            }
+            };
+            snapshot.check_for(table.schema()).map_err(failed).map(|()| snapshot)
         });
-        let taken: Vec<TableSnapshot> = taken.collect();
+        let taken = taken.collect::<Result<Vec<TableSnapshot>>>()?;
         let views = opened.into_iter().zip(taken);
         Ok(views
             .map(|((table, _), snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _)

@@ -13,6 +13,7 @@
 mod access_sql;
 pub mod activity;
 mod advisory;
+mod alter_sql;
 pub mod arrays;
 mod attach_sql;
 pub mod binary;
@@ -66,6 +67,7 @@ mod transaction;
 mod turns;
 mod type_tree;
 mod unknown;
+mod view_rename;
 mod view_sql;
 mod view_text;
 mod views;

@@ -142,7 +142,7 @@ fn clauses(parser: &mut Parser<'_>, is_alter: bool) -> Result<Clauses> {
                 expect(parser, "by")?;
                 found.owner.replace(owner(parser)?).is_some()
             }
-            "owner" | "rename" | "set" if is_alter => {
+            "owner" | "set" if is_alter => {
                 return Err(SqlError::unsupported(
                     format!("ALTER SEQUENCE … {}", word.to_uppercase()),
                     "make another sequence, and setval it",
@@ -273,6 +273,7 @@ impl Clauses {
         if let Some(owner) = &self.owner {
             let owned = |(table, column): &(String, String)| Owner {
                 table: table.clone(),
+                table_id: None,
                 column: column.clone(),
                 is_identity: false,
             };
@@ -343,7 +344,10 @@ mod tests {
             made("START 10 AS smallint CACHE 5 NO CYCLE INCREMENT BY 2 MAXVALUE 20 OWNED BY public.t.\"C\"").unwrap();
         assert_eq!((sequence.start, sequence.last, sequence.increment, sequence.max), (10, 10, 2, 20));
         assert_eq!((sequence.width, sequence.cache, sequence.min), (Width::Smallint, 5, 1));
-        assert_eq!(sequence.owner, Some(Owner { table: "t".into(), column: "C".into(), is_identity: false }));
+        assert_eq!(
+            sequence.owner,
+            Some(Owner { table: "t".into(), table_id: None, column: "C".into(), is_identity: false })
+        );
         let down = made("INCREMENT -1").unwrap();
         assert_eq!((down.start, down.max, down.min), (-1, -1, i64::MIN));
         assert_eq!(

@@ -14,6 +14,7 @@ use tarn_node::jobs::Work;
 use tarn_query::OnKey;
 use tarn_query::parser::{self, next_statement, parse_with};
 
+use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
@@ -26,7 +27,7 @@ use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
 use crate::view_sql::{self, CreateView};
 use crate::{
-    access_sql, attach_sql, cache_sql, comment_sql, copy_options, like_sql, pg_catalog, sequence_sql, type_tree,
+    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, like_sql, pg_catalog, sequence_sql, type_tree,
 };
 
 /// One statement.
@@ -64,6 +65,8 @@ pub enum Parsed {
     Sequence(Box<SequenceSql>),
     /// `CREATE TABLE t (LIKE u)`.
     CreateLike(Box<CreateLike>),
+    /// `ALTER TABLE` and its kin.
+    Alter(Box<Alter>),
 }
 
 impl Parsed {
@@ -150,6 +153,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(access) = access_sql::access(parser)? {
         return Ok(Parsed::Access(Box::new(access)));
+    }
+    if let Some(alter) = alter_sql::alter(parser)? {
+        return Ok(Parsed::Alter(Box::new(alter)));
     }
     if let Some(mut view) = view_sql::head(parser)? {
         let start = parser.peek_token_ref().span.start;

@@ -15,13 +15,14 @@
 //! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
 //! came after, also from a transaction that an error ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
+use tarn_node::renames::Rename;
 use tarn_node::transaction::{Moment, TableWrites};
 use tarn_types::{MutationBatch, TableId, TableSchema};
 
@@ -216,7 +217,14 @@ impl Open {
 
     /// What is left to do when it commits.
     pub fn into_commit(self) -> ToCommit {
-        ToCommit { writes: self.own.into_values().collect(), drops: self.drops }
+        let mut drops: Vec<Ddl> = Vec::with_capacity(self.drops.len());
+        for ddl in self.drops {
+            match (drops.last_mut(), ddl) {
+                (Some(Ddl::Rename(before)), Ddl::Rename(more)) => before.extend(more),
+                (_, ddl) => drops.push(ddl),
+            }
+        }
+        ToCommit { writes: self.own.into_values().collect(), drops }
     }
 }
 
@@ -380,11 +388,49 @@ impl Transaction {
         open.own.is_empty() && open.drops.is_empty() && open.isolation != Isolation::RepeatableRead
     }
 
+    /// What tables and views will be called when it commits, each with what it is called now.
+    pub fn names_at_commit(&self, now: Vec<String>) -> BTreeMap<String, String> {
+        let mut names: BTreeMap<String, String> = now.into_iter().map(|name| (name.clone(), name)).collect();
+        let Transaction::Open(open) = self else { return names };
+        for ddl in &open.drops {
+            match ddl {
+                Ddl::Drop { names: gone, .. } | Ddl::Views(Change::Drop { names: gone, .. }) => {
+                    gone.iter().for_each(|name| drop(names.remove(name)));
+                }
+                Ddl::Rename(renames) => {
+                    for Rename { from, to } in renames {
+                        if let Some(now) = names.remove(from) {
+                            names.insert(to.clone(), now);
+                        }
+                    }
+                }
+                Ddl::Create { .. } | Ddl::Views(_) => {}
+            }
+        }
+        names
+    }
+
+    /// Errors: `42P01` for a name that the transaction takes away when it commits, `0A000` for one that it gives then.
+    pub fn check_named(&self, name: &str) -> Result<()> {
+        let Transaction::Open(open) = self else { return Ok(()) };
+        let mut renames = open.drops.iter().filter_map(|ddl| if let Ddl::Rename(of) = ddl { Some(of) } else { None });
+        if renames.clone().flatten().any(|rename| rename.to == name) {
+            let message = format!("reading or changing \"{name}\", which this transaction calls so when it commits");
+            return Err(SqlError::unsupported(message, "COMMIT first"));
+        }
+        match renames.any(|of| of.iter().any(|rename| rename.from == name)) {
+            true => Err(SqlError::undefined_table(name).with_detail("this transaction renames it")),
+            false => Ok(()),
+        }
+    }
+
     /// Before a statement that names a table or view.
     ///
-    /// Errors: `42P01` for one that the transaction drops when it commits, `0A000` for a view that gets another query then.
+    /// Errors: as of [`Transaction::check_named`]; `42P01` for one that the transaction drops when it commits, `0A000` for a view that gets
+    /// another query then.
     pub fn check_there(&self, name: &str) -> Result<()> {
         let Transaction::Open(open) = self else { return Ok(()) };
+        self.check_named(name)?;
         let is_dropped = |ddl: &Ddl| match ddl {
             Ddl::Drop { names, .. } | Ddl::Views(Change::Drop { names, .. }) => names.iter().any(|other| other == name),
             _ => false,
@@ -403,7 +449,7 @@ impl Transaction {
     }
 
     /// As [`Transaction::check_there`], of a table that is known: one of the session's own is not the one of its name that is dropped.
-    pub fn check_named(&self, table: &TableSchema) -> Result<()> {
+    pub fn check_table(&self, table: &TableSchema) -> Result<()> {
         if table.id.is_temporary() { Ok(()) } else { self.check_there(&table.name) }
     }
 
@@ -434,7 +480,7 @@ impl Transaction {
     /// Holds what a statement wrote until COMMIT. `budget` is what all transactions together may hold.
     pub fn hold(&mut self, changes: PendingChanges, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
         let PendingChanges { table, privilege, batches } = changes;
-        self.check_named(table.schema())?;
+        self.check_table(table.schema())?;
         let open = self.writable()?;
         open.has_begun = true;
         for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {

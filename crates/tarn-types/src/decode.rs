@@ -1,6 +1,6 @@
 //! How do keys and cells become rows again: values for one, an Arrow batch for many?
 //!
-//! A column whose cell is absent (it was added after the row was written) has the column's default, else NULL.
+//! A column whose cell is absent was added after the row was written: it is NULL, whatever default the column has by now.
 //! Cells of columns the table does not have any more are passed over.
 
 use std::sync::Arc;
@@ -22,8 +22,7 @@ use crate::value::Value;
 /// # Errors
 /// [`Error::Corrupt`].
 pub fn decode_row(schema: &TableSchema, key: &[u8], cells: &[u8]) -> Result<Vec<Value>> {
-    let default = |column: &crate::Column| column.default.clone().unwrap_or(Value::Null);
-    let mut row: Vec<Value> = schema.columns.iter().map(default).collect();
+    let mut row: Vec<Value> = vec![Value::Null; schema.columns.len()];
     for (part, value) in schema.key.iter().zip(decode_key(schema, key)?) {
         row[part.column_idx] = value;
     }
@@ -78,7 +77,6 @@ struct KeySlot {
 struct ValueSlot {
     id: u32,
     data_type: DataType,
-    default: Value,
     writer: usize,
 }
 
@@ -107,8 +105,7 @@ impl RowDecoder {
             .value_columns()
             .filter_map(|idx| {
                 let column = &schema.columns[idx];
-                let default = column.default.clone().unwrap_or(Value::Null);
-                Some(ValueSlot { id: column.id.0, data_type: column.data_type, default, writer: writer_of(idx)? })
+                Some(ValueSlot { id: column.id.0, data_type: column.data_type, writer: writer_of(idx)? })
             })
             .collect();
         slots.sort_by_key(|slot| slot.id);
@@ -197,7 +194,7 @@ impl RowDecoder {
         while slots.peek().is_some() {
             let Some(raw) = reader.next_cell()? else { break };
             while let Some(slot) = slots.next_if(|slot| slot.id < raw.id) {
-                push_default(&mut self.writers[slot.writer], slot)?;
+                self.writers[slot.writer].push_null();
             }
             let Some(slot) = slots.next_if(|slot| slot.id == raw.id) else { continue };
             let writer = &mut self.writers[slot.writer];
@@ -207,7 +204,7 @@ impl RowDecoder {
             }
         }
         for slot in slots {
-            push_default(&mut self.writers[slot.writer], slot)?;
+            self.writers[slot.writer].push_null();
         }
         Ok(())
     }
@@ -251,16 +248,6 @@ pub fn projected_schema(schema: &TableSchema, projection: &[usize], with_seqno: 
 #[inline]
 fn push_cell(writer: &mut ColumnWriter, cell: Cell<'_>, what: &'static str, data_type: &DataType) -> Result<()> {
     if writer.push(cell) { Ok(()) } else { Err(Error::corrupt(what, format!("a value is no {data_type}"))) }
-}
-
-fn push_default(writer: &mut ColumnWriter, slot: &ValueSlot) -> Result<()> {
-    match Cell::of(&slot.default, &slot.data_type)? {
-        Some(cell) => push_cell(writer, cell, "cells", &slot.data_type),
-        None => {
-            writer.push_null();
-            Ok(())
-        }
-    }
 }
 
 #[cfg(test)]

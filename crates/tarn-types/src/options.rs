@@ -82,6 +82,9 @@ pub struct TableOptions {
     /// The data folder that has the table's log and rows. None: an archive, or a table of a build that did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<Uuid>,
+    /// What its folder in the lake is called after: the name that it was made with. None: that is its name still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub made_as: Option<String>,
     /// What is said of columns beside their types. No option of `WITH`: it stands where the columns are defined.
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub rules: Rules,
@@ -184,6 +187,7 @@ impl Default for TableOptions {
             archive: None,
             view: None,
             home: None,
+            made_as: None,
             rules: Rules::default(),
         }
     }

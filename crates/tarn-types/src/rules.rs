@@ -112,6 +112,15 @@ impl Length {
         }
     }
 
+    /// Whether whatever a column of this length keeps is kept alike by one of the other.
+    #[must_use]
+    pub fn widens_to(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Varying(_), Self::Fixed(_)) => false,
+            _ => self.n_chars() <= other.n_chars(),
+        }
+    }
+
     /// The text as the column keeps it. Blanks beyond the length are cut off.
     ///
     /// # Errors

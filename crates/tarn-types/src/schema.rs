@@ -38,7 +38,7 @@ pub struct Column {
     pub data_type: DataType,
     /// May it be NULL? Key columns may not.
     pub nullable: bool,
-    /// What a row has that does not say. `None` is NULL.
+    /// What a row has that is inserted and does not say. `None` is NULL.
     pub default: Option<Value>,
 }
 
@@ -294,6 +294,30 @@ impl TableSchema {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         if self.is_view() { "view" } else { "table" }
+    }
+
+    /// The name that it was made with: its folder in the lake is called so for good.
+    #[must_use]
+    pub fn made_as(&self) -> &str {
+        self.options.made_as.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The same table by another name.
+    #[must_use]
+    pub fn renamed(&self, name: &str) -> TableSchema {
+        let mut renamed = TableSchema { name: name.to_owned(), ..self.clone() };
+        let made_as = self.made_as();
+        renamed.options.made_as = (self.has_rows() && made_as != name).then(|| made_as.to_owned());
+        renamed
+    }
+
+    /// Whether rows of the other are rows of this one, column by column: it may have another name, other defaults and checks.
+    #[must_use]
+    pub fn has_columns_of(&self, other: &TableSchema) -> bool {
+        let is_alike = |(one, two): (&Column, &Column)| {
+            (one.id, one.data_type, one.nullable) == (two.id, two.data_type, two.nullable) && one.name == two.name
+        };
+        self.columns.len() == other.columns.len() && self.columns.iter().zip(&other.columns).all(is_alike)
     }
 
     /// Whether it is a view: what its query gives.

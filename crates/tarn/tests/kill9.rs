@@ -130,6 +130,73 @@ fn a_drop_that_dies_at_any_step_is_finished_or_has_not_happened() -> Result<()> 
     })
 }
 
+/// A table that dies while it is altered is what it was, or what it was to be; so are those that change their names at one moment.
+#[test]
+fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let swap = "BEGIN; ALTER TABLE t RENAME TO old; ALTER TABLE fresh RENAME TO t; COMMIT";
+        let add = "ALTER TABLE t ADD COLUMN n BIGINT";
+        let key = "ALTER TABLE keyless ADD PRIMARY KEY (k)";
+        for (place, statement, has_happened) in [
+            ("renames::known_by_id", swap, false),
+            ("renames::defined", swap, true),
+            ("alter::shut", add, false),
+            ("alter::defined", add, true),
+            ("lake::after_commit", add, false),
+            ("lake::before_install", add, false),
+            ("rekey::filled", key, false),
+            ("rekey::defined", key, true),
+            ("drops::dropped", key, true),
+        ] {
+            let folder = tempfile::tempdir()?;
+            let server = start(folder.path(), None).await?;
+            let client = server.connect().await?;
+            for (table, n_rows) in [("t", 100), ("fresh", 50)] {
+                client.batch_execute(&format!("CREATE TABLE {table} (k BIGSERIAL PRIMARY KEY, v TEXT)")).await?;
+                let insert = format!("INSERT INTO {table} SELECT value FROM generate_series(1, {n_rows}) AS s(value)");
+                client.batch_execute(&insert).await?;
+            }
+            client.batch_execute("CREATE VIEW reads AS SELECT k FROM t").await?;
+            client.batch_execute("CREATE TABLE keyless AS SELECT k FROM t; CALL tarn.deliver('keyless')").await?;
+            server.stop()?;
+            let server = start(folder.path(), Some(place)).await?;
+            let client = server.connect().await?;
+            ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
+            server.wait();
+
+            let server = start(folder.path(), None).await.context(place)?;
+            let client = server.connect().await?;
+            let n_rows = one(&client, "SELECT count(*) FROM t").await?;
+            ensure!(n_rows == if statement == swap && has_happened { 50 } else { 100 }, "{place}: {n_rows}");
+            ensure!(one(&client, "SELECT count(*) FROM reads").await? == 100, "{place}: the view reads another table");
+            if statement == swap {
+                let left = if has_happened { ["old", "fresh"] } else { ["fresh", "old"] };
+                ensure!(one(&client, &format!("SELECT count(*) FROM {}", left[0])).await.is_ok(), "{place}");
+                ensure!(one(&client, &format!("SELECT count(*) FROM {}", left[1])).await.is_err(), "{place}");
+                client.batch_execute("DROP TABLE t CASCADE").await?;
+                let sequence = if has_happened { "fresh_k_seq" } else { "t_k_seq" };
+                let gone = client.batch_execute(&format!("SELECT nextval('{sequence}')")).await;
+                ensure!(gone.is_err(), "{place}: the sequence of a table goes with it");
+            } else if statement == key {
+                ensure!(one(&client, "SELECT count(*) FROM keyless").await? == 100, "{place}");
+                let tables = client.query("SELECT table_name FROM tarn.tables", &[]).await?.len();
+                ensure!(tables == 3, "{place}: {tables} tables");
+                let twice = client.batch_execute("INSERT INTO keyless VALUES (1)").await;
+                ensure!(twice.is_err() == has_happened, "{place}: {twice:?}");
+            } else {
+                let n = client.batch_execute("UPDATE t SET n = 1").await;
+                ensure!(n.is_ok() == has_happened, "{place}: {n:?}");
+                client.batch_execute("INSERT INTO t (k, v) VALUES (1000, 'x'); CALL tarn.deliver('t')").await?;
+                ensure!(one(&client, "SELECT count(*) FROM t").await? == 101, "{place}");
+            }
+            server.stop()?;
+            start(folder.path(), None).await.context(place)?.stop()?;
+        }
+        Ok(())
+    })
+}
+
 async fn rounds(seed: u64, soak: Option<Duration>) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir()?;

@@ -62,6 +62,8 @@ macro_rules! contract_suite {
             thirty_two_writers_a_thousand_commits,
             time_travel_under_writers,
             alter_adds_and_widens_only,
+            what_is_said_of_columns_changes,
+            names_change_together_or_not_at_all,
             an_archive_is_a_table_without_a_key,
             a_view_is_a_query_in_the_place_of_rows,
             a_document_is_replaced_by_whoever_saw_it_last,

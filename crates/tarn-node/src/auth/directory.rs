@@ -111,6 +111,18 @@ impl Directory {
         self.change(own).await
     }
 
+    /// What may be done with a table may be done with another, too, that is to take its place.
+    pub(crate) async fn copy_rights(&self, from: TableId, to: TableId) -> Result<()> {
+        if self.users().is_empty() {
+            return Ok(());
+        }
+        let copy = |users: &mut Users, _: &Tables| {
+            users.copy_rights(from, to);
+            Ok(())
+        };
+        self.change(copy).await
+    }
+
     /// Makes a superuser, or makes a user that is there one that can log in with this password.
     pub async fn make_superuser(&self, name: &str, password: &str) -> Result<()> {
         let attributes = Attributes {

@@ -143,6 +143,13 @@ impl Users {
         self.tables.entry(table.0).or_default().owner = Some(owner.to_owned());
     }
 
+    /// Owner and grants of a table are those of another, too.
+    pub fn copy_rights(&mut self, from: TableId, to: TableId) {
+        if let Some(rights) = self.tables.get(&from.0).cloned() {
+            self.tables.insert(to.0, rights);
+        }
+    }
+
     /// Forgets the rights on tables that are gone.
     pub fn keep_only(&mut self, tables: &Tables) {
         let there: BTreeSet<u32> = tables.values().map(|id| id.0).collect();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tarn_metastore::{Metastore, document, put_document};
+use tarn_types::TableId;
 
 use super::kept::{Sequences, of_text, to_text};
 use super::sequence::{Block, Owner, Sequence};
@@ -151,14 +152,30 @@ impl Directory {
         self.change(made).await
     }
 
+    /// Calls a sequence otherwise.
+    ///
+    /// Errors: `NoTable`; `TableExists` when there is one of that name.
+    pub async fn rename(&self, name: &str, to: &str) -> Result<()> {
+        let renamed = |sequences: &mut Sequences| {
+            if sequences.contains_key(to) {
+                return Err(Error::new(ErrorKind::TableExists, format!("relation \"{to}\" already exists")));
+            }
+            let sequence = sequences.remove(name).ok_or_else(|| missing(name))?;
+            sequences.insert(to.to_owned(), sequence);
+            Ok(())
+        };
+        self.change(renamed).await
+    }
+
     /// Drops a sequence. False: there is none.
     pub async fn remove(&self, name: &str) -> Result<bool> {
         self.change(|sequences| Ok(sequences.remove(name).is_some())).await
     }
 
     /// Drops what goes with a table's columns. Cost: one list of the tables if there is none.
-    pub async fn drop_of_table(&self, table: &str) -> Result<()> {
-        let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(|owner| owner.table == table);
+    pub async fn drop_of_table(&self, table: &str, id: TableId) -> Result<()> {
+        let is_owned = |owner: &Owner| owner.table_id.map_or(owner.table == table, |owner| owner == id);
+        let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(is_owned);
         if !read(&*self.metastore).await?.0.values().any(is_of_it) {
             return Ok(());
         }
@@ -167,6 +184,44 @@ impl Directory {
             Ok(())
         })
         .await
+    }
+
+    /// Before a table is called otherwise: what goes with its columns knows it by its id from then on. Cost: one list of the tables if
+    /// there is nothing.
+    pub async fn know_by_id(&self, table: &str, id: TableId) -> Result<()> {
+        let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(|owner| owner.table == table);
+        if read(&*self.metastore).await?.0.values().any(is_of_it) {
+            self.change(|sequences| {
+                let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
+                owners.filter(|owner| owner.table == table).for_each(|owner| owner.table_id = Some(id));
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Before another table takes the place and the name of one: what goes with its columns goes by the name again.
+    pub(crate) async fn know_by_name(&self, table: &str, id: TableId) -> Result<()> {
+        let is_its = |owner: &Owner| owner.table_id == Some(id);
+        let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(is_its);
+        if read(&*self.metastore).await?.0.values().any(is_of_it) {
+            self.change(|sequences| {
+                let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
+                owners.filter(|owner| is_its(owner)).for_each(|owner| {
+                    (owner.table, owner.table_id) = (table.to_owned(), None);
+                });
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// After tables were called otherwise: what was taken of sequences that go with a table is known by its old name, and forgotten. Those
+    /// numbers are a gap.
+    pub(crate) fn forget_owners(&self) {
+        self.taken.lock().retain(|_, taken| taken.owner.is_none());
     }
 
     /// `TRUNCATE … RESTART IDENTITY`: what goes with a table's columns begins anew.
@@ -222,10 +277,20 @@ impl Directory {
 }
 
 async fn read(metastore: &dyn Metastore) -> Result<(Sequences, u64)> {
-    Ok(match document(metastore, DOCUMENT).await? {
-        None => (Sequences::default(), 0),
-        Some(document) => (of_text(&document.text)?, document.version),
-    })
+    let Some(document) = document(metastore, DOCUMENT).await? else { return Ok((Sequences::default(), 0)) };
+    let mut sequences = of_text(&document.text)?;
+    let owners = || sequences.values().filter_map(|of| of.owner.as_ref());
+    if owners().any(|owner| owner.table_id.is_some()) {
+        let tables = metastore.tables().await?;
+        for owner in sequences.values_mut().filter_map(|of| of.owner.as_mut()) {
+            let now = tables.iter().find(|table| owner.table_id == Some(table.id));
+            // Of a table that is gone, a name would be another's.
+            if owner.table_id.is_some() {
+                owner.table = now.map(|table| table.name.clone()).unwrap_or_default();
+            }
+        }
+    }
+    Ok((sequences, document.version))
 }
 
 /// `n` numbers of a sequence that somebody keeps in memory, and that is gone with it.
@@ -309,11 +374,11 @@ mod tests {
     async fn what_goes_with_a_table_goes() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::new(metastore(dir.path()));
-        let owner = Owner { table: "t".into(), column: "id".into(), is_identity: false };
+        let owner = Owner { table: "t".into(), table_id: None, column: "id".into(), is_identity: false };
         directory.create("t_id_seq", Sequence { owner: Some(owner), ..Sequence::default() }, false).await.unwrap();
         directory.create("s", Sequence::default(), false).await.unwrap();
         assert!(!directory.create("s", Sequence::default(), true).await.unwrap());
-        directory.drop_of_table("t").await.unwrap();
+        directory.drop_of_table("t", TableId(1)).await.unwrap();
         let names: Vec<String> = directory.all().await.unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["s"]);
     }

@@ -1,6 +1,7 @@
 //! What is a sequence, and which numbers does it have left? Pure.
 
 use serde::{Deserialize, Serialize};
+use tarn_types::TableId;
 
 /// The numbers that a sequence may have at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +43,9 @@ impl Width {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub table: String,
+    /// Once the table has been called otherwise: then `table` is what it is called by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table_id: Option<TableId>,
     pub column: String,
     /// Of an identity column, which needs it.
     #[serde(default)]

@@ -83,6 +83,42 @@ fn place(tokens: &[TokenWithSpan]) -> Option<usize> {
     None
 }
 
+/// Writes `FREEZE on` and `HEADER off` of COPYs as `TRUE` and `FALSE`, which are what sqlparser knows of them. Looks at the options alone: elsewhere
+/// `header ON` may be a join.
+pub(super) fn spell_booleans(tokens: &mut [TokenWithSpan]) {
+    let (mut is_copy, mut begins, mut is_behind, mut depth) = (false, true, false, 0_usize);
+    // Whether an option may begin here, and whether one has.
+    let (mut may_begin, mut is_named) = (false, false);
+    for TokenWithSpan { token, .. } in tokens {
+        match &*token {
+            Token::Whitespace(_) => continue,
+            Token::SemiColon => {
+                (is_copy, begins, is_behind, depth) = (false, true, false, 0);
+                (may_begin, is_named) = (false, false);
+                continue;
+            }
+            token if begins => is_copy = is_word(token, "copy"),
+            _ if !is_copy => {}
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            token if depth == 0 && (is_word(token, "from") || is_word(token, "to")) => is_behind = true,
+            _ => {}
+        }
+        begins = false;
+        let is_name = may_begin && (is_word(token, "freeze") || is_word(token, "header"));
+        may_begin = is_copy && is_behind && depth == 1 && matches!(token, Token::LParen | Token::Comma);
+        let spelled = match is_named {
+            true if is_word(token, "on") => Some("TRUE"),
+            true if is_word(token, "off") => Some("FALSE"),
+            _ => None,
+        };
+        is_named = is_name;
+        if let Some(word) = spelled {
+            *token = Token::make_keyword(word);
+        }
+    }
+}
+
 fn is_word(token: &Token, text: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
 }
@@ -134,6 +170,26 @@ mod tests {
             });
             assert!(untouched.unwrap(), "{sql}");
         }
+    }
+
+    #[test]
+    fn options_that_are_on_or_off_are_read() {
+        for (sql, want) in [
+            ("SELECT 1; COPY t FROM STDIN WITH (freeze on)", "COPY t FROM STDIN WITH (FREEZE TRUE)"),
+            (
+                "COPY t (header) FROM STDIN (FORMAT csv, HEADER off, freeze)",
+                "COPY t (header) FROM STDIN (FORMAT csv, HEADER false, FREEZE)",
+            ),
+            (
+                "COPY (SELECT 1 FROM a JOIN header ON true) TO STDOUT (HEADER On)",
+                "COPY (SELECT 1 FROM a JOIN header ON true) TO STDOUT (HEADER true)",
+            ),
+        ] {
+            let read = crate::parser::statements(sql).unwrap().pop().map(|statement| statement.to_string());
+            assert_eq!(read, Some(statement_text(want)), "{sql}");
+        }
+        assert!(crate::parser::statements("COPY t FROM STDIN (FORMAT on)").is_ok());
+        assert!(crate::parser::statements("COPY t FROM STDIN (DELIMITER on)").is_err());
     }
 
     fn statement_text(sql: &str) -> String {

@@ -120,7 +120,8 @@ pub fn parse_with<T, E: From<ParseError>>(
     let size = tokens::size(sql).map_err(ParseError::TooLarge)?;
     let dialect = PgDialect::new(Bounds::of(size.n_tokens));
     bounded(&dialect, || {
-        let tokens = tokens::tokens(&dialect, sql, size.n_tokens)?;
+        let mut tokens = tokens::tokens(&dialect, sql, size.n_tokens)?;
+        copy::spell_booleans(&mut tokens);
         read(&mut parser_of(&dialect, tokens))
     })
 }

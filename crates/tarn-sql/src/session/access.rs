@@ -185,6 +185,11 @@ impl Session {
                 }
                 self.allow_create(&asking, &like.create)
             }
+            Kind::Alter(alter) => match self.node.catalog().contains(&alter.name) {
+                true => self.allow_own(&asking, &alter.name),
+                // It may be a sequence, or need not be there: asked for when it is known whose it is.
+                false => asking.may(Action::Session),
+            },
         }
     }
 
@@ -291,7 +296,6 @@ impl Session {
             | Statement::Analyze(_)
             | Statement::Vacuum(_)
             | Statement::Truncate(_)
-            | Statement::AlterTable(_)
             | Statement::CreateIndex(_) => Ok(()),
             _ => asking.may(Action::Server { what: "run this statement" }),
         }
@@ -353,6 +357,7 @@ impl Session {
             Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),
             Kind::Comment(comment) => ("COMMENT", comment.table.clone()),
             Kind::CreateLike(like) => ("CREATE TABLE", like.create.name.to_string()),
+            Kind::Alter(alter) => (alter.tag(), alter.name.clone()),
             Kind::Utility(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) => ("CREATE TABLE", create.name.to_string()),
                 Statement::Drop { names, .. } => {

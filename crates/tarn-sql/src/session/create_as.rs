@@ -106,7 +106,7 @@ impl Session {
     }
 
     /// How many rows a statement changed that stands for a part of another.
-    async fn change_rows(&self, statement: Statement) -> Result<u64> {
+    pub(super) async fn change_rows(&self, statement: Statement) -> Result<u64> {
         let prepared = Box::pin(self.prepare(Opaque::new(Parsed::Sql(Box::new(statement))), &[])).await?;
         match Box::pin(self.run_prepared(&prepared, vec![])).await? {
             Answer::Done(tag) => Ok(tag.rows.unwrap_or(0)),

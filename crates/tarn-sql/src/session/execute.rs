@@ -122,7 +122,8 @@ impl Session {
             | Kind::CreateView(_)
             | Kind::Comment(_)
             | Kind::Sequence(_)
-            | Kind::CreateLike(_) => true,
+            | Kind::CreateLike(_)
+            | Kind::Alter(_) => true,
         }
     }
 
@@ -230,6 +231,10 @@ impl Session {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.create_like(like)).await
             }
+            Kind::Alter(alter) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.alter(alter)).await
+            }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;
                 Box::pin(self.access(access)).await
@@ -254,7 +259,7 @@ impl Session {
     }
 
     /// What commits by itself cannot be part of a transaction.
-    fn outside_transaction(&self, what: &str) -> Result<()> {
+    pub(super) fn outside_transaction(&self, what: &str) -> Result<()> {
         let transaction = self.transaction.lock();
         transaction.check_usable()?;
         if transaction.is_open() {

@@ -34,7 +34,7 @@ impl Session {
     /// Errors: 23505 for a row to be created whose key is there; `54000`, `53200` for more than transactions may hold.
     pub(super) async fn hold(&self, changes: PendingChanges) -> Result<u64> {
         let PendingChanges { table, privilege, batches } = changes;
-        self.transaction.lock().check_named(table.schema())?;
+        self.transaction.lock().check_table(table.schema())?;
         let mut n_rows = 0;
         for batch in batches {
             let batch = self.decided(&table, batch).await?;
@@ -86,7 +86,7 @@ impl Session {
         let (schema, who) = (table.schema(), self.principal());
         let seen = {
             let mut transaction = self.transaction.lock();
-            transaction.check_named(schema)?;
+            transaction.check_table(schema)?;
             transaction.sees(&self.node)?
         };
         let own: Option<&OwnWrites> = seen.own.get(&schema.id).map(|own| &**own);

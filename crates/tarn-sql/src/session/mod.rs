@@ -8,6 +8,7 @@
 //! it: `access`.
 
 mod access;
+mod alter;
 pub mod answer;
 mod caches;
 mod checks;

@@ -32,6 +32,7 @@ use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
 use crate::activity::Way;
+use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
@@ -105,6 +106,7 @@ pub(super) enum Kind {
     Comment(Box<Comment>),
     Sequence(Box<SequenceSql>),
     CreateLike(Box<CreateLike>),
+    Alter(Box<Alter>),
 }
 
 /// One bound parameter.
@@ -134,7 +136,8 @@ impl Prepared {
             | Kind::CreateView(_)
             | Kind::Comment(_)
             | Kind::Sequence(_)
-            | Kind::CreateLike(_) => Way::Other,
+            | Kind::CreateLike(_)
+            | Kind::Alter(_) => Way::Other,
         }
     }
 
@@ -240,6 +243,7 @@ impl Session {
             Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
             Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
+            Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());

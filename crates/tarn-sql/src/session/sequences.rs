@@ -88,9 +88,9 @@ async fn free_name(node: &Node, parts: &[&str], sequence: Sequence) -> Result<St
         .with_hint("try again"))
 }
 
-fn taken(name: &str) -> SqlError {
+pub(super) fn taken(name: &str) -> SqlError {
     SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
-        .with_hint("tables and sequences share their names")
+        .with_hint("tables, views and sequences share their names")
 }
 
 impl Session {
@@ -101,6 +101,23 @@ impl Session {
         let changed = to_its_end(async move { change(&node, &who, statement).await });
         self.interrupt.submit(changed, |()| 0).await?;
         Ok(Answer::done(tag))
+    }
+
+    /// Calls a sequence otherwise. It holds for all sessions at once.
+    ///
+    /// Errors: `42P07` for a name that is taken; `2BP01` while a default takes numbers of it.
+    pub(super) async fn rename_sequence(&self, name: &str, to: &str) -> Result<()> {
+        let (node, who, name, to) = (Arc::clone(&self.node), self.principal(), name.to_owned(), to.to_owned());
+        let renamed = to_its_end(async move {
+            let sequence = node.sequences().get(&name).await?;
+            allow(&node, &who, &name, &sequence)?;
+            check_unused(&node, "rename", &name, &sequence)?;
+            if node.catalog().contains(&to) {
+                return Err(taken(&to));
+            }
+            Ok::<_, SqlError>(node.sequences().rename(&name, &to).await?)
+        });
+        self.interrupt.submit(renamed, |()| 0).await
     }
 
     /// Who may run it: whoever may make tables makes sequences, and changes his own.
@@ -148,7 +165,7 @@ async fn change(node: &Node, who: &Principal, statement: SequenceSql) -> Result<
             for name in names {
                 let Some(sequence) = found(node, &name, if_exists).await? else { continue };
                 allow(node, who, &name, &sequence)?;
-                check_unused(node, &name, &sequence)?;
+                check_unused(node, "drop", &name, &sequence)?;
                 there.push(name);
             }
             for name in there {
@@ -201,7 +218,7 @@ fn check_owner(node: &Node, who: &Principal, clauses: &Clauses) -> Result<()> {
 }
 
 /// A default that has no sequence any more would fail at every INSERT.
-fn check_unused(node: &Node, name: &str, sequence: &Sequence) -> Result<()> {
+fn check_unused(node: &Node, verb: &str, name: &str, sequence: &Sequence) -> Result<()> {
     for handle in node.catalog().all() {
         let table = handle.schema();
         for (place, column) in table.shown().iter().enumerate() {
@@ -211,17 +228,17 @@ fn check_unused(node: &Node, name: &str, sequence: &Sequence) -> Result<()> {
             }
             if sequence.owner.as_ref().is_some_and(|owner| owner.is_identity) {
                 let message = format!(
-                    "cannot drop sequence {name} because column {} of table {} requires it",
+                    "cannot {verb} sequence {name} because column {} of table {} requires it",
                     column.name, table.name
                 );
                 return Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
                     .with_hint(format!("You can drop column {} of table {} instead.", column.name, table.name)));
             }
-            let message = format!("cannot drop sequence {name} because other objects depend on it");
-            return Err(SqlError::new(state::DEPENDENT_OBJECTS, message).with_detail(format!(
-                "default value for column {} of table {} depends on sequence {name}",
-                column.name, table.name
-            )));
+            let message = format!("cannot {verb} sequence {name} because other objects depend on it");
+            let column = format!("column {} of table {}", column.name, table.name);
+            return Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
+                .with_detail(format!("default value for {column} depends on sequence {name}"))
+                .with_hint(format!("ALTER TABLE … DROP DEFAULT for {column}, and SET DEFAULT anew afterwards")));
         }
     }
     Ok(())

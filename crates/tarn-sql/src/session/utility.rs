@@ -20,6 +20,7 @@ use tarn_query::parser::statements;
 use tarn_types::{Opaque, TableSchema, Token, Value};
 
 use super::access::may_drop;
+use super::alter::rename_all;
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
 use super::sequences::create_defined;
@@ -128,9 +129,6 @@ impl Session {
             }
             Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
             Statement::Truncate(truncate) => Box::pin(self.truncate(truncate)).await,
-            Statement::AlterTable(_) => {
-                Err(SqlError::unsupported("ALTER TABLE", "create another table and INSERT INTO … SELECT"))
-            }
             Statement::CreateIndex(_) => Err(SqlError::unsupported(
                 "CREATE INDEX",
                 "the primary key orders the rows; the lake prunes by statistics",
@@ -262,6 +260,7 @@ impl Session {
                 Ddl::Create { defined, if_not_exists } => {
                     create_defined(&node, &principal, *defined, if_not_exists).await
                 }
+                Ddl::Rename(renames) => rename_all(&node, &principal, &renames).await.map(|()| false),
                 Ddl::Views(change) => views::run(&node, &principal, change).await,
                 Ddl::Drop { names, if_exists } => {
                     // All are asked for before the first is gone.

@@ -15,6 +15,7 @@ use tarn_types::{Column, ColumnId, DataType, TableId, TableOptions, TableSchema,
 
 use super::access::{may_drop, may_own_relation, own};
 use super::placeholders::parameter_fields;
+use super::sequences::taken;
 use super::{Answer, Session};
 use crate::comment_sql::{Comment, Commented};
 use crate::ddl::Ddl;
@@ -62,6 +63,9 @@ impl Session {
                 own.iter().for_each(|name| self.temporary.drop_table(name));
                 return Ok(Answer::done("DROP TABLE"));
             }
+        }
+        if !if_exists {
+            names.iter().try_for_each(|name| self.transaction.lock().check_named(name))?;
         }
         let is_own = matches!(&names[..], [name] if self.transaction.lock().unmake(name));
         let held = self.must_hold()? && !is_own;
@@ -183,6 +187,8 @@ pub(super) async fn run(node: &Node, principal: &Principal, change: Change) -> R
             let name = schema.name.clone();
             if or_replace && node.catalog().view(&name).is_some() {
                 may_drop(node, principal, &name)?;
+            } else if node.sequences().get(&name).await.is_ok() {
+                return Err(taken(&name));
             }
             let is_new = node.create_view(*schema, or_replace).await?;
             if is_new {

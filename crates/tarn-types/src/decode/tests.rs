@@ -9,7 +9,7 @@ use crate::test_data::{batch_of, key_of, orders, same_row, table_and_rows};
 use crate::{encode_cells, encode_key};
 
 #[test]
-fn a_column_added_later_has_its_default_and_a_dropped_one_is_passed_over() {
+fn a_column_added_later_is_null_whatever_its_default_and_a_dropped_one_is_passed_over() {
     let old = orders();
     let row = [Value::Int64(1), Value::Int32(2), Value::Decimal(3), Value::Text("x".into()), Value::Null];
     let key = encode_key(&old, &row[..2]).unwrap();
@@ -20,7 +20,7 @@ fn a_column_added_later_has_its_default_and_a_dropped_one_is_passed_over() {
         let name = format!("c{id}");
         new.columns.push(Column { id: ColumnId(id), name, data_type: DataType::Int16, nullable: true, default });
     }
-    let want = [Value::Int64(1), Value::Int32(2), Value::Decimal(3), Value::Null, Value::Int16(7), Value::Null];
+    let want = [Value::Int64(1), Value::Int32(2), Value::Decimal(3), Value::Null, Value::Null, Value::Null];
     assert_eq!(decode_row(&new, &key, &cells).unwrap(), want);
     let mut decoder = RowDecoder::new(&new, None, false);
     decoder.push(&key, &cells, SeqNo(1)).unwrap();
@@ -32,7 +32,8 @@ fn a_column_added_later_has_its_default_and_a_dropped_one_is_passed_over() {
 
 #[test]
 fn an_error_spoils_the_batch_and_only_that() {
-    let schema = orders();
+    let mut schema = orders();
+    schema.columns[2].nullable = true;
     let key = encode_key(&schema, &[Value::Int64(1), Value::Int32(2)]).unwrap();
     let mut decoder = RowDecoder::new(&schema, None, true);
     assert!(decoder.push(&key, &[1, 3, 0x40], SeqNo(1)).is_err());

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod activity;
+mod alter;
 mod attach;
 mod attach_faults;
 mod auth;

@@ -1,0 +1,162 @@
+//! How is a table defined otherwise while it is read and written?
+//!
+//! ```text
+//! worker ends ─> writers are kept out ─> [rows are delivered, and looked at] ─> metastore ─> rows, catalog ─> writers, worker
+//! ```
+//!
+//! The metastore's change is the moment: before it, whatever dies, the table is as it was, and behind it as it is to be. Readers go on all the
+//! time, with what was there when they began. Writers that were planned for the old definition are refused (`Conflict`), and planned anew.
+//!
+//! Where rows have other columns, or other columns may be NULL, all of them are in the lake first: recent rows, and entries of the log that
+//! a restart would replay, are as they were written.
+
+use std::sync::Arc;
+
+use tarn_metastore::Alteration;
+use tarn_types::TableSchema;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedMutexGuard;
+
+use crate::catalog::{Gate, TableHandle};
+use crate::error::{Error, ErrorKind, Result};
+use crate::node::Node;
+use crate::renames::end_worker;
+use crate::threads::blocking;
+
+/// Deliveries until nothing waits: what was frozen by a failed one, then the rest.
+const MAX_DELIVERIES: usize = 3;
+
+/// A table that nobody writes until it is altered. Dropped before that, it is as it was.
+pub struct Altering {
+    node: Arc<Node>,
+    handle: Arc<TableHandle>,
+    /// Nothing is left to be done.
+    is_over: bool,
+    /// Whether there is a table beside it (`rekey.rs`), which goes if it is given up.
+    has_beside: bool,
+    _one: OwnedMutexGuard<()>,
+}
+
+impl Node {
+    /// Keeps writers out of a table; those that write it now are waited for. To be called where it is not given up half-way.
+    ///
+    /// Errors: `NoTable`, `ReadOnly` for an archive, `WrongObject` for a view, `Corrupt` for a table that lost rows.
+    pub async fn begin_alter(self: &Arc<Self>, table: &str) -> Result<Altering> {
+        let one = self.lock_catalog().await;
+        self.check_open()?;
+        let handle = self.catalog().require(table)?;
+        handle.check_whole()?;
+        end_worker(&handle).await;
+        let altering = Altering { node: Arc::clone(self), handle, is_over: false, has_beside: false, _one: one };
+        let gate = Arc::clone(&altering.handle.gate);
+        blocking(move || {
+            *gate.write() = Gate::Altered;
+            Ok(())
+        })
+        .await?;
+        Ok(altering)
+    }
+}
+
+impl Altering {
+    /// The table as it is.
+    pub fn schema(&self) -> &Arc<TableSchema> {
+        self.handle.schema()
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<TableHandle> {
+        &self.handle
+    }
+
+    /// There is a table beside it from now on.
+    pub(crate) fn begin_beside(&mut self) {
+        self.has_beside = true;
+    }
+
+    /// There is none any more, or nothing is to be done about it.
+    pub(crate) fn end_beside(&mut self) {
+        self.has_beside = false;
+    }
+
+    /// Nobody writes through the handle any more: another one is there, or it is not known what the metastore did.
+    pub(crate) fn stay_shut(&mut self) {
+        self.is_over = true;
+    }
+
+    /// All rows into the lake. Little is left to do if that was done just before writers were kept out.
+    pub async fn deliver(&self) -> Result<()> {
+        for _ in 0..MAX_DELIVERIES {
+            if self.is_delivered() {
+                return Ok(());
+            }
+            let (parts, handle) = (Arc::clone(self.node.parts()), Arc::clone(&self.handle));
+            let delivering = async move {
+                let hot: Arc<dyn HotTable> = Arc::clone(handle.replicas()?) as _;
+                Ok(parts.lake.deliver(&hot).await?)
+            };
+            self.node.in_background(delivering).await?;
+        }
+        match self.is_delivered() {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("rows of table \"{}\" are not in the lake yet", self.schema().name),
+            )
+            .with_hint("try again")),
+        }
+    }
+
+    fn is_delivered(&self) -> bool {
+        self.handle.table.pending().oldest_ms.is_none()
+    }
+
+    /// Defines the table so, durably, and lets writers in.
+    ///
+    /// Errors: `Conflict` for rows that are not delivered and would be others. Where it is not known what the metastore did, the table takes
+    /// no writes until the server starts again.
+    pub async fn finish(mut self, to: TableSchema) -> Result<()> {
+        let from = Arc::clone(self.schema());
+        if to == *from {
+            return Ok(());
+        }
+        if !self.is_delivered() && to.arrow() != from.arrow() {
+            return Err(tarn_rows::Error::Undelivered { table: from.name.clone() }.into());
+        }
+        fail::fail_point!("alter::shut");
+        let defined = self.node.define_all(vec![Alteration { from, to: Box::new(to.clone()) }]).await;
+        if let Err(error) = &defined {
+            self.is_over = error.kind() == ErrorKind::Indeterminate;
+        }
+        defined?;
+        fail::fail_point!("alter::defined");
+        let schema = Arc::new(to);
+        self.handle.table.alter(Arc::clone(&schema))?;
+        self.open(schema);
+        Ok(())
+    }
+
+    fn open(&mut self, schema: Arc<TableSchema>) {
+        self.is_over = true;
+        let opened = self.node.served_anew(&self.handle, schema, Arc::default())?;
+        self.node.catalog().insert(opened);
+    }
+}
+
+impl Drop for Altering {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.open(Arc::clone(self.handle.schema()));
+        }
+        if self.has_beside
+            && let Ok(runtime) = Handle::try_current()
+        {
+            // Behind this one, which has the catalog still.
+            let node = Arc::clone(&self.node);
+            runtime.spawn(async move { node.drop_all_beside().await });
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What do `ALTER TABLE`, `ALTER VIEW` and `ALTER SEQUENCE … RENAME` say?
+//!
+//! ```sql
+//! ALTER TABLE | VIEW | SEQUENCE [IF EXISTS] t RENAME TO u
+//! ALTER TABLE [IF EXISTS] [ONLY] t action, …
+//! ```
+//!
+//! What PostgreSQL has beyond the actions that are here is refused by its name. `OWNER TO` is read in `access_sql.rs`.
+
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTableOperation, ColumnDef, DataType as SqlType, DropBehavior, Expr, TableConstraint,
+};
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::column_rules::SaidCheck;
+use crate::ddl::key_of;
+use crate::error::{Result, SqlError};
+use crate::names::{check_name, fold, is_word, near, table_name, take};
+
+/// A change of something that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alter {
+    pub kind: Kind,
+    pub name: String,
+    pub if_exists: bool,
+    pub change: Change,
+}
+
+/// What it is said to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Table,
+    View,
+    Sequence,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    Rename(String),
+    /// In order; all of them or none.
+    Actions(Vec<Action>),
+}
+
+/// What becomes of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    SetDefault {
+        column: String,
+        to: Expr,
+    },
+    DropDefault {
+        column: String,
+    },
+    SetNotNull {
+        column: String,
+    },
+    DropNotNull {
+        column: String,
+    },
+    AddCheck(SaidCheck),
+    DropConstraint {
+        name: String,
+        if_exists: bool,
+    },
+    /// Its columns, and whether they descend. All rows are written anew.
+    AddPrimaryKey(Vec<(String, bool)>),
+    /// NULL in the rows that are there.
+    AddColumn {
+        def: Box<ColumnDef>,
+        if_not_exists: bool,
+    },
+    /// Without another value in any row.
+    SetType {
+        column: String,
+        to: SqlType,
+    },
+}
+
+impl Alter {
+    /// The command tag.
+    pub fn tag(&self) -> &'static str {
+        match self.kind {
+            Kind::Table => "ALTER TABLE",
+            Kind::View => "ALTER VIEW",
+            Kind::Sequence => "ALTER SEQUENCE",
+        }
+    }
+}
+
+/// The statement that begins here, if it is one of these; nothing is taken if it is not.
+///
+/// Errors: `0A000` for what there is not; `42601`.
+pub fn alter(parser: &mut Parser<'_>) -> Result<Option<Alter>> {
+    let Some(kind) = kind(parser) else { return Ok(None) };
+    parser.next_token();
+    parser.next_token();
+    let if_exists = take(parser, "if");
+    if if_exists && !take(parser, "exists") {
+        return Err(near(&parser.peek_token_ref().token));
+    }
+    if kind == Kind::Table {
+        take(parser, "only");
+    }
+    let name = table_name(&parser.parse_object_name(false)?)?;
+    let _all_of_it = parser.consume_token(&Token::Mul);
+    let change = match take(parser, "rename") {
+        true => rename(parser, kind)?,
+        false if kind == Kind::View => return Err(refused_of_view(parser)),
+        false => Change::Actions(actions(parser)?),
+    };
+    if !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
+        return Err(near(&parser.peek_token_ref().token));
+    }
+    Ok(Some(Alter { kind, name, if_exists, change }))
+}
+
+/// Of a sequence nothing but `RENAME` is ours.
+fn kind(parser: &Parser<'_>) -> Option<Kind> {
+    let token = |at: usize| &parser.peek_nth_token_ref(at).token;
+    let word = |at: usize, text: &str| is_word(token(at), text);
+    if !word(0, "alter") {
+        return None;
+    }
+    match () {
+        () if word(1, "table") => return Some(Kind::Table),
+        () if word(1, "view") => return Some(Kind::View),
+        () if word(1, "sequence") => {}
+        () => return None,
+    }
+    let mut at = if word(2, "if") { 5 } else { 3 };
+    while *token(at) == Token::Period {
+        at += 2;
+    }
+    word(at, "rename").then_some(Kind::Sequence)
+}
+
+fn rename(parser: &mut Parser<'_>, kind: Kind) -> Result<Change> {
+    if !take(parser, "to") {
+        let what = if take(parser, "constraint") { "CONSTRAINT" } else { "COLUMN" };
+        return Err(match (what, kind) {
+            ("COLUMN", Kind::View) => unsupported("VIEW … RENAME COLUMN", "DROP VIEW it, and make it anew"),
+            ("COLUMN", Kind::Table) => {
+                unsupported("TABLE … RENAME COLUMN", "CREATE VIEW with the other name, or CREATE TABLE … AS")
+            }
+            ("CONSTRAINT", Kind::Table) => {
+                unsupported("TABLE … RENAME CONSTRAINT", "DROP CONSTRAINT, and ADD it by the other name")
+            }
+            _ => near(&parser.peek_token_ref().token),
+        });
+    }
+    let to = fold(&parser.parse_identifier()?);
+    let what = match kind {
+        Kind::Table => "table",
+        Kind::View => "view",
+        Kind::Sequence => "sequence",
+    };
+    check_name(what, &to)?;
+    Ok(Change::Rename(to))
+}
+
+fn refused_of_view(parser: &Parser<'_>) -> SqlError {
+    let word = parser.peek_token_ref().token.to_string().to_uppercase();
+    unsupported(&format!("VIEW … {word}"), "CREATE OR REPLACE VIEW, or DROP VIEW and make it anew; RENAME TO, OWNER TO")
+}
+
+fn unsupported(what: &str, instead: &str) -> SqlError {
+    SqlError::unsupported(format!("ALTER {what}"), instead)
+}
+
+fn actions(parser: &mut Parser<'_>) -> Result<Vec<Action>> {
+    let mut actions = vec![];
+    loop {
+        refuse(parser)?;
+        actions.push(action(parser.parse_alter_table_operation()?)?);
+        if !parser.consume_token(&Token::Comma) {
+            return Ok(actions);
+        }
+    }
+}
+
+/// What to do instead of an action that begins with these words, where the parser may not even know it.
+const REFUSED: [(&[&str], &str); 27] = [
+    (&["owner"], "ALTER TABLE t OWNER TO u, without IF EXISTS and by itself"),
+    (&["set", "schema"], "all tables are in schema public"),
+    (&["set", "tablespace"], "leave it out: there are no tablespaces"),
+    (&["set", "logged"], "leave it out: all tables are logged"),
+    (&["set", "unlogged"], "leave it out: all tables are logged"),
+    (&["set", "without"], "leave it out: the primary key orders the rows"),
+    (&["set", "access"], "leave it out: there is one way to keep rows"),
+    (&["set"], "options of WITH stay as they are: CREATE TABLE another, and INSERT INTO … SELECT"),
+    (&["reset"], "options of WITH stay as they are: CREATE TABLE another, and INSERT INTO … SELECT"),
+    (&["cluster"], "leave it out: the primary key orders the rows"),
+    (&["inherit"], "name all columns in one table"),
+    (&["no", "inherit"], "name all columns in one table"),
+    (&["of"], "leave it out: tables have no type of their own"),
+    (&["not", "of"], "leave it out: tables have no type of their own"),
+    (&["attach", "partition"], "leave it out: tables are parted by the values of their key"),
+    (&["detach", "partition"], "leave it out: tables are parted by the values of their key"),
+    (&["enable"], "GRANT says who may read; there are no triggers and rules"),
+    (&["disable"], "GRANT says who may read; there are no triggers and rules"),
+    (&["force"], "GRANT says who may read"),
+    (&["no", "force"], "GRANT says who may read"),
+    (&["replica", "identity"], "leave it out: changes are told by the primary key"),
+    (&["validate", "constraint"], "leave it out: ADD CONSTRAINT looks at all rows"),
+    (&["alter", "constraint"], "leave it out: constraints are checked by each statement"),
+    (&["add", "foreign"], "check it in the client"),
+    (&["add", "unique"], "make it the primary key of a table"),
+    (&["add", "exclude"], "check it in the client"),
+    (&["drop", "primary"], "CREATE TABLE … AS makes a table without a key"),
+];
+
+/// Refuses an action by its name, before the parser says no more than that it does not know a word.
+fn refuse(parser: &Parser<'_>) -> Result<()> {
+    let word = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
+    for (words, instead) in REFUSED {
+        if words.iter().enumerate().all(|(at, text)| word(at, text)) {
+            return Err(unsupported(&format!("TABLE … {}", words.join(" ").to_uppercase()), instead));
+        }
+    }
+    if !word(0, "alter") {
+        return Ok(());
+    }
+    let at = if word(1, "column") { 3 } else { 2 };
+    let follows = |text: &str| word(at + 1, text);
+    let refused = match () {
+        () if word(at, "set") && !["default", "not", "data"].into_iter().any(follows) => "SET",
+        () if word(at, "drop") && !["default", "not"].into_iter().any(follows) => "DROP",
+        () if word(at, "reset") => "RESET",
+        () if word(at, "add") => "ADD",
+        () if word(at, "restart") => "RESTART",
+        () => return Ok(()),
+    };
+    let what = parser.peek_nth_token_ref(at + 1).token.to_string().to_uppercase();
+    Err(unsupported(
+        &format!("TABLE … ALTER COLUMN … {refused} {what}"),
+        "columns have a type, a default, and may be NOT NULL; ALTER SEQUENCE changes what an identity column counts by",
+    ))
+}
+
+fn action(operation: AlterTableOperation) -> Result<Action> {
+    match operation {
+        AlterTableOperation::AlterColumn { column_name, op } => column_action(fold(&column_name), op),
+        AlterTableOperation::AddConstraint { not_valid: true, .. } => {
+            Err(unsupported("TABLE … ADD CONSTRAINT … NOT VALID", "leave it out: all rows are looked at"))
+        }
+        AlterTableOperation::AddConstraint { constraint: TableConstraint::Check(check), not_valid: false } => {
+            Ok(Action::AddCheck(SaidCheck::of(&check, None)?))
+        }
+        AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(primary), .. } => {
+            Ok(Action::AddPrimaryKey(key_of(&primary)?))
+        }
+        AlterTableOperation::AddConstraint { .. } => {
+            Err(unsupported("TABLE … ADD CONSTRAINT of this kind", "CHECK is what can be added"))
+        }
+        AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
+            no_cascade("TABLE … DROP CONSTRAINT", drop_behavior)?;
+            Ok(Action::DropConstraint { name: fold(&name), if_exists })
+        }
+        AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, column_keyword: _ } => {
+            Ok(Action::AddColumn { def: Box::new(column_def), if_not_exists })
+        }
+        AlterTableOperation::DropColumn { .. } => {
+            Err(unsupported("TABLE … DROP COLUMN", "CREATE TABLE another and INSERT INTO … SELECT, then rename it"))
+        }
+        _ => Err(unsupported("TABLE with this action", "docs/sql.md has those there are")),
+    }
+}
+
+/// Nothing hangs on a constraint.
+fn no_cascade(what: &str, behavior: Option<DropBehavior>) -> Result<()> {
+    match behavior {
+        Some(DropBehavior::Cascade) => {
+            Err(unsupported(&format!("{what} … CASCADE"), "leave it out: nothing depends on it"))
+        }
+        Some(DropBehavior::Restrict) | None => Ok(()),
+    }
+}
+
+fn column_action(column: String, op: AlterColumnOperation) -> Result<Action> {
+    Ok(match op {
+        AlterColumnOperation::SetNotNull => Action::SetNotNull { column },
+        AlterColumnOperation::DropNotNull => Action::DropNotNull { column },
+        AlterColumnOperation::SetDefault { value } => Action::SetDefault { column, to: value },
+        AlterColumnOperation::DropDefault => Action::DropDefault { column },
+        AlterColumnOperation::SetDataType { data_type, using: None, had_set: _ } => {
+            Action::SetType { column, to: data_type }
+        }
+        AlterColumnOperation::SetDataType { using: Some(_), .. } => {
+            return Err(unsupported("TABLE … TYPE … USING", "CREATE TABLE … AS computes the values"));
+        }
+        AlterColumnOperation::AddGenerated { .. } => {
+            return Err(unsupported("TABLE … ADD GENERATED", "SET DEFAULT nextval('a sequence')"));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::state;
+    use crate::statement::{Parsed, parse};
+
+    fn of(sql: &str) -> Alter {
+        match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
+            Parsed::Alter(alter) => *alter,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_and_actions_are_read() {
+        let renamed = of("ALTER TABLE IF EXISTS \"tarn\".\"public\".\"T\" RENAME TO \"U\"");
+        let rename = Change::Rename("U".to_owned());
+        assert_eq!(renamed, Alter { kind: Kind::Table, name: "T".into(), if_exists: true, change: rename });
+        assert_eq!(of("alter view v rename to w").tag(), "ALTER VIEW");
+        assert_eq!(of("ALTER SEQUENCE IF EXISTS public.s RENAME TO r").name, "s");
+        let Change::Actions(actions) =
+            of("ALTER TABLE ONLY t ALTER a SET NOT NULL, ALTER COLUMN b DROP DEFAULT, ADD CONSTRAINT c CHECK (a > 0)")
+                .change
+        else {
+            panic!("no actions")
+        };
+        assert_eq!(
+            actions[..2],
+            [Action::SetNotNull { column: "a".into() }, Action::DropDefault { column: "b".into() }]
+        );
+        assert!(matches!(actions[2], Action::AddCheck(_)));
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused_by_its_name() {
+        for (sql, want) in [
+            ("ALTER TABLE t SET SCHEMA x", "ALTER TABLE … SET SCHEMA"),
+            ("ALTER TABLE t SET (fillfactor = 70)", "ALTER TABLE … SET"),
+            ("ALTER TABLE t CLUSTER ON i", "ALTER TABLE … CLUSTER"),
+            ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER TABLE … ENABLE"),
+            ("ALTER TABLE t ALTER a SET STATISTICS 100", "ALTER TABLE … ALTER COLUMN … SET STATISTICS"),
+            ("ALTER TABLE t ALTER a DROP IDENTITY", "ALTER TABLE … ALTER COLUMN … DROP IDENTITY"),
+            ("ALTER TABLE t ADD UNIQUE (a)", "ALTER TABLE … ADD UNIQUE"),
+            ("ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0) NOT VALID", "ALTER TABLE … ADD CONSTRAINT … NOT VALID"),
+            ("ALTER VIEW v SET (security_barrier)", "ALTER VIEW … SET"),
+            ("ALTER TABLE t RENAME CONSTRAINT a TO b", "ALTER TABLE … RENAME CONSTRAINT"),
+        ] {
+            let refused = parse(sql).expect_err(sql);
+            assert_eq!(refused.state(), state::FEATURE_NOT_SUPPORTED, "{sql}");
+            assert!(refused.message().starts_with(want), "{sql}: {refused}");
+        }
+        for sql in ["ALTER TABLE t", "ALTER TABLE t RENAME TO", "ALTER TABLE t RENAME TO u v", "ALTER TABLE t DROP"] {
+            assert_eq!(parse(sql).expect_err(sql).state(), state::SYNTAX_ERROR, "{sql}");
+        }
+    }
+}

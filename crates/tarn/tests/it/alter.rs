@@ -1,0 +1,155 @@
+//! A table that is altered is what it was asked to be: behind a restart, in the lake, and for whoever reads or writes it meanwhile.
+
+use crate::harness::{Server, cell, failure, rows};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_keeps_its_rows_by_another_name() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text); INSERT INTO t SELECT value, 'old' FROM generate_series(1, 100) AS s(value); \
+                 CREATE VIEW w AS SELECT count(*) AS n, max(v) AS v FROM t; DELIVER TABLE t; INSERT INTO t VALUES (101, 'recent')";
+    client.batch_execute(setup).await.unwrap();
+    client.batch_execute("ALTER TABLE t RENAME TO u").await.unwrap();
+    client.batch_execute("UPDATE u SET v = 'new' WHERE k <= 10; CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
+    let counted = "SELECT count(*), count(*) FILTER (WHERE v = 'new') FROM u";
+    assert_eq!(rows(&client, counted).await, [["101", "10"]]);
+    let server = server.restart().await;
+    let client = server.client().await;
+    assert_eq!(rows(&client, counted).await, [["101", "10"]]);
+    assert_eq!(cell(&client, "SELECT n FROM w").await, "101");
+    client.batch_execute("DELIVER TABLE u; COMPACT TABLE u; INSERT INTO t VALUES (1); DELIVER TABLE t").await.unwrap();
+    assert_eq!(rows(&client, counted).await, [["101", "10"]]);
+    let lake = server.dir.path().join("lake");
+    assert!(lake.join("t-1").is_dir() && !lake.join("u-1").exists(), "its files stay in one folder");
+    client.batch_execute("DROP TABLE u CASCADE").await.unwrap();
+    server.running.node.sweep_dropped().await;
+    let server = server.restart().await;
+    assert_eq!(cell(&server.client().await, "SELECT count(*) FROM t").await, "1");
+    let left = std::fs::read_dir(lake.join("t-1"))
+        .map_or(0, |hours| hours.filter(|hour| hour.as_ref().unwrap().path().read_dir().unwrap().count() > 0).count());
+    assert_eq!(left, 0, "the files of a table that was renamed go with it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_are_back_after_a_restart() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL, n int); INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2); DELIVER TABLE t; \
+                 INSERT INTO t VALUES (3, 'c', 3)";
+    client.batch_execute(setup).await.unwrap();
+    let alter = "ALTER TABLE t ALTER v DROP NOT NULL, ALTER v SET DEFAULT 'z', ALTER n SET NOT NULL, ADD CONSTRAINT low CHECK (n < 10)";
+    client.batch_execute(alter).await.unwrap();
+    client.batch_execute("INSERT INTO t (k, n) VALUES (4, 4); INSERT INTO t VALUES (5, NULL, 5)").await.unwrap();
+    let server = server.restart().await;
+    let client = server.client().await;
+    let all = "SELECT k, v, n FROM t ORDER BY k";
+    let want = [["1", "a", "1"], ["2", "b", "2"], ["3", "c", "3"], ["4", "z", "4"], ["5", "∅", "5"]];
+    assert_eq!(rows(&client, all).await, want);
+    client.batch_execute("DELIVER TABLE t; COMPACT TABLE t; EVICT TABLE t").await.unwrap();
+    assert_eq!(rows(&client, all).await, want);
+    assert_eq!(failure(client.simple_query("UPDATE t SET n = NULL WHERE k = 1").await).0, "23502");
+    assert_eq!(failure(client.simple_query("INSERT INTO t VALUES (6, 'x', 10)").await).0, "23514");
+    let server = server.restart().await;
+    assert_eq!(rows(&server.client().await, all).await, want);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_that_came_is_there_after_a_restart() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text); CREATE TABLE keyless (v text); INSERT INTO t VALUES (1, 'a'), (2, 'b'); \
+                 INSERT INTO keyless VALUES ('a'); DELIVER TABLE t; DELIVER TABLE keyless; INSERT INTO t VALUES (3, 'c'); \
+                 INSERT INTO keyless VALUES ('b')";
+    client.batch_execute(setup).await.unwrap();
+    client.batch_execute("ALTER TABLE t ADD COLUMN n int; ALTER TABLE keyless ADD n int").await.unwrap();
+    client.batch_execute("UPDATE t SET n = k WHERE k >= 2; INSERT INTO keyless VALUES ('c', 3)").await.unwrap();
+    let (all, keyless) = ("SELECT k, v, n FROM t ORDER BY k", "SELECT v, n FROM keyless ORDER BY v");
+    let (want, of_keyless) =
+        ([["1", "a", "∅"], ["2", "b", "2"], ["3", "c", "3"]], [["a", "∅"], ["b", "∅"], ["c", "3"]]);
+    let server = server.restart().await;
+    let client = server.client().await;
+    for step in [
+        "SELECT 1",
+        "DELIVER TABLE t; DELIVER TABLE keyless",
+        "EVICT TABLE t",
+        "COMPACT TABLE t; COMPACT TABLE keyless",
+    ] {
+        client.batch_execute(step).await.unwrap();
+        for path in ["auto", "lake"] {
+            client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await.unwrap();
+            assert_eq!(rows(&client, all).await, want, "{step}, {path}");
+            assert_eq!(rows(&client, keyless).await, of_keyless, "{step}, {path}");
+        }
+        client.batch_execute("RESET ALL").await.unwrap();
+    }
+    let server = server.restart().await;
+    let client = server.client().await;
+    assert_eq!(rows(&client, all).await, want);
+    assert_eq!(rows(&client, keyless).await, of_keyless);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_and_writes_meanwhile_goes_on_or_is_told() {
+    let server = Server::start().await;
+    let (client, other) = (server.client().await, server.client().await);
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL)").await.unwrap();
+    client.batch_execute("INSERT INTO t SELECT value, 'v' FROM generate_series(1, 30000) AS s(value)").await.unwrap();
+    let (insert, select) = (
+        other.prepare("INSERT INTO t VALUES ($1, 'p')").await.unwrap(),
+        other.prepare("SELECT v FROM t WHERE k = $1").await.unwrap(),
+    );
+    let reader = server.client().await;
+    reader.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM t").await.unwrap();
+    assert_eq!(rows(&reader, "FETCH 10 FROM c").await.len(), 10);
+    let held = server.client().await;
+    held.batch_execute("BEGIN; INSERT INTO t VALUES (40000, 'held')").await.unwrap();
+    client.batch_execute("ALTER TABLE t ALTER v DROP NOT NULL").await.unwrap();
+    // Prepared statements are planned anew.
+    other.execute(&insert, &[&50_000]).await.unwrap();
+    assert_eq!(other.query_one(&select, &[&50_000]).await.unwrap().get::<_, String>(0), "p");
+    assert_eq!(rows(&reader, "FETCH ALL FROM c").await.len(), 29_990, "a cursor reads what was there");
+    reader.batch_execute("COMMIT").await.unwrap();
+    let refused = failure(held.batch_execute("COMMIT").await);
+    assert_eq!(refused.0, "40001", "{}", refused.1);
+    client.batch_execute("ALTER TABLE t RENAME TO u").await.unwrap();
+    assert_eq!(failure(other.execute(&insert, &[&50_001]).await).0, "42P01");
+    assert_eq!(cell(&client, "SELECT count(*) FROM u").await, "30001");
+}
+
+/// Writers are refused while the table is altered, and for no longer; nothing that was acknowledged is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_beside_alterations_lose_nothing() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, v text)").await.unwrap();
+    let writing = (0..3).map(|writer| {
+        let connecting = server.client();
+        async move {
+            let client = connecting.await;
+            let (mut n_written, mut n_refused) = (0, 0);
+            for k in 0..200 {
+                match client.batch_execute(&format!("INSERT INTO t (k, v) VALUES ({}, 'x')", writer * 1000 + k)).await {
+                    Ok(()) => n_written += 1,
+                    Err(error) => {
+                        assert_eq!(failure(Err::<(), _>(error)).0, "40001");
+                        n_refused += 1;
+                    }
+                }
+            }
+            (n_written, n_refused)
+        }
+    });
+    let altering = async {
+        for action in
+            ["SET NOT NULL", "DROP NOT NULL", "SET DEFAULT 'y'", "SET NOT NULL", "DROP DEFAULT", "DROP NOT NULL"]
+        {
+            client.batch_execute(&format!("ALTER TABLE t ALTER v {action}")).await.unwrap();
+        }
+    };
+    let (written, ()) = futures::future::join(futures::future::join_all(writing), altering).await;
+    let n_written: usize = written.iter().map(|(n_written, _)| n_written).sum();
+    assert!(n_written > 0);
+    assert_eq!(cell(&client, "SELECT count(*) FROM t").await, n_written.to_string());
+    let server = server.restart().await;
+    assert_eq!(cell(&server.client().await, "SELECT count(*) FROM t").await, n_written.to_string());
+}
