@@ -347,7 +347,21 @@ impl Talk {
             let done = match frame {
                 Ok(None) | Ok(Some(Frame::Message(PgWireFrontendMessage::Terminate(_)))) => break,
                 Ok(Some(Frame::Message(message))) => {
-                    let is_extended = copying.unwrap_or_else(|| message.is_extended_query());
+                    let is_sync = matches!(message, PgWireFrontendMessage::Sync(_));
+                    // Sync ends what it fails: nothing is skipped behind it.
+                    let is_extended = copying.unwrap_or_else(|| message.is_extended_query() && !is_sync);
+                    if matches!(message, PgWireFrontendMessage::Execute(_)) {
+                        let next = match frames.kind_behind() {
+                            Some(kind) => Some(kind),
+                            // No answer goes out before Flush or Sync, so a client has no reason to wait for one.
+                            None => tokio::select! {
+                                kind = frames.next_kind(&mut incoming) => kind,
+                                () = stop.cancelled() => None,
+                                _ = connection.terminated() => None,
+                            },
+                        };
+                        connection.tell_next(next == Some(b'S'));
+                    }
                     let process = process_message(
                         message,
                         &mut socket,

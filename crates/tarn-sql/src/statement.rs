@@ -5,7 +5,6 @@
 //! reads it. Queries of Postgres' catalog are made plannable (`compat.rs`).
 
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement};
-use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use tarn_node::attach::AttachRequest;
@@ -17,6 +16,7 @@ use tarn_query::parser::{self, next_statement, parse_with};
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
+use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, is_word, table_name};
 use crate::postgres::in_from::whole_table;
@@ -24,7 +24,9 @@ use crate::postgres::select_list;
 use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
 use crate::view_sql::{self, CreateView};
-use crate::{access_sql, attach_sql, cache_sql, comment_sql, copy_options, pg_catalog, sequence_sql, type_tree};
+use crate::{
+    access_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, pg_catalog, sequence_sql, type_tree,
+};
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +61,10 @@ pub enum Parsed {
     Comment(Box<Comment>),
     /// `CREATE SEQUENCE` and its kin.
     Sequence(Box<SequenceSql>),
+    /// `DECLARE … CURSOR`.
+    Declare(Box<DeclareCursor>),
+    /// `FETCH` and `MOVE`.
+    Fetch(Fetch),
 }
 
 impl Parsed {
@@ -148,9 +154,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(mut view) = view_sql::head(parser)? {
         let start = parser.peek_token_ref().span.start;
-        let Parsed::Sql(statement) = parse_one(parser, sql)? else { return Err(no_query()) };
+        let Parsed::Sql(statement) = parse_one(parser, sql)? else { return Err(no_query_of("a view")) };
         if !matches!(*statement, Statement::Query(_)) {
-            return Err(no_query());
+            return Err(no_query_of("a view"));
         }
         view_sql::check_end(parser)?;
         view.query = view_sql::text_from(sql, start, parser);
@@ -161,6 +167,18 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(sequence) = sequence_sql::sequence(parser)? {
         return Ok(Parsed::Sequence(Box::new(sequence)));
+    }
+    let start = parser.peek_token_ref().span.start;
+    if let Some(head) = cursor_sql::head(parser)? {
+        let Parsed::Sql(query) = parse_one(parser, sql)? else { return Err(no_query_of("a cursor")) };
+        if !matches!(*query, Statement::Query(_)) {
+            return Err(no_query_of("a cursor"));
+        }
+        let text = view_sql::text_from(sql, start, parser);
+        return Ok(Parsed::Declare(Box::new(head.of(*query, text))));
+    }
+    if let Some(fetch) = cursor_sql::fetch(parser)? {
+        return Ok(Parsed::Fetch(fetch));
     }
     // A text follows, or it is another statement that is called the same.
     let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));
@@ -196,8 +214,8 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     // Postgres spells it ABORT as well; the parser does not know it.
     if is_word(&parser.peek_token_ref().token, "abort") {
         parser.next_token();
-        let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
-        return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
+        let chain = parser.parse_commit_rollback_chain()?;
+        return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain, savepoint: None })));
     }
     refuse_overriding(parser)?;
     let parser::Read { mut statement, has_select, has_calls } = parser::read(parser)?;
@@ -211,8 +229,8 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     Ok(Parsed::Sql(Box::new(statement)))
 }
 
-fn no_query() -> SqlError {
-    SqlError::new(state::SYNTAX_ERROR, "a view is made of one query")
+fn no_query_of(what: &str) -> SqlError {
+    SqlError::new(state::SYNTAX_ERROR, format!("{what} is made of one query"))
 }
 
 /// `INSERT … OVERRIDING`, which the parser does not know: what stands there is no alias.

@@ -10,6 +10,8 @@
 //! A table that is made in a transaction is there at once, for everybody and empty, so that rows can be written into it; what undoes the
 //! transaction drops it. After a crash it is there, empty. Tables are dropped when it commits, behind its writes.
 //!
+//! The statements of one message are such a transaction, too, which nobody began (`session/implicit.rs`).
+//!
 //! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
 //! came after, also from a transaction that an error ended.
 
@@ -90,6 +92,8 @@ pub enum Transaction {
 #[derive(Default)]
 pub struct Open {
     pub read_only: bool,
+    /// Nobody said BEGIN: it ends with the message that its statements came in.
+    pub is_implicit: bool,
     isolation: Isolation,
     /// Whether a statement read or wrote rows: then its isolation stays as it is.
     has_begun: bool,
@@ -150,6 +154,27 @@ pub struct ToCommit {
 impl Open {
     pub fn new(read_only: bool, isolation: Isolation) -> Open {
         Open { read_only, isolation, ..Open::default() }
+    }
+
+    /// Of the statements of one message.
+    pub fn implicit(read_only: bool, isolation: Isolation) -> Open {
+        Open { is_implicit: true, ..Open::new(read_only, isolation) }
+    }
+
+    /// What AND CHAIN begins behind it.
+    pub fn next(&self) -> Open {
+        Open::new(self.read_only, self.isolation)
+    }
+
+    /// Whether it drops or changes tables and views when it commits.
+    pub fn has_drops(&self) -> bool {
+        !self.drops.is_empty()
+    }
+
+    /// Whether a statement behind it may as well run by itself: there is nothing to commit, and nothing that it would see otherwise.
+    pub fn is_idle(&self) -> bool {
+        let holds_nothing = self.writes.is_empty() && self.drops.is_empty() && self.made.is_empty();
+        holds_nothing && !self.read_only && self.isolation != Isolation::RepeatableRead
     }
 
     fn place(&self, name: &str) -> Result<usize> {
@@ -231,16 +256,37 @@ impl Transaction {
         }
     }
 
-    /// An error: nothing more is taken until it is rolled back.
-    pub fn fail(&mut self) {
+    /// An error: nothing more is taken until it is rolled back. One that nobody began is over: the tables that it made.
+    pub fn fail(&mut self) -> Vec<Made> {
+        let mut undone = vec![];
         *self = match std::mem::take(self) {
+            Transaction::Open(Open { is_implicit: true, made, .. }) => {
+                undone = made;
+                Transaction::Idle
+            }
             // Without a savepoint nothing of it can come back.
-            Transaction::Open(Open { savepoints, made, .. }) if savepoints.is_empty() => {
-                Transaction::Failed(Open { made, ..Open::default() })
+            Transaction::Open(Open { savepoints, made, read_only, isolation, .. }) if savepoints.is_empty() => {
+                Transaction::Failed(Open { made, ..Open::new(read_only, isolation) })
             }
             Transaction::Open(open) => Transaction::Failed(open),
             other => other,
         };
+        undone
+    }
+
+    /// The transaction that a message of several statements is.
+    pub fn implicit(&self) -> Option<&Open> {
+        match self {
+            Transaction::Open(open) if open.is_implicit => Some(open),
+            _ => None,
+        }
+    }
+
+    /// Before COMMIT or ROLLBACK: what AND CHAIN begins behind it.
+    ///
+    /// Errors: `25P01` where nobody began one.
+    pub fn chained(&mut self, what: &str) -> Result<Open> {
+        Ok(self.block(&format!("{what} AND CHAIN"))?.next())
     }
 
     /// How many savepoints there are.
@@ -321,8 +367,8 @@ impl Transaction {
 
     fn block(&mut self, what: &str) -> Result<&mut Open> {
         match self {
-            Transaction::Open(open) | Transaction::Failed(open) => Ok(open),
-            Transaction::Idle => {
+            Transaction::Open(open) | Transaction::Failed(open) if !open.is_implicit => Ok(open),
+            _ => {
                 let message = format!("{what} can only be used in transaction blocks");
                 Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).with_hint("BEGIN first"))
             }
@@ -413,7 +459,9 @@ impl Transaction {
                     state::PROGRAM_LIMIT,
                     format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}"),
                 )
-                .with_hint("load outside BEGIN (autocommit), or raise the setting transaction_bytes"));
+                .with_hint(
+                    "load outside BEGIN, by a message of one statement (autocommit), or raise the setting transaction_bytes",
+                ));
             }
             if !open.reservation.get_or_insert_with(|| budget.reservation()).resize(size_bytes) {
                 return Err(no_room(budget));

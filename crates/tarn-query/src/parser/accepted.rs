@@ -420,14 +420,12 @@ fn check_statement(statement: &Statement) -> Checked {
                 ),
             ],
         ),
-        Statement::Commit { chain, end: _, modifier } => none(
-            "COMMIT",
-            &[
-                (*chain, "AND CHAIN", "BEGIN again"),
-                (modifier.is_some(), "with a modifier", "PostgreSQL's COMMIT has none"),
-            ],
-        ),
-        Statement::Rollback { chain, savepoint: _ } => none("ROLLBACK", &[(*chain, "AND CHAIN", "BEGIN again")]),
+        Statement::Commit { chain: _, end: _, modifier } => {
+            none("COMMIT", &[(modifier.is_some(), "with a modifier", "PostgreSQL's COMMIT has none")])
+        }
+        Statement::Rollback { chain, savepoint } => {
+            none("ROLLBACK TO", &[(*chain && savepoint.is_some(), "AND CHAIN", "a savepoint ends no transaction")])
+        }
         Statement::Prepare { name: _, data_types: _, statement: _ } => Ok(()),
         Statement::Execute { name, parameters: _, has_parentheses: _, immediate, into, using, output, default } => {
             none(

@@ -179,6 +179,8 @@ impl Session {
             Kind::CreateView(_) => asking.may(Action::Create),
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
+            Kind::Declare { plan, .. } => asking.reads(plan),
+            Kind::Fetch(_) => Ok(()),
         }
     }
 
@@ -244,7 +246,7 @@ impl Session {
                 self.allow_rows(asking, table_name, Privilege::Insert)
             }
             // What they read is asked for when it is planned (`permitted`).
-            Statement::Copy { to: true, .. } | Statement::Declare { .. } => Ok(()),
+            Statement::Copy { to: true, .. } => Ok(()),
             Statement::ShowCreate { obj_name: name, .. } | Statement::ExplainTable { table_name: name, .. } => {
                 self.allow_rows(asking, name, Privilege::Select)
             }
@@ -272,7 +274,6 @@ impl Session {
             | Statement::Prepare { .. }
             | Statement::Execute { .. }
             | Statement::Deallocate { .. }
-            | Statement::Fetch { .. }
             | Statement::Close { .. }
             | Statement::Discard { .. }
             | Statement::Analyze(_)
@@ -349,7 +350,9 @@ impl Session {
             | Kind::Dml { .. }
             | Kind::Admin { .. }
             | Kind::CacheTable(_)
-            | Kind::DropCache(_) => return,
+            | Kind::DropCache(_)
+            | Kind::Declare { .. }
+            | Kind::Fetch(_) => return,
         };
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));
     }

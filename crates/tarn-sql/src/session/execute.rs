@@ -101,7 +101,7 @@ impl Session {
 
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &*prepared.kind {
-            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
+            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } | Kind::Declare { .. } => {
                 prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
             }
             Kind::Utility(_)
@@ -114,7 +114,8 @@ impl Session {
             | Kind::Access(_)
             | Kind::CreateView(_)
             | Kind::Comment(_)
-            | Kind::Sequence(_) => true,
+            | Kind::Sequence(_)
+            | Kind::Fetch(_) => true,
         }
     }
 
@@ -217,6 +218,15 @@ impl Session {
             Kind::Sequence(statement) => {
                 self.outside_transaction(statement.tag())?;
                 Box::pin(self.sequence(statement)).await
+            }
+            Kind::Declare { declared, plan } => {
+                self.transaction.lock().check_usable()?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                Box::pin(self.declare(declared, plan.as_ref().clone(), parameters)).await
+            }
+            Kind::Fetch(fetch) => {
+                self.transaction.lock().check_usable()?;
+                Ok(Box::pin(self.fetch(fetch)).await?.counted_by(self.backend.rows()))
             }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `fetch`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -16,13 +16,13 @@ mod conflicts;
 mod copy;
 mod copy_from;
 mod create_as;
-mod cursor;
 mod defaults;
 mod dml;
 mod execute;
 mod fetch;
 mod gather;
 mod held;
+mod implicit;
 mod in_parts;
 pub mod interrupt;
 mod keyed;
@@ -59,9 +59,9 @@ pub use vars::{REPORTED, Vars};
 
 pub use crate::activity::Status;
 
-use self::cursor::Cursor;
 use crate::activity::{self, Backend};
 use crate::advisory::OwnLocks;
+use crate::cursors::book::Book;
 use crate::error::{Result, SqlError, state};
 use crate::hot::Reader;
 use crate::sequence_functions::{Given, Numbering};
@@ -86,8 +86,7 @@ pub struct Session {
     principal: Arc<Mutex<Principal>>,
     /// The reader of rows looks here for what the statement sees.
     transaction: Opaque<Arc<Mutex<Transaction>>>,
-    /// Shared with the rows that a FETCH is still giving out.
-    cursors: Opaque<Arc<Mutex<HashMap<String, Cursor>>>>,
+    cursors: Opaque<Book>,
     named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
     has_pg_catalog: Mutex<bool>,
     locks: Arc<OwnLocks>,
@@ -175,13 +174,17 @@ impl Session {
 
     /// After any error: an open transaction is now a failed one. Of what it held and of its cursors, what a savepoint keeps may come
     /// back; the rest is dropped.
-    pub fn failed(&self) {
-        let depth = {
+    pub async fn failed(&self) {
+        let (depth, undone) = {
             let mut transaction = self.transaction.lock();
-            transaction.fail();
-            transaction.depth()
+            let undone = transaction.fail();
+            (transaction.depth(), undone)
         };
-        self.cursors.lock().retain(|_, cursor| cursor.depth < depth);
+        self.cursors.end(depth);
+        // The error that it failed with is what the client is told.
+        if let Err(error) = self.unmake(undone).await {
+            tracing::warn!(%error, "the statements of a message were not undone");
+        }
     }
 
     /// How long the connection may stay idle now; `None` is for ever.
@@ -361,7 +364,10 @@ impl Session {
     pub fn run_one(&self, parsed: Opaque<Parsed>) -> BoxFuture<'_, Result<Answer>> {
         let running = async move {
             let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
-            answer.inspect_err(|_| self.failed())
+            if answer.is_err() {
+                self.failed().await;
+            }
+            answer
         };
         running.boxed()
     }

@@ -35,6 +35,7 @@ use crate::activity::Way;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
+use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
 use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
@@ -102,6 +103,11 @@ pub(super) enum Kind {
     CreateView(Box<CreateView>),
     Comment(Box<Comment>),
     Sequence(Box<SequenceSql>),
+    Declare {
+        declared: Box<DeclareCursor>,
+        plan: Box<LogicalPlan>,
+    },
+    Fetch(Fetch),
 }
 
 /// One bound parameter.
@@ -130,7 +136,9 @@ impl Prepared {
             | Kind::Access(_)
             | Kind::CreateView(_)
             | Kind::Comment(_)
-            | Kind::Sequence(_) => Way::Other,
+            | Kind::Sequence(_)
+            | Kind::Declare { .. }
+            | Kind::Fetch(_) => Way::Other,
         }
     }
 
@@ -233,6 +241,15 @@ impl Session {
             Parsed::CreateView(view) => (Kind::CreateView(view.clone()), vec![], None),
             Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
+            Parsed::Declare(cursor) => {
+                let plan = Box::pin(self.plan(&cursor.query, declared)).await?;
+                let parameters = described(parameter_fields(&plan)?, &cursor.query, &plan)?;
+                (Kind::Declare { declared: cursor.clone(), plan: Box::new(plan) }, parameters, None)
+            }
+            Parsed::Fetch(fetch) => {
+                let columns = self.cursors.facts(&fetch.cursor)?.schema;
+                (Kind::Fetch(fetch.clone()), vec![], (!fetch.is_move).then_some(columns))
+            }
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
@@ -406,7 +423,7 @@ impl Session {
             who: Arc::clone(&self.principal),
         };
         let Signals { node, activity, who } = signals.clone();
-        let ours = PgTables { node, activity, who };
+        let ours = PgTables { node, activity, who, cursors: self.cursors.clone() };
         crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
