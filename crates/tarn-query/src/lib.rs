@@ -117,6 +117,7 @@ mod conflict;
 pub mod defaults;
 pub mod dml;
 pub mod keyed;
+pub mod locking;
 pub mod parser;
 
 pub use array_text::items as array_items;

@@ -18,6 +18,7 @@ use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
+use crate::lock_sql::LockRows;
 use crate::names::{fold, is_word, table_name};
 use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
@@ -65,6 +66,8 @@ pub enum Parsed {
     Declare(Box<DeclareCursor>),
     /// `FETCH` and `MOVE`.
     Fetch(Fetch),
+    /// `SELECT … FOR UPDATE`.
+    Lock(Box<LockRows>),
 }
 
 impl Parsed {
@@ -154,7 +157,13 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(mut view) = view_sql::head(parser)? {
         let start = parser.peek_token_ref().span.start;
-        let Parsed::Sql(statement) = parse_one(parser, sql)? else { return Err(no_query_of("a view")) };
+        let statement = match parse_one(parser, sql)? {
+            Parsed::Sql(statement) => statement,
+            Parsed::Lock(_) => {
+                return Err(SqlError::unsupported("a view … FOR UPDATE", "lock the rows that are read of the table"));
+            }
+            _ => return Err(no_query_of("a view")),
+        };
         if !matches!(*statement, Statement::Query(_)) {
             return Err(no_query_of("a view"));
         }
@@ -170,7 +179,16 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     let start = parser.peek_token_ref().span.start;
     if let Some(head) = cursor_sql::head(parser)? {
-        let Parsed::Sql(query) = parse_one(parser, sql)? else { return Err(no_query_of("a cursor")) };
+        let query = match parse_one(parser, sql)? {
+            Parsed::Sql(query) => query,
+            Parsed::Lock(_) => {
+                return Err(SqlError::unsupported(
+                    "DECLARE CURSOR … FOR UPDATE",
+                    "lock the rows by a SELECT of their own; there is no WHERE CURRENT OF",
+                ));
+            }
+            _ => return Err(no_query_of("a cursor")),
+        };
         if !matches!(*query, Statement::Query(_)) {
             return Err(no_query_of("a cursor"));
         }
@@ -218,7 +236,7 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
         return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain, savepoint: None })));
     }
     refuse_overriding(parser)?;
-    let parser::Read { mut statement, has_select, has_calls } = parser::read(parser)?;
+    let (parser::Read { mut statement, has_select, has_calls }, locks) = parser::read_locking(parser)?;
     if has_select {
         name_columns(&mut statement);
     }
@@ -226,7 +244,10 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     if has_select || has_calls || creates {
         select_list::rewrite(&mut statement)?;
     }
-    Ok(Parsed::Sql(Box::new(statement)))
+    match statement {
+        Statement::Query(query) if !locks.is_empty() => Ok(Parsed::Lock(Box::new(LockRows { query, locks }))),
+        statement => Ok(Parsed::Sql(Box::new(statement))),
+    }
 }
 
 fn no_query_of(what: &str) -> SqlError {

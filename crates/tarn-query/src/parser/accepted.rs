@@ -10,11 +10,12 @@ use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable,
-    Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition,
-    NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr, OrderByKind, Query,
-    Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement,
-    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, UtilityOption,
-    Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, LockClause,
+    NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr,
+    OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
+    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins,
+    UnaryOperator, Update, UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType,
+    With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 
@@ -43,7 +44,20 @@ pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 
 /// As [`statement`], and says what was seen on the way.
 pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
+    understood(parser.parse_statement()?)
+}
+
+/// As [`read`], for who acts on what a SELECT locks: that is taken out of it. Elsewhere than at its end it is refused as ever.
+pub fn read_locking(parser: &mut Parser<'_>) -> Result<(Read, Vec<LockClause>), ParseError> {
     let mut statement = parser.parse_statement()?;
+    let locks = match &mut statement {
+        Statement::Query(query) => std::mem::take(&mut query.locks),
+        _ => vec![],
+    };
+    Ok((understood(statement)?, locks))
+}
+
+fn understood(mut statement: Statement) -> Result<Read, ParseError> {
     let seen = checked(&statement)?;
     // Most statements are about one row: each way through their tree is a part of what they cost.
     if (seen.has_with || seen.n_relations > MAX_TABLES)
@@ -649,12 +663,7 @@ fn check_query(query: &Query) -> Checked {
     none(
         "SELECT",
         &[
-            (
-                !locks.is_empty(),
-                "FOR UPDATE or FOR SHARE",
-                "leave it out: rows are not locked; a change of a row that somebody else changed meanwhile is done again, \
-                 and inside BEGIN it fails with 40001",
-            ),
+            (!locks.is_empty(), "FOR UPDATE or FOR SHARE", "lock rows by a SELECT of its own"),
             (for_clause.is_some(), "FOR XML or JSON", LEAVE_OUT),
             (settings.is_some(), "SETTINGS", "SET name = value"),
             (format_clause.is_some(), "FORMAT", LEAVE_OUT),

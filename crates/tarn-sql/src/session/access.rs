@@ -180,6 +180,11 @@ impl Session {
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
             Kind::Declare { plan, .. } => asking.reads(plan),
+            // As in PostgreSQL: who locks keeps others from changing the row.
+            Kind::Lock(asked) => {
+                asking.rows(&*self.node.catalog().schema(&asked.table.name)?, Privilege::Update)?;
+                asking.reads(&asked.plan)
+            }
             Kind::Fetch(_) => Ok(()),
         }
     }
@@ -352,6 +357,7 @@ impl Session {
             | Kind::CacheTable(_)
             | Kind::DropCache(_)
             | Kind::Declare { .. }
+            | Kind::Lock(_)
             | Kind::Fetch(_) => return,
         };
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));

@@ -101,7 +101,7 @@ impl Session {
 
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &*prepared.kind {
-            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } | Kind::Declare { .. } => {
+            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } | Kind::Declare { .. } | Kind::Lock(_) => {
                 prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
             }
             Kind::Utility(_)
@@ -223,6 +223,11 @@ impl Session {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Box::pin(self.declare(declared, plan.as_ref().clone(), parameters)).await
+            }
+            Kind::Lock(asked) => {
+                self.transaction.lock().check_usable()?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                Ok(Box::pin(self.lock_rows(asked, parameters)).await?.counted_by(self.backend.rows()))
             }
             Kind::Fetch(fetch) => {
                 self.transaction.lock().check_usable()?;

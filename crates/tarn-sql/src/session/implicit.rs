@@ -51,6 +51,7 @@ impl Part {
             | Parsed::CreateView(_)
             | Parsed::Comment(_)
             | Parsed::Declare(_)
+            | Parsed::Lock(_)
             | Parsed::Fetch(_) => return Part::Other,
         };
         match statement {

@@ -28,6 +28,7 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
 use super::defaults::written_out;
+use super::locking::{LockPlan, answered};
 use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
@@ -37,6 +38,7 @@ use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
+use crate::lock_sql::LockRows;
 use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
 use crate::shown::{shown, shown_name};
@@ -108,6 +110,7 @@ pub(super) enum Kind {
         plan: Box<LogicalPlan>,
     },
     Fetch(Fetch),
+    Lock(Box<LockPlan>),
 }
 
 /// One bound parameter.
@@ -139,6 +142,7 @@ impl Prepared {
             | Kind::Sequence(_)
             | Kind::Declare { .. }
             | Kind::Fetch(_) => Way::Other,
+            Kind::Lock(_) => Way::Query,
         }
     }
 
@@ -246,6 +250,7 @@ impl Session {
                 let parameters = described(parameter_fields(&plan)?, &cursor.query, &plan)?;
                 (Kind::Declare { declared: cursor.clone(), plan: Box::new(plan) }, parameters, None)
             }
+            Parsed::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
             Parsed::Fetch(fetch) => {
                 let columns = self.cursors.facts(&fetch.cursor)?.schema;
                 (Kind::Fetch(fetch.clone()), vec![], (!fetch.is_move).then_some(columns))
@@ -254,6 +259,21 @@ impl Session {
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
         Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, zone }))
+    }
+
+    async fn prepare_lock(
+        &self,
+        asked: &LockRows,
+        declared: &[Option<Declared>],
+    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+        let Some((statement, table)) = self.locked(asked)? else {
+            return self.prepare_sql(&Statement::Query(asked.query.clone()), declared).await;
+        };
+        let plan = self.plan(&statement, declared).await?;
+        let parameters = described(parameter_fields(&plan)?, &statement, &plan)?;
+        let columns = answered(&plan, &table);
+        let lock = LockPlan { table, plan, columns: SchemaRef::clone(&columns) };
+        Ok((Kind::Lock(Box::new(lock)), parameters, Some(columns)))
     }
 
     async fn prepare_sql(

@@ -34,6 +34,7 @@ mod raw;
 mod remote;
 mod restart;
 mod rot;
+mod row_locks;
 mod scans;
 mod slt;
 mod split;
