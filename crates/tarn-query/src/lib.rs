@@ -116,6 +116,7 @@ mod compiled;
 mod conflict;
 pub mod defaults;
 pub mod dml;
+pub mod explain_json;
 pub mod keyed;
 pub mod locking;
 pub mod parser;

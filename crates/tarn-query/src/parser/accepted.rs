@@ -9,12 +9,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
-    Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable,
-    Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, LockClause,
-    NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr,
-    OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
-    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins,
-    UnaryOperator, Update, UtilityOption, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType,
+    AnalyzeFormat, AnalyzeFormatKind, Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete,
+    Distinct, Expr, Fetch, FromTable, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join,
+    LimitClause, LockClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction,
+    OnInsert, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator,
+    SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject,
+    TableWithJoins, UnaryOperator, Update, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType,
     With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
@@ -23,6 +23,7 @@ use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
     ParseError, fold,
 };
+use crate::parser::explain;
 use crate::parser::null_asks::NullAsks;
 
 /// A statement, and what was seen in it.
@@ -386,9 +387,16 @@ fn check_statement(statement: &Statement) -> Checked {
             query_plan,
             estimate,
             statement: _,
-            format: _,
+            format,
             options: _,
-        } => none("EXPLAIN", &[(*query_plan, "QUERY PLAN", LEAVE_OUT), (*estimate, "ESTIMATE", LEAVE_OUT)]),
+        } => none(
+            "EXPLAIN",
+            &[
+                (*query_plan, "QUERY PLAN", LEAVE_OUT),
+                (*estimate, "ESTIMATE", LEAVE_OUT),
+                (format.is_some(), "FORMAT without parentheses", "EXPLAIN (FORMAT JSON) statement"),
+            ],
+        ),
         Statement::Drop {
             object_type: _,
             if_exists: _,
@@ -983,26 +991,16 @@ impl VisitorMut for Plain {
     }
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<ParseError> {
-        if let Statement::Explain { analyze, verbose, options, .. } = statement
+        if let Statement::Explain { analyze, verbose, options, format, .. } = statement
             && let Some(given) = options.take()
         {
-            for UtilityOption { name, arg } in given {
-                let Some(is_on) = switch(arg.as_ref()) else {
-                    return told(none(
-                        "EXPLAIN",
-                        &[(true, "with such an option", "EXPLAIN [ANALYZE] [VERBOSE] statement")],
-                    ));
-                };
-                match name.value.to_ascii_lowercase().as_str() {
-                    "analyze" => *analyze = is_on,
-                    "verbose" => *verbose = is_on,
-                    // What is shown is what there is.
-                    "costs" | "buffers" | "timing" | "summary" | "settings" | "wal" | "memory" => {}
-                    _ => {
-                        let clause = format!("({name})");
-                        return told(none("EXPLAIN", &[(true, &clause, "EXPLAIN [ANALYZE] [VERBOSE] statement")]));
-                    }
+            match explain::read(given, analyze, verbose) {
+                Ok(None) => {}
+                Ok(Some(shown)) => {
+                    *format = Some(AnalyzeFormatKind::Assignment(AnalyzeFormat::JSON));
+                    *options = Some(shown);
                 }
+                Err(error) => return ControlFlow::Break(error),
             }
         }
         ControlFlow::Continue(())
@@ -1049,24 +1047,6 @@ fn balance(body: &mut SetExpr) {
     }
     if let Some(only) = queries.pop() {
         *body = only;
-    }
-}
-
-/// Whether an option is on: it is, if nothing is said.
-fn switch(arg: Option<&Expr>) -> Option<bool> {
-    match arg {
-        None => Some(true),
-        Some(Expr::Value(value)) => match &value.value {
-            Value::Boolean(is_on) => Some(*is_on),
-            Value::Number(number, _) => Some(number != "0"),
-            _ => None,
-        },
-        Some(Expr::Identifier(word)) => match word.value.to_ascii_lowercase().as_str() {
-            "on" => Some(true),
-            "off" => Some(false),
-            _ => None,
-        },
-        Some(_) => None,
     }
 }
 

@@ -14,6 +14,7 @@
 mod accepted;
 mod copy;
 mod dialect;
+mod explain;
 mod limits;
 mod null_asks;
 mod tokens;

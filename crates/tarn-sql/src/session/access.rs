@@ -180,6 +180,7 @@ impl Session {
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
             Kind::Declare { plan, .. } => asking.reads(plan),
+            Kind::Explain(asked) => asking.reads(&asked.plan),
             // As in PostgreSQL: who locks keeps others from changing the row.
             Kind::Lock(asked) => {
                 asking.rows(&*self.node.catalog().schema(&asked.table.name)?, Privilege::Update)?;
@@ -358,6 +359,7 @@ impl Session {
             | Kind::DropCache(_)
             | Kind::Declare { .. }
             | Kind::Lock(_)
+            | Kind::Explain(_)
             | Kind::Fetch(_) => return,
         };
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));

@@ -101,7 +101,12 @@ impl Session {
 
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &*prepared.kind {
-            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } | Kind::Declare { .. } | Kind::Lock(_) => {
+            Kind::Keyed { .. }
+            | Kind::Query { .. }
+            | Kind::Dml { .. }
+            | Kind::Declare { .. }
+            | Kind::Lock(_)
+            | Kind::Explain(_) => {
                 prepared.generation == self.node.catalog().generation() && prepared.zone == *self.vars.lock().zone()
             }
             Kind::Utility(_)
@@ -223,6 +228,11 @@ impl Session {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Box::pin(self.declare(declared, plan.as_ref().clone(), parameters)).await
+            }
+            Kind::Explain(asked) => {
+                self.transaction.lock().check_usable()?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                Box::pin(self.explain(asked, parameters)).await
             }
             Kind::Lock(asked) => {
                 self.transaction.lock().check_usable()?;

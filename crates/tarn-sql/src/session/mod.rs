@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `copy`, `fetch`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `views`, `sequences`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -19,6 +19,7 @@ mod create_as;
 mod defaults;
 mod dml;
 mod execute;
+mod explain;
 mod fetch;
 mod gather;
 mod held;

@@ -28,6 +28,7 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
 use super::defaults::written_out;
+use super::explain::{self, Explained};
 use super::locking::{LockPlan, answered};
 use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
@@ -111,6 +112,7 @@ pub(super) enum Kind {
     },
     Fetch(Fetch),
     Lock(Box<LockPlan>),
+    Explain(Box<Explained>),
 }
 
 /// One bound parameter.
@@ -142,7 +144,7 @@ impl Prepared {
             | Kind::Sequence(_)
             | Kind::Declare { .. }
             | Kind::Fetch(_) => Way::Other,
-            Kind::Lock(_) => Way::Query,
+            Kind::Lock(_) | Kind::Explain(_) => Way::Query,
         }
     }
 
@@ -329,6 +331,13 @@ impl Session {
                 }
                 let parameters = described(parameters, statement, &dml.source)?;
                 Ok((Kind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
+            }
+            Statement::Explain { format: Some(_), statement: query, analyze, verbose, options, .. } => {
+                let plan = self.plan(query, declared).await?;
+                let parameters = described(parameter_fields(&plan)?, query, &plan)?;
+                let shown = explain::shown(options.as_deref().unwrap_or_default(), *verbose);
+                let explained = Explained { plan, analyze: *analyze, shown };
+                Ok((Kind::Explain(Box::new(explained)), parameters, Some(explain::columns())))
             }
             Statement::Query(_) | Statement::Explain { .. } => {
                 let plan = self.plan(statement, declared).await?;

@@ -16,6 +16,7 @@ mod cursors;
 mod definitions;
 mod drops;
 mod errors;
+mod explain;
 mod faults;
 mod follow;
 mod harness;
