@@ -39,13 +39,14 @@ use pgwire::messages::extendedquery::{
     Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, Sync as PgSync,
     TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
-use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
+use pgwire::messages::response::{EmptyQueryResponse, NotificationResponse, ReadyForQuery, TransactionStatus};
 use pgwire::messages::simplequery::Query;
 use pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use tarn_net::Peer;
 use tarn_net::places::Guest;
 use tarn_node::auth::{FAILURE_DELAY, Principal};
+use tarn_sql::channels::Notification;
 use tarn_sql::error::{Result, SqlError, state};
 use tarn_sql::names::{SERVER_VERSION, fold};
 use tarn_sql::quiet;
@@ -193,6 +194,23 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Tells what others notified, if the client is in no transaction. Flushed with what follows.
+    pub async fn tell_notifications<C: send::Client>(&self, client: &mut C) -> PgWireResult<()>
+    where
+        PgWireError: From<C::Error>,
+    {
+        for Notification { pid, channel, payload } in self.session.hear() {
+            let response = NotificationResponse::new(pid, channel, payload);
+            client.feed(PgWireBackendMessage::NotificationResponse(response)).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns when there may be something to tell.
+    pub async fn notified(&self) {
+        self.session.notified().await;
     }
 
     async fn begin_copy<C: send::Client>(&self, client: &mut C, copy: CopyFrom) -> PgWireResult<()>
@@ -575,6 +593,7 @@ impl SimpleQueryHandler for Connection {
         client.set_transaction_status(status);
         if !matches!(client.state(), PgWireConnectionState::CopyInProgress(_)) {
             client.set_state(PgWireConnectionState::ReadyForQuery);
+            self.tell_notifications(client).await?;
             client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
         }
         Ok(())
@@ -886,6 +905,7 @@ impl ExtendedQueryHandler for Connection {
         }
         ended.map_err(on_wire)?;
         client.set_transaction_status(status);
+        self.tell_notifications(client).await?;
         client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
         Ok(())
     }

@@ -282,6 +282,9 @@ impl Session {
             | Statement::Deallocate { .. }
             | Statement::Close { .. }
             | Statement::Discard { .. }
+            | Statement::LISTEN { .. }
+            | Statement::UNLISTEN { .. }
+            | Statement::NOTIFY { .. }
             | Statement::Analyze(_)
             | Statement::Vacuum(_)
             | Statement::Truncate(_)

@@ -63,6 +63,7 @@ pub use crate::activity::Status;
 
 use crate::activity::{self, Backend};
 use crate::advisory::OwnLocks;
+use crate::channels::{Mail, Notification};
 use crate::cursors::book::Book;
 use crate::error::{Result, SqlError, state};
 use crate::hot::Reader;
@@ -92,6 +93,8 @@ pub struct Session {
     named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
     has_pg_catalog: Mutex<bool>,
     locks: Arc<OwnLocks>,
+    /// What it notifies, and hears.
+    mail: Arc<Mail>,
     /// What sequences gave it.
     numbers: Arc<Mutex<Given>>,
 }
@@ -104,6 +107,7 @@ impl Session {
         let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
         let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
         let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
+        let mail = Arc::new(Mail::new(&sql.channels, backend.pid()));
         let numbers = Arc::<Mutex<Given>>::default();
         let (node, who, given) = (Arc::clone(sql.node()), Arc::clone(&principal), Arc::clone(&numbers));
         let numbering = Numbering { node, who, given, runtime: sql.runtime.clone() };
@@ -122,6 +126,7 @@ impl Session {
             named: Opaque::default(),
             has_pg_catalog: Mutex::new(false),
             locks,
+            mail,
             numbers,
         }
     }
@@ -144,8 +149,26 @@ impl Session {
         let status = self.status();
         if status == Status::Idle {
             self.locks.end_transaction();
+            match failed {
+                None => self.mail.commit(),
+                Some(_) => self.mail.roll_back(),
+            }
         }
         self.backend.ends(status, failed);
+    }
+
+    /// What other sessions notified, and this one, if it is in no transaction: what it notified itself by a statement that was none's is heard by then.
+    pub fn hear(&self) -> Vec<Notification> {
+        if self.status() != Status::Idle {
+            return vec![];
+        }
+        self.mail.commit();
+        self.mail.take()
+    }
+
+    /// Returns when there is something to hear, and perhaps when there is not.
+    pub async fn notified(&self) {
+        self.mail.arrived().await;
     }
 
     /// More rows of a statement are asked for, which gave some before.
@@ -180,6 +203,9 @@ impl Session {
         let (depth, undone) = {
             let mut transaction = self.transaction.lock();
             let undone = transaction.fail();
+            if matches!(&*transaction, Transaction::Idle) {
+                self.mail.roll_back();
+            }
             (transaction.depth(), undone)
         };
         self.cursors.end(depth);
@@ -395,6 +421,7 @@ impl Drop for Session {
         }
         self.interrupt.cancel(SqlError::canceled());
         self.locks.leave();
+        self.mail.leave();
         self.sql.activity().leave(&self.backend);
         if *self.has_pg_catalog.lock() {
             crate::pg_catalog::forget(self.query.context());

@@ -456,7 +456,8 @@ impl Session {
         crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
-        let own = Own { vars: Arc::clone(&self.vars), locks: Arc::clone(&self.locks) };
+        let (vars, locks, mail) = (Arc::clone(&self.vars), Arc::clone(&self.locks), Arc::clone(&self.mail));
+        let own = Own { vars, locks, mail };
         own.functions().into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())

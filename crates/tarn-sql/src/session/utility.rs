@@ -117,17 +117,30 @@ impl Session {
                 CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
             },
             Statement::Discard { object_type } => self.discard(object_type),
-            // Nobody listens: there is no LISTEN.
-            Statement::UNLISTEN { .. } => Ok(Answer::done("UNLISTEN")),
+            Statement::LISTEN { channel } => {
+                self.mail.listen(fold(channel))?;
+                Ok(Answer::done("LISTEN"))
+            }
+            Statement::UNLISTEN { channel } => {
+                let is_all = channel.quote_style.is_none() && channel.value == "*";
+                self.mail.unlisten((!is_all).then(|| fold(channel)))?;
+                Ok(Answer::done("UNLISTEN"))
+            }
+            Statement::NOTIFY { channel, payload } => {
+                self.mail.notify(fold(channel), payload.clone().unwrap_or_default())?;
+                Ok(Answer::done("NOTIFY"))
+            }
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { name } => {
                 self.transaction.lock().savepoint(fold(name))?;
+                self.mail.savepoint();
                 Ok(Answer::done("SAVEPOINT"))
             }
             Statement::ReleaseSavepoint { name } => {
                 let n_left = self.transaction.lock().release(&fold(name))?;
                 self.cursors.release(n_left);
+                self.mail.release(n_left);
                 Ok(Answer::done("RELEASE"))
             }
             Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
@@ -202,6 +215,10 @@ impl Session {
             (Transaction::Idle, _) => Ok("COMMIT"),
         };
         self.cursors.end(0);
+        match done {
+            Ok("COMMIT") => self.mail.commit(),
+            _ => self.mail.roll_back(),
+        }
         done
     }
 
@@ -226,6 +243,7 @@ impl Session {
     async fn rollback(&self) -> Result<&'static str> {
         let made = std::mem::take(&mut *self.transaction.lock()).take_made();
         self.cursors.end(0);
+        self.mail.roll_back();
         self.unmake(made).await?;
         Ok("ROLLBACK")
     }
@@ -243,6 +261,7 @@ impl Session {
     async fn roll_back_to(&self, name: &str) -> Result<Answer> {
         let (depth, made) = self.transaction.lock().roll_back_to(name)?;
         self.cursors.end(depth);
+        self.mail.roll_back_to(depth);
         self.unmake(made).await?;
         Ok(Answer::done("ROLLBACK"))
     }
@@ -387,6 +406,7 @@ impl Session {
         }
         self.reset_all()?;
         self.cursors.close_all();
+        self.mail.unlisten(None)?;
         self.named.lock().clear();
         Ok(Answer::done("DISCARD ALL"))
     }

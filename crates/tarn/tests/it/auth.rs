@@ -280,7 +280,6 @@ const NEVER: &[&str] = &[
     "SELECT * FROM tarn.caches",
     "INSERT INTO u SELECT 5, table_name FROM tarn.tables",
     "SELECT rolname, rolpassword FROM pg_catalog.pg_authid",
-    "LISTEN x",
 ];
 
 /// One way to run a statement.

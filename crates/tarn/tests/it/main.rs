@@ -28,6 +28,7 @@ mod lake;
 mod logged;
 mod metastore;
 mod model;
+mod notify;
 mod one_moment;
 mod prepared;
 mod protocol;
