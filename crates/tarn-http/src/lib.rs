@@ -454,12 +454,15 @@ impl Out {
             session.limit_statement();
             match session.run_one(parsed).await? {
                 Answer::Rows(rows) => self.rows(rows, session).await?,
+                Answer::Done(tag) if tag.command == "LISTEN" => return Err(no_listening().into()),
                 Answer::Done(tag) => {
                     self.begin_result();
                     self.push(&json!({ "command": tag.text() }).to_string());
                 }
                 Answer::CopyFrom(_) | Answer::CopyTo(_) => return Err(no_copy().into()),
             }
+            // It is said now, whatever becomes of the next one; nobody here listens.
+            session.hear();
         }
         Ok(())
     }
@@ -527,6 +530,10 @@ impl Out {
             Ok(Err(_)) | Err(_) => Err(End::Gone),
         }
     }
+}
+
+fn no_listening() -> SqlError {
+    SqlError::unsupported("LISTEN over HTTP", "listen by the Postgres protocol: a request is a session of its own")
 }
 
 fn no_copy() -> SqlError {

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
 use tarn_types::TableSchema;
 use tokio::runtime::Handle;

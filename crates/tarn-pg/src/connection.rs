@@ -10,6 +10,7 @@ use std::ops::DerefMut;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,13 +39,14 @@ use pgwire::messages::extendedquery::{
     Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, Sync as PgSync,
     TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
-use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
+use pgwire::messages::response::{EmptyQueryResponse, NotificationResponse, ReadyForQuery, TransactionStatus};
 use pgwire::messages::simplequery::Query;
 use pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use tarn_net::Peer;
 use tarn_net::places::Guest;
 use tarn_node::auth::{FAILURE_DELAY, Principal};
+use tarn_sql::channels::Notification;
 use tarn_sql::error::{Result, SqlError, state};
 use tarn_sql::names::{SERVER_VERSION, fold};
 use tarn_sql::quiet;
@@ -73,6 +75,8 @@ pub struct Connection {
     /// Waits until it has proved who it is, then sits.
     guest: Guest,
     names: Mutex<Names>,
+    /// Whether Sync follows the message that is being answered.
+    syncs_next: AtomicBool,
 }
 
 /// What the client has named in the protocol. The protocol library keeps it, but does not list or count it.
@@ -93,7 +97,13 @@ impl Connection {
             login: Mutex::default(),
             guest,
             names: Mutex::default(),
+            syncs_next: AtomicBool::new(false),
         }
+    }
+
+    /// Before an Execute: whether Sync follows it, so that nothing else is of its transaction.
+    pub fn tell_next(&self, is_sync: bool) {
+        self.syncs_next.store(is_sync, Ordering::Relaxed);
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -108,7 +118,7 @@ impl Connection {
     pub async fn failed(&self) {
         // Its data may still come: it is swallowed.
         *self.copy.lock().await = None;
-        self.session.failed();
+        self.session.failed().await;
     }
 
     /// A message is answered, with this SQLSTATE if it failed.
@@ -186,6 +196,23 @@ impl Connection {
         Ok(())
     }
 
+    /// Tells what others notified, if the client is in no transaction. Flushed with what follows.
+    pub async fn tell_notifications<C: send::Client>(&self, client: &mut C) -> PgWireResult<()>
+    where
+        PgWireError: From<C::Error>,
+    {
+        for Notification { pid, channel, payload } in self.session.hear() {
+            let response = NotificationResponse::new(pid, channel, payload);
+            client.feed(PgWireBackendMessage::NotificationResponse(response)).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns when there may be something to tell.
+    pub async fn notified(&self) {
+        self.session.notified().await;
+    }
+
     async fn begin_copy<C: send::Client>(&self, client: &mut C, copy: CopyFrom) -> PgWireResult<()>
     where
         PgWireError: From<C::Error>,
@@ -237,8 +264,15 @@ impl Connection {
     /// Runs the statement of a portal; rows are left in the portal.
     async fn run_portal(&self, portal: &Portal<Arc<Prepared>>) -> Result<Answer> {
         self.session.begin_statement();
+        let prepared = &portal.statement.statement;
         let parameters = self.parameters(portal).await?;
-        let running = pin!(self.session.execute(&portal.statement.statement, parameters));
+        // What is sent until Sync is one transaction. A statement alone needs none.
+        let syncs_next = self.syncs_next.load(Ordering::Relaxed);
+        if !syncs_next || self.session.is_implicit() {
+            let beginning = pin!(self.session.begin_part(prepared.parsed(), syncs_next));
+            self.session.interrupt().run(beginning).await?;
+        }
+        let running = pin!(self.session.execute(prepared, parameters));
         self.session.interrupt().run(running).await
     }
 
@@ -255,27 +289,32 @@ impl Connection {
         }
         let n_statements = statements.len();
         for (idx, parsed) in statements.into_iter().enumerate() {
+            let is_last = idx + 1 == n_statements;
+            if n_statements > 1 || self.session.is_implicit() {
+                let beginning = pin!(self.session.begin_part(&parsed, is_last));
+                self.session.interrupt().run(beginning).await.map_err(on_wire)?;
+            }
             let before = self.before(&parsed);
             if self.deallocate(client.portal_store(), &parsed) {
                 send::complete(client, &Tag::new("DEALLOCATE")).await?;
                 continue;
             }
             let answer = self.session.run_one(parsed).await.map_err(in_text)?;
-            match answer {
+            let tag = match answer {
                 Answer::Rows(rows) => {
-                    let mut response =
-                        send::response(rows, &Format::UnifiedText, self.session.zone()).map_err(on_wire)?;
+                    let format = if rows.is_binary { Format::UnifiedBinary } else { Format::UnifiedText };
+                    let mut response = send::response(rows, &format, self.session.zone()).map_err(on_wire)?;
                     send::describe(client, &response.row_schema()).await?;
-                    send::rows(client, &mut response, 0, self.session.interrupt()).await?;
+                    send::rows(client, &mut response, 0, self.session.interrupt()).await?
                 }
                 Answer::Done(tag) => {
                     self.forget_all(client.portal_store(), &tag);
                     self.tell_changes(client, before).await?;
-                    send::complete(client, &tag).await?;
+                    Some(tag)
                 }
-                Answer::CopyTo(copy) => Box::pin(send::copy_to(client, copy, self.session.interrupt())).await?,
+                Answer::CopyTo(copy) => Some(Box::pin(send::copy_to(client, copy, self.session.interrupt())).await?),
                 Answer::CopyFrom(copy) => {
-                    if idx + 1 < n_statements {
+                    if !is_last {
                         return Err(on_wire(SqlError::unsupported(
                             "COPY FROM STDIN before other statements of the same text",
                             "send it by itself",
@@ -283,10 +322,18 @@ impl Connection {
                     }
                     self.begin_copy(client, *copy).await?;
                     client.set_state(PgWireConnectionState::CopyInProgress(false));
+                    return Ok(());
                 }
+            };
+            // It is done when all of them are.
+            if is_last {
+                self.session.end_implicit().await.map_err(on_wire)?;
+            }
+            if let Some(tag) = tag {
+                send::complete(client, &tag).await?;
             }
         }
-        Ok(())
+        self.session.end_implicit().await.map_err(on_wire)
     }
 
     /// `DEALLOCATE name` of a statement that the protocol has. False: it is the session's business.
@@ -546,6 +593,7 @@ impl SimpleQueryHandler for Connection {
         client.set_transaction_status(status);
         if !matches!(client.state(), PgWireConnectionState::CopyInProgress(_)) {
             client.set_state(PgWireConnectionState::ReadyForQuery);
+            self.tell_notifications(client).await?;
             client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
         }
         Ok(())
@@ -800,7 +848,8 @@ impl ExtendedQueryHandler for Connection {
                 }
                 Answer::CopyTo(copy) => {
                     *portal_state = PortalExecutionState::Finished;
-                    Box::pin(send::copy_to(client, copy, self.session.interrupt())).await?;
+                    let tag = Box::pin(send::copy_to(client, copy, self.session.interrupt())).await?;
+                    send::complete(client, &tag).await?;
                     client.set_state(PgWireConnectionState::ReadyForQuery);
                     return Ok(());
                 }
@@ -817,8 +866,9 @@ impl ExtendedQueryHandler for Connection {
                 if !is_begun {
                     self.session.go_on(&portal.statement.statement);
                 }
-                if send::rows(client, response, max_rows, self.session.interrupt()).await? {
+                if let Some(tag) = send::rows(client, response, max_rows, self.session.interrupt()).await? {
                     *portal_state = PortalExecutionState::Finished;
+                    send::complete(client, &tag).await?;
                 }
             }
             // Its rows are used up. What has none ran once, and runs no second time.
@@ -843,13 +893,19 @@ impl ExtendedQueryHandler for Connection {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
+        if self.session.is_implicit() {
+            self.session.limit_statement();
+        }
+        let ended = self.session.end_implicit().await;
         let status = self.transaction_status();
         // Portals live as long as their transaction.
         if status == TransactionStatus::Idle {
             client.portal_store().clear_portals();
             self.names.lock().portals.clear();
         }
+        ended.map_err(on_wire)?;
         client.set_transaction_status(status);
+        self.tell_notifications(client).await?;
         client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
         Ok(())
     }
@@ -959,6 +1015,10 @@ impl CopyHandler for Connection {
             Ok(rows) => rows,
             Err(reason) => return Err(on_wire(copy.abort(reason).await)),
         };
+        // Behind other statements of a simple query it is the last of one transaction; by the extended protocol Sync ends that.
+        if !matches!(client.state(), PgWireConnectionState::CopyInProgress(true)) {
+            self.session.end_implicit().await.map_err(on_wire)?;
+        }
         client.set_transaction_status(self.transaction_status());
         send::complete(client, &Tag::rows("COPY", rows)).await
     }

@@ -131,6 +131,21 @@ impl Frames {
         }
     }
 
+    /// The type of the message behind the one that was taken last, if it is there.
+    pub fn kind_behind(&self) -> Option<u8> {
+        self.buffer.first().copied()
+    }
+
+    /// As [`Frames::kind_behind`], as soon as it is there; `None` when the client is gone. May be dropped and asked again.
+    pub async fn next_kind(&mut self, io: &mut (impl AsyncRead + Unpin)) -> Option<u8> {
+        while self.buffer.is_empty() {
+            if !self.read(io).await {
+                return None;
+            }
+        }
+        self.kind_behind()
+    }
+
     /// Returns when the client is gone. What it sends meanwhile is kept, up to a piece; beyond that nobody looks.
     pub async fn gone(&mut self, io: &mut (impl AsyncRead + Unpin)) {
         while self.buffer.len() < PIECE_BYTES {

@@ -30,7 +30,7 @@ use futures::{FutureExt, SinkExt};
 use parking_lot::Mutex;
 use pgwire::api::{ClientInfo, DefaultClient, PgWireConnectionState, RandomPidSecretKeyGenerator};
 use pgwire::error::{ErrorInfo, PgWireError};
-use pgwire::messages::response::ReadyForQuery;
+use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
 use pgwire::messages::startup::{SecretKey, Startup};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{PgWireMessageServerCodec, process_message};
@@ -318,6 +318,8 @@ impl Talk {
             };
             let phase = if starting { Phase::Authentication } else { Phase::Ready };
             let idle_limit = connection.idle_limit().filter(|_| copying.is_none());
+            let hears = matches!(state, PgWireConnectionState::ReadyForQuery)
+                && matches!(connection.transaction_status(), TransactionStatus::Idle);
             let frame = match startup.take() {
                 Some(startup) => Ok(Some(Frame::Message(startup))),
                 // Whoever always has a message there is ended all the same.
@@ -338,6 +340,13 @@ impl Talk {
                         state::IDLE_TRANSACTION_TIMEOUT,
                         "terminating connection due to idle-in-transaction timeout",
                     ).fatal()),
+                    () = connection.notified(), if hears => {
+                        let told = connection.tell_notifications(&mut socket).await;
+                        if told.is_err() || socket.flush().await.is_err() {
+                            break;
+                        }
+                        continue;
+                    }
                     // The client may wait for the error with its data all sent.
                     error = connection.copy_failed(), if copying.is_some() => {
                         Ok(Some(Frame::Bad { error, is_extended: copying.unwrap_or_default() }))
@@ -347,7 +356,21 @@ impl Talk {
             let done = match frame {
                 Ok(None) | Ok(Some(Frame::Message(PgWireFrontendMessage::Terminate(_)))) => break,
                 Ok(Some(Frame::Message(message))) => {
-                    let is_extended = copying.unwrap_or_else(|| message.is_extended_query());
+                    let is_sync = matches!(message, PgWireFrontendMessage::Sync(_));
+                    // Sync ends what it fails: nothing is skipped behind it.
+                    let is_extended = copying.unwrap_or_else(|| message.is_extended_query() && !is_sync);
+                    if matches!(message, PgWireFrontendMessage::Execute(_)) {
+                        let next = match frames.kind_behind() {
+                            Some(kind) => Some(kind),
+                            // No answer goes out before Flush or Sync, so a client has no reason to wait for one.
+                            None => tokio::select! {
+                                kind = frames.next_kind(&mut incoming) => kind,
+                                () = stop.cancelled() => None,
+                                _ = connection.terminated() => None,
+                            },
+                        };
+                        connection.tell_next(next == Some(b'S'));
+                    }
                     let process = process_message(
                         message,
                         &mut socket,

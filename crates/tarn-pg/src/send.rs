@@ -93,13 +93,13 @@ where
     Ok(())
 }
 
-/// Sends up to `max_rows` rows (0: all) and says whether the result is used up; then the tag, or PortalSuspended.
+/// Sends up to `max_rows` rows (0: all). The tag, which is still to be sent, where the result is used up; else PortalSuspended is sent.
 pub async fn rows<C: Client>(
     client: &mut C,
     response: &mut QueryResponse,
     max_rows: usize,
     interrupt: &Interrupt,
-) -> PgWireResult<bool>
+) -> PgWireResult<Option<Tag>>
 where
     PgWireError: From<C::Error>,
 {
@@ -108,7 +108,7 @@ where
     loop {
         if max_rows > 0 && n_rows == max_rows {
             client.feed(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())).await?;
-            return Ok(false);
+            return Ok(None);
         }
         let row = tokio::select! {
             biased;
@@ -121,8 +121,7 @@ where
         }
         n_rows += 1;
     }
-    complete(client, &Tag::rows(response.command_tag(), n_rows as u64)).await?;
-    Ok(true)
+    Ok(Some(Tag::rows(response.command_tag(), n_rows as u64)))
 }
 
 /// CommandComplete.
@@ -134,8 +133,8 @@ where
     Ok(())
 }
 
-/// A whole COPY TO: header, data, tag.
-pub async fn copy_to<C: Client>(client: &mut C, copy: CopyTo, interrupt: &Interrupt) -> PgWireResult<()>
+/// A whole COPY TO: header and data. Its tag is still to be sent.
+pub async fn copy_to<C: Client>(client: &mut C, copy: CopyTo, interrupt: &Interrupt) -> PgWireResult<Tag>
 where
     PgWireError: From<C::Error>,
 {
@@ -164,7 +163,7 @@ where
         client.feed(PgWireBackendMessage::CopyData(CopyData::new(chunk))).await?;
     }
     client.feed(PgWireBackendMessage::CopyDone(CopyDone::new())).await?;
-    complete(client, &Tag::rows("COPY", n_rows)).await
+    Ok(Tag::rows("COPY", n_rows))
 }
 
 enum CopyEncoder {

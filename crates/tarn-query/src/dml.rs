@@ -516,7 +516,7 @@ fn refuse_append_only(what: &str, table: &TableSchema) -> Result<()> {
 }
 
 /// The same relation, reading the table with `__seqno`, under the name it had.
-fn with_seqno(from: &TableWithJoins, table: &TableSchema) -> Result<TableWithJoins> {
+pub(crate) fn with_seqno(from: &TableWithJoins, table: &TableSchema) -> Result<TableWithJoins> {
     let Some((name, alias)) = relation(from).filter(|(name, _)| *name == table.name) else {
         return Err(unsupported(format!("change of rows of {from}"), "name one table"));
     };
@@ -535,7 +535,7 @@ fn key_schema(table: &TableSchema) -> Result<SchemaRef> {
     Ok(Arc::new(table.arrow_with_seqno().project(&columns).map_err(DataFusionError::from)?))
 }
 
-fn updated(batch: &RecordBatch, table: &TableSchema, schema: &SchemaRef) -> Result<RecordBatch> {
+pub(crate) fn updated(batch: &RecordBatch, table: &TableSchema, schema: &SchemaRef) -> Result<RecordBatch> {
     let n_columns = table.columns.len();
     let values = batch.project(&(0..n_columns).collect::<Vec<_>>()).map_err(DataFusionError::from)?;
     let values = conform(&values, table).map_err(Error::types(&table.name))?;

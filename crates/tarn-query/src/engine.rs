@@ -17,9 +17,10 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::ast;
+use futures::TryStreamExt;
 use tarn_cache::{FooterCache, FragmentCache, ProjectedCache, ReadStore};
 use tarn_metastore::Metastore;
 use tarn_types::Zone;
@@ -42,6 +43,7 @@ use crate::dependent::Dependent;
 use crate::distinct_sums::same_sums;
 use crate::equated::{CHOOSES_SIDES, Equated};
 use crate::expanded::Expanded;
+use crate::explain_json::Measured;
 use crate::extrema::extrema;
 use crate::filtered_windows::FilteredWindows;
 use crate::forgets::Forgets;
@@ -448,6 +450,39 @@ impl Session {
             Ok((batch_rows::physical(&mut state, &plan).await?, state.task_ctx()))
         };
         self.threads.stream(planned, waits).await
+    }
+
+    /// Plans a query as [`Session::stream`] does and, with `runs`, reads all it answers. `now_us` is a clock.
+    ///
+    /// Dropping the future cancels the query.
+    pub async fn measured(
+        &self,
+        plan: LogicalPlan,
+        parameters: Option<ParamValues>,
+        runs: bool,
+        now_us: impl Fn() -> u64 + Send + 'static,
+    ) -> Result<Measured> {
+        let (state, reader, stop) = (self.context.state(), Arc::clone(&self.reader), Stop::default());
+        let lake = Arc::clone(&self.public.lake);
+        let _waits = stop.when_dropped();
+        let measuring = async move {
+            let began_us = now_us();
+            let plan = match parameters {
+                Some(parameters) => plan.with_param_values(parameters)?,
+                None => plan,
+            };
+            let (mut state, plan) = for_statement(state, lake, reader.as_ref(), plan, stop)?;
+            let plan = batch_rows::physical(&mut state, &plan).await?;
+            let planned_us = now_us();
+            let mut execution_us = None;
+            if runs {
+                let mut batches = execute_stream(Arc::clone(&plan), state.task_ctx())?;
+                while batches.try_next().await?.is_some() {}
+                execution_us = Some(now_us().saturating_sub(planned_us));
+            }
+            Ok(Measured { plan, planning_us: planned_us.saturating_sub(began_us), execution_us })
+        };
+        self.threads.run(measuring).await
     }
 
     /// Parses, plans and runs one statement.

@@ -119,7 +119,9 @@ mod compiled;
 mod conflict;
 pub mod defaults;
 pub mod dml;
+pub mod explain_json;
 pub mod keyed;
+pub mod locking;
 pub mod parser;
 
 pub use array_text::items as array_items;

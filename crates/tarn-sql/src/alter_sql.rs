@@ -86,6 +86,11 @@ impl Alter {
             Kind::Sequence => "ALTER SEQUENCE",
         }
     }
+
+    /// Whether it is `RENAME TO`, which is held until COMMIT; the others act at once.
+    pub fn is_renaming(&self) -> bool {
+        matches!(self.change, Change::Rename(_))
+    }
 }
 
 /// The statement that begins here, if it is one of these; nothing is taken if it is not.

@@ -72,6 +72,7 @@ pub mod state {
     pub const RESERVED_NAME: &str = "42939";
     pub const CONFIG_FILE_ERROR: &str = "F0000";
     pub const INVALID_CURSOR: &str = "34000";
+    pub const INVALID_CURSOR_DEFINITION: &str = "42P11";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const COMPLETION_UNKNOWN: &str = "40003";
     pub const SYNTAX_OR_ACCESS: &str = "42000";

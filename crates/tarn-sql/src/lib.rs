@@ -4,8 +4,8 @@
 //! query engine, which computes.
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `spelled`, `column_rules`, `expressions`, `sequence_sql`, `like_sql`, `view_sql`, `comment_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `session_functions`, `sequence_functions`, `advisory`: what Postgres clients ask.
-//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a session has to itself.
+//! - `ddl`, `spelled`, `column_rules`, `expressions`, `sequence_sql`, `like_sql`, `alter_sql`, `view_sql`, `comment_sql`, `cursor_sql`, `lock_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `channels`, `session_functions`, `sequence_functions`, `advisory`: what Postgres clients ask.
+//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a session has to itself, `cursors`: results that stay open.
 //! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`binary`], [`copy_format`], [`copy_binary`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -21,12 +21,15 @@ pub mod budget;
 mod cache_sql;
 mod catalog_sequences;
 pub mod cells;
+pub mod channels;
 mod column_rules;
 mod comment_sql;
 mod compat;
 pub mod copy_binary;
 pub mod copy_format;
 mod copy_options;
+mod cursor_sql;
+mod cursors;
 mod ddl;
 mod definition;
 mod described;
@@ -39,6 +42,7 @@ mod expressions;
 mod hot;
 mod information_schema;
 mod like_sql;
+mod lock_sql;
 pub mod names;
 mod nested;
 mod pg_catalog;

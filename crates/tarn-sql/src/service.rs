@@ -16,6 +16,8 @@ use tokio::runtime::Handle;
 use crate::activity::Activity;
 use crate::advisory::Locks;
 use crate::budget::Budget;
+use crate::channels::Channels;
+use crate::cursors::kept::MAX_FILES;
 use crate::error::{Result, SqlError, state};
 use crate::hot;
 use crate::names::DATABASE;
@@ -37,6 +39,9 @@ pub struct Sql {
     /// What transactions hold back until COMMIT.
     held: Arc<Budget>,
     pub(crate) locks: Arc<Locks>,
+    /// Of cursors that keep rows in files.
+    pub(crate) cursor_files: Arc<Budget>,
+    pub(crate) channels: Arc<Channels>,
     pub(crate) turns: Turns,
     /// Where it was opened: what a thread of a query waits for runs there.
     pub(crate) runtime: Handle,
@@ -80,6 +85,8 @@ impl Sql {
             activity,
             held,
             locks: Arc::default(),
+            cursor_files: Budget::new(MAX_FILES),
+            channels: Arc::default(),
             turns: Turns::default(),
             runtime: Handle::current(),
             _threads: threads,

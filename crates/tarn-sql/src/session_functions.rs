@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 use parking_lot::Mutex;
 
 use crate::advisory::{Key, Mode, OwnLocks};
+use crate::channels::Mail;
 use crate::error::{SqlError, state};
 use crate::session::vars::{Vars, is_engine_setting, is_identity};
 
@@ -26,6 +27,7 @@ use crate::session::vars::{Vars, is_engine_setting, is_identity};
 pub(crate) struct Own {
     pub vars: Arc<Mutex<Vars>>,
     pub locks: Arc<OwnLocks>,
+    pub mail: Arc<Mail>,
 }
 
 impl Own {
@@ -35,6 +37,7 @@ impl Own {
             ("current_setting".to_owned(), Does::ShowSetting),
             ("set_config".to_owned(), Does::Set),
             ("pg_sleep".to_owned(), Does::Sleep),
+            ("pg_notify".to_owned(), Does::Notify),
             ("pg_advisory_unlock_all".to_owned(), Does::UnlockAll),
         ];
         for is_shared in [false, true] {
@@ -60,6 +63,7 @@ enum Does {
     ShowSetting,
     Set,
     Sleep,
+    Notify,
     Lock(Mode),
     TryLock(Mode),
     Unlock { is_shared: bool },
@@ -74,6 +78,7 @@ impl Does {
             Does::ShowSetting => vec![exact(std::slice::from_ref(&text)), exact(&[text, DataType::Boolean])],
             Does::Set => vec![exact(&[text.clone(), text, DataType::Boolean])],
             Does::Sleep => vec![exact(&[DataType::Float64])],
+            Does::Notify => vec![exact(&[text.clone(), text])],
             Does::Lock(_) | Does::TryLock(_) | Does::Unlock { .. } => {
                 vec![exact(&[DataType::Int64]), exact(&[DataType::Int64, DataType::Int64])]
             }
@@ -139,7 +144,8 @@ impl AsyncScalarUDFImpl for OfSession {
         let columns = args.args.iter().map(|arg| arg.to_array(args.number_rows)).collect::<Result<Vec<_>>>()?;
         let mut answers = Vec::with_capacity(args.number_rows);
         for row in 0..args.number_rows {
-            answers.push(match columns.iter().any(|column| column.is_null(row)) {
+            let is_null = columns.iter().any(|column| column.is_null(row));
+            answers.push(match is_null && self.does != Does::Notify {
                 true => ScalarValue::try_new_null(args.return_field.data_type())?,
                 false => self.answer(&columns, row).await?,
             });
@@ -155,7 +161,7 @@ impl OfSession {
     async fn answer(&self, columns: &[ArrayRef], row: usize) -> Result<ScalarValue> {
         let void = || ScalarValue::Utf8(Some(String::new()));
         let truth = |truth: bool| ScalarValue::Boolean(Some(truth));
-        let Own { vars, locks } = &self.own;
+        let Own { vars, locks, mail } = &self.own;
         Ok(match self.does {
             Does::ShowSetting => {
                 let may_be_missing = columns.get(1).is_some_and(|may| may.as_boolean().value(row));
@@ -175,6 +181,14 @@ impl OfSession {
             Does::Sleep => {
                 let seconds = columns[0].as_primitive::<Float64Type>().value(row).clamp(0.0, MAX_SLEEP_S);
                 tokio::time::sleep(Duration::from_secs_f64(if seconds.is_nan() { 0.0 } else { seconds })).await;
+                void()
+            }
+            Does::Notify => {
+                let text = |column: &ArrayRef| match column.is_null(row) {
+                    true => String::new(),
+                    false => column.as_string::<i32>().value(row).to_owned(),
+                };
+                mail.notify(text(&columns[0]), text(&columns[1]))?;
                 void()
             }
             Does::Lock(mode) => {

@@ -5,7 +5,6 @@
 //! reads it. Queries of Postgres' catalog are made plannable (`compat.rs`).
 
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement};
-use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use tarn_node::attach::AttachRequest;
@@ -18,8 +17,10 @@ use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
+use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
 use crate::like_sql::CreateLike;
+use crate::lock_sql::LockRows;
 use crate::names::{fold, is_word, table_name};
 use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
@@ -27,7 +28,8 @@ use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
 use crate::view_sql::{self, CreateView};
 use crate::{
-    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, like_sql, pg_catalog, sequence_sql, type_tree,
+    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, like_sql, pg_catalog,
+    sequence_sql, type_tree,
 };
 
 /// One statement.
@@ -67,6 +69,12 @@ pub enum Parsed {
     CreateLike(Box<CreateLike>),
     /// `ALTER TABLE` and its kin.
     Alter(Box<Alter>),
+    /// `DECLARE … CURSOR`.
+    Declare(Box<DeclareCursor>),
+    /// `FETCH` and `MOVE`.
+    Fetch(Fetch),
+    /// `SELECT … FOR UPDATE`.
+    Lock(Box<LockRows>),
 }
 
 impl Parsed {
@@ -159,9 +167,15 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(mut view) = view_sql::head(parser)? {
         let start = parser.peek_token_ref().span.start;
-        let Parsed::Sql(statement) = parse_one(parser, sql)? else { return Err(no_query()) };
+        let statement = match parse_one(parser, sql)? {
+            Parsed::Sql(statement) => statement,
+            Parsed::Lock(_) => {
+                return Err(SqlError::unsupported("a view … FOR UPDATE", "lock the rows that are read of the table"));
+            }
+            _ => return Err(no_query_of("a view")),
+        };
         if !matches!(*statement, Statement::Query(_)) {
-            return Err(no_query());
+            return Err(no_query_of("a view"));
         }
         view_sql::check_end(parser)?;
         view.query = view_sql::text_from(sql, start, parser);
@@ -175,6 +189,27 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(like) = like_sql::create_like(parser)? {
         return Ok(Parsed::CreateLike(Box::new(like)));
+    }
+    let start = parser.peek_token_ref().span.start;
+    if let Some(head) = cursor_sql::head(parser)? {
+        let query = match parse_one(parser, sql)? {
+            Parsed::Sql(query) => query,
+            Parsed::Lock(_) => {
+                return Err(SqlError::unsupported(
+                    "DECLARE CURSOR … FOR UPDATE",
+                    "lock the rows by a SELECT of their own; there is no WHERE CURRENT OF",
+                ));
+            }
+            _ => return Err(no_query_of("a cursor")),
+        };
+        if !matches!(*query, Statement::Query(_)) {
+            return Err(no_query_of("a cursor"));
+        }
+        let text = view_sql::text_from(sql, start, parser);
+        return Ok(Parsed::Declare(Box::new(head.of(*query, text))));
+    }
+    if let Some(fetch) = cursor_sql::fetch(parser)? {
+        return Ok(Parsed::Fetch(fetch));
     }
     // A text follows, or it is another statement that is called the same.
     let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));
@@ -210,11 +245,11 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     // Postgres spells it ABORT as well; the parser does not know it.
     if is_word(&parser.peek_token_ref().token, "abort") {
         parser.next_token();
-        let _ = parser.parse_one_of_keywords(&[Keyword::WORK, Keyword::TRANSACTION]);
-        return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain: false, savepoint: None })));
+        let chain = parser.parse_commit_rollback_chain()?;
+        return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain, savepoint: None })));
     }
     refuse_overriding(parser)?;
-    let parser::Read { mut statement, has_select, has_calls } = parser::read(parser)?;
+    let (parser::Read { mut statement, has_select, has_calls }, locks) = parser::read_locking(parser)?;
     if has_select {
         name_columns(&mut statement);
     }
@@ -222,11 +257,14 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     if has_select || has_calls || creates {
         select_list::rewrite(&mut statement)?;
     }
-    Ok(Parsed::Sql(Box::new(statement)))
+    match statement {
+        Statement::Query(query) if !locks.is_empty() => Ok(Parsed::Lock(Box::new(LockRows { query, locks }))),
+        statement => Ok(Parsed::Sql(Box::new(statement))),
+    }
 }
 
-fn no_query() -> SqlError {
-    SqlError::new(state::SYNTAX_ERROR, "a view is made of one query")
+fn no_query_of(what: &str) -> SqlError {
+    SqlError::new(state::SYNTAX_ERROR, format!("{what} is made of one query"))
 }
 
 /// `INSERT … OVERRIDING`, which the parser does not know: what stands there is no alias.

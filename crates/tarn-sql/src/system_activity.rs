@@ -12,11 +12,13 @@ use tarn_node::node::Node;
 use tarn_query::{Error, SystemTables};
 
 use crate::activity::{Activity, Seen, Status};
+use crate::cursors::book::Book;
+use crate::cursors::table::pg_cursors;
 use crate::names::DATABASE;
 use crate::system::{Cell, Columns, System, int, text};
 
 /// What there is of schema `pg_catalog` beside what crate `datafusion-pg-catalog` has.
-pub(crate) const PG_TABLES: [&str; 2] = ["pg_sequences", "pg_stat_activity"];
+pub(crate) const PG_TABLES: [&str; 3] = ["pg_cursors", "pg_sequences", "pg_stat_activity"];
 
 impl System {
     /// The statements that run, the oldest first. Of a cancelled one that has not ended the state is `stopping`.
@@ -63,6 +65,7 @@ pub(crate) struct PgTables {
     pub node: Arc<Node>,
     pub activity: Arc<Activity>,
     pub who: Arc<Mutex<Principal>>,
+    pub cursors: Book,
 }
 
 impl PgTables {
@@ -138,6 +141,7 @@ impl SystemTables for PgTables {
 
     async fn table(&self, name: &str) -> Result<RecordBatch, Error> {
         match name {
+            "pg_cursors" => pg_cursors(&self.cursors),
             "pg_sequences" => self.sequences().await,
             "pg_stat_activity" => self.stat_activity(),
             other => Err(Error::NoSuchTable { name: format!("pg_catalog.{other}") }),

@@ -11,6 +11,7 @@
 //! transaction drops it. After a crash it is there, empty. Tables are dropped when it commits, behind its writes.
 //!
 //! What a session has to itself (temporary tables) is a map, and what undoes a transaction goes back to the one that was there.
+//! The statements of one message are such a transaction, too, which nobody began (`session/implicit.rs`).
 //!
 //! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
 //! came after, also from a transaction that an error ended.
@@ -94,6 +95,8 @@ pub enum Transaction {
 #[derive(Default)]
 pub struct Open {
     pub read_only: bool,
+    /// Nobody said BEGIN: it ends with the message that its statements came in.
+    pub is_implicit: bool,
     isolation: Isolation,
     /// Whether a statement read or wrote rows: then its isolation stays as it is.
     has_begun: bool,
@@ -169,6 +172,22 @@ impl Open {
     /// `own` is what the session has to itself: what undoes the transaction goes back to it.
     pub fn new(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
         Open { read_only, isolation, own_before: Some(own), ..Open::default() }
+    }
+
+    /// Of the statements of one message.
+    pub fn implicit(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
+        Open { is_implicit: true, ..Open::new(read_only, isolation, own) }
+    }
+
+    /// Whether it drops or changes tables and views when it commits.
+    pub fn has_drops(&self) -> bool {
+        !self.drops.is_empty()
+    }
+
+    /// Whether a statement behind it may as well run by itself: there is nothing to commit, and nothing that it would see otherwise.
+    pub fn is_idle(&self) -> bool {
+        let holds_nothing = self.writes.is_empty() && self.drops.is_empty() && self.made.is_empty();
+        holds_nothing && !self.read_only && self.isolation != Isolation::RepeatableRead
     }
 
     fn place(&self, name: &str) -> Result<usize> {
@@ -257,16 +276,41 @@ impl Transaction {
         }
     }
 
-    /// An error: nothing more is taken until it is rolled back.
-    pub fn fail(&mut self) {
+    /// An error: nothing more is taken until it is rolled back. One that nobody began is over: the tables that it made, and what the session
+    /// had to itself before.
+    pub fn fail(&mut self) -> (Vec<Made>, Option<Arc<Own>>) {
+        let mut undone = (vec![], None);
         *self = match std::mem::take(self) {
+            Transaction::Open(Open { is_implicit: true, made, own_before, .. }) => {
+                undone = (made, own_before);
+                Transaction::Idle
+            }
             // Without a savepoint nothing of it can come back.
-            Transaction::Open(Open { savepoints, made, own_before, .. }) if savepoints.is_empty() => {
-                Transaction::Failed(Open { made, own_before, ..Open::default() })
+            Transaction::Open(Open { savepoints, made, read_only, isolation, own_before, .. })
+                if savepoints.is_empty() =>
+            {
+                Transaction::Failed(Open { made, read_only, isolation, own_before, ..Open::default() })
             }
             Transaction::Open(open) => Transaction::Failed(open),
             other => other,
         };
+        undone
+    }
+
+    /// The transaction that a message of several statements is.
+    pub fn implicit(&self) -> Option<&Open> {
+        match self {
+            Transaction::Open(open) if open.is_implicit => Some(open),
+            _ => None,
+        }
+    }
+
+    /// Before COMMIT or ROLLBACK: whether what AND CHAIN begins behind it is read-only, and its isolation.
+    ///
+    /// Errors: `25P01` where nobody began one.
+    pub fn chained(&mut self, what: &str) -> Result<(bool, Isolation)> {
+        let open = self.block(&format!("{what} AND CHAIN"))?;
+        Ok((open.read_only, open.isolation))
     }
 
     /// How many savepoints there are.
@@ -356,8 +400,8 @@ impl Transaction {
 
     fn block(&mut self, what: &str) -> Result<&mut Open> {
         match self {
-            Transaction::Open(open) | Transaction::Failed(open) => Ok(open),
-            Transaction::Idle => {
+            Transaction::Open(open) | Transaction::Failed(open) if !open.is_implicit => Ok(open),
+            _ => {
                 let message = format!("{what} can only be used in transaction blocks");
                 Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).with_hint("BEGIN first"))
             }
@@ -491,7 +535,9 @@ impl Transaction {
                     state::PROGRAM_LIMIT,
                     format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}"),
                 )
-                .with_hint("load outside BEGIN (autocommit), or raise the setting transaction_bytes"));
+                .with_hint(
+                    "load outside BEGIN, by a message of one statement (autocommit), or raise the setting transaction_bytes",
+                ));
             }
             if !open.reservation.get_or_insert_with(|| budget.reservation()).resize(size_bytes) {
                 return Err(no_room(budget));

@@ -9,12 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
-    Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete, Distinct, Expr, Fetch, FromTable,
-    Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join, LimitClause, NamedWindowDefinition,
-    NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr, OrderByKind, Query,
-    Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier, ShowStatementOptions, Statement,
-    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, UtilityOption,
-    Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    AnalyzeFormat, AnalyzeFormatKind, Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete,
+    Distinct, Expr, Fetch, FromTable, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join,
+    LimitClause, LockClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction,
+    OnInsert, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator,
+    SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject,
+    TableWithJoins, UnaryOperator, Update, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType,
+    With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 
@@ -22,6 +23,7 @@ use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
     ParseError, fold,
 };
+use crate::parser::explain;
 use crate::parser::null_asks::NullAsks;
 use crate::parser::select_into::as_create_table;
 
@@ -44,7 +46,20 @@ pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 
 /// As [`statement`], and says what was seen on the way.
 pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
+    understood(as_create_table(parser.parse_statement()?)?)
+}
+
+/// As [`read`], for who acts on what a SELECT locks: that is taken out of it. Elsewhere than at its end it is refused as ever.
+pub fn read_locking(parser: &mut Parser<'_>) -> Result<(Read, Vec<LockClause>), ParseError> {
     let mut statement = as_create_table(parser.parse_statement()?)?;
+    let locks = match &mut statement {
+        Statement::Query(query) => std::mem::take(&mut query.locks),
+        _ => vec![],
+    };
+    Ok((understood(statement)?, locks))
+}
+
+fn understood(mut statement: Statement) -> Result<Read, ParseError> {
     let seen = checked(&statement)?;
     // Most statements are about one row: each way through their tree is a part of what they cost.
     if (seen.has_with || seen.n_relations > MAX_TABLES)
@@ -373,9 +388,16 @@ fn check_statement(statement: &Statement) -> Checked {
             query_plan,
             estimate,
             statement: _,
-            format: _,
+            format,
             options: _,
-        } => none("EXPLAIN", &[(*query_plan, "QUERY PLAN", LEAVE_OUT), (*estimate, "ESTIMATE", LEAVE_OUT)]),
+        } => none(
+            "EXPLAIN",
+            &[
+                (*query_plan, "QUERY PLAN", LEAVE_OUT),
+                (*estimate, "ESTIMATE", LEAVE_OUT),
+                (format.is_some(), "FORMAT without parentheses", "EXPLAIN (FORMAT JSON) statement"),
+            ],
+        ),
         Statement::Drop {
             object_type: _,
             if_exists: _,
@@ -421,14 +443,12 @@ fn check_statement(statement: &Statement) -> Checked {
                 ),
             ],
         ),
-        Statement::Commit { chain, end: _, modifier } => none(
-            "COMMIT",
-            &[
-                (*chain, "AND CHAIN", "BEGIN again"),
-                (modifier.is_some(), "with a modifier", "PostgreSQL's COMMIT has none"),
-            ],
-        ),
-        Statement::Rollback { chain, savepoint: _ } => none("ROLLBACK", &[(*chain, "AND CHAIN", "BEGIN again")]),
+        Statement::Commit { chain: _, end: _, modifier } => {
+            none("COMMIT", &[(modifier.is_some(), "with a modifier", "PostgreSQL's COMMIT has none")])
+        }
+        Statement::Rollback { chain, savepoint } => {
+            none("ROLLBACK TO", &[(*chain && savepoint.is_some(), "AND CHAIN", "a savepoint ends no transaction")])
+        }
         Statement::Prepare { name: _, data_types: _, statement: _ } => Ok(()),
         Statement::Execute { name, parameters: _, has_parentheses: _, immediate, into, using, output, default } => {
             none(
@@ -652,12 +672,7 @@ fn check_query(query: &Query) -> Checked {
     none(
         "SELECT",
         &[
-            (
-                !locks.is_empty(),
-                "FOR UPDATE or FOR SHARE",
-                "leave it out: rows are not locked; a change of a row that somebody else changed meanwhile is done again, \
-                 and inside BEGIN it fails with 40001",
-            ),
+            (!locks.is_empty(), "FOR UPDATE or FOR SHARE", "lock rows by a SELECT of its own"),
             (for_clause.is_some(), "FOR XML or JSON", LEAVE_OUT),
             (settings.is_some(), "SETTINGS", "SET name = value"),
             (format_clause.is_some(), "FORMAT", LEAVE_OUT),
@@ -977,26 +992,16 @@ impl VisitorMut for Plain {
     }
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<ParseError> {
-        if let Statement::Explain { analyze, verbose, options, .. } = statement
+        if let Statement::Explain { analyze, verbose, options, format, .. } = statement
             && let Some(given) = options.take()
         {
-            for UtilityOption { name, arg } in given {
-                let Some(is_on) = switch(arg.as_ref()) else {
-                    return told(none(
-                        "EXPLAIN",
-                        &[(true, "with such an option", "EXPLAIN [ANALYZE] [VERBOSE] statement")],
-                    ));
-                };
-                match name.value.to_ascii_lowercase().as_str() {
-                    "analyze" => *analyze = is_on,
-                    "verbose" => *verbose = is_on,
-                    // What is shown is what there is.
-                    "costs" | "buffers" | "timing" | "summary" | "settings" | "wal" | "memory" => {}
-                    _ => {
-                        let clause = format!("({name})");
-                        return told(none("EXPLAIN", &[(true, &clause, "EXPLAIN [ANALYZE] [VERBOSE] statement")]));
-                    }
+            match explain::read(given, analyze, verbose) {
+                Ok(None) => {}
+                Ok(Some(shown)) => {
+                    *format = Some(AnalyzeFormatKind::Assignment(AnalyzeFormat::JSON));
+                    *options = Some(shown);
                 }
+                Err(error) => return ControlFlow::Break(error),
             }
         }
         ControlFlow::Continue(())
@@ -1043,24 +1048,6 @@ fn balance(body: &mut SetExpr) {
     }
     if let Some(only) = queries.pop() {
         *body = only;
-    }
-}
-
-/// Whether an option is on: it is, if nothing is said.
-fn switch(arg: Option<&Expr>) -> Option<bool> {
-    match arg {
-        None => Some(true),
-        Some(Expr::Value(value)) => match &value.value {
-            Value::Boolean(is_on) => Some(*is_on),
-            Value::Number(number, _) => Some(number != "0"),
-            _ => None,
-        },
-        Some(Expr::Identifier(word)) => match word.value.to_ascii_lowercase().as_str() {
-            "on" => Some(true),
-            "off" => Some(false),
-            _ => None,
-        },
-        Some(_) => None,
     }
 }
 

@@ -14,6 +14,7 @@
 mod accepted;
 mod copy;
 mod dialect;
+mod explain;
 mod limits;
 mod null_asks;
 mod select_into;
@@ -29,7 +30,7 @@ use crate::sqlparser::ast::{Ident, Statement};
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-pub use self::accepted::{Read, check, read, statement};
+pub use self::accepted::{Read, check, read, read_locking, statement};
 pub use self::copy::{OwnCopy, copy_on_conflict};
 use self::dialect::{Bounds, PgDialect};
 pub use self::limits::{

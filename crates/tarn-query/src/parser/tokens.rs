@@ -121,7 +121,35 @@ pub(super) fn tokens(dialect: &PgDialect, sql: &str, n_tokens: usize) -> Result<
         tokens = halves.flatten().collect();
     }
     check_brackets(&tokens)?;
+    weaken_locks(&mut tokens);
     Ok(tokens)
+}
+
+/// `FOR NO KEY UPDATE` is read as `FOR UPDATE`, `FOR KEY SHARE` as `FOR SHARE`, which the parser knows: there are no foreign keys, for which
+/// PostgreSQL tells them apart.
+fn weaken_locks(tokens: &mut Vec<TokenWithSpan>) {
+    let keyword = |token: &TokenWithSpan| match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),
+        _ => None,
+    };
+    let mut at = 0;
+    while let Some(found) = tokens[at..].iter().position(|token| keyword(token) == Some(Keyword::FOR)) {
+        at += found + 1;
+        let behind = |place: usize| {
+            let mut words = tokens.iter().enumerate().skip(place);
+            words
+                .find(|(_, token)| !matches!(token.token, Token::Whitespace(_)))
+                .map(|(place, token)| (place, keyword(token)))
+        };
+        let mut last = behind(at);
+        if let Some((place, Some(Keyword::NO))) = last {
+            last = behind(place + 1);
+        }
+        let Some((key, Some(Keyword::KEY))) = last else { continue };
+        if let Some((end, Some(Keyword::UPDATE | Keyword::SHARE))) = behind(key + 1) {
+            tokens.drain(at..end);
+        }
+    }
 }
 
 /// `>-` is `>` and `-`.

@@ -190,6 +190,14 @@ impl Session {
                 // It may be a sequence, or need not be there: asked for when it is known whose it is.
                 false => asking.may(Action::Session),
             },
+            Kind::Declare { plan, .. } => asking.reads(plan),
+            Kind::Explain(asked) => asking.reads(&asked.plan),
+            // As in PostgreSQL: who locks keeps others from changing the row.
+            Kind::Lock(asked) => {
+                asking.rows(&*self.node.catalog().schema(&asked.table.name)?, Privilege::Update)?;
+                asking.reads(&asked.plan)
+            }
+            Kind::Fetch(_) => Ok(()),
         }
     }
 
@@ -262,7 +270,7 @@ impl Session {
                 self.allow_rows(asking, table_name, Privilege::Insert)
             }
             // What they read is asked for when it is planned (`permitted`).
-            Statement::Copy { to: true, .. } | Statement::Declare { .. } => Ok(()),
+            Statement::Copy { to: true, .. } => Ok(()),
             Statement::ShowCreate { obj_name: name, .. } | Statement::ExplainTable { table_name: name, .. } => {
                 self.allow_rows(asking, name, Privilege::Select)
             }
@@ -290,9 +298,11 @@ impl Session {
             | Statement::Prepare { .. }
             | Statement::Execute { .. }
             | Statement::Deallocate { .. }
-            | Statement::Fetch { .. }
             | Statement::Close { .. }
             | Statement::Discard { .. }
+            | Statement::LISTEN { .. }
+            | Statement::UNLISTEN { .. }
+            | Statement::NOTIFY { .. }
             | Statement::Analyze(_)
             | Statement::Vacuum(_)
             | Statement::Truncate(_)
@@ -371,7 +381,11 @@ impl Session {
             | Kind::Dml { .. }
             | Kind::Admin { .. }
             | Kind::CacheTable(_)
-            | Kind::DropCache(_) => return,
+            | Kind::DropCache(_)
+            | Kind::Declare { .. }
+            | Kind::Lock(_)
+            | Kind::Explain(_)
+            | Kind::Fetch(_) => return,
         };
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));
     }

@@ -34,6 +34,8 @@ pub struct Rows {
     pub batches: Batches,
     /// First word of the tag; the number of rows is added when all were sent.
     pub command: &'static str,
+    /// Of a cursor that is BINARY: a client that does not say which form it wants gets the binary one.
+    pub is_binary: bool,
 }
 
 /// A COPY TO that is about to run.
@@ -98,11 +100,13 @@ impl Answer {
 
     /// A small result that is already there.
     pub fn batch(batch: RecordBatch, command: &'static str) -> Answer {
-        Answer::Rows(Rows { schema: batch.schema(), batches: stream::once(async { Ok(batch) }).boxed(), command })
+        let (schema, batches) = (batch.schema(), stream::once(async { Ok(batch) }).boxed());
+        Answer::Rows(Rows { schema, batches, command, is_binary: false })
     }
 
     pub fn stream(stream: datafusion::execution::SendableRecordBatchStream, command: &'static str) -> Answer {
         let schema = shown(&stream.schema());
-        Answer::Rows(Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command })
+        let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();
+        Answer::Rows(Rows { schema, batches, command, is_binary: false })
     }
 }

@@ -84,7 +84,12 @@ impl Session {
             };
             std::future::ready(row)
         });
-        Ok(Answer::Rows(Rows { schema: warmed_schema(), batches: rows.boxed(), command: "CACHE TABLE" }))
+        Ok(Answer::Rows(Rows {
+            schema: warmed_schema(),
+            batches: rows.boxed(),
+            command: "CACHE TABLE",
+            is_binary: false,
+        }))
     }
 }
 

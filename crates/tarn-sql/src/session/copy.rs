@@ -97,7 +97,8 @@ impl Session {
         let plan = self.permitted(self.plan(statement, &[]).await?)?;
         let stream = self.query.stream(plan, None).await?;
         let schema = shown(&stream.schema());
-        let rows = Rows { schema, batches: stream.map(|batch| batch.map_err(SqlError::from)).boxed(), command: "COPY" };
+        let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();
+        let rows = Rows { schema, batches, command: "COPY", is_binary: false };
         Ok(Answer::CopyTo(CopyTo { rows, format }))
     }
 }

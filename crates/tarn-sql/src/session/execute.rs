@@ -108,9 +108,12 @@ impl Session {
 
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &*prepared.kind {
-            Kind::Keyed { .. } | Kind::Query { .. } | Kind::Dml { .. } => {
-                prepared.generation == self.generation() && prepared.zone == *self.vars.lock().zone()
-            }
+            Kind::Keyed { .. }
+            | Kind::Query { .. }
+            | Kind::Dml { .. }
+            | Kind::Declare { .. }
+            | Kind::Lock(_)
+            | Kind::Explain(_) => prepared.generation == self.generation() && prepared.zone == *self.vars.lock().zone(),
             Kind::Utility(_)
             | Kind::Copy { .. }
             | Kind::Admin { .. }
@@ -123,7 +126,8 @@ impl Session {
             | Kind::Comment(_)
             | Kind::Sequence(_)
             | Kind::CreateLike(_)
-            | Kind::Alter(_) => true,
+            | Kind::Alter(_)
+            | Kind::Fetch(_) => true,
         }
     }
 
@@ -234,6 +238,25 @@ impl Session {
             Kind::Alter(alter) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.alter(alter)).await
+            }
+            Kind::Declare { declared, plan } => {
+                self.transaction.lock().check_usable()?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                Box::pin(self.declare(declared, plan.as_ref().clone(), parameters)).await
+            }
+            Kind::Explain(asked) => {
+                self.transaction.lock().check_usable()?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                Box::pin(self.explain(asked, parameters)).await
+            }
+            Kind::Lock(asked) => {
+                self.transaction.lock().check_usable()?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                Ok(Box::pin(self.lock_rows(asked, parameters)).await?.counted_by(self.backend.rows()))
+            }
+            Kind::Fetch(fetch) => {
+                self.transaction.lock().check_usable()?;
+                Ok(Box::pin(self.fetch(fetch)).await?.counted_by(self.backend.rows()))
             }
             Kind::Access(access) => {
                 self.outside_transaction(tag(access))?;

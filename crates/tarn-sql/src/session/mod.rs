@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `conflicts`, `copy`, `cursor`, `caches`, `create_as`, `create_like`, `views`, `sequences`, `temporary`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `views`, `sequences`, `temporary`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -18,17 +18,19 @@ mod copy;
 mod copy_from;
 mod create_as;
 mod create_like;
-mod cursor;
 mod defaults;
 mod dml;
 mod execute;
+mod explain;
 mod fetch;
 mod gather;
 mod held;
+mod implicit;
 mod in_parts;
 pub mod interrupt;
 mod keyed;
 mod literals;
+mod locking;
 mod on_key;
 mod placeholders;
 mod prepare;
@@ -62,9 +64,10 @@ pub use vars::{REPORTED, Vars};
 
 pub use crate::activity::Status;
 
-use self::cursor::Cursor;
 use crate::activity::{self, Backend};
 use crate::advisory::OwnLocks;
+use crate::channels::{Mail, Notification};
+use crate::cursors::book::Book;
 use crate::error::{Result, SqlError, state};
 use crate::hot::{OwnTables, Reader};
 use crate::sequence_functions::{Given, Numbering};
@@ -90,11 +93,12 @@ pub struct Session {
     principal: Arc<Mutex<Principal>>,
     /// The reader of rows looks here for what the statement sees.
     transaction: Opaque<Arc<Mutex<Transaction>>>,
-    /// Shared with the rows that a FETCH is still giving out.
-    cursors: Opaque<Arc<Mutex<HashMap<String, Cursor>>>>,
+    cursors: Opaque<Book>,
     named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
     has_pg_catalog: Mutex<bool>,
     locks: Arc<OwnLocks>,
+    /// What it notifies, and hears.
+    mail: Arc<Mail>,
     /// What sequences gave it.
     numbers: Arc<Mutex<Given>>,
     /// The tables that it has to itself.
@@ -111,6 +115,7 @@ impl Session {
         let reader = reader(&sql, &principal, &transaction);
         let query = Opaque::new(query_session(&sql, reader, &temporary, backend.pid()));
         let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
+        let mail = Arc::new(Mail::new(&sql.channels, backend.pid()));
         let numbers = Arc::<Mutex<Given>>::default();
         let (node, who, given) = (Arc::clone(sql.node()), Arc::clone(&principal), Arc::clone(&numbers));
         let own = Arc::clone(&temporary);
@@ -130,6 +135,7 @@ impl Session {
             named: Opaque::default(),
             has_pg_catalog: Mutex::new(false),
             locks,
+            mail,
             numbers,
             temporary,
         }
@@ -155,8 +161,26 @@ impl Session {
             self.locks.end_transaction();
             // Behind a COPY, whose rows came since the statement was answered.
             self.settle();
+            match failed {
+                None => self.mail.commit(),
+                Some(_) => self.mail.roll_back(),
+            }
         }
         self.backend.ends(status, failed);
+    }
+
+    /// What other sessions notified, and this one, if it is in no transaction: what it notified itself by a statement that was none's is heard by then.
+    pub fn hear(&self) -> Vec<Notification> {
+        if self.status() != Status::Idle {
+            return vec![];
+        }
+        self.mail.commit();
+        self.mail.take()
+    }
+
+    /// Returns when there is something to hear, and perhaps when there is not.
+    pub async fn notified(&self) {
+        self.mail.arrived().await;
     }
 
     /// More rows of a statement are asked for, which gave some before.
@@ -187,13 +211,21 @@ impl Session {
 
     /// After any error: an open transaction is now a failed one. Of what it held and of its cursors, what a savepoint keeps may come
     /// back; the rest is dropped.
-    pub fn failed(&self) {
-        let depth = {
+    pub async fn failed(&self) {
+        let (depth, undone) = {
             let mut transaction = self.transaction.lock();
-            transaction.fail();
-            transaction.depth()
+            let undone = transaction.fail();
+            if matches!(&*transaction, Transaction::Idle) {
+                self.mail.roll_back();
+            }
+            (transaction.depth(), undone)
         };
-        self.cursors.lock().retain(|_, cursor| cursor.depth < depth);
+        self.cursors.end(depth);
+        // The error that it failed with is what the client is told.
+        let (made, own) = undone;
+        if let Err(error) = self.undo(made, own).await {
+            tracing::warn!(%error, "the statements of a message were not undone");
+        }
     }
 
     /// How long the connection may stay idle now; `None` is for ever.
@@ -374,7 +406,10 @@ impl Session {
     pub fn run_one(&self, parsed: Opaque<Parsed>) -> BoxFuture<'_, Result<Answer>> {
         let running = async move {
             let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
-            answer.inspect_err(|_| self.failed())
+            if answer.is_err() {
+                self.failed().await;
+            }
+            answer
         };
         running.boxed()
     }
@@ -405,6 +440,7 @@ impl Drop for Session {
         }
         self.interrupt.cancel(SqlError::canceled());
         self.locks.leave();
+        self.mail.leave();
         self.sql.activity().leave(&self.backend);
         if *self.has_pg_catalog.lock() {
             crate::pg_catalog::forget(self.query.context());

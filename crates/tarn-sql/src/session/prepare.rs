@@ -28,6 +28,8 @@ use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_t
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
 use super::defaults::written_out;
+use super::explain::{self, Explained};
+use super::locking::{LockPlan, answered};
 use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
@@ -36,8 +38,10 @@ use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
+use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
 use crate::like_sql::CreateLike;
+use crate::lock_sql::LockRows;
 use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
 use crate::shown::{shown, shown_name};
@@ -107,6 +111,13 @@ pub(super) enum Kind {
     Sequence(Box<SequenceSql>),
     CreateLike(Box<CreateLike>),
     Alter(Box<Alter>),
+    Declare {
+        declared: Box<DeclareCursor>,
+        plan: Box<LogicalPlan>,
+    },
+    Fetch(Fetch),
+    Lock(Box<LockPlan>),
+    Explain(Box<Explained>),
 }
 
 /// One bound parameter.
@@ -137,7 +148,10 @@ impl Prepared {
             | Kind::Comment(_)
             | Kind::Sequence(_)
             | Kind::CreateLike(_)
-            | Kind::Alter(_) => Way::Other,
+            | Kind::Alter(_)
+            | Kind::Declare { .. }
+            | Kind::Fetch(_) => Way::Other,
+            Kind::Lock(_) | Kind::Explain(_) => Way::Query,
         }
     }
 
@@ -244,10 +258,35 @@ impl Session {
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
             Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
             Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
+            Parsed::Declare(cursor) => {
+                let plan = Box::pin(self.plan(&cursor.query, declared)).await?;
+                let parameters = described(parameter_fields(&plan)?, &cursor.query, &plan)?;
+                (Kind::Declare { declared: cursor.clone(), plan: Box::new(plan) }, parameters, None)
+            }
+            Parsed::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
+            Parsed::Fetch(fetch) => {
+                let columns = self.cursors.facts(&fetch.cursor)?.schema;
+                (Kind::Fetch(fetch.clone()), vec![], (!fetch.is_move).then_some(columns))
+            }
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
         Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, zone }))
+    }
+
+    async fn prepare_lock(
+        &self,
+        asked: &LockRows,
+        declared: &[Option<Declared>],
+    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+        let Some((statement, table)) = self.locked(asked)? else {
+            return self.prepare_sql(&Statement::Query(asked.query.clone()), declared).await;
+        };
+        let plan = self.plan(&statement, declared).await?;
+        let parameters = described(parameter_fields(&plan)?, &statement, &plan)?;
+        let columns = answered(&plan, &table);
+        let lock = LockPlan { table, plan, columns: SchemaRef::clone(&columns) };
+        Ok((Kind::Lock(Box::new(lock)), parameters, Some(columns)))
     }
 
     async fn prepare_sql(
@@ -314,6 +353,13 @@ impl Session {
                 }
                 let parameters = described(parameters, statement, &dml.source)?;
                 Ok((Kind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
+            }
+            Statement::Explain { format: Some(_), statement: query, analyze, verbose, options, .. } => {
+                let plan = self.plan(query, declared).await?;
+                let parameters = described(parameter_fields(&plan)?, query, &plan)?;
+                let shown = explain::shown(options.as_deref().unwrap_or_default(), *verbose);
+                let explained = Explained { plan, analyze: *analyze, shown };
+                Ok((Kind::Explain(Box::new(explained)), parameters, Some(explain::columns())))
             }
             Statement::Query(_) | Statement::Explain { .. } => {
                 let plan = self.plan(statement, declared).await?;
@@ -428,12 +474,13 @@ impl Session {
             who: Arc::clone(&self.principal),
         };
         let Signals { node, activity, who } = signals.clone();
-        let ours = PgTables { node, activity, who };
+        let ours = PgTables { node, activity, who, cursors: self.cursors.clone() };
         let own = OwnSchema { name: own_schema(self.backend.pid()), temporary: Arc::clone(&self.temporary) };
         crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours, &own)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
-        let own = Own { vars: Arc::clone(&self.vars), locks: Arc::clone(&self.locks) };
+        let (vars, locks, mail) = (Arc::clone(&self.vars), Arc::clone(&self.locks), Arc::clone(&self.mail));
+        let own = Own { vars, locks, mail };
         own.functions().into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())

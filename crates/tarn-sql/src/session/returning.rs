@@ -40,7 +40,7 @@ pub(super) struct Answers {
 impl Answers {
     pub(super) fn answer(self, command: &'static str) -> Answer {
         let batches = stream::iter(self.batches.into_iter().map(Ok)).boxed();
-        Answer::Rows(Rows { schema: self.schema, batches, command })
+        Answer::Rows(Rows { schema: self.schema, batches, command, is_binary: false })
     }
 }
 

@@ -31,6 +31,7 @@ use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
 use crate::statement::Parsed;
+use crate::temporary::Own;
 use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, drop_made};
 
 impl Session {
@@ -43,7 +44,6 @@ impl Session {
             Statement::ShowColumns { .. } | Statement::ExplainTable { .. } => {
                 Some(texts(&["column_name", "data_type", "is_nullable", "key", "default"]))
             }
-            Statement::Fetch { name, .. } => Some(self.cursor_schema(&fold(name))?),
             Statement::Call(function) if dotted(&function.name) == "tarn.split" => Some(split_schema()),
             Statement::Call(_) => Some(report_schema()),
             Statement::Execute { name: Some(name), .. } => {
@@ -56,8 +56,16 @@ impl Session {
 
     pub(super) async fn utility(&self, statement: &Statement) -> Result<Answer> {
         match statement {
-            Statement::Commit { .. } => return Box::pin(self.commit()).await,
-            Statement::Rollback { savepoint: None, .. } => return self.rollback().await,
+            Statement::Commit { chain, .. } => {
+                let next = self.chained("COMMIT", *chain)?;
+                let tag = Box::pin(self.commit()).await?;
+                return Ok(self.ended(tag, next));
+            }
+            Statement::Rollback { savepoint: None, chain } => {
+                let next = self.chained("ROLLBACK", *chain)?;
+                let tag = self.rollback().await?;
+                return Ok(self.ended(tag, next));
+            }
             Statement::Rollback { savepoint: Some(name), .. } => return Box::pin(self.roll_back_to(&fold(name))).await,
             _ => self.transaction.lock().check_usable()?,
         }
@@ -107,24 +115,35 @@ impl Session {
                 Box::pin(self.execute_named(&statement_name(name)?, parameters)).await
             }
             Statement::Deallocate { name, .. } => self.deallocate(name),
-            Statement::Declare { stmts } => Box::pin(self.declare(stmts)).await,
-            Statement::Fetch { name, direction, .. } => self.fetch(&fold(name), direction),
             Statement::Close { cursor } => match cursor {
                 CloseCursor::All => self.close_cursor(None),
                 CloseCursor::Specific { name } => self.close_cursor(Some(&fold(name))),
             },
             Statement::Discard { object_type } => self.discard(object_type),
-            // Nobody listens: there is no LISTEN.
-            Statement::UNLISTEN { .. } => Ok(Answer::done("UNLISTEN")),
+            Statement::LISTEN { channel } => {
+                self.mail.listen(fold(channel))?;
+                Ok(Answer::done("LISTEN"))
+            }
+            Statement::UNLISTEN { channel } => {
+                let is_all = channel.quote_style.is_none() && channel.value == "*";
+                self.mail.unlisten((!is_all).then(|| fold(channel)))?;
+                Ok(Answer::done("UNLISTEN"))
+            }
+            Statement::NOTIFY { channel, payload } => {
+                self.mail.notify(fold(channel), payload.clone().unwrap_or_default())?;
+                Ok(Answer::done("NOTIFY"))
+            }
             // Statistics are always exact: nothing to do.
             Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { name } => {
                 self.transaction.lock().savepoint(fold(name), self.temporary.now())?;
+                self.mail.savepoint();
                 Ok(Answer::done("SAVEPOINT"))
             }
             Statement::ReleaseSavepoint { name } => {
                 let n_left = self.transaction.lock().release(&fold(name))?;
-                self.cursors.lock().values_mut().for_each(|cursor| cursor.depth = cursor.depth.min(n_left));
+                self.cursors.release(n_left);
+                self.mail.release(n_left);
                 Ok(Answer::done("RELEASE"))
             }
             Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
@@ -143,68 +162,105 @@ impl Session {
 
     fn begin(&self, modes: &[TransactionMode]) -> Result<Answer> {
         let asked = Modes::of(modes)?;
-        let (isolation, read_only) = {
-            let vars = self.vars.lock();
-            let isolation = match asked.isolation {
-                Some(isolation) => isolation,
-                None => Isolation::named(&vars.get("default_transaction_isolation")?)?,
-            };
-            (isolation, asked.read_only.unwrap_or_else(|| vars.is_on("default_transaction_read_only")))
-        };
-        let mut transaction = self.transaction.lock();
-        // Postgres only warns: the transaction that is open goes on.
-        if !transaction.is_open() {
-            *transaction = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
+        let (read_only, isolation) = self.transaction_defaults()?;
+        match &mut *self.transaction.lock() {
+            // What was before it in the message is a part of it.
+            Transaction::Open(open) if open.is_implicit => {
+                asked.isolation.map_or(Ok(()), |isolation| open.set_isolation(isolation))?;
+                open.read_only = asked.read_only.unwrap_or(open.read_only);
+                open.is_implicit = false;
+            }
+            // Postgres only warns: the transaction that is open goes on.
+            Transaction::Open(_) => {}
+            transaction => {
+                let (read_only, isolation) =
+                    (asked.read_only.unwrap_or(read_only), asked.isolation.unwrap_or(isolation));
+                *transaction = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
+            }
         }
         Ok(Answer::done("BEGIN"))
     }
 
-    async fn commit(&self) -> Result<Answer> {
-        let mut transaction = std::mem::take(&mut *self.transaction.lock());
-        self.cursors.lock().clear();
-        let (made, before) = (transaction.take_made(), transaction.take_own());
-        match transaction {
-            Transaction::Open(open) => {
-                let ToCommit { mut writes, drops } = open.into_commit();
-                let own = self.temporary.now();
-                let is_kept = |table: &TableSchema| !table.id.is_temporary() || own.keeps(table.id);
-                writes.retain(|of_table| is_kept(of_table.table.schema()));
-                let has_written = !writes.is_empty();
-                if let Err(error) = self.commit_held(writes).await {
-                    before.into_iter().for_each(|before| self.temporary.restore(before));
-                    self.unmake(made).await?;
-                    return Err(error);
-                }
-                self.temporary.commit(&self.node)?;
-                for ddl in drops {
-                    let dropped = self.run_ddl(ddl).await;
-                    dropped.map_err(|error| match has_written {
-                        true => error.with_detail("what the transaction wrote is committed"),
-                        false => error,
-                    })?;
-                }
-                Ok(Answer::done("COMMIT"))
-            }
-            Transaction::Failed(_) => {
-                before.into_iter().for_each(|before| self.temporary.restore(before));
-                self.unmake(made).await?;
-                Ok(Answer::done("ROLLBACK"))
-            }
-            Transaction::Idle => Ok(Answer::done("COMMIT")),
+    /// The transaction that AND CHAIN begins behind this one.
+    fn chained(&self, what: &str, is_asked: bool) -> Result<Option<(bool, Isolation)>> {
+        match is_asked {
+            true => Ok(Some(self.transaction.lock().chained(what)?)),
+            false => Ok(None),
         }
     }
 
-    async fn rollback(&self) -> Result<Answer> {
+    /// A transaction has ended, and the next one begins, if one does.
+    fn ended(&self, tag: &str, next: Option<(bool, Isolation)>) -> Answer {
+        if let Some((read_only, isolation)) = next {
+            *self.transaction.lock() = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
+        }
+        Answer::done(tag)
+    }
+
+    /// Commits what is open, if it has not failed; the tag says what became of it.
+    pub(super) async fn commit(&self) -> Result<&'static str> {
+        let held = self.read_held().await;
+        let mut transaction = std::mem::take(&mut *self.transaction.lock());
+        let (made, own) = (transaction.take_made(), transaction.take_own());
+        let done = match (transaction, held) {
+            (Transaction::Open(open), Ok(held)) => {
+                let committed = self.commit_open(open, made, own).await;
+                if committed.is_ok() {
+                    held.into_iter().for_each(|cursor| self.cursors.hold(cursor));
+                }
+                committed.map(|()| "COMMIT")
+            }
+            (Transaction::Open(_), Err(error)) => self.undo(made, own).await.and(Err(error)),
+            (Transaction::Failed(_), _) => self.undo(made, own).await.map(|()| "ROLLBACK"),
+            (Transaction::Idle, _) => Ok("COMMIT"),
+        };
+        self.cursors.end(0);
+        match done {
+            Ok("COMMIT") => self.mail.commit(),
+            _ => self.mail.roll_back(),
+        }
+        done
+    }
+
+    /// Writes what a transaction held, then drops what it drops.
+    async fn commit_open(&self, open: Open, made: Vec<Made>, before: Option<Arc<Own>>) -> Result<()> {
+        let ToCommit { mut writes, drops } = open.into_commit();
+        let own = self.temporary.now();
+        let is_kept = |table: &TableSchema| !table.id.is_temporary() || own.keeps(table.id);
+        writes.retain(|of_table| is_kept(of_table.table.schema()));
+        let has_written = !writes.is_empty();
+        if let Err(error) = self.commit_held(writes).await {
+            self.undo(made, before).await?;
+            return Err(error);
+        }
+        self.temporary.commit(&self.node)?;
+        for ddl in drops {
+            let dropped = self.run_ddl(ddl).await;
+            dropped.map_err(|error| match has_written {
+                true => error.with_detail("what the transaction wrote is committed"),
+                false => error,
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn rollback(&self) -> Result<&'static str> {
         let mut undone = std::mem::take(&mut *self.transaction.lock());
-        let made = undone.take_made();
-        undone.take_own().into_iter().for_each(|before| self.temporary.restore(before));
-        self.cursors.lock().clear();
-        self.unmake(made).await?;
-        Ok(Answer::done("ROLLBACK"))
+        let (made, own) = (undone.take_made(), undone.take_own());
+        self.cursors.end(0);
+        self.mail.roll_back();
+        self.undo(made, own).await?;
+        Ok("ROLLBACK")
+    }
+
+    /// Of a transaction that is undone: what the session had to itself is again, and the tables that it made go.
+    pub(super) async fn undo(&self, made: Vec<Made>, own: Option<Arc<Own>>) -> Result<()> {
+        own.into_iter().for_each(|before| self.temporary.restore(before));
+        self.unmake(made).await
     }
 
     /// Drops the tables that a transaction made, which is undone.
-    async fn unmake(&self, made: Vec<Made>) -> Result<()> {
+    pub(super) async fn unmake(&self, made: Vec<Made>) -> Result<()> {
         if made.is_empty() {
             return Ok(());
         }
@@ -215,9 +271,9 @@ impl Session {
     /// Cursors that were opened since the savepoint are closed.
     async fn roll_back_to(&self, name: &str) -> Result<Answer> {
         let Undone { n_left, made, own } = self.transaction.lock().roll_back_to(name)?;
-        self.cursors.lock().retain(|_, cursor| cursor.depth < n_left);
-        own.into_iter().for_each(|then| self.temporary.restore(then));
-        self.unmake(made).await?;
+        self.cursors.end(n_left);
+        self.mail.roll_back_to(n_left);
+        self.undo(made, own).await?;
         Ok(Answer::done("ROLLBACK"))
     }
 
@@ -374,7 +430,8 @@ impl Session {
             return Err(SqlError::new(state::ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block"));
         }
         self.reset_all()?;
-        self.cursors.lock().clear();
+        self.cursors.close_all();
+        self.mail.unlisten(None)?;
         self.named.lock().clear();
         self.temporary.clear();
         Ok(Answer::done("DISCARD ALL"))

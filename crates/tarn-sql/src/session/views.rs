@@ -73,7 +73,12 @@ impl Session {
             // What would fail at COMMIT fails when it is asked for.
             for name in &names {
                 self.transaction.lock().check_there(name)?;
-                found(&self.node, name, are_views)?;
+                let Err(absent) = found(&self.node, name, are_views) else { continue };
+                // A table that is half made is in no catalog, and goes all the same.
+                let is_known = are_views || self.node.catalog().contains(name);
+                if is_known || self.node.check_droppable(name).await.is_err() {
+                    return Err(absent);
+                }
             }
         }
         let ddl = Ddl::Views(Change::Drop { names, are_views, if_exists, cascade });

@@ -55,7 +55,8 @@ async fn show_and_describe() {
     client.batch_execute("SET tarn.access_path TO lake").await.unwrap();
     assert_eq!(cell(&client, "SHOW tarn.access_path").await, "lake");
     assert!(rows(&client, "SHOW ALL").await.len() > 20);
-    client.batch_execute("RESET ALL; DISCARD ALL").await.unwrap();
+    client.batch_execute("RESET ALL").await.unwrap();
+    client.batch_execute("DISCARD ALL").await.unwrap();
     assert_eq!(cell(&client, "SHOW tarn.access_path").await, "auto");
 }
 

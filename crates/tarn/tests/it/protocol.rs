@@ -368,7 +368,7 @@ async fn a_fetch_gives_out_what_it_reads() {
         .await
         .unwrap();
     assert_eq!(rows(&client, "FETCH 2 FROM c").await, [["1"], ["2"]]);
-    assert_eq!(rows(&client, "FETCH 0 FROM c").await.len(), 0);
+    assert_eq!(rows(&client, "FETCH 0 FROM c").await, [["2"]]);
     assert_eq!(rows(&client, "FETCH 20000 FROM c").await.len(), 20_000);
     assert_eq!(rows(&client, "FETCH ALL FROM c").await.len(), 29_998);
     assert_eq!(rows(&client, "FETCH 1 FROM c").await.len(), 0);

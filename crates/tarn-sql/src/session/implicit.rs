@@ -1,0 +1,131 @@
+//! Which statements of a message are one transaction?
+//!
+//! All of them, as in PostgreSQL (manual, 55.2.2.1 and 55.2.4): a simple query of several statements, and what a client sends by the extended
+//! protocol until Sync, take effect together or not at all. BEGIN makes what was before it a part of its own transaction; COMMIT and ROLLBACK
+//! end what was before them, and the next statement begins anew. A message of one statement is none of this: it commits by itself, as
+//! large as it is.
+//!
+//! What cannot be held back ends what is before it, which commits then. PostgreSQL holds all of it back, and scripts that say
+//! `DROP TABLE t; CREATE TABLE t …; GRANT …` rely on each statement seeing those before it:
+//!
+//! | statement | |
+//! |---|---|
+//! | `ALTER TABLE` but `RENAME TO`, of sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
+
+use std::pin::pin;
+
+use datafusion::sql::sqlparser::ast::{Statement, TruncateIdentityOption};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::Session;
+use crate::error::Result;
+use crate::statement::Parsed;
+use crate::transaction::{Isolation, Open, Transaction};
+
+/// What a statement is to the others of its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// It begins or ends a transaction itself.
+    Control,
+    /// It acts at once, and is not taken back.
+    AtOnce,
+    /// It writes rows, and reads none of a cursor.
+    Writes,
+    Other,
+}
+
+impl Part {
+    fn of(parsed: &Parsed) -> Part {
+        let statement = match parsed {
+            Parsed::Sql(statement) => statement.as_ref(),
+            Parsed::Admin { .. }
+            | Parsed::Attach(_)
+            | Parsed::Detach { .. }
+            | Parsed::Access(_)
+            | Parsed::Sequence(_) => return Part::AtOnce,
+            Parsed::Copy { .. } | Parsed::CreateLike(_) => return Part::Writes,
+            Parsed::Alter(alter) if !alter.is_renaming() => return Part::AtOnce,
+            Parsed::CacheTable(_)
+            | Parsed::DropCache(_)
+            | Parsed::CreateView(_)
+            | Parsed::Alter(_)
+            | Parsed::Comment(_)
+            | Parsed::Declare(_)
+            | Parsed::Lock(_)
+            | Parsed::Fetch(_) => return Part::Other,
+        };
+        match statement {
+            Statement::StartTransaction { .. } | Statement::Commit { .. } | Statement::Rollback { .. } => Part::Control,
+            Statement::Call(_) => Part::AtOnce,
+            Statement::Truncate(truncate) if matches!(truncate.identity, Some(TruncateIdentityOption::Restart)) => {
+                Part::AtOnce
+            }
+            Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Copy { .. }
+            | Statement::CreateTable(_)
+            | Statement::Truncate(_) => Part::Writes,
+            _ => Part::Other,
+        }
+    }
+}
+
+impl Session {
+    /// Before a statement of a message that has several; `is_last`: nothing of the message follows.
+    ///
+    /// Errors: as of COMMIT, where what was before it ends.
+    pub fn begin_part<'a>(&'a self, parsed: &'a Parsed, is_last: bool) -> BoxFuture<'a, Result<()>> {
+        self.begin_as(Part::of(parsed), is_last).boxed()
+    }
+
+    async fn begin_as(&self, part: Part, is_last: bool) -> Result<()> {
+        let ends = |open: &Open| part == Part::AtOnce || (part != Part::Control && open.has_drops());
+        if self.transaction.lock().implicit().is_some_and(ends) {
+            self.commit().await?;
+        }
+        let (read_only, isolation) = self.transaction_defaults()?;
+        let has_cursors = !self.cursors.is_empty();
+        let mut transaction = self.transaction.lock();
+        // The last one commits by itself if nothing is held: so it may be as large as one that is alone.
+        let is_alone = is_last && part == Part::Writes && !has_cursors;
+        match &*transaction {
+            Transaction::Idle if matches!(part, Part::Control | Part::AtOnce) || is_alone => {}
+            Transaction::Idle => {
+                *transaction = Transaction::Open(Open::implicit(read_only, isolation, self.temporary.now()))
+            }
+            Transaction::Open(open) if open.is_implicit && open.is_idle() && is_alone => {
+                *transaction = Transaction::Idle;
+            }
+            Transaction::Open(_) | Transaction::Failed(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the statements of a message are one transaction now, which ends with it.
+    pub fn is_implicit(&self) -> bool {
+        self.transaction.lock().implicit().is_some()
+    }
+
+    /// At the end of a message: commits what its statements wrote, unless a transaction goes on that was begun by name.
+    ///
+    /// Errors: as of COMMIT; nothing is written then.
+    pub fn end_implicit(&self) -> BoxFuture<'_, Result<()>> {
+        let ending = async {
+            if !self.is_implicit() {
+                return Ok(());
+            }
+            self.interrupt.run(pin!(self.commit())).await.map(drop)
+        };
+        ending.boxed()
+    }
+
+    /// Of a transaction that is begun without a word about them.
+    pub(super) fn transaction_defaults(&self) -> Result<(bool, Isolation)> {
+        let vars = self.vars.lock();
+        let isolation = Isolation::named(&vars.get("default_transaction_isolation")?)?;
+        Ok((vars.is_on("default_transaction_read_only"), isolation))
+    }
+}

@@ -1,0 +1,132 @@
+//! What does `SELECT … FOR UPDATE` do? It writes the rows that it answers as they are, where a transaction writes: held until COMMIT, and guarded by the
+//! change that each was read at.
+//!
+//! So nobody waits for anybody. Who changes such a row, or locks it, before the transaction commits makes its COMMIT fail with 40001, and nothing of
+//! it is written: what it computed of the rows is never written over what somebody else made of them. `FOR SHARE` does the same, and so of two
+//! transactions that share a row one begins again. Outside of a transaction PostgreSQL's locks end with the statement: there is nothing to do then.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::ParamValues;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement, visit_expressions};
+use futures::{StreamExt, TryStreamExt, stream};
+use tarn_node::auth::Privilege;
+use tarn_node::threads::blocking;
+use tarn_query::locking::{locked_table, locking, not_allowed, split};
+use tarn_types::{BatchBuilder, MutationBatch, TableSchema, encode_cells_columnar, encode_keys};
+
+use super::in_parts::change_numbers;
+use super::{Answer, PendingChanges, Rows, Session};
+use crate::error::{Result, SqlError, state};
+use crate::lock_sql::LockRows;
+use crate::shown::shown;
+
+/// Rows that are answered are kept until all are held.
+const MAX_BYTES: usize = 64 << 20;
+
+/// One that is planned.
+#[derive(Debug)]
+pub(super) struct LockPlan {
+    pub table: Arc<TableSchema>,
+    /// Answers the rows of the table behind what was asked for.
+    pub plan: LogicalPlan,
+    /// Of the answer.
+    pub columns: SchemaRef,
+}
+
+impl Session {
+    /// The statement to plan, and the table whose rows it locks. `None`: it reads no table, and locks nothing.
+    ///
+    /// Errors: `0A000` where rows of the answer are not rows of one table, as in PostgreSQL, and for joins.
+    pub(super) fn locked(&self, asked: &LockRows) -> Result<Option<(Statement, Arc<TableSchema>)>> {
+        let what = asked.what();
+        let reads_nothing = matches!(asked.query.body.as_ref(), SetExpr::Select(select) if select.from.is_empty());
+        if reads_nothing && asked.locks.iter().all(|lock| lock.of.is_none()) {
+            return Ok(None);
+        }
+        let Some((name, called)) = locked_table(&asked.query) else {
+            return Err(not_allowed(what, "anything but rows of one table").into());
+        };
+        asked.check(&called)?;
+        if self.node.catalog().view(&name).is_some() {
+            return Err(not_allowed(what, "a view").into());
+        }
+        let table = Arc::clone(self.node.catalog().require(&name)?.schema());
+        let SetExpr::Select(select) = asked.query.body.as_ref() else {
+            return Err(not_allowed(what, "UNION, INTERSECT or EXCEPT").into());
+        };
+        let state = self.query.context().state();
+        let of_several = |expr: &Expr| match expr {
+            Expr::Function(function) => {
+                let name = function.name.to_string().to_lowercase();
+                function.over.is_some()
+                    || state.aggregate_functions().contains_key(&name)
+                    || ["unnest", "generate_series"].contains(&name.as_str())
+            }
+            _ => false,
+        };
+        let found = visit_expressions(&select.projection, |expr| match of_several(expr) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        });
+        if found.is_break() {
+            return Err(not_allowed(what, "aggregates, window functions or functions of sets").into());
+        }
+        Ok(Some((locking(&asked.query, &table, what)?, table)))
+    }
+
+    /// Answers the rows, and holds them as they are if a transaction is open.
+    pub(super) async fn lock_rows(&self, asked: &LockPlan, parameters: Option<ParamValues>) -> Result<Answer> {
+        let hold = self.must_hold()?;
+        let handle = self.node.catalog().require(&asked.table.name)?;
+        let table = Arc::clone(handle.schema());
+        let plan = self.permitted(asked.plan.clone())?;
+        let rows = self.query.stream(plan, parameters).await?.map_err(SqlError::from);
+        let mut parts = rows.and_then(move |batch| {
+            let parts = split(&batch, &table).map_err(SqlError::from);
+            std::future::ready(parts)
+        });
+        let schema = SchemaRef::clone(&asked.columns);
+        if !hold {
+            let batches = parts.map_ok(|(answered, _)| answered).boxed();
+            return Ok(Answer::Rows(Rows { schema, batches, command: "SELECT", is_binary: false }));
+        }
+        let (mut answers, mut n_bytes) = (vec![], 0);
+        while let Some((answered, rows)) = parts.try_next().await? {
+            n_bytes += answered.get_array_memory_size();
+            if n_bytes > MAX_BYTES {
+                let message = format!("a transaction locks more than {} MiB of rows", MAX_BYTES >> 20);
+                return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("lock the rows in parts"));
+            }
+            answers.push(answered);
+            let table = Arc::clone(handle.schema());
+            let batches = vec![blocking(move || Ok(as_they_are(&table, &rows))).await??];
+            let held = PendingChanges { table: Arc::clone(&handle), privilege: Privilege::Update, batches };
+            self.hold(held).await?;
+        }
+        let batches = stream::iter(answers.into_iter().map(Ok)).boxed();
+        Ok(Answer::Rows(Rows { schema, batches, command: "SELECT", is_binary: false }))
+    }
+}
+
+/// Writes rows again, if they are still what was read.
+fn as_they_are(table: &TableSchema, rows: &RecordBatch) -> Result<MutationBatch> {
+    let (keys, cells) = (encode_keys(table, rows)?, encode_cells_columnar(table, rows)?);
+    let read_at = change_numbers(rows)?;
+    let mut builder = BatchBuilder::new(table);
+    for row in 0..rows.num_rows() {
+        builder.put(keys.get(row), cells.get(row), Some(read_at.of(row)));
+    }
+    Ok(builder.finish())
+}
+
+/// The columns of the answer: those before the table's.
+pub(super) fn answered(plan: &LogicalPlan, table: &TableSchema) -> SchemaRef {
+    let all = plan.schema().as_arrow();
+    let n_answered = all.fields().len() - table.columns.len() - 1;
+    shown(&Arc::new(Schema::new(all.fields()[..n_answered].to_vec())))
+}
