@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
+use tarn_replica::Replicas;
 use tarn_types::TableSchema;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
@@ -31,6 +32,7 @@ const MAX_DELIVERIES: usize = 3;
 pub struct Altering {
     node: Arc<Node>,
     handle: Arc<TableHandle>,
+    replicas: Arc<Replicas>,
     /// Nothing is left to be done.
     is_over: bool,
     /// Whether there is a table beside it (`rekey.rs`), which goes if it is given up.
@@ -48,7 +50,8 @@ impl Node {
         let handle = self.catalog().require(table)?;
         handle.check_whole()?;
         end_worker(&handle).await;
-        let altering = Altering { node: Arc::clone(self), handle, is_over: false, has_beside: false, _one: one };
+        let (node, replicas) = (Arc::clone(self), Arc::clone(handle.replicas()?));
+        let altering = Altering { node, handle, replicas, is_over: false, has_beside: false, _one: one };
         let gate = Arc::clone(&altering.handle.gate);
         blocking(move || {
             *gate.write() = Gate::Altered;
@@ -94,11 +97,9 @@ impl Altering {
             if self.is_delivered() {
                 return Ok(());
             }
-            let (parts, handle) = (Arc::clone(self.node.parts()), Arc::clone(&self.handle));
-            let delivering = async move {
-                let hot: Arc<dyn HotTable> = Arc::clone(handle.replicas()?) as _;
-                Ok(parts.lake.deliver(&hot).await?)
-            };
+            let parts = Arc::clone(self.node.parts());
+            let hot: Arc<dyn HotTable> = self.replicas.clone();
+            let delivering = async move { Ok(parts.lake.deliver(&hot).await?) };
             self.node.in_background(delivering).await?;
         }
         match self.is_delivered() {
@@ -142,7 +143,7 @@ impl Altering {
 
     fn open(&mut self, schema: Arc<TableSchema>) {
         self.is_over = true;
-        let opened = self.node.served_anew(&self.handle, schema, Arc::default())?;
+        let opened = self.node.served_anew(&self.handle, &self.replicas, schema, Arc::default());
         self.node.catalog().insert(opened);
     }
 }

@@ -18,6 +18,7 @@ use tarn_feed::HotTable;
 use tarn_lake::Flaws;
 use tarn_metastore::{Metastore, is_document};
 use tarn_raftlog::RaftLog;
+use tarn_replica::Replicas;
 use tarn_types::{Clock, TableSchema};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
@@ -199,11 +200,11 @@ impl Node {
     pub(crate) fn served_anew(
         &self,
         before: &TableHandle,
+        replicas: &Arc<Replicas>,
         schema: Arc<TableSchema>,
         gate: Arc<RwLock<Gate>>,
-    ) -> Result<Arc<TableHandle>> {
-        let replicas = before.replicas()?;
-        Ok(self.served(Arc::clone(replicas), |jobs, stop| TableHandle {
+    ) -> Arc<TableHandle> {
+        self.served(Arc::clone(replicas), |jobs, stop| TableHandle {
             schema,
             table: Arc::clone(&before.table),
             way_in: WayIn::Logged(Arc::clone(replicas)),
@@ -214,7 +215,7 @@ impl Node {
             damage: before.damage.clone(),
             stuck: Mutex::new(before.stuck()),
             gate,
-        }))
+        })
     }
 
     /// A table with its worker, if it is whole.

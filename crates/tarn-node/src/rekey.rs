@@ -67,7 +67,7 @@ impl Altering {
         end_worker(&handle).await;
         fail::fail_point!("rekey::filled");
         if let Err(error) = node.define_all(changes).await {
-            node.catalog().insert(node.served_anew(&handle, made, Arc::clone(&handle.gate))?);
+            node.catalog().insert(node.served_anew(&handle, handle.replicas()?, made, Arc::clone(&handle.gate)));
             if error.kind() == ErrorKind::Indeterminate {
                 self.end_beside();
                 self.stay_shut();
@@ -95,7 +95,7 @@ impl Altering {
 fn served(node: &Node, handle: &TableHandle, schema: TableSchema) -> Result<Arc<TableHandle>> {
     let schema = Arc::new(schema);
     handle.table.alter(Arc::clone(&schema))?;
-    node.served_anew(handle, schema, Arc::clone(&handle.gate))
+    Ok(node.served_anew(handle, handle.replicas()?, schema, Arc::clone(&handle.gate)))
 }
 
 /// The view, if it reads one table, to read the other, which has its name.

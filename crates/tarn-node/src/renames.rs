@@ -62,7 +62,8 @@ impl Node {
                 Some(handle) => {
                     handle.table.alter(Arc::clone(&schema))?;
                     // What was planned with the other name may go on: it is the same table.
-                    Ok(Entry::Table(self.served_anew(handle, schema, Arc::clone(&handle.gate))?))
+                    let gate = Arc::clone(&handle.gate);
+                    Ok(Entry::Table(self.served_anew(handle, handle.replicas()?, schema, gate)))
                 }
             }
         });

@@ -30,6 +30,7 @@ use crate::view_rename::rewrite;
 
 impl Session {
     pub(super) async fn alter(&self, alter: &Alter) -> Result<Answer> {
+        self.refuse_own(alter.tag(), &alter.name)?;
         match &alter.change {
             Change::Rename(to) => self.rename(alter, to).await?,
             Change::Actions(actions) => {
@@ -164,7 +165,7 @@ impl Session {
         })?;
         if actions.iter().any(|action| matches!(action, Action::SetDefault { .. })) {
             self.check_defaults(to).await?;
-            self.check_sequences(to, &[]).await?;
+            self.check_sequences(to, &[], |_| false).await?;
         }
         if actions.iter().any(|action| matches!(action, Action::AddCheck(_))) {
             self.plan_checks(to).await?;

@@ -87,7 +87,8 @@ impl Session {
                 Some(own) => own.lock().clone(),
                 None => self.node.sequences().get(&name).await?,
             };
-            let owner = Some(Owner { table: table.to_owned(), column: column.name.clone(), is_identity: true });
+            let (table, column) = (table.to_owned(), column.name.clone());
+            let owner = Some(Owner { table, table_id: None, column, is_identity: true });
             let (last, is_called) = (theirs.start, false);
             found.push(ColumnSequence { column_idx, sequence: Sequence { owner, last, is_called, ..theirs } });
         }
