@@ -37,7 +37,8 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, UnaryOperator, Update, UpdateTableFromKind, Value as Literal, Values,
 };
 use datafusion::sql::sqlparser::parser::ParserError;
-use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use tarn_types::{Column, DataType, SEQNO_COLUMN, TableSchema, Value, conform};
 
 use crate::catalog::WITH_SEQNO;
@@ -83,7 +84,12 @@ impl Session {
     ///
     /// Errors: what DataFusion says of its parts; `Unsupported` for clauses that Tarn does not have, for a changed key column, and for
     /// anything but `INSERT` on an append-only table; `ConflictTarget` and `NoConstraint` for a conflict with what is not the key.
-    pub async fn dml(&self, statement: &Statement, table: &Arc<TableSchema>) -> Result<Dml> {
+    pub fn dml<'a>(&'a self, statement: &'a Statement, table: &'a Arc<TableSchema>) -> BoxFuture<'a, Result<Dml>> {
+        // On the heap: who awaits it stands on a deep stack.
+        self.planned_dml(statement, table).boxed()
+    }
+
+    async fn planned_dml(&self, statement: &Statement, table: &Arc<TableSchema>) -> Result<Dml> {
         let of = |kind, source| Dml {
             table: Arc::clone(table),
             kind,
@@ -95,7 +101,7 @@ impl Session {
         match statement {
             Statement::Insert(insert) => {
                 let on_key = on_key(insert, table)?;
-                let source = self.insert(insert, table).await?;
+                let source = self.insert(insert, table).boxed().await?;
                 let change = match (on_key, update_of(insert)) {
                     (OnKey::Change, Some(update)) => Some(self.conflict(insert, update, table).await?),
                     _ => None,

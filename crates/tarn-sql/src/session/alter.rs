@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::ColumnDef;
-use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use tarn_node::alter::Altering;
 use tarn_node::auth::Principal;
 use tarn_node::jobs::Work;
@@ -80,7 +81,12 @@ impl Session {
     }
 
     /// All actions, or none. The rows are looked at while nobody writes them.
-    async fn change_table(&self, alter: &Alter, actions: &[Action]) -> Result<()> {
+    fn change_table<'a>(&'a self, alter: &'a Alter, actions: &'a [Action]) -> BoxFuture<'a, Result<()>> {
+        // On the heap: what it runs of other statements stands on a deep stack.
+        self.changed_table(alter, actions).boxed()
+    }
+
+    async fn changed_table(&self, alter: &Alter, actions: &[Action]) -> Result<()> {
         let name = &alter.name;
         if alter.if_exists && !self.node.catalog().contains(name) {
             return Ok(());
@@ -115,7 +121,11 @@ impl Session {
     }
 
     /// Writes all rows into a table with that key, which takes the place. The table is read meanwhile.
-    async fn add_key(&self, name: &str, key: &[(String, bool)]) -> Result<()> {
+    fn add_key<'a>(&'a self, name: &'a str, key: &'a [(String, bool)]) -> BoxFuture<'a, Result<()>> {
+        self.keyed_anew(name, key).boxed()
+    }
+
+    async fn keyed_anew(&self, name: &str, key: &[(String, bool)]) -> Result<()> {
         let (node, table) = (Arc::clone(&self.node), name.to_owned());
         let mut altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
         let table = Arc::clone(altering.schema());

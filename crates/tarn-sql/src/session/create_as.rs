@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{CreateTable, Insert, Query, Statement, Truncate, TruncateIdentityOption};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tarn_types::{Opaque, data_type_of};
 
 use super::{Answer, Session};
@@ -106,12 +108,15 @@ impl Session {
     }
 
     /// How many rows a statement changed that stands for a part of another.
-    pub(super) async fn change_rows(&self, statement: Statement) -> Result<u64> {
-        let prepared = Box::pin(self.prepare(Opaque::new(Parsed::Sql(Box::new(statement))), &[])).await?;
-        match Box::pin(self.run_prepared(&prepared, vec![])).await? {
-            Answer::Done(tag) => Ok(tag.rows.unwrap_or(0)),
-            _ => Err(SqlError::new(state::INTERNAL, "a change of rows answered rows")),
-        }
+    pub(super) fn change_rows(&self, statement: Statement) -> BoxFuture<'_, Result<u64>> {
+        let changing = async {
+            let prepared = Box::pin(self.prepare(Opaque::new(Parsed::Sql(Box::new(statement))), &[])).await?;
+            match Box::pin(self.run_prepared(&prepared, vec![])).await? {
+                Answer::Done(tag) => Ok(tag.rows.unwrap_or(0)),
+                _ => Err(SqlError::new(state::INTERNAL, "a change of rows answered rows")),
+            }
+        };
+        changing.boxed()
     }
 }
 
