@@ -29,7 +29,7 @@ TPCDS_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-generated test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -93,6 +93,13 @@ POSTGRES_ARGS ?= --set quick
 test-postgres: setup-tests ## PostgreSQL's own regress files, statement by statement, on PostgreSQL and on Tarn; a handful of them
 	cargo test --workspace --no-run
 	@$(TARN_VENV)/bin/python tests/postgres/run.py --tarn $(TARN) --skip-if-missing $(POSTGRES_ARGS)
+
+# Half of them expressions of values, half queries of tables. Another GENERATED_SEED makes others: ten minutes of a release build are 100,000.
+GENERATED_COUNT ?= 2000
+GENERATED_SEED ?= 1
+test-generated: setup-tests ## random expressions and queries over all types, on PostgreSQL and on Tarn; GENERATED_COUNT=2000
+	cargo test --workspace --no-run
+	@$(TARN_VENV)/bin/python tests/generated/run.py --tarn $(TARN) --skip-if-missing --count $(GENERATED_COUNT) --seed $(GENERATED_SEED) $(GENERATED_ARGS)
 
 lint: setup-tests ## formatting, clippy without warnings, rooms and files, documentation, dependencies
 	cargo fmt --all --check

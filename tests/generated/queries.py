@@ -289,7 +289,7 @@ class Queries:
             f"count(DISTINCT {own})",
             f"sum({own}) FILTER (WHERE {self.predicate(columns, MAX_DEPTH)})",
             f"bool_or({self.predicate(columns, MAX_DEPTH)})",
-            f"string_agg({self.text(columns)}, ',' ORDER BY {self.text(columns)}, ({own}) + 0)",
+            f"string_agg({columns[5].text}, ',' ORDER BY {columns[5].text})",
             f"array_agg({own} ORDER BY ({own}) + 0 DESC)",
             f"sum(DISTINCT {own}) * 2 - min({own})",
             f"stddev_samp({own})",
@@ -304,7 +304,8 @@ class Queries:
         def side() -> Query:
             source, columns = self.source()
             where = (self.predicate(columns, 1),) if self.rng.random() < 0.7 else ()
-            return Query((self.integer(columns, 1), self.text(columns)), (source,), where)
+            # Tarn's EXCEPT and INTERSECT have the types of their left side.
+            return Query((f"({self.integer(columns, 1)})::integer", self.text(columns)), (source,), where)
 
         operation = self.rng.choice(["UNION", "UNION ALL", "EXCEPT", "INTERSECT"])
         return self.ended(dataclasses.replace(side(), operation=operation, other=side()))

@@ -17,11 +17,12 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::SchedulingType;
-use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning, SortOrderPushdownResult};
 
 use crate::error_context::ContextSource;
+use crate::failing::may_fail;
 use crate::lake::lake_url;
 use crate::opening::{OpenScan, Opener};
 use crate::spec::ScanSpec;
@@ -170,7 +171,12 @@ impl DataSource for LakeSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn DataSource>>> {
-        let FilterPushdownPropagation { filters, updated_node } = self.config.try_pushdown_filters(filters, config)?;
+        let stays: Vec<bool> = filters.iter().map(may_fail).collect();
+        let asked = filters.into_iter().zip(&stays).filter(|(_, stays)| !**stays).map(|(filter, _)| filter).collect();
+        let FilterPushdownPropagation { filters, updated_node } = self.config.try_pushdown_filters(asked, config)?;
+        let mut told = filters.into_iter();
+        let filters = stays.into_iter().map(|stays| if stays { None } else { told.next() });
+        let filters = filters.map(|told| told.unwrap_or(PushedDown::No)).collect();
         let updated_node = updated_node.map(|made| self.over(made)).transpose()?;
         Ok(FilterPushdownPropagation { filters, updated_node })
     }

@@ -74,6 +74,7 @@ mod projected;
 
 mod column_chunks;
 mod error_context;
+mod failing;
 mod foreign;
 mod reader;
 mod rebatch;

@@ -83,7 +83,7 @@ pub(super) fn is_of_equality(plan: &LogicalPlan) -> Result<bool> {
             LogicalPlan::Join(join) => join.join_type != JoinType::Inner,
             _ => false,
         };
-        is_of_equality &= !asks && !(stands_between && !free(node)?.is_empty());
+        is_of_equality &= !asks && (!stands_between || free(node)?.is_empty());
         Ok(if is_of_equality { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
     Ok(is_of_equality)

@@ -9,6 +9,7 @@
 //! | `SELECT 9223372036854775807 + 1` | 22003 | -9223372036854775808 | `integers` |
 //! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
 //! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
+//! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `first_type` |
 //! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
 //! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
@@ -68,6 +69,7 @@ mod date_trunc;
 mod division;
 mod exact_functions;
 mod extract;
+mod first_type;
 mod floats;
 mod format;
 mod guards;
@@ -123,7 +125,12 @@ pub(crate) fn meaning() -> Meaning {
     Meaning {
         planned: vec![Arc::new(integer_literals::IntegerLiterals)],
         written: [
-            vec![Arc::new(lateral::LateralLists) as Rule, Arc::new(typed_arrays::TypedArrays), Arc::new(casts::Texts)],
+            vec![
+                Arc::new(lateral::LateralLists) as Rule,
+                Arc::new(typed_arrays::TypedArrays),
+                Arc::new(first_type::FirstType),
+                Arc::new(casts::Texts),
+            ],
             json::rules(),
             vec![
                 Arc::new(times::Times::new()),

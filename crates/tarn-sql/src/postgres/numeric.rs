@@ -5,14 +5,17 @@
 
 use std::sync::Arc;
 
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array};
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef};
+use datafusion::common::exec_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
+use tarn_types::{DataType as Stored, Value};
 
 use crate::digits::Digits;
 use crate::error::{SqlError, state};
@@ -81,23 +84,49 @@ impl ScalarUDFImpl for ToNumeric {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let (to, options) = (args.return_field.data_type(), CastOptions { safe: false, ..CastOptions::default() });
+        let to = args.return_field.data_type();
         Ok(match &args.args[0] {
-            ColumnarValue::Array(values) => ColumnarValue::Array(cast_with_options(values, to, &options)?),
+            ColumnarValue::Array(values) => ColumnarValue::Array(numbers(values, to)?),
             ColumnarValue::Scalar(value) => {
-                let number = cast_with_options(&value.to_array()?, to, &options)?;
+                let number = numbers(&value.to_array()?, to)?;
                 ColumnarValue::Scalar(ScalarValue::try_from_array(&number, 0)?)
             }
         })
     }
 }
 
-/// Of plain digits with or without a point.
+fn numbers(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let DataType::Decimal128(precision, scale) = *to else { return exec_err!("a numeric as {to}") };
+    if !values.data_type().is_string() {
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        return Ok(cast_with_options(values, to, &options)?);
+    }
+    // Arrow's reading of texts knows no `1e10`.
+    let of = Stored::Decimal { precision, scale };
+    let texts = cast(values, &DataType::Utf8)?;
+    let read = |text: &str| match Value::parse(&of, text) {
+        Ok(Value::Decimal(number)) => Ok(number),
+        _ => {
+            let message = format!("invalid input syntax for type numeric: \"{text}\"");
+            Err(SqlError::new(state::INVALID_TEXT, message))
+        }
+    };
+    let numbers = texts.as_string::<i32>().iter().map(|text| text.map(read).transpose());
+    let numbers: Decimal128Array = numbers.collect::<Result<_, SqlError>>()?;
+    Ok(Arc::new(numbers.with_precision_and_scale(precision, scale)?))
+}
+
+/// Of digits with or without a point and an exponent, if there are not too many.
 fn digits_behind_point(text: &str) -> Option<i8> {
     let digits = text.trim().strip_prefix(['-', '+']).unwrap_or(text.trim());
+    let (digits, exponent) = match digits.split_once(['e', 'E']) {
+        Some((digits, exponent)) => (digits, exponent.parse::<i64>().ok()?),
+        None => (digits, 0),
+    };
     let (whole, behind) = digits.split_once('.').unwrap_or((digits, ""));
     let is_plain = whole.bytes().chain(behind.bytes()).all(|byte| byte.is_ascii_digit());
-    (is_plain && whole.len() + behind.len() <= DECIMAL128_MAX_PRECISION.into()).then_some(behind.len() as i8)
+    let (whole, behind) = (whole.len() as i64 + exponent, (behind.len() as i64 - exponent).max(0));
+    (is_plain && whole.max(0) + behind <= DECIMAL128_MAX_PRECISION.into()).then_some(behind as i8)
 }
 
 #[cfg(test)]
@@ -106,9 +135,17 @@ mod tests {
 
     #[test]
     fn digits_are_counted() {
-        for (text, digits) in
-            [("1.50", Some(2)), (" -7 ", Some(0)), ("+.5", Some(1)), ("1e3", None), ("x", None), ("NaN", None)]
-        {
+        for (text, digits) in [
+            ("1.50", Some(2)),
+            (" -7 ", Some(0)),
+            ("+.5", Some(1)),
+            ("1e3", Some(0)),
+            ("1.25e1", Some(1)),
+            ("1e-3", Some(3)),
+            ("1e40", None),
+            ("x", None),
+            ("NaN", None),
+        ] {
             assert_eq!(digits_behind_point(text), digits, "{text}");
         }
     }

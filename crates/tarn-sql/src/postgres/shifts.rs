@@ -1,10 +1,11 @@
 //! Of which type is `1::smallint << 2`? A `smallint`: PostgreSQL's shifts are of the type of their left side, by an `integer`, and what is shifted out
-//! is gone. DataFusion makes both sides one type first.
+//! is gone. DataFusion makes both sides one type first. Of `a # a` it says 0, also where `a` is NULL.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray, make_array};
 use arrow::buffer::NullBuffer;
+use arrow::compute::kernels::bitwise::bitwise_xor;
 use arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -13,6 +14,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_query::{BinaryKernel, each_expression, operator_function};
 
@@ -21,11 +23,16 @@ use tarn_query::{BinaryKernel, each_expression, operator_function};
 pub(super) struct Shifts {
     left: Arc<ScalarUDF>,
     right: Arc<ScalarUDF>,
+    exclusive: Arc<ScalarUDF>,
 }
 
 impl Shifts {
     pub(super) fn new() -> Shifts {
-        Shifts { left: Arc::new(operator_function(Shift::Left)), right: Arc::new(operator_function(Shift::Right)) }
+        Shifts {
+            left: Arc::new(operator_function(Shift::Left)),
+            right: Arc::new(operator_function(Shift::Right)),
+            exclusive: Arc::new(operator_function(Exclusive)),
+        }
     }
 
     fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
@@ -33,6 +40,7 @@ impl Shifts {
         let function = match op {
             Operator::BitwiseShiftLeft => &self.left,
             Operator::BitwiseShiftRight => &self.right,
+            Operator::BitwiseXor => &self.exclusive,
             _ => return Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
         };
         let is_integer =
@@ -96,6 +104,42 @@ impl BinaryKernel for Shift {
     }
 }
 
+/// `a # b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Exclusive;
+
+impl BinaryKernel for Exclusive {
+    fn symbol(&self) -> &'static str {
+        "#"
+    }
+
+    fn coerced(&self, left: &DataType, right: &DataType) -> Result<(DataType, DataType)> {
+        let widest = [DataType::Int64, DataType::Int32].into_iter().find(|of| left == of || right == of);
+        let widest = widest.unwrap_or(DataType::Int16);
+        Ok((widest.clone(), widest))
+    }
+
+    fn result(&self, left: &DataType, _: &DataType) -> Result<DataType> {
+        Ok(left.clone())
+    }
+
+    fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
+        let ((of, left_is_one), (to, right_is_one)) = (left.get(), right.get());
+        let n_rows = if left_is_one { to.len() } else { of.len() };
+        let long = |array: &dyn Array, is_one: bool| match is_one {
+            true => ScalarValue::try_from_array(array, 0)?.to_array_of_size(n_rows),
+            false => Ok(make_array(array.to_data())),
+        };
+        let (left, right) = (long(of, left_is_one)?, long(to, right_is_one)?);
+        Ok(match left.data_type() {
+            DataType::Int16 => Arc::new(bitwise_xor(left.as_primitive::<Int16Type>(), right.as_primitive())?),
+            DataType::Int32 => Arc::new(bitwise_xor(left.as_primitive::<Int32Type>(), right.as_primitive())?),
+            DataType::Int64 => Arc::new(bitwise_xor(left.as_primitive::<Int64Type>(), right.as_primitive())?),
+            other => return exec_err!("# of {other}"),
+        })
+    }
+}
+
 fn shifted<T: ArrowPrimitiveType>(
     left: &dyn Datum,
     right: &dyn Datum,
@@ -120,6 +164,16 @@ mod tests {
     use arrow::array::{Int16Array, Int32Array, Scalar};
 
     use super::*;
+
+    #[test]
+    fn null_beside_itself_is_null() {
+        let values = Int16Array::from(vec![Some(5), None]);
+        let none = Exclusive.compute(&values, &values).unwrap();
+        assert_eq!(none.as_primitive::<Int16Type>(), &Int16Array::from(vec![Some(0), None]));
+        let one = Scalar::new(Int16Array::from(vec![1]));
+        let one = Exclusive.compute(&one, &values).unwrap();
+        assert_eq!(one.as_primitive::<Int16Type>(), &Int16Array::from(vec![Some(4), None]));
+    }
 
     #[test]
     fn what_is_shifted_out_is_gone() {

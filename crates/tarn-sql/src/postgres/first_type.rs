@@ -1,0 +1,85 @@
+//! Of which type is `nullif(1, 2::bigint)`? An `integer`, as the first of the two; DataFusion makes both one type. And functions of texts take no bytes: what they say
+//! of them is no error of ours, so they are not there for bytes.
+
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit, when};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, each_expression};
+
+use crate::error::{SqlError, state};
+
+/// Of texts, and in PostgreSQL of bytes too.
+const OF_TEXTS: [&str; 7] = ["btrim", "ltrim", "rtrim", "trim", "substr", "substring", "left"];
+
+/// Functions that look at their arguments before they look for NULL.
+const STRICT: [&str; 6] = ["date_bin", "date_trunc", "date_part", "timezone", "to_local_time", "make_date"];
+
+/// The rule; it runs before types are made one.
+#[derive(Debug)]
+pub(super) struct FirstType;
+
+impl AnalyzerRule for FirstType {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, rewritten)
+    }
+
+    fn name(&self) -> &str {
+        "postgres_first_type"
+    }
+}
+
+fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
+    let is_bytes = |of: &Expr| of.get_type(schema).is_ok_and(|of| of.is_binary());
+    if STRICT.contains(&call.name()) && call.args.iter().any(is_null) {
+        // Asked of NULL first, as all that is strict: what else is wrong with it is nobody's concern.
+        return Ok(match expr.get_type(schema) {
+            Ok(of) => Transformed::yes(lit(null_of(&of)?)),
+            Err(_) => Transformed::no(expr),
+        });
+    }
+    match (call.name(), &call.args[..]) {
+        ("nullif", [value, other]) => {
+            let (Ok(of), Ok(by)) = (value.get_type(schema), other.get_type(schema)) else {
+                return Ok(Transformed::no(expr));
+            };
+            let is_wider = of.is_numeric() && by.is_numeric() && of != by && !value.is_volatile();
+            if !is_wider {
+                return Ok(Transformed::no(expr));
+            }
+            let same = value.clone().eq(other.clone());
+            Ok(Transformed::yes(when(same, lit(null_of(&of)?)).otherwise(value.clone())?))
+        }
+        ("octet_length", [bytes]) if is_bytes(bytes) => {
+            Ok(Transformed::yes(datafusion::functions::unicode::expr_fn::character_length(bytes.clone())))
+        }
+        ("bit_length", [bytes]) if is_bytes(bytes) => {
+            let length = datafusion::functions::unicode::expr_fn::character_length(bytes.clone());
+            Ok(Transformed::yes(length * lit(8_i32)))
+        }
+        (name, [bytes, ..]) if OF_TEXTS.contains(&name) && is_bytes(bytes) => {
+            let message = format!("function {name}(bytea, …) does not exist");
+            let error = SqlError::new(state::UNDEFINED_FUNCTION, message);
+            Err(error.with_hint("encode(bytes, 'hex') is a text, decode(text, 'hex') its bytes").into())
+        }
+        _ => Ok(Transformed::no(expr)),
+    }
+}
+
+/// A NULL that is written out.
+fn is_null(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(cast) => is_null(&cast.expr),
+        _ => false,
+    }
+}
+
+fn null_of(of: &DataType) -> Result<ScalarValue> {
+    ScalarValue::try_from(of)
+}
