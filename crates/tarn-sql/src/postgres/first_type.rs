@@ -48,7 +48,7 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let (Ok(of), Ok(by)) = (value.get_type(schema), other.get_type(schema)) else {
                 return Ok(Transformed::no(expr));
             };
-            let is_wider = of.is_numeric() && by.is_numeric() && of != by && !value.is_volatile();
+            let is_wider = of.is_integer() && by.is_integer() && of != by && !value.is_volatile();
             if !is_wider {
                 return Ok(Transformed::no(expr));
             }

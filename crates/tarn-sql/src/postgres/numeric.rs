@@ -47,6 +47,11 @@ impl ScalarUDFImpl for ToNumeric {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match &types[0] {
+            // `1e10` is one digit and ten zeros to the planner.
+            DataType::Decimal128(precision, scale) if *scale < 0 => {
+                let digits = u8::try_from(i16::from(*precision) - i16::from(*scale)).unwrap_or(u8::MAX);
+                DataType::Decimal128(digits.min(DECIMAL128_MAX_PRECISION), 0)
+            }
             DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, *scale),
             DataType::Int16 => DataType::Decimal128(5, 0),
             DataType::Int32 => DataType::Decimal128(10, 0),
