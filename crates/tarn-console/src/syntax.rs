@@ -17,7 +17,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ALTER TABLE",
-        "ALTER TABLE [IF EXISTS] name action, …\n  RENAME TO name\n  ADD [COLUMN] [IF NOT EXISTS] column type\n  ALTER [COLUMN] column SET DEFAULT expression | DROP DEFAULT | SET NOT NULL | DROP NOT NULL | TYPE varchar(n) | text\n  ADD [CONSTRAINT name] CHECK (condition) | PRIMARY KEY (column, …)\n  DROP CONSTRAINT [IF EXISTS] name\n  OWNER TO user",
+        "ALTER TABLE [IF EXISTS] name action, …\n  RENAME TO name\n  ADD [COLUMN] [IF NOT EXISTS] column type\n  ALTER [COLUMN] column SET DEFAULT expression | DROP DEFAULT\n  ALTER [COLUMN] column SET NOT NULL | DROP NOT NULL | TYPE varchar(n) | text\n  ADD [CONSTRAINT name] CHECK (condition) | PRIMARY KEY (column, …)\n  DROP CONSTRAINT [IF EXISTS] name\n  OWNER TO user",
     ),
     entry("ALTER USER", "ALTER USER name [SUPERUSER | NOSUPERUSER] [PASSWORD 'text']"),
     entry("ANALYZE", "ANALYZE [name]                -- does nothing: counts and bounds are always exact"),
@@ -71,7 +71,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         "FETCH",
-        "FETCH [NEXT | PRIOR | FIRST | LAST | ABSOLUTE n | RELATIVE n | n | ALL | FORWARD [n | ALL] | BACKWARD [n | ALL]] FROM cursor",
+        "FETCH [NEXT | PRIOR | FIRST | LAST | ABSOLUTE n | RELATIVE n] FROM cursor\nFETCH [FORWARD | BACKWARD] n | ALL FROM cursor",
     ),
     entry("FLUSH TABLE", "FLUSH TABLE name"),
     entry(
