@@ -194,7 +194,7 @@ impl Session {
             Kind::Explain(asked) => asking.reads(&asked.plan),
             // As in PostgreSQL: who locks keeps others from changing the row.
             Kind::Lock(asked) => {
-                asking.rows(&*self.node.catalog().schema(&asked.table.name)?, Privilege::Update)?;
+                asking.rows(&*self.definition(&asked.table.name)?, Privilege::Update)?;
                 asking.reads(&asked.plan)
             }
             Kind::Fetch(_) => Ok(()),

@@ -52,10 +52,17 @@ impl Session {
             return Err(not_allowed(what, "anything but rows of one table").into());
         };
         asked.check(&called)?;
-        if self.node.catalog().view(&name).is_some() {
+        if self.view_of(&name).is_some() {
             return Err(not_allowed(what, "a view").into());
         }
-        let table = Arc::clone(self.node.catalog().require(&name)?.schema());
+        if self.names_hidden(&Statement::Query(Box::new(asked.query.as_ref().clone())), &name) {
+            let message = format!("{what} of \"{name}\" by its schema, while a temporary table has its name");
+            return Err(SqlError::unsupported(
+                message,
+                "DROP the temporary table first, or lock that by its name alone",
+            ));
+        }
+        let table = Arc::clone(self.table(&name)?.schema());
         let SetExpr::Select(select) = asked.query.body.as_ref() else {
             return Err(not_allowed(what, "UNION, INTERSECT or EXCEPT").into());
         };
@@ -81,8 +88,8 @@ impl Session {
 
     /// Answers the rows, and holds them as they are if a transaction is open.
     pub(super) async fn lock_rows(&self, asked: &LockPlan, parameters: Option<ParamValues>) -> Result<Answer> {
-        let hold = self.must_hold()?;
-        let handle = self.node.catalog().require(&asked.table.name)?;
+        let handle = self.table(&asked.table.name)?;
+        let hold = self.must_hold_for(handle.schema())?;
         let table = Arc::clone(handle.schema());
         let plan = self.permitted(asked.plan.clone())?;
         let rows = self.query.stream(plan, parameters).await?.map_err(SqlError::from);

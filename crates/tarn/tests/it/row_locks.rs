@@ -113,3 +113,24 @@ async fn counters_that_are_read_and_written_back_count_every_one() {
     assert!(counted > 0);
     assert_eq!(cell(&client, "SELECT v FROM t WHERE k = 1").await, (10 + counted).to_string());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_temporary_table_is_locked_and_not_the_one_that_it_hides() {
+    let server = Server::start().await;
+    let (client, other) = two(&server).await;
+    client
+        .batch_execute("CREATE TEMP TABLE t (k int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 70), (9, 90)")
+        .await
+        .unwrap();
+    client.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(cell(&client, "SELECT v FROM t WHERE k = 1 FOR UPDATE").await, "70");
+    other.batch_execute("UPDATE t SET v = 11 WHERE k = 1").await.unwrap();
+    client.batch_execute("UPDATE t SET v = v + 1; COMMIT").await.unwrap();
+    assert_eq!(cell(&client, "SELECT sum(v) FROM t").await, "162");
+    assert_eq!(cell(&other, "SELECT v FROM t WHERE k = 1").await, "11");
+    assert_eq!(cell(&other, "SELECT count(*) FROM t WHERE k = 9").await, "0");
+    let hidden = failure(client.batch_execute("SELECT * FROM public.t FOR UPDATE").await);
+    assert_eq!(hidden.0, "0A000", "{}", hidden.1);
+    client.batch_execute("DROP TABLE t").await.unwrap();
+    assert_eq!(cell(&client, "SELECT v FROM public.t WHERE k = 1 FOR UPDATE").await, "11");
+}
