@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "hostile"), str(HERE.parent / "postgres")]
@@ -24,12 +23,13 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "hostile"), str(HERE.parent 
 from expressions import Expressions  # noqa: E402
 from queries import Queries, make_tables  # noqa: E402
 from shorten import shorter, shorter_query  # noqa: E402
+from reference import Postgres  # noqa: E402
+from report import say  # noqa: E402
 from server import DidNotStart, Options, Server  # noqa: E402
 from sides import FAULTS, NOT_COMPARED, OUTCOMES, REFUSED, Compared, Sides  # noqa: E402
 from signatures import Signatures  # noqa: E402
 from wire import Hung, Left, Wire  # noqa: E402
 
-SERVICE = HERE.parents[1] / "scripts" / "services" / "postgres"
 SETTINGS = {"timezone": "America/Los_Angeles", "datestyle": "ISO, MDY", "intervalstyle": "postgres"}
 PATIENCE_S = 60.0
 MEMORY_BYTES = 2 << 30
@@ -39,10 +39,6 @@ MAX_DEPTH = 3
 OF_A_SCENE = 250
 # Of what differs by one signature, the first is told in full.
 MAX_TOLD = 40
-
-
-def say(text: str = "") -> None:
-    print(text, flush=True)
 
 
 def parsed() -> argparse.Namespace:
@@ -135,23 +131,20 @@ def main() -> int:
     if not os.access(given.tarn, os.X_OK):
         say(f"{given.tarn} is no program: --tarn is the server's binary")
         return 2
-    with tempfile.TemporaryDirectory(prefix="tarn-generated-") as folder:
-        place = pathlib.Path(folder)
-        # PostgreSQL does not run as root, and its user has to reach the folder.
-        place.chmod(0o755)
-        try:
-            started = subprocess.run([SERVICE, "start", place / "pg"], check=True, stdout=subprocess.PIPE, text=True)
-        except subprocess.CalledProcessError:
-            say(f"generated: {'skipped' if given.skip_if_missing else 'cannot run'}: no PostgreSQL starts here")
-            return 0 if given.skip_if_missing else 1
-        try:
-            return beside(given, place, urllib.parse.urlsplit(started.stdout.strip()).port)
-        finally:
-            subprocess.run([SERVICE, "stop", place / "pg"], check=False)
+    try:
+        reference = Postgres()
+    except subprocess.CalledProcessError:
+        say(f"generated: {'skipped' if given.skip_if_missing else 'cannot run'}: no PostgreSQL starts here")
+        return 0 if given.skip_if_missing else 1
+    try:
+        with tempfile.TemporaryDirectory(prefix="tarn-generated-") as folder:
+            return beside(given, pathlib.Path(folder), reference.port)
+    finally:
+        reference.stop()
 
 
-def beside(given: argparse.Namespace, place: pathlib.Path, postgres_port: int) -> int:
-    server = Server(given.tarn.absolute(), place / "tarn", Options(FLAGS, memory_bytes=MEMORY_BYTES))
+def beside(given: argparse.Namespace, folder: pathlib.Path, postgres_port: int) -> int:
+    server = Server(given.tarn.absolute(), folder, Options(FLAGS, memory_bytes=MEMORY_BYTES))
     run = None
     try:
         with (

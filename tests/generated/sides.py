@@ -1,7 +1,6 @@
 """One statement on both, and what the two answers say of each other."""
 
 import dataclasses
-import pathlib
 
 from compare import ACCEPTED, DIGITS, MISSING, NOT_COMPARED, OTHER_STATE, SAME, SAME_STATE, WRONG, judge
 from wire import Answer, Wire
@@ -67,7 +66,3 @@ def shown(answer: Answer) -> str:
     rows = ["|".join("NULL" if cell is None else cell for cell in row) for row in answer.rows[:8]]
     more = f" … {len(answer.rows)} rows" if len(answer.rows) > 8 else ""
     return f"{' / '.join(rows)}{more} ({','.join(map(str, answer.oids))})"
-
-
-def log_of(folder: pathlib.Path) -> str:
-    return (folder / "server.log").read_text(errors="replace")

@@ -36,10 +36,16 @@ ORDER BY 1, 2
 CASTS = """
 SELECT castsource::regtype::text, casttarget::regtype::text FROM pg_cast ORDER BY 1, 2
 """
-# Their answers are the machine's, the moment's, or take long on purpose.
-LEFT_OUT = {"age": ("timestamp without time zone",), "set_config": None, "current_setting": None, "format_type": None}
-# Words of the grammar: with commas they are written otherwise.
-LEFT_OUT |= {"position": None, "overlay": None}
+# By name, all of them (`None`), or those of these arguments: their answers are the machine's or the moment's, or they are words of the grammar, which
+# are written otherwise.
+LEFT_OUT = {
+    "age": ("timestamp without time zone",),
+    "current_setting": None,
+    "format_type": None,
+    "overlay": None,
+    "position": None,
+    "set_config": None,
+}
 
 # The forms of the grammar: the answer's type, what is written, the types of {0}, {1}, …
 FORMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -147,7 +153,7 @@ def every(postgres: Wire):
         if is_ours(*arguments, result):
             written = "{0} " + name + " {1}" if left != "-" else name + " {0}"
             shown = f"{name}({','.join(arguments)})"
-            yield Signature(shown, escaped(written), arguments, result)
+            yield Signature(shown, written, arguments, result)
     for name, types, result in postgres.must(FUNCTIONS).rows:
         arguments = tuple(types.split(";"))
         out = LEFT_OUT.get(name, ())
@@ -167,11 +173,6 @@ def every(postgres: Wire):
                 arguments = (type_,) * n_arguments + (("boolean",) if "{b}" in template else ())
                 written = template.replace("{b}", f"{{{n_arguments}}}")
                 yield Signature(f"{template}({type_})", written, arguments, result or type_)
-
-
-def escaped(template: str) -> str:
-    """Operators have no braces, but `%` and others: nothing of them means anything to `str.format`."""
-    return template
 
 
 def is_ours(*types: str) -> bool:

@@ -42,8 +42,12 @@ pub(crate) enum Dependent {
 
 impl AnalyzerRule for Dependent {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        // Most statements have none.
+        if !has_values(&plan)? {
+            return Ok(plan);
+        }
         // Names that no other analysis of a part of this statement, a view for one, has given already.
-        let mut n_given = usize::from(true) + last_given(&plan)?;
+        let mut n_given = last_given(&plan)?;
         let plan = plan.transform_up_with_subqueries(|node| {
             let Some((asked, input)) = self.asked(&node)? else { return Ok(Transformed::no(node)) };
             let mut joined = Joined { input: input.clone(), values: vec![] };
@@ -101,6 +105,18 @@ impl Dependent {
         })?;
         Ok((!asked.is_empty() && !changes_from_row_to_row(input)?).then_some((asked, input)))
     }
+}
+
+/// Whether there is a subquery that stands for a value.
+fn has_values(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            found |= expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))?;
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })
+    })?;
+    Ok(found)
 }
 
 /// The rows are computed twice, and have to be the same.

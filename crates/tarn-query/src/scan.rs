@@ -326,12 +326,12 @@ impl ExecutionPlan for TarnScan {
     }
 }
 
-/// The specs of a plan's scans.
 /// What a node reads, if it is a scan.
 pub(crate) fn spec_of(plan: &dyn ExecutionPlan) -> Option<&Arc<ScanSpec>> {
     plan.downcast_ref::<TarnScan>().map(|scan| &scan.access.spec)
 }
 
+/// The specs of a plan's scans.
 pub(crate) fn specs(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<ScanSpec>> {
     let of_scan = plan.downcast_ref::<TarnScan>().map(|scan| Arc::clone(&scan.access.spec));
     of_scan.into_iter().chain(plan.children().into_iter().flat_map(specs)).collect()

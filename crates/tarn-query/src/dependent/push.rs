@@ -11,8 +11,8 @@ use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprFunctionExt, Filter, Join, JoinType, Limit, LogicalPlan, LogicalPlanBuilder,
-    Projection, Sort, SubqueryAlias, Union, Window, lit, when,
+    Aggregate, BinaryExpr, Distinct, Expr, ExprFunctionExt, Filter, Join, JoinType, Limit, LogicalPlan,
+    LogicalPlanBuilder, Operator, Projection, Sort, SortExpr, SubqueryAlias, Union, Window, lit, when,
 };
 use datafusion::scalar::ScalarValue;
 
@@ -242,7 +242,7 @@ impl Domain {
         let mut sorted = vec![];
         for by in order {
             let Some(expr) = self.expr(by.expr.clone())? else { return Ok(None) };
-            sorted.push(datafusion::logical_expr::SortExpr { expr, ..by });
+            sorted.push(SortExpr { expr, ..by });
         }
         let mut numbers = row_number().partition_by(self.columns().collect());
         if !sorted.is_empty() {
@@ -309,7 +309,7 @@ impl Domain {
             .iter()
             .map(|(one, other)| Ok(self.expr(one.clone())?.zip(self.expr(other.clone())?)))
             .collect::<Result<_>>()?;
-        let Some(mut on) = on else { return Ok(None) };
+        let Some(on) = on else { return Ok(None) };
         let filter = match &node.filter {
             Some(filter) => match self.expr(filter.clone())? {
                 Some(filter) => Some(filter),
@@ -342,15 +342,14 @@ impl Domain {
         }
         let beside = |idx| Expr::Column(Column::new_unqualified(self.name("beside", idx)));
         let same_keys = self.columns().enumerate().map(|(idx, key)| {
-            Expr::BinaryExpr(datafusion::logical_expr::BinaryExpr {
+            Expr::BinaryExpr(BinaryExpr {
                 left: Box::new(key),
-                op: datafusion::logical_expr::Operator::IsNotDistinctFrom,
+                op: Operator::IsNotDistinctFrom,
                 right: Box::new(beside(idx)),
             })
         });
         let same_keys = if is_by_both { same_keys.reduce(Expr::and) } else { None };
         let filter = [filter, same_keys].into_iter().flatten().reduce(Expr::and);
-        on.shrink_to_fit();
         let joined = LogicalPlan::Join(Join::try_new(
             Arc::new(left_plan),
             Arc::new(right_plan),

@@ -1,11 +1,13 @@
-//! Of which type is `nullif(1, 2::bigint)`? An `integer`, as the first of the two; DataFusion makes both one type. And functions of texts take no bytes: what they say
-//! of them is no error of ours, so they are not there for bytes.
+//! What does a function make of the types of its arguments, where DataFusion makes something else of them? `nullif(1, 2::bigint)` is an `integer`, as the first of the two;
+//! functions of times are NULL of NULL, before anything else is wrong with an argument; lengths of bytes are counted, and other functions of texts are not there for bytes.
+//!
+//! One rule looks at all of them.
 
-use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
+use datafusion::functions::unicode::expr_fn::character_length;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
@@ -21,15 +23,15 @@ const STRICT: [&str; 6] = ["date_bin", "date_trunc", "date_part", "timezone", "t
 
 /// The rule; it runs before types are made one.
 #[derive(Debug)]
-pub(super) struct FirstType;
+pub(super) struct Arguments;
 
-impl AnalyzerRule for FirstType {
+impl AnalyzerRule for Arguments {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_expression(plan, rewritten)
     }
 
     fn name(&self) -> &str {
-        "postgres_first_type"
+        "postgres_arguments"
     }
 }
 
@@ -39,7 +41,7 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if STRICT.contains(&call.name()) && call.args.iter().any(is_null) {
         // Asked of NULL first, as all that is strict: what else is wrong with it is nobody's concern.
         return Ok(match expr.get_type(schema) {
-            Ok(of) => Transformed::yes(lit(null_of(&of)?)),
+            Ok(of) => Transformed::yes(lit(ScalarValue::try_from(&of)?)),
             Err(_) => Transformed::no(expr),
         });
     }
@@ -53,13 +55,11 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 return Ok(Transformed::no(expr));
             }
             let same = value.clone().eq(other.clone());
-            Ok(Transformed::yes(when(same, lit(null_of(&of)?)).otherwise(value.clone())?))
+            Ok(Transformed::yes(when(same, lit(ScalarValue::try_from(&of)?)).otherwise(value.clone())?))
         }
-        ("octet_length", [bytes]) if is_bytes(bytes) => {
-            Ok(Transformed::yes(datafusion::functions::unicode::expr_fn::character_length(bytes.clone())))
-        }
+        ("octet_length", [bytes]) if is_bytes(bytes) => Ok(Transformed::yes(character_length(bytes.clone()))),
         ("bit_length", [bytes]) if is_bytes(bytes) => {
-            let length = datafusion::functions::unicode::expr_fn::character_length(bytes.clone());
+            let length = character_length(bytes.clone());
             Ok(Transformed::yes(length * lit(8_i32)))
         }
         (name, [bytes, ..]) if OF_TEXTS.contains(&name) && is_bytes(bytes) => {
@@ -78,8 +78,4 @@ fn is_null(expr: &Expr) -> bool {
         Expr::Cast(cast) => is_null(&cast.expr),
         _ => false,
     }
-}
-
-fn null_of(of: &DataType) -> Result<ScalarValue> {
-    ScalarValue::try_from(of)
 }

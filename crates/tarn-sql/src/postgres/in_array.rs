@@ -8,44 +8,21 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::functions_nested::array_has::array_has_udf;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
-use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, each_expression};
+use tarn_query::datafusion;
 
-/// The rule; it runs before anything is computed.
-#[derive(Debug)]
-pub(super) struct InArrays(Arc<ScalarUDF>);
+/// What stands for `= ANY` to the planner.
+pub(super) const NAME: &str = "array_has";
 
-impl InArrays {
-    pub(super) fn new() -> InArrays {
-        InArrays(Arc::new(ScalarUDF::from(InArray { inner: array_has_udf() })))
-    }
-}
-
-impl AnalyzerRule for InArrays {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, |expr, _| {
-            Ok(match expr {
-                Expr::ScalarFunction(mut call) if call.func.name() == "array_has" && call.func != self.0 => {
-                    call.func = Arc::clone(&self.0);
-                    Transformed::yes(Expr::ScalarFunction(call))
-                }
-                other => Transformed::no(other),
-            })
-        })
-    }
-
-    fn name(&self) -> &str {
-        "postgres_in_arrays"
-    }
+/// The function.
+pub(super) fn function() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(InArray { inner: array_has_udf() }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

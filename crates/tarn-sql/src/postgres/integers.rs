@@ -135,7 +135,8 @@ impl BinaryKernel for Operation {
     }
 }
 
-fn checked<T: ArrowPrimitiveType>(
+/// Of each row; `compute` also says whether that overflows.
+pub(super) fn checked<T: ArrowPrimitiveType>(
     left: &dyn Datum,
     right: &dyn Datum,
     compute: impl Fn(T::Native, T::Native) -> (T::Native, bool),

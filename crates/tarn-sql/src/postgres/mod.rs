@@ -9,7 +9,7 @@
 //! | `SELECT 9223372036854775807 + 1` | 22003 | -9223372036854775808 | `integers` |
 //! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
 //! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
-//! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `first_type` |
+//! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `arguments` |
 //! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
 //! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
@@ -55,6 +55,7 @@
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
 
+mod arguments;
 mod array_operators;
 mod array_shapes;
 mod averages;
@@ -69,7 +70,6 @@ mod date_trunc;
 mod division;
 mod exact_functions;
 mod extract;
-mod first_type;
 mod floats;
 mod format;
 mod guards;
@@ -89,7 +89,6 @@ mod nulls;
 mod number_template;
 mod numbers;
 mod numeric;
-mod numeric_operators;
 mod ordered_sets;
 mod patterns;
 mod powers;
@@ -111,6 +110,7 @@ mod truths;
 mod type_name;
 mod type_names;
 mod typed_arrays;
+mod typed_operators;
 mod using;
 mod variances;
 
@@ -128,16 +128,14 @@ pub(crate) fn meaning() -> Meaning {
             vec![
                 Arc::new(lateral::LateralLists) as Rule,
                 Arc::new(typed_arrays::TypedArrays),
-                Arc::new(first_type::FirstType),
+                Arc::new(arguments::Arguments),
                 Arc::new(casts::Texts),
             ],
             json::rules(),
             vec![
                 Arc::new(times::Times::new()),
                 Arc::new(floats::WideFloats),
-                Arc::new(numeric_operators::NumericOperators::new()),
-                Arc::new(shifts::Shifts::new()),
-                Arc::new(in_array::InArrays::new()),
+                Arc::new(typed_operators::TypedOperators::new()),
             ],
         ]
         .concat(),

@@ -3,62 +3,45 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray, make_array};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray};
 use arrow::buffer::NullBuffer;
-use arrow::compute::kernels::bitwise::bitwise_xor;
 use arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
-use datafusion::optimizer::AnalyzerRule;
-use datafusion::scalar::ScalarValue;
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator, ScalarUDF};
 use tarn_query::datafusion;
-use tarn_query::{BinaryKernel, each_expression, operator_function};
+use tarn_query::{BinaryKernel, operator_function};
 
-/// The rule; it runs before types are made one.
+use super::integers::checked;
+
+/// The functions that stand for `<<`, `>>` and `#`.
 #[derive(Debug)]
-pub(super) struct Shifts {
+pub(super) struct OfBits {
     left: Arc<ScalarUDF>,
     right: Arc<ScalarUDF>,
     exclusive: Arc<ScalarUDF>,
 }
 
-impl Shifts {
-    pub(super) fn new() -> Shifts {
-        Shifts {
+impl OfBits {
+    pub(super) fn new() -> OfBits {
+        OfBits {
             left: Arc::new(operator_function(Shift::Left)),
             right: Arc::new(operator_function(Shift::Right)),
             exclusive: Arc::new(operator_function(Exclusive)),
         }
     }
 
-    fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-        let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Transformed::no(expr) };
+    /// That of an operator between these two, if it is between integers.
+    pub(super) fn of(&self, op: Operator, left: &Expr, right: &Expr, schema: &DFSchema) -> Option<&Arc<ScalarUDF>> {
         let function = match op {
             Operator::BitwiseShiftLeft => &self.left,
             Operator::BitwiseShiftRight => &self.right,
             Operator::BitwiseXor => &self.exclusive,
-            _ => return Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            _ => return None,
         };
         let is_integer =
             |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Int16 | DataType::Int32 | DataType::Int64));
-        if !is_integer(&left) || !is_integer(&right) {
-            return Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }));
-        }
-        Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![*left, *right])))
-    }
-}
-
-impl AnalyzerRule for Shifts {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, |expr, schema| Ok(self.rewritten(expr, schema)))
-    }
-
-    fn name(&self) -> &str {
-        "postgres_shifts"
+        (is_integer(left) && is_integer(right)).then_some(function)
     }
 }
 
@@ -124,19 +107,17 @@ impl BinaryKernel for Exclusive {
     }
 
     fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
-        let ((of, left_is_one), (to, right_is_one)) = (left.get(), right.get());
-        let n_rows = if left_is_one { to.len() } else { of.len() };
-        let long = |array: &dyn Array, is_one: bool| match is_one {
-            true => ScalarValue::try_from_array(array, 0)?.to_array_of_size(n_rows),
-            false => Ok(make_array(array.to_data())),
-        };
-        let (left, right) = (long(of, left_is_one)?, long(to, right_is_one)?);
-        Ok(match left.data_type() {
-            DataType::Int16 => Arc::new(bitwise_xor(left.as_primitive::<Int16Type>(), right.as_primitive())?),
-            DataType::Int32 => Arc::new(bitwise_xor(left.as_primitive::<Int32Type>(), right.as_primitive())?),
-            DataType::Int64 => Arc::new(bitwise_xor(left.as_primitive::<Int64Type>(), right.as_primitive())?),
-            other => return exec_err!("# of {other}"),
-        })
+        macro_rules! of {
+            ($type:ty, $name:literal) => {
+                Ok(Arc::new(checked::<$type>(left, right, |left, right| (left ^ right, false), $name)?))
+            };
+        }
+        match left.get().0.data_type() {
+            DataType::Int16 => of!(Int16Type, "smallint"),
+            DataType::Int32 => of!(Int32Type, "integer"),
+            DataType::Int64 => of!(Int64Type, "bigint"),
+            other => exec_err!("# of {other}"),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which operators of numerics have another type than DataFusion gives them? Quotients (`division`), and long products (`products`). One rule looks
-//! at both, from the inner ones to the outer ones: a product of quotients has no type before these have theirs.
+//! Which operators have another type, or value, than DataFusion gives them? Quotients of numerics (`division`), and long products (`products`), shifts (`shifts`), and
+//! `= ANY` of an array (`in_array`). One rule looks at all of them, from the inner ones to the outer ones: a product of quotients has no type before these have theirs.
 
 use std::sync::Arc;
 
@@ -12,18 +12,22 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, ScalarUD
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{datafusion, each_expression};
 
-use super::{division, products};
+use super::shifts::OfBits;
+use super::{division, in_array, products};
 
 /// The rule; it runs before types are made one.
 #[derive(Debug)]
-pub(super) struct NumericOperators {
+pub(super) struct TypedOperators {
     quotient: Arc<ScalarUDF>,
     product: Arc<ScalarUDF>,
+    bits: OfBits,
+    in_array: Arc<ScalarUDF>,
 }
 
-impl NumericOperators {
-    pub(super) fn new() -> NumericOperators {
-        NumericOperators { quotient: division::function(), product: products::function() }
+impl TypedOperators {
+    pub(super) fn new() -> TypedOperators {
+        let (quotient, product) = (division::function(), products::function());
+        TypedOperators { quotient, product, bits: OfBits::new(), in_array: in_array::function() }
     }
 
     fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -39,17 +43,28 @@ impl NumericOperators {
                 let call = ScalarFunction::new_udf(Arc::clone(&self.product), vec![*left, *right]);
                 Transformed::yes(Expr::ScalarFunction(call))
             }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match self.bits.of(op, &left, &right, schema) {
+                Some(function) => {
+                    let call = ScalarFunction::new_udf(Arc::clone(function), vec![*left, *right]);
+                    Transformed::yes(Expr::ScalarFunction(call))
+                }
+                None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            },
+            Expr::ScalarFunction(call) if call.func.name() == in_array::NAME && call.func != self.in_array => {
+                let call = ScalarFunction::new_udf(Arc::clone(&self.in_array), call.args);
+                Transformed::yes(Expr::ScalarFunction(call))
+            }
             other => Transformed::no(other),
         })
     }
 }
 
-impl AnalyzerRule for NumericOperators {
+impl AnalyzerRule for TypedOperators {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_expression(plan, |expr, schema| self.rewritten(expr, schema))
     }
 
     fn name(&self) -> &str {
-        "numeric_operators"
+        "typed_operators"
     }
 }

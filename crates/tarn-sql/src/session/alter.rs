@@ -20,6 +20,7 @@ use tarn_types::{ColumnId, ColumnRules, TableSchema, Value, Zone};
 use super::access::may_drop;
 use super::create_as::written;
 use super::execute::to_its_end;
+use super::sequences::taken;
 use super::{Answer, Session};
 use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::column_rules::{checks, default_of, length};
@@ -69,8 +70,7 @@ impl Session {
             Kind::View | Kind::Table => {}
         }
         if names.contains_key(to) || is_sequence(to) {
-            return Err(SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{to}\" already exists"))
-                .with_hint("tables, views and sequences share their names"));
+            return Err(taken(to));
         }
         may_drop(&self.node, &self.principal(), now)?;
         let ddl = Ddl::Rename(vec![Rename { from: name.clone(), to: to.to_owned() }]);
