@@ -29,7 +29,7 @@ TPCDS_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-generated test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-generated test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises bench-sql soak soak-hostile soak-fuzz
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -215,6 +215,11 @@ bench-micro: setup ## criterion: key and row codec, pruning and blooms, recent r
 # What the promises cost; BASE=PATH is another build of tarn, which is measured in turns with this one.
 bench-promises: build setup-tests ## keyed statements, restart and stop with 3,000 tables, cancelling, splitting (JSON on stdout); BASE=PATH compares
 	@$(TARN_VENV)/bin/python bench/promises/promises.py --tarn $(RELEASE)/tarn $(if $(BASE),--base $(BASE)) --json $(PROMISES_ARGS)
+
+# What was before: SQL_ARGS="--base PATH". Alone: SQL_ARGS="--parts regress,copy".
+SQL_ARGS ?=
+bench-sql: build setup-tests $(TARN_PYTHON_TPCDS) ## how far the SQL is PostgreSQL's and what it costs: regress files, 100,000 generated statements, clients, TPC-DS, COPY (JSON on stdout)
+	@$(RELEASE)/tarn-bench sql --json --python $(TARN_VENV)/bin/python --python-tpcds $(TARN_PYTHON_TPCDS) $(SQL_ARGS)
 
 soak: setup ## kill -9 at random points and at every failpoint of delivery for SOAK_MINUTES=30
 	TARN_SOAK_SECONDS=$$(( $(SOAK_MINUTES) * 60 )) cargo test --workspace --test kill9 -- --nocapture

@@ -9,6 +9,7 @@ says so. Exits with 1 if a test failed; its output and the server's last lines a
 """
 
 import argparse
+import json
 import os
 import pathlib
 import subprocess
@@ -91,23 +92,32 @@ def run(name, tarn):
             return False, f"the server did not start: {error}"
 
 
+def write_counts(path, passed, failed, skipped):
+    counts = {"clients_total": len(passed) + len(failed) + len(skipped), "clients_passing": len(passed), "clients_skipped": len(skipped)}
+    path.write_text(json.dumps(counts | {"failed": failed, "skipped": skipped}, indent=2) + "\n")
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--tarn", required=True, type=pathlib.Path)
     arguments.add_argument("--verbose", action="store_true")
+    arguments.add_argument("--json", type=pathlib.Path, help="write the counts to this file")
     arguments.add_argument("tests", nargs="*", choices=[[], *TESTS], default=[])
     options = arguments.parse_args()
-    failed = []
+    passed_names, failed, skipped = [], [], []
     for name in options.tests or TESTS:
         if not NEEDED.get(name, lambda: True)():
             print(f"clients/{name}: skipped, not installed", flush=True)
+            skipped.append(name)
             continue
         started = time.monotonic()
         passed, output = run(name, options.tarn.absolute())
         print(f"clients/{name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - started:.1f} s", flush=True)
         if options.verbose or not passed:
             print("    " + output.replace("\n", "\n    "), flush=True)
-        failed += [] if passed else [name]
+        (passed_names if passed else failed).append(name)
+    if options.json:
+        write_counts(options.json, passed_names, failed, skipped)
     sys.exit(1 if failed else 0)
 
 

@@ -17,6 +17,7 @@ mod program;
 mod python;
 mod report;
 mod server;
+mod sql;
 mod tpcds;
 mod tpch;
 
@@ -47,6 +48,8 @@ enum Bench {
     Tpch(tpch::Options),
     /// All 99 TPC-DS queries on attached Parquet files within little memory, beside DuckDB: which end, which are right, how long they take
     Tpcds(tpcds::Options),
+    /// How far the SQL is PostgreSQL's: its regress files, generated statements, clients, TPC-DS; and what it costs
+    Sql(sql::Options),
     /// The Raft log store beside raft-engine, RocksDB and Badger; `raftlog --help` shows the arguments
     #[command(disable_help_flag = true)]
     Raftlog {
@@ -107,6 +110,7 @@ fn main() -> anyhow::Result<()> {
             Bench::Metastore(options) => return metastore::run(&options).await,
             Bench::Tpch(options) => (options.json, tpch::run(&options).await?),
             Bench::Tpcds(options) => (options.json, tpcds::run(&options).await?),
+            Bench::Sql(options) => (options.json, sql::run(&options).await?),
             Bench::Raftlog { arguments } => return program::run("raftlog", &arguments),
             Bench::Cache { arguments } => return program::run("cache", &arguments),
             Bench::Data(data) => return data::write_parquet(data.sf, &data.out),
