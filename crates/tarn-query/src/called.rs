@@ -10,13 +10,14 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast;
 
 use crate::parser::fold;
+use crate::walk::walk_mut;
 
 /// Calls by another name, in each other, that keep it: each doubles the planner's work.
 const MAX_ALIASES: usize = 4;
 
 /// Calls functions by their own names, where they are deep in calls by other names.
 pub(crate) fn by_own_names(statement: &mut ast::Statement, state: &SessionState) {
-    let _ = ast::VisitMut::visit(statement, &mut Calls { state, around: vec![] });
+    let _ = walk_mut(statement, &mut Calls { state, around: vec![] });
 }
 
 struct Calls<'a> {

@@ -16,10 +16,11 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     self, ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement as Ast,
-    TableFactor, Visit, Visitor,
+    TableFactor, Visitor,
 };
 
 use crate::parser::fold;
+use crate::walk::walk;
 use crate::{Error, Result};
 
 /// A name of WITH is a copy of its query's steps wherever it is mentioned. The planner takes some milliseconds for a thousand.
@@ -240,7 +241,7 @@ impl Steps {
     /// Columns of all joins of the statement.
     fn visit(&mut self, statement: &Ast) -> usize {
         self.n_columns = 0;
-        let _ = Visit::visit(statement, self);
+        let _ = walk(statement, self);
         self.n_columns
     }
 

@@ -31,6 +31,7 @@ use tarn_types::Zone;
 
 use crate::Error;
 use crate::rewrite::each_expression;
+use crate::walk::walk_mut;
 
 /// The zone of a session by its settings.
 pub fn of_config(config: &ConfigOptions) -> Zone {
@@ -83,7 +84,7 @@ pub(crate) fn name_functions(statement: &mut ast::Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = ast::VisitMut::visit(statement, &mut AtTimeZone);
+    let _ = walk_mut(statement, &mut AtTimeZone);
 }
 
 /// Instants are of the session's zone where the zone matters; what stands beside them becomes one as the session's clocks show it.

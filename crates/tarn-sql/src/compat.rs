@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select,
-    SelectItem, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    SelectItem, Statement, TableFactor, Value, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -22,6 +22,7 @@ use datafusion_pg_catalog::sql::rules::{
     CurrentUserVariableToSessionUserFunctionCall, FixVersionColumnName, PrependUnqualifiedPgTableName,
     RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier,
 };
+use tarn_query::{walk, walk_mut};
 
 use crate::names::fold;
 use crate::postgres::call;
@@ -47,7 +48,7 @@ pub struct CatalogUse {
 impl CatalogUse {
     pub fn of(statement: &Statement) -> CatalogUse {
         let mut names = Names::default();
-        let _ = statement.visit(&mut names);
+        let _ = walk(statement, &mut names);
         let is_defined = |name: &String| names.with.contains(name);
         CatalogUse { others: names.others.iter().any(|name| !is_defined(name)), ..names.found }
     }
@@ -107,7 +108,7 @@ fn without_absent(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(statement, &mut Gathered);
+    let _ = walk_mut(statement, &mut Gathered);
 }
 
 /// The crate's rules do this for the relations that it knows.
@@ -146,7 +147,7 @@ fn qualify(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(statement, &mut Ours);
+    let _ = walk_mut(statement, &mut Ours);
 }
 
 /// `'pg_class'::regclass`: what is called so is in no other schema.
@@ -197,7 +198,7 @@ fn reads(query: &Query, relation: &str) -> bool {
             }
         }
     }
-    Visit::visit(query, &mut Reads(relation)).is_break()
+    walk(query, &mut Reads(relation)).is_break()
 }
 
 type Rule = Box<dyn SqlStatementRewriteRule>;

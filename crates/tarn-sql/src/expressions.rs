@@ -9,9 +9,10 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Query, SelectItem, SetExpr, Statement,
-    Visit, VisitMut, Visitor, VisitorMut,
+    Visitor, VisitorMut,
 };
 use tarn_query::parser::statements;
+use tarn_query::{walk, walk_mut};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, quote, relation_named, text};
@@ -52,7 +53,7 @@ impl Place {
 pub fn kept(expr: &Expr, place: Place) -> Result<String> {
     check(expr, place)?;
     let mut expr = expr.clone();
-    let _ = VisitMut::visit(&mut expr, &mut Folded);
+    let _ = walk_mut(&mut expr, &mut Folded);
     // So it is shown.
     if place == Place::Default && matches!(expr, Expr::BinaryOp { .. }) {
         expr = Expr::Nested(Box::new(expr));
@@ -66,7 +67,7 @@ pub fn kept(expr: &Expr, place: Place) -> Result<String> {
         return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("compute it in the client"));
     }
     let mut again = read(&text)?;
-    let _ = VisitMut::visit(&mut again, &mut Folded);
+    let _ = walk_mut(&mut again, &mut Folded);
     let is_same = match sequence_of(&expr) {
         Some(name) => sequence_of(&again) == Some(name),
         None => again == expr,
@@ -124,7 +125,7 @@ pub fn columns_of(expr: &Expr) -> BTreeSet<String> {
         }
     }
     let mut columns = Columns(BTreeSet::new());
-    let _ = Visit::visit(expr, &mut columns);
+    let _ = walk(expr, &mut columns);
     columns.0
 }
 
@@ -149,7 +150,7 @@ impl VisitorMut for Folded {
 }
 
 fn check(expr: &Expr, place: Place) -> Result<()> {
-    match Visit::visit(expr, &mut Checked(place)) {
+    match walk(expr, &mut Checked(place)) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }

@@ -19,13 +19,13 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility, create_udf,
 };
 use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visitor};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 use postgres_types::Type;
 use tarn_node::auth::Directory;
 use tarn_node::node::Node;
-use tarn_query::SystemSchema;
 use tarn_query::parser::statements;
+use tarn_query::{SystemSchema, walk};
 
 use crate::described;
 use crate::error::{Result, SqlError};
@@ -283,7 +283,7 @@ fn pretty(bytes: i64) -> String {
 /// JDBC's `getPrimaryKeys` and `getIndexInfo` expand arrays of composites: the same answers from `tarn.keys`.
 pub fn substitute(statement: Statement) -> Result<Statement> {
     let mut asked = KeysAsked::default();
-    let _ = statement.visit(&mut asked);
+    let _ = walk(&statement, &mut asked);
     if !asked.expands || !(asked.primary || asked.indexes) {
         return Ok(statement);
     }

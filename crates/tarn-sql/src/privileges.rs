@@ -18,13 +18,14 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::{
     DataType as Named, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Statement,
-    TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    TableFactor, Visitor, VisitorMut,
 };
 use tarn_node::auth::PUBLIC;
 use tarn_node::auth::authorize::is_superuser;
 use tarn_node::auth::users::Users;
 use tarn_node::auth::{Action, Principal, Privilege, authorize};
 use tarn_node::node::Node;
+use tarn_query::{walk, walk_mut};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::{DATABASE, KEY_SUFFIX, fold};
@@ -105,8 +106,8 @@ pub fn name_objects(statement: &mut Statement) {
         }
     }
     let mut relations = Relations::default();
-    let _ = Visit::visit(&*statement, &mut relations);
-    let _ = VisitMut::visit(statement, &mut Calls(&relations.0));
+    let _ = walk(&*statement, &mut relations);
+    let _ = walk_mut(statement, &mut Calls(&relations.0));
 }
 
 fn name_object(call: &mut Function, relations: &HashMap<String, String>) {

@@ -11,8 +11,9 @@ use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, ArrayElemTypeDef, BinaryOperator, CopySource, CreateTable, DataType, Expr, GroupByExpr, Ident, OrderBy,
     OrderByKind, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, TimezoneInfo, TrimWhereField,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    UnaryOperator, Value, VisitorMut,
 };
+use tarn_query::walk_mut;
 
 use crate::compat::{is_catalog_name, is_variable};
 use crate::names::{column_of, fold};
@@ -81,7 +82,7 @@ pub(crate) fn name_columns(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(statement, &mut Names);
+    let _ = walk_mut(statement, &mut Names);
     let query = match statement {
         Statement::Query(query)
         | Statement::Copy { source: CopySource::Query(query), .. }
@@ -188,7 +189,7 @@ fn without_casts(mut expr: Expr) -> Expr {
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(&mut expr, &mut Casts);
+    let _ = walk_mut(&mut expr, &mut Casts);
     expr
 }
 

@@ -6,8 +6,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Select, Statement, Visit, Visitor,
+    Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Select, Statement, Visitor,
 };
+use tarn_query::walk;
 
 use crate::error::Place;
 use crate::names::fold;
@@ -33,7 +34,7 @@ pub fn function(statement: &Statement, name: &str) -> Option<Place> {
 
 fn place(statement: &Statement, wanted: Wanted<'_>) -> Option<Place> {
     let mut names = Names { wanted, found: vec![], is_unsure: false };
-    let _ = statement.visit(&mut names);
+    let _ = walk(statement, &mut names);
     match names.found.as_slice() {
         // What was rewritten has no place in the text.
         [Some(place)] if !names.is_unsure => Some(*place),

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use datafusion::sql::sqlparser::ast::{Query, Spanned, Statement, TableFactor, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Query, Spanned, Statement, TableFactor, Visitor};
 use tarn_node::error::{Error, ErrorKind};
+use tarn_query::walk;
 use tarn_types::TableSchema;
 
 use crate::error::Result;
@@ -33,7 +34,7 @@ pub fn rewrite(view: &TableSchema, names: &BTreeMap<String, String>) -> tarn_nod
 fn rewritten(text: &str, names: &BTreeMap<String, String>) -> Result<Option<String>> {
     let statement = views::query(text)?;
     let mut found = Found { text, names, places: vec![], is_shadowed: false };
-    let _ = Visit::visit(&statement, &mut found);
+    let _ = walk(&statement, &mut found);
     let Found { mut places, is_shadowed, .. } = found;
     if is_shadowed {
         return Ok(None);
@@ -67,7 +68,7 @@ fn relations(statement: &Statement) -> Vec<String> {
         }
     }
     let mut named = Named(vec![]);
-    let _ = statement.visit(&mut named);
+    let _ = walk(statement, &mut named);
     named.0
 }
 

@@ -14,10 +14,10 @@ use crate::sqlparser::ast::{
     LimitClause, LockClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction,
     OnInsert, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator,
     SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject,
-    TableWithJoins, UnaryOperator, Update, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WindowSpec, WindowType,
-    With,
+    TableWithJoins, UnaryOperator, Update, Value, Values, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
+use crate::walk::{walk, walk_mut};
 
 use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
@@ -63,12 +63,12 @@ fn understood(mut statement: Statement) -> Result<Read, ParseError> {
     let seen = checked(&statement)?;
     // Most statements are about one row: each way through their tree is a part of what they cost.
     if (seen.has_with || seen.n_relations > MAX_TABLES)
-        && let ControlFlow::Break(limit) = Visit::visit(&statement, &mut Mentions::default())
+        && let ControlFlow::Break(limit) = walk(&statement, &mut Mentions::default())
     {
         return Err(ParseError::TooLarge(limit));
     }
     if seen.has_two_ways
-        && let ControlFlow::Break(error) = VisitMut::visit(&mut statement, &mut Plain)
+        && let ControlFlow::Break(error) = walk_mut(&mut statement, &mut Plain)
     {
         return Err(error);
     }
@@ -99,7 +99,7 @@ fn checked(statement: &Statement) -> Result<Check, ParseError> {
 
 fn visited(statement: &Statement) -> Result<Check, ParseError> {
     let mut check = Check::default();
-    match Visit::visit(statement, &mut check) {
+    match walk(statement, &mut check) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(check),
     }

@@ -29,12 +29,13 @@ use std::str::Chars;
 
 use crate::sqlparser::ast::{
     BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, Interval, ObjectNamePart, Statement,
-    UnaryOperator, Visit, Visitor,
+    UnaryOperator, Visitor,
 };
 use crate::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::Token;
+use crate::walk::walk;
 
 use super::limits::{Limit, MAX_CHAIN, MAX_TERMS, PARSE_STACK_BYTES};
 
@@ -268,7 +269,7 @@ impl PgDialect {
             }
         }
         let mut count = Count(0);
-        let _ = expr.visit(&mut count);
+        let _ = walk(expr, &mut count);
         self.spend(count.0 / 8)?;
         Ok(Box::new(expr.clone()))
     }

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Query, Value, VisitMut, VisitorMut,
+    ObjectName, Query, Value, VisitorMut,
 };
+use tarn_query::{Walked, walk_mut};
 
 use crate::names::fold;
 
@@ -56,7 +57,7 @@ pub(crate) fn all_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr>
 
 /// Changes the expressions of a statement's part, the inner ones first, but not those of queries in it, which have names and lists of
 /// their own.
-pub(super) fn each_outside_queries(part: &mut impl VisitMut, change: impl FnMut(&mut Expr)) {
+pub(super) fn each_outside_queries(part: &mut impl Walked, change: impl FnMut(&mut Expr)) {
     struct Outside<F> {
         n_queries: usize,
         change: F,
@@ -81,5 +82,5 @@ pub(super) fn each_outside_queries(part: &mut impl VisitMut, change: impl FnMut(
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(part, &mut Outside { n_queries: 0, change });
+    let _ = walk_mut(part, &mut Outside { n_queries: 0, change });
 }

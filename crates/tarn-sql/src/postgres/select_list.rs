@@ -17,12 +17,12 @@
 
 use std::ops::ControlFlow;
 
-use tarn_query::array_items;
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
+    TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visitor, VisitorMut,
 };
+use tarn_query::{array_items, walk, walk_mut};
 
 use super::calls::{call, is_call, is_named, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
@@ -54,8 +54,8 @@ const STARTS: [&str; 2] = ["statement_timestamp", "transaction_timestamp"];
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
     let visited = match statement {
         // Defaults and checks are kept as they are written.
-        Statement::CreateTable(create) => VisitMut::visit(&mut create.query, &mut Rewrite::default()),
-        statement => VisitMut::visit(statement, &mut Rewrite::default()),
+        Statement::CreateTable(create) => walk_mut(&mut create.query, &mut Rewrite::default()),
+        statement => walk_mut(statement, &mut Rewrite::default()),
     };
     match visited {
         ControlFlow::Break(error) => Err(error),
@@ -115,7 +115,7 @@ impl VisitorMut for Rewrite {
             }
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
                 in_from::exists(expr);
-                VisitMut::visit(expr, &mut Series { n_queries: 0, n_unnests: 0, n_choices: 0 })?;
+                walk_mut(expr, &mut Series { n_queries: 0, n_unnests: 0, n_choices: 0 })?;
             }
         }
         ControlFlow::Continue(())
@@ -499,7 +499,7 @@ fn is_volatile(cte: &Cte) -> bool {
             }
         }
     }
-    Visit::visit(&*cte.query, &mut Calls).is_break()
+    walk(&*cte.query, &mut Calls).is_break()
 }
 
 /// How often a query reads what it calls so.
@@ -516,6 +516,6 @@ fn n_readings(query: &Query, name: &str) -> usize {
         }
     }
     let mut readings = Readings { name, n: 0 };
-    let _ = Visit::visit(query, &mut readings);
+    let _ = walk(query, &mut readings);
     readings.n
 }

@@ -12,12 +12,12 @@ use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 use datafusion::scalar::ScalarValue;
-use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::helpers::attached_token::AttachedToken;
 use tarn_query::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
-    Visit, Visitor,
+    Visitor,
 };
+use tarn_query::{datafusion, walk};
 
 use super::calls::{all_of, call, take};
 use crate::error::{SqlError, state};
@@ -80,7 +80,7 @@ fn outside(select: &mut Select) -> Option<Expr> {
             }
         }
         let mut columns = Columns(&tables, 0);
-        Visit::visit(condition, &mut columns).is_continue() && columns.1 > 0
+        walk(condition, &mut columns).is_continue() && columns.1 > 0
     };
     let mut conditions = vec![];
     split(select.selection.take()?, &mut conditions);
@@ -151,7 +151,7 @@ fn aggregates(expr: &Expr) -> bool {
             }
         }
     }
-    Visit::visit(expr, &mut Calls).is_break()
+    walk(expr, &mut Calls).is_break()
 }
 
 /// The aggregate.

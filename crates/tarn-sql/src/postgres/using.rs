@@ -4,9 +4,10 @@
 //! Where such a join is in FROM, its USINGs become conditions (`ON a.n = b.n`), and what is named without a table, in the select list, in
 //! conditions, groups and orders, becomes `coalesce(a.n, b.n)`. `*` is written out: these columns first, then those of the tables.
 
+use tarn_query::Walked;
 use tarn_query::sqlparser::ast::{
     BinaryOperator, ExceptSelectItem, Expr, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy,
-    OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, VisitMut,
+    OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins,
     WildcardAdditionalOptions,
 };
 
@@ -148,7 +149,7 @@ impl Joined {
     }
 
     /// Writes out what names a column of several tables without a table.
-    fn write_out(&self, part: &mut impl VisitMut) {
+    fn write_out(&self, part: &mut impl Walked) {
         each_outside_queries(part, |expr| {
             if let Expr::Identifier(name) = &*expr
                 && let Some(value) = self.value(name)

@@ -12,10 +12,11 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement, visit_expressions};
+use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement};
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::auth::Privilege;
 use tarn_node::threads::blocking;
+use tarn_query::each_expr;
 use tarn_query::locking::{locked_table, locking, not_allowed, split};
 use tarn_types::{BatchBuilder, MutationBatch, TableSchema, encode_cells_columnar, encode_keys};
 
@@ -76,7 +77,7 @@ impl Session {
             }
             _ => false,
         };
-        let found = visit_expressions(&select.projection, |expr| match of_several(expr) {
+        let found = each_expr(&select.projection, |expr| match of_several(expr) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         });

@@ -12,8 +12,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     self, ArrayElemTypeDef, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement,
-    Visit, VisitMut, Visitor, VisitorMut,
+    Visitor, VisitorMut,
 };
+use tarn_query::{walk, walk_mut};
 use tarn_types::{DataType, arrow_field, data_type_of};
 
 use crate::error::{Result, SqlError, state};
@@ -86,7 +87,7 @@ pub(super) struct Told {
 impl Told {
     pub fn of(statement: &Statement) -> Told {
         let mut told = Told::default();
-        let _ = statement.visit(&mut told);
+        let _ = walk(statement, &mut told);
         told
     }
 
@@ -197,7 +198,7 @@ pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) 
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(statement, &mut Cast(declared));
+    let _ = walk_mut(statement, &mut Cast(declared));
 }
 
 fn is_oid(data_type: &ast::DataType) -> bool {

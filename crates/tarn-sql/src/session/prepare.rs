@@ -12,9 +12,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::sql::parser::Statement as ParsedStatement;
-use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, ObjectName, SetExpr, Statement, visit_expressions, visit_relations,
-};
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectName, SetExpr, Statement};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_node::attach::AttachRequest;
@@ -22,7 +20,7 @@ use tarn_node::auth::Access;
 use tarn_node::jobs::Work;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
-use tarn_query::{Keyed, OnKey};
+use tarn_query::{Keyed, OnKey, each_expr, each_relation};
 use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_type_of};
 
 use super::Session;
@@ -449,7 +447,7 @@ impl Session {
     fn enable_for_views(&self, statement: &Statement) -> Result<()> {
         let view = |name: &ObjectName| self.view_of(&crate::names::table_name(name).ok()?);
         let mut views = vec![];
-        let _ = visit_relations(statement, |name| {
+        let _ = each_relation(statement, |name| {
             views.extend(view(name));
             ControlFlow::<()>::Continue(())
         });
@@ -539,7 +537,7 @@ impl Session {
                 || state.udwf(name).is_ok()
                 || state.table_functions().contains_key(name)
         };
-        let found = visit_expressions(statement, |expr| match expr {
+        let found = each_expr(statement, |expr| match expr {
             Expr::Function(function) => {
                 let name =
                     function.name.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_lowercase());

@@ -14,11 +14,11 @@ use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{LogicalPlan, TableSource};
-use datafusion::sql::sqlparser::ast::{Expr, FromTable, Statement, TableFactor, TableWithJoins, visit_expressions};
+use datafusion::sql::sqlparser::ast::{Expr, FromTable, Statement, TableFactor, TableWithJoins};
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::catalog::TableHandle;
 use tarn_query::dml::Dml;
-use tarn_query::sql_schema;
+use tarn_query::{each_expr, sql_schema};
 use tarn_types::Op;
 
 use super::placeholders::parameter_fields;
@@ -88,7 +88,7 @@ fn select(sql: &str) -> Result<Statement> {
     let Some(Parsed::Sql(statement)) = parse(sql)?.pop() else {
         return Err(SqlError::new(state::SYNTAX_ERROR, "RETURNING takes expressions"));
     };
-    let found = visit_expressions(&*statement, |expr| match is_refused(expr) {
+    let found = each_expr(&*statement, |expr| match is_refused(expr) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     });

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     CopySource, CreateTable, CreateTableOptions, FromTable, ObjectName, ObjectType, OnCommit as SaidOnCommit, Query,
-    Statement, TableFactor, TableObject, TableWithJoins, visit_relations,
+    Statement, TableFactor, TableObject, TableWithJoins,
 };
 use tarn_node::catalog::TableHandle;
 use tarn_node::sequences::Sequence;
+use tarn_query::each_relation;
 use tarn_types::TableSchema;
 
 use super::{Answer, Session};
@@ -135,7 +136,7 @@ impl Session {
         if self.temporary.table(table).is_none() {
             return false;
         }
-        let found = visit_relations(statement, |name| match name.0.len() {
+        let found = each_relation(statement, |name| match name.0.len() {
             1 => ControlFlow::Continue(()),
             _ => ControlFlow::Break(()),
         });
@@ -229,7 +230,7 @@ impl Session {
             return self.temporary.table(name).map_or(Ok(()), |_| Err(hidden(name)));
         }
         let is_meant = |relation: &ObjectName| matches!(&relation.0[..], [part] if part.as_ident().is_some_and(|ident| fold(ident) == name));
-        let found = visit_relations(query, |relation| match is_meant(relation) {
+        let found = each_relation(query, |relation| match is_meant(relation) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         });

@@ -11,11 +11,12 @@ use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, CloseCursor, CreateTable, DataType as SqlType, DiscardObject, Expr, FunctionArguments, Ident,
     ObjectName, ObjectType, Reset, SelectItem, Set, SetExpr, SetSessionAuthorizationParamKind, ShowCreateObject,
-    Statement, TransactionAccessMode, TransactionMode, Value as Literal, visit_expressions,
+    Statement, TransactionAccessMode, TransactionMode, Value as Literal,
 };
 use futures::TryStreamExt;
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
+use tarn_query::each_expr;
 use tarn_query::parser::statements;
 use tarn_types::{Opaque, TableSchema, Token, Value};
 
@@ -605,7 +606,7 @@ impl Session {
     /// The value of an expression by itself, as an array of one.
     async fn computed(&self, expr: &Expr) -> Result<ArrayRef> {
         let asks = |part: &Expr| matches!(part, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
-        if visit_expressions(expr, |part| if asks(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        if each_expr(expr, |part| if asks(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             .is_break()
         {
             return Err(SqlError::unsupported("a subquery in EXECUTE", "write it into the prepared statement"));

@@ -11,8 +11,9 @@ use std::ops::ControlFlow;
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem, TableAlias, TableAliasColumnDef,
-    TableFactor, Value, Values, Visit, VisitMut, Visitor, VisitorMut,
+    TableFactor, Value, Values, Visitor, VisitorMut,
 };
+use tarn_query::{Walked, walk, walk_mut};
 
 use super::build::{ARRAY_OF, MEMBER, OBJECT_OF, VALUE};
 use super::list::{EACH_NAMES, ITEM_TEXTS, ITEMS, NAMES, VALUE_TEXTS, VALUES};
@@ -152,7 +153,7 @@ pub(in crate::postgres) fn name_rows(select: &mut Select, mut order_by: Option<&
 }
 
 /// Whether a column is asked for by that name alone.
-fn is_asked(part: &impl Visit, called: &str) -> bool {
+fn is_asked(part: &impl Walked, called: &str) -> bool {
     struct Asked<'a>(&'a str);
     impl Visitor for Asked<'_> {
         type Break = ();
@@ -163,7 +164,7 @@ fn is_asked(part: &impl Visit, called: &str) -> bool {
             }
         }
     }
-    part.visit(&mut Asked(called)).is_break()
+    walk(part, &mut Asked(called)).is_break()
 }
 
 /// A column that is shown is called `value` still.
@@ -181,7 +182,7 @@ fn keep_names(items: &mut [SelectItem], alias: &Ident) {
 }
 
 /// `e.value` is `e.e`, where the column of `e` is called so.
-fn rename(part: &mut impl VisitMut, alias: &Ident) {
+fn rename(part: &mut impl Walked, alias: &Ident) {
     struct Rename<'a>(&'a Ident);
     impl VisitorMut for Rename<'_> {
         type Break = ();
@@ -206,7 +207,7 @@ fn rename(part: &mut impl VisitMut, alias: &Ident) {
             ControlFlow::Continue(())
         }
     }
-    let _ = part.visit(&mut Rename(alias));
+    let _ = walk_mut(part, &mut Rename(alias));
 }
 
 fn args_of(function: &mut Function) -> Vec<&mut Expr> {
