@@ -86,16 +86,20 @@ class Run:
             tree = Expressions(rng, self.signatures).any(rng.randint(1, MAX_DEPTH))
             sql = f"SELECT {tree.sql()}"
         compared = self.sides.compare(sql, is_of_rows=is_query)
-        self.counts[compared.outcome] += 1
         if self.given.only is not None:
             say(compared.shown())
         if compared.outcome == REFUSED:
             self.refusals[str(compared.tarn.error)[:100]].append(sql)
+        outcome = compared.outcome
         if compared.is_fault:
             short, about = (
                 shorter(self.sides, tree, compared) if tree is not None else shorter_query(self.sides, query, compared)
             )
-            self.tell(number, about, short)
+            if short.is_fault:
+                self.tell(number, about, short)
+            else:
+                outcome = short.outcome
+        self.counts[outcome] += 1
 
     def tell(self, number: int, about: str, short: Compared) -> None:
         seen = self.faults.setdefault(about, [])

@@ -164,7 +164,14 @@ impl<'a> Here<'a> {
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
                 let mut results: Vec<&mut Expr> = results.chain(case.else_expr.as_deref_mut()).collect();
-                self.meet(&mut results, schema)
+                let mut changed = self.meet(&mut results, schema);
+                if !self.is_utc {
+                    // Its type says one zone, which the functions around it look at.
+                    for result in results {
+                        changed |= self.come(result, schema);
+                    }
+                }
+                changed
             }
             Expr::InSubquery(within) => {
                 self.check_same(&within.expr, &within.subquery, schema)?;
@@ -355,10 +362,19 @@ impl ScalarUDFImpl for TimeZone {
         let [zones, times] = args.args.as_slice() else { return plan_err!("timezone takes a zone and a time") };
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_scalar { 1 } else { args.number_rows };
+        let null = || ScalarValue::try_from(args.return_type()).map(ColumnarValue::Scalar);
+        let is_null = match times {
+            ColumnarValue::Scalar(time) => time.is_null(),
+            ColumnarValue::Array(times) => times.null_count() == times.len(),
+        };
+        // Before anything is wrong with the name.
+        if is_null {
+            return null();
+        }
         let constant = match zones {
             ColumnarValue::Scalar(zone) => match zone.try_as_str().flatten() {
                 Some(name) => Some(known(name)?),
-                None => return Ok(ColumnarValue::Scalar(ScalarValue::try_from(args.return_type())?)),
+                None => return null(),
             },
             ColumnarValue::Array(_) => None,
         };
@@ -401,12 +417,12 @@ impl ScalarUDFImpl for TimeZone {
 }
 
 fn known(name: &str) -> Result<Zone> {
-    match Zone::parse(name) {
+    match Zone::at(name) {
         Some(zone) => Ok(zone),
         None => {
             let name: String = name.chars().take(64).collect();
             Err(datafusion::common::exec_datafusion_err!(
-                "time zone \"{}\" not recognized; name it as in the IANA database, or give hours east of Greenwich",
+                "time zone \"{}\" not recognized; name it as in the IANA database, or give hours west of Greenwich",
                 name.escape_debug()
             ))
         }

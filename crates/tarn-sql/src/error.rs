@@ -26,6 +26,7 @@ pub mod state {
     pub const INVALID_LOGARITHM: &str = "2201E";
     pub const INVALID_POWER: &str = "2201F";
     pub const INVALID_WIDTH_BUCKET: &str = "2201G";
+    pub const SUBSTRING: &str = "22011";
     pub const DIVISION_BY_ZERO: &str = "22012";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
     pub const INVALID_TEXT: &str = "22P02";

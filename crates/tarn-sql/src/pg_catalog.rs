@@ -31,7 +31,7 @@ use crate::described;
 use crate::error::{Result, SqlError};
 use crate::information_schema;
 use crate::names::{DATABASE, SERVER_VERSION, column_of, fold};
-use crate::postgres::{all_of, binary};
+use crate::postgres::{all_of, binary, identifiers};
 use crate::relations;
 use crate::rows::LONG_NAMES;
 use crate::system_activity::PgTables;
@@ -92,6 +92,8 @@ pub(crate) fn register(
         let node = Arc::clone(&ours.node);
         relations::functions(&node, temporary).into_iter().for_each(|function| context.register_udf(function));
         described::functions(&node).into_iter().for_each(|function| context.register_udf(function));
+        let names = identifiers::functions().into_iter();
+        names.for_each(|function| context.register_udf(function.as_ref().clone()));
         let ours = SystemSchema::new(Arc::new(ours));
         catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node, own: temporary.clone() }))?;
     }

@@ -75,6 +75,20 @@ impl Zone {
             .or_else(|| Zone::posix(text))
     }
 
+    /// A zone as functions and `AT TIME ZONE` name it: as [`Zone::parse`], but that numbers are POSIX', and count hours *west*, with their
+    /// minutes: `5`, `+5`, `-05:30`.
+    #[must_use]
+    pub fn at(text: &str) -> Option<Zone> {
+        let (sign, rest) = match text.as_bytes().first()? {
+            b'-' => ('+', &text[1..]),
+            b'+' => ('-', &text[1..]),
+            b'0'..=b'9' => ('-', text),
+            _ => return Zone::parse(text),
+        };
+        let zero = if rest.find(':').unwrap_or(rest.len()) == 1 { "0" } else { "" };
+        Zone::offset(&format!("{sign}{zero}{rest}"))
+    }
+
     /// `GMT-05:30`, as drivers write it for Postgres: a name of one's own, and how far it lies *west*.
     fn posix(text: &str) -> Option<Zone> {
         let at = text.find(|c: char| !c.is_ascii_alphabetic()).filter(|at| *at >= 3)?;
@@ -242,6 +256,11 @@ mod tests {
             assert_eq!(Zone::parse(text), None, "{text}");
         }
         assert_eq!(Zone::offset("+05:00"), Zone::parse("5"));
+        for (west, east) in [("5", "-05"), ("+5", "-05"), ("-05:30", "+05:30"), ("12", "-12")] {
+            assert_eq!(Zone::at(west), Zone::offset(east), "{west}");
+        }
+        assert_eq!(Zone::at("europe/berlin"), Zone::parse("Europe/Berlin"));
+        assert_eq!(["", "+", "5.5", "2024-02-29", "+ä"].map(Zone::at), [const { None }; 5]);
         for text in ["05:00", "+5", "+05:60", "+16:00", "+05:000", "+ä"] {
             assert_eq!(Zone::offset(text), None, "{text}");
         }

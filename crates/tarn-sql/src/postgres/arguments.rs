@@ -1,5 +1,5 @@
 //! What does a function make of the types of its arguments, where DataFusion makes something else of them? `nullif(1, 2::bigint)` is an `integer`, as the first of the two;
-//! functions of times are NULL of NULL, before anything else is wrong with an argument; lengths of bytes are counted, and other functions of texts are not there for bytes.
+//! functions of times are NULL of NULL, before anything else is wrong with an argument.
 //!
 //! One rule looks at all of them.
 
@@ -7,19 +7,13 @@ use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::functions::unicode::expr_fn::character_length;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
-use crate::error::{SqlError, state};
-
-/// Of texts, and in PostgreSQL of bytes too.
-const OF_TEXTS: [&str; 7] = ["btrim", "ltrim", "rtrim", "trim", "substr", "substring", "left"];
-
 /// Functions that look at their arguments before they look for NULL.
-const STRICT: [&str; 6] = ["date_bin", "date_trunc", "date_part", "timezone", "to_local_time", "make_date"];
+const STRICT: [&str; 4] = ["date_bin", "date_trunc", "timezone", "to_local_time"];
 
 /// The rule; it runs before types are made one.
 #[derive(Debug)]
@@ -37,7 +31,6 @@ impl AnalyzerRule for Arguments {
 
 fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
-    let is_bytes = |of: &Expr| of.get_type(schema).is_ok_and(|of| of.is_binary());
     if STRICT.contains(&call.name()) && call.args.iter().any(is_null) {
         // Asked of NULL first, as all that is strict: what else is wrong with it is nobody's concern.
         return Ok(match expr.get_type(schema) {
@@ -56,16 +49,6 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             let same = value.clone().eq(other.clone());
             Ok(Transformed::yes(when(same, lit(ScalarValue::try_from(&of)?)).otherwise(value.clone())?))
-        }
-        ("octet_length", [bytes]) if is_bytes(bytes) => Ok(Transformed::yes(character_length(bytes.clone()))),
-        ("bit_length", [bytes]) if is_bytes(bytes) => {
-            let length = character_length(bytes.clone());
-            Ok(Transformed::yes(length * lit(8_i32)))
-        }
-        (name, [bytes, ..]) if OF_TEXTS.contains(&name) && is_bytes(bytes) => {
-            let message = format!("function {name}(bytea, …) does not exist");
-            let error = SqlError::new(state::UNDEFINED_FUNCTION, message);
-            Err(error.with_hint("encode(bytes, 'hex') is a text, decode(text, 'hex') its bytes").into())
         }
         _ => Ok(Transformed::no(expr)),
     }

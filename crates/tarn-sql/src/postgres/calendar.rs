@@ -3,6 +3,8 @@
 //!
 //! There is no year 0: the one before 1 is -1. Decades begin with a 0 (1990, also 0 itself), centuries and millennia with a 1.
 
+use std::ops::Range;
+
 use chrono::{Datelike, NaiveDate, Weekday};
 
 pub(super) const SECOND_US: i64 = 1_000_000;
@@ -12,6 +14,9 @@ pub(super) const DAY_US: i64 = 24 * HOUR_US;
 
 /// Between 1970-01-01 and the day 0 of Julian days.
 const JULIAN_DAYS: i64 = 2_440_588;
+
+/// Dates of PostgreSQL, in days since 1970-01-01: from 4714-11-24 BC, the first Julian day, to the end of 5874897.
+pub(super) const DAYS: Range<i64> = -JULIAN_DAYS..2_145_042_906;
 
 /// A field of a time or an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -188,9 +193,13 @@ pub(super) fn day_of(year: i64, month: i64, day: i64) -> Option<i64> {
         year if year < 0 => year + 1,
         year => year,
     };
-    let date =
-        NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, u32::try_from(month).ok()?, u32::try_from(day).ok()?)?;
-    Some(days_of(date))
+    // The calendar repeats itself, and chrono's is shorter than PostgreSQL's.
+    const CYCLE_YEARS: i64 = 400;
+    const CYCLE_DAYS: i64 = 146_097;
+    let of_cycle = i32::try_from(year.rem_euclid(CYCLE_YEARS)).ok()?;
+    let date = NaiveDate::from_ymd_opt(of_cycle, u32::try_from(month).ok()?, u32::try_from(day).ok()?)?;
+    let days = year.div_euclid(CYCLE_YEARS).checked_mul(CYCLE_DAYS)?.checked_add(days_of(date))?;
+    Some(days).filter(|days| DAYS.contains(days))
 }
 
 fn date(days: i64) -> Option<NaiveDate> {
@@ -217,6 +226,14 @@ mod tests {
 
     fn us(year: i64, month: i64, day: i64) -> i64 {
         day_of(year, month, day).unwrap() * DAY_US
+    }
+
+    #[test]
+    fn days_are_of_the_calendar_of_postgres() {
+        assert_eq!([day_of(1970, 1, 1), day_of(2024, 2, 29), day_of(2023, 2, 29)], [Some(0), Some(19_782), None]);
+        assert_eq!([day_of(-4714, 11, 24), day_of(-4714, 11, 23)], [Some(DAYS.start), None]);
+        assert_eq!([day_of(5_874_897, 12, 31), day_of(5_874_898, 1, 1)], [Some(DAYS.end - 1), None]);
+        assert_eq!(day_of(i64::MAX, 1, 1), None);
     }
 
     /// What PostgreSQL 15 says.

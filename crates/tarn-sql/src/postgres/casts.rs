@@ -10,7 +10,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type,
+    Int64Type, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -26,9 +26,11 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
-use tarn_types::{DataType as Stored, Value, data_type_of};
+use tarn_types::{DataType as Stored, Value, Zone, data_type_of};
 
+use super::extract::intervals;
 use super::integers::out_of_range;
+use super::numeric::of_floats;
 use super::times_of_text::times_of_text;
 use crate::digits::Digits;
 use crate::error::{SqlError, state};
@@ -130,7 +132,11 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Int32 => !matches!(from, Int64 | Float32 | Float64 | Decimal128(..)),
         Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
         Float32 => !(matches!(from, Float64) || from.is_string()),
-        Float64 | Date32 | Time64(_) | Timestamp(..) | Interval(_) => !from.is_string(),
+        Decimal128(..) => !matches!(from, Float32 | Float64),
+        // Where clocks are put forward, a time is left out, which Arrow refuses.
+        Timestamp(_, Some(_)) => !(from.is_string() || matches!(from, Date32 | Timestamp(_, None))),
+        Interval(_) => !(from.is_string() || matches!(from, Duration(_))),
+        Float64 | Date32 | Time64(_) | Timestamp(..) => !from.is_string(),
         to if to.is_string() => !matches!(
             from,
             Float32
@@ -188,6 +194,7 @@ impl ScalarUDFImpl for Converted {
             DataType::Timestamp(_, None) => "timestamp",
             DataType::Timestamp(_, Some(_)) => "timestamptz",
             DataType::Interval(_) => "interval",
+            DataType::Decimal128(..) => "numeric",
             _ => "text",
         }
     }
@@ -228,7 +235,12 @@ impl ScalarUDFImpl for Converted {
             DataType::Int32 => integers::<Int32Type>(&values, "integer")?,
             DataType::Int64 => integers::<Int64Type>(&values, "bigint")?,
             DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
+            DataType::Decimal128(precision, scale) => of_floats(&values, *precision, *scale)?,
             to if to.is_floating() => floats_of_text(&values, to)?,
+            DataType::Timestamp(unit, Some(zone)) if !values.data_type().is_string() => {
+                instants(&values, *unit, zone, &zone_of(&args.config_options))?
+            }
+            DataType::Interval(_) if !values.data_type().is_string() => Arc::new(intervals(&values)?),
             to if to.is_temporal() => times_of_text(&values, to, &args.config_options)?,
             to => cast(&texts(&values, &args.arg_fields[0], &zone_of(&args.config_options))?, to)?,
         };
@@ -267,6 +279,18 @@ fn integers<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(values: &ArrayRef, nam
         }
         other => return Err(SqlError::unsupported(format!("a cast of {other} to {name}"), "cast it to numeric first")),
     })
+}
+
+/// When the session's clocks show these dates and times: of a time that is left out, as if they had not been put forward; of one that comes
+/// twice, the second.
+fn instants(values: &ArrayRef, unit: TimeUnit, name: &Arc<str>, zone: &Zone) -> Result<ArrayRef> {
+    let shown = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+    let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
+    let instants = shown
+        .as_primitive::<TimestampMicrosecondType>()
+        .try_unary::<_, TimestampMicrosecondType, SqlError>(|us| zone.instant(us).ok_or_else(out))?
+        .with_timezone(Arc::clone(name));
+    Ok(cast(&instants, &DataType::Timestamp(unit, Some(Arc::clone(name))))?)
 }
 
 fn reals(values: &Float64Array) -> Result<ArrayRef, SqlError> {

@@ -95,7 +95,12 @@ impl ScalarUDFImpl for DateTrunc {
                 return Err(SqlError::unsupported(message, "use AT TIME ZONE").into());
             }
         };
-        let (Some(name), false) = (name, zone_name == Some(None)) else {
+        let is_null = match of {
+            ColumnarValue::Array(values) => values.null_count() == values.len(),
+            ColumnarValue::Scalar(value) => value.is_null(),
+        };
+        // Before anything else is wrong with an argument.
+        let (Some(name), false) = (name, is_null || zone_name == Some(None)) else {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from(args.return_type())?));
         };
         let of_type = of.data_type();
@@ -141,7 +146,7 @@ impl ScalarUDFImpl for DateTrunc {
             }
             DataType::Timestamp(_, of_zone) => {
                 let zone = match (zone_name.flatten(), of_zone) {
-                    (Some(name), _) => Some(Zone::parse(name).ok_or_else(|| {
+                    (Some(name), _) => Some(Zone::at(name).ok_or_else(|| {
                         let message = format!("time zone \"{name}\" not recognized");
                         SqlError::new(state::INVALID_PARAMETER_VALUE, message)
                     })?),

@@ -1,74 +1,122 @@
-//! What is `extract(century FROM …)`? Fields that DataFusion does not know, has for some types only, or counts otherwise: the year before 1 is
-//! -1, seconds have a fraction, an interval's epoch has years of 365.25 days.
+//! What is `extract(century FROM …)`? A `numeric` of as many digits as PostgreSQL's field has: `extract(year …)` none, `extract(second …)`
+//! six. `date_part('century', …)` is the same as a `double precision`. The year before 1 is -1, seconds have a fraction, an interval's epoch
+//! has years of 365.25 days.
 //!
-//! Fields that it has of dates and instants alike stay its own, so that a condition on a year leaves out blocks.
+//! DataFusion plans both as `date_part`, of integers. Here the planner makes two functions of it ([`Extracts`]), and a rule gives them their
+//! fields when the type of the time is known ([`extracted`]). A condition on the year of a date stays a range of dates, so that blocks are
+//! left out by it.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Int32Array};
+use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, DurationMicrosecondType, Int32Type, IntervalMonthDayNano,
-    IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, DurationMicrosecondType, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
 use datafusion::functions::datetime;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    Cast, ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 
 use super::calendar::{DAY_US, HOUR_US, Unit, field_of_interval, field_of_time};
+use super::rowwise::Rows;
 use crate::error::{SqlError, state};
 use crate::rows::days_and_rest;
-
-/// The function of DataFusion that stands for `extract`, too.
-const DATE_PART: &str = "date_part";
 
 /// What a Julian day with its time is told with.
 const JULIAN_DIGITS: i8 = 20;
 
-/// The call of a field, where it is not DataFusion's.
-///
-/// Errors: `0A000` and `22023` for a field that the type does not have, or that is none.
-pub(super) fn extracted(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
-    let ([part, of], DATE_PART) = (&call.args[..], call.func.name()) else { return Ok(None) };
-    let Some(name) = part.as_literal().and_then(|part| part.try_as_str().flatten()) else { return Ok(None) };
-    let Ok(of_type) = of.get_type(schema) else { return Ok(None) };
-    let Some(kind) = Kind::of(&of_type) else { return Ok(None) };
-    let Some(unit) = Unit::of(name) else {
-        let message = format!("unit \"{name}\" not recognized for type {}", kind.name());
-        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).into());
-    };
-    if !kind.has(unit) {
-        let message = format!("unit \"{name}\" not supported for type {}", kind.name());
-        return Err(SqlError::unsupported(message, "cast it to a type that has such a field").into());
+/// `date_part`, to be registered over DataFusion's.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    vec![unknown(Form::Part)]
+}
+
+/// Plans `extract(field FROM time)` as a function of its own.
+#[derive(Debug)]
+pub(super) struct Extracts;
+
+impl ExprPlanner for Extracts {
+    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        let call = ScalarFunction::new_udf(unknown(Form::Extract), args);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }
+}
+
+/// Before the type of the time is known.
+fn unknown(form: Form) -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Stable);
-    let function = match (kind, unit) {
-        (Kind::Date | Kind::Timestamp | Kind::Instant, Unit::Year) => {
-            ScalarUDF::from(Year { inner: datetime::date_part(), signature })
+    // As DataFusion's is called, too.
+    let aliases = if form == Form::Part { vec!["datepart".to_owned()] } else { vec![] };
+    Arc::new(ScalarUDF::from(Field { form, unit: None, kind: None, aliases, signature }))
+}
+
+/// The call of a field, when the types of its arguments are known.
+///
+/// Errors: `42883` for what is no time; of `extract`, `0A000` and `22023` for a field that the type does not have, or that is none.
+pub(super) fn extracted(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
+    let (Some(form), [part, of]) = (Form::of(call.func.name()), &call.args[..]) else { return Ok(None) };
+    let Ok(of_type) = of.get_type(schema) else { return Ok(None) };
+    // A NULL, or a text that no one cast: times are what most fields are of.
+    let bare = DataType::Timestamp(TimeUnit::Microsecond, None);
+    let (of, kind) = match Kind::of(&of_type) {
+        // In PostgreSQL, `date_part` of a date is that of its midnight.
+        Some(Kind::Date) if form == Form::Part => (Expr::Cast(Cast::new(Box::new(of.clone()), bare)), Kind::Timestamp),
+        Some(kind) => (of.clone(), kind),
+        None if of_type.is_null() || of_type.is_string() => {
+            (Expr::Cast(Cast::new(Box::new(of.clone()), bare)), Kind::Timestamp)
         }
-        (
-            Kind::Date | Kind::Timestamp | Kind::Instant,
-            Unit::Minute
-            | Unit::Hour
-            | Unit::Day
-            | Unit::Week
-            | Unit::Month
-            | Unit::Quarter
-            | Unit::DayOfWeek
-            | Unit::IsoDayOfWeek
-            | Unit::DayOfYear,
-        ) => return Ok(None),
-        _ => ScalarUDF::from(Field { unit, kind, signature }),
+        None => {
+            let message = format!("function {}(unknown, {of_type}) does not exist", form.name());
+            let error = SqlError::new(state::UNDEFINED_FUNCTION, message);
+            return Err(error.with_hint("fields are of dates, times, timestamps and intervals").into());
+        }
     };
-    Ok(Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), call.args.clone()))))
+    let name = part.as_literal().and_then(|part| part.try_as_str().flatten());
+    let unit = match (form, name) {
+        (Form::Extract, Some(name)) => Some(kind.unit(name)?),
+        // A field that is none may stand beside a NULL.
+        (_, name) => name.and_then(|name| kind.unit(name).ok()),
+    };
+    let part =
+        if part.get_type(schema).is_ok_and(|of| of.is_null()) { lit(ScalarValue::Utf8(None)) } else { part.clone() };
+    // Of an instant, what the session's clocks show.
+    let volatility = if kind == Kind::Instant { Volatility::Stable } else { Volatility::Immutable };
+    let signature = Signature::any(2, volatility);
+    let function = Field { form, unit, kind: Some(kind), aliases: vec![], signature };
+    let call = ScalarFunction::new_udf(Arc::new(ScalarUDF::from(function)), vec![part, of]);
+    Ok(Some(Expr::ScalarFunction(call)))
+}
+
+/// How a field is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    /// `extract(field FROM time)`: a `numeric`.
+    Extract,
+    /// `date_part('field', time)`: a `double precision`.
+    Part,
+}
+
+impl Form {
+    fn of(name: &str) -> Option<Form> {
+        [Form::Extract, Form::Part].into_iter().find(|form| form.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Form::Extract => "extract",
+            Form::Part => "date_part",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,6 +150,19 @@ impl Kind {
         }
     }
 
+    /// The field of this name. Errors: `0A000` and `22023`.
+    fn unit(self, name: &str) -> Result<Unit, SqlError> {
+        let Some(unit) = Unit::of(name) else {
+            let message = format!("unit \"{name}\" not recognized for type {}", self.name());
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+        };
+        if !self.has(unit) {
+            let message = format!("unit \"{name}\" not supported for type {}", self.name());
+            return Err(SqlError::unsupported(message, "cast it to a type that has such a field"));
+        }
+        Ok(unit)
+    }
+
     fn has(self, unit: Unit) -> bool {
         let is_time =
             matches!(unit, Unit::Microseconds | Unit::Milliseconds | Unit::Second | Unit::Minute | Unit::Hour);
@@ -116,16 +177,25 @@ impl Kind {
     }
 }
 
-/// The year as it is shown. DataFusion's has a year 0.
+/// A field of the second argument; the first is its name.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Year {
-    inner: Arc<ScalarUDF>,
+struct Field {
+    form: Form,
+    /// `None`: of the first argument of each row.
+    unit: Option<Unit>,
+    /// `None`: the rule has not seen it yet.
+    kind: Option<Kind>,
+    aliases: Vec<String>,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Year {
+impl ScalarUDFImpl for Field {
     fn name(&self) -> &str {
-        DATE_PART
+        self.form.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
     }
 
     fn signature(&self) -> &Signature {
@@ -133,94 +203,103 @@ impl ScalarUDFImpl for Year {
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Int32)
+        Ok(match (self.form, self.unit, self.kind) {
+            (Form::Part, ..) => DataType::Float64,
+            (Form::Extract, Some(unit), Some(kind)) => kind.numeric(unit),
+            (Form::Extract, ..) => DataType::Decimal128(20, 0),
+        })
     }
 
     fn is_strict(&self) -> bool {
         true
     }
 
-    /// As a range of times, by which blocks are left out.
+    /// The years of dates and of times without a zone, as a range of these.
     fn preimage(&self, args: &[Expr], literal: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
-        match literal.as_literal() {
+        let year = match literal.as_literal() {
+            Some(ScalarValue::Decimal128(Some(year), _, 0)) => i32::try_from(*year).ok(),
+            Some(ScalarValue::Float64(Some(year))) if year.fract() == 0.0 && year.abs() < 1e9 => Some(*year as i32),
+            _ => None,
+        };
+        match (self.unit, self.kind, year) {
             // The year after the one that is looked for is one more.
-            Some(ScalarValue::Int32(Some(1..))) => self.inner.preimage(args, literal, info),
+            (Some(Unit::Year), Some(Kind::Date | Kind::Timestamp), Some(year @ 1..)) => {
+                let args = [lit("year"), args[1].clone()];
+                datetime::date_part().preimage(&args, &lit(year), info)
+            }
             _ => Ok(PreimageResult::None),
         }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let shown = |years: &ArrayRef| -> Result<ArrayRef> {
-            let years = cast(years, &DataType::Int32)?;
-            let shown: Int32Array =
-                years.as_primitive::<Int32Type>().unary(|year| if year > 0 { year } else { year - 1 });
-            Ok(Arc::new(shown))
+        let Some(kind) = self.kind.or_else(|| Kind::of(args.arg_fields[1].data_type())) else {
+            return exec_err!("a field of {}", args.arg_fields[1].data_type());
         };
-        Ok(match self.inner.invoke_with_args(args)? {
-            ColumnarValue::Array(years) => ColumnarValue::Array(shown(&years)?),
-            ColumnarValue::Scalar(year) => {
-                ColumnarValue::Scalar(ScalarValue::try_from_array(&shown(&year.to_array()?)?, 0)?)
+        let rows = Rows::of(&args)?;
+        let values = &rows.columns[1];
+        let answer: ArrayRef = match (self.unit, self.form) {
+            (Some(unit), Form::Extract) => {
+                let fields = kind.fields(unit, values, &args.config_options)?;
+                let DataType::Decimal128(precision, scale) = args.return_field.data_type() else {
+                    return exec_err!("a field is a number");
+                };
+                // What is told in microseconds has as many digits.
+                Arc::new(fields.with_precision_and_scale(*precision, *scale)?)
             }
-        })
-    }
-}
-
-/// Any other field: of the second argument, the first is its name.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Field {
-    unit: Unit,
-    kind: Kind,
-    signature: Signature,
-}
-
-impl Field {
-    fn is_part_of_day(&self) -> bool {
-        self.unit == Unit::Julian && self.kind != Kind::Date
-    }
-}
-
-impl ScalarUDFImpl for Field {
-    fn name(&self) -> &str {
-        DATE_PART
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(match self.unit {
-            Unit::Epoch if self.kind == Kind::Date => DataType::Decimal128(20, 0),
-            _ if self.is_part_of_day() => DataType::Decimal128(30, JULIAN_DIGITS),
-            Unit::Second => DataType::Decimal128(8, 6),
-            unit => DataType::Decimal128(20 + unit.digits().unsigned_abs(), unit.digits()),
-        })
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [_, of] = &args.args[..] else { return exec_err!("a field is of one value") };
-        let (values, is_scalar) = match of {
-            ColumnarValue::Array(values) => (Arc::clone(values), false),
-            ColumnarValue::Scalar(value) => (value.to_array()?, true),
+            (Some(unit), Form::Part) => Arc::new(kind.floats(unit, values, &args.config_options)?),
+            (None, _) => {
+                let names = cast(&rows.columns[0], &DataType::Utf8)?;
+                let names = names.as_string::<i32>();
+                let field = |row: usize| {
+                    let unit = kind.unit(names.value(row))?;
+                    Ok(kind.floats(unit, &values.slice(row, 1), &args.config_options)?.value(0))
+                };
+                let fields = rows.there().map(|row| row.map(field).transpose());
+                Arc::new(fields.collect::<Result<Float64Array>>()?)
+            }
         };
+        rows.answer(answer)
+    }
+}
+
+impl Kind {
+    /// Of a field as `extract` gives it.
+    fn numeric(self, unit: Unit) -> DataType {
+        match unit {
+            Unit::Epoch if self == Kind::Date => DataType::Decimal128(20, 0),
+            Unit::Julian if self != Kind::Date => DataType::Decimal128(30, JULIAN_DIGITS),
+            Unit::Epoch => DataType::Decimal128(26, 6),
+            unit if unit.digits() > 0 => DataType::Decimal128(8, unit.digits()),
+            // As an `integer` is one.
+            _ => DataType::Decimal128(10, 0),
+        }
+    }
+
+    /// The same as floats.
+    fn floats(self, unit: Unit, values: &ArrayRef, config: &ConfigOptions) -> Result<Float64Array> {
+        let scale = match self.numeric(unit) {
+            DataType::Decimal128(_, scale) => 10_f64.powi(scale.into()),
+            _ => 1.0,
+        };
+        Ok(self.fields(unit, values, config)?.unary(|field| field as f64 / scale))
+    }
+
+    /// Without their points.
+    fn fields(self, unit: Unit, values: &ArrayRef, config: &ConfigOptions) -> Result<Decimal128Array> {
         let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
-        let (unit, zone) = (self.unit, zone_of(&args.config_options));
-        let fields: Decimal128Array = match self.kind {
-            Kind::Interval => intervals(&values)?.try_unary::<_, Decimal128Type, SqlError>(|of| {
+        let zone = zone_of(config);
+        Ok(match self {
+            Kind::Interval => intervals(values)?.try_unary::<_, Decimal128Type, SqlError>(|of| {
                 field_of_interval(unit, of.months, of.days, of.nanoseconds / 1_000).ok_or_else(out)
             })?,
             Kind::Time => {
-                let times = cast(&values, &DataType::Time64(TimeUnit::Microsecond))?;
+                let times = cast(values, &DataType::Time64(TimeUnit::Microsecond))?;
                 times.as_primitive::<Time64MicrosecondType>().try_unary::<_, Decimal128Type, SqlError>(|us| {
                     field_of_time(unit, us).map(i128::from).ok_or_else(out)
                 })?
             }
             Kind::Date => {
-                let days = cast(&values, &DataType::Date32)?;
+                let days = cast(values, &DataType::Date32)?;
                 days.as_primitive::<Date32Type>().try_unary::<_, Decimal128Type, SqlError>(|day| match unit {
                     Unit::Epoch => Ok(i128::from(day) * 86_400),
                     _ => {
@@ -234,9 +313,9 @@ impl ScalarUDFImpl for Field {
                     DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
                     other => return exec_err!("a field of {other}"),
                 };
-                let times = cast(&values, &to)?;
+                let times = cast(values, &to)?;
                 times.as_primitive::<TimestampMicrosecondType>().try_unary::<_, Decimal128Type, SqlError>(|us| {
-                    let is_instant = self.kind == Kind::Instant;
+                    let is_instant = self == Kind::Instant;
                     let east = if is_instant { i64::from(zone.offset_at(us)) } else { 0 };
                     let local = if is_instant { zone.local(us) } else { us };
                     Ok(match unit {
@@ -255,15 +334,6 @@ impl ScalarUDFImpl for Field {
                     })
                 })?
             }
-        };
-        let DataType::Decimal128(precision, scale) = args.return_field.data_type() else {
-            return exec_err!("a field is a number");
-        };
-        // What is told in microseconds has as many digits.
-        let fields: ArrayRef = Arc::new(fields.with_precision_and_scale(*precision, *scale)?);
-        Ok(match is_scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&fields, 0)?),
-            false => ColumnarValue::Array(fields),
         })
     }
 }

@@ -68,7 +68,7 @@ fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError
     let [Some(pattern), Some(escape)] = values else { return Ok(None) };
     let escape = one_escape(escape)?;
     let mut written = String::with_capacity(pattern.len() + 16);
-    written.push_str("^(?s:");
+    written.push_str("^(?:");
     let mut letters = pattern.chars().peekable();
     // Of a class: how many letters of it were read.
     let mut in_class = None;

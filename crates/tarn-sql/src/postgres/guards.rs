@@ -1,5 +1,5 @@
-//! What do functions of numbers refuse, and where do they round? `ln(0)` is an error in PostgreSQL, `round(2.5::float8)` is 2, an empty array
-//! has no length, and the year before year 1 is -1. Here DataFusion's functions are asked only what they answer alike.
+//! What do functions of numbers refuse, and where do they round? `ln(0)` is an error in PostgreSQL, `round(2.5::float8)` is 2, and an empty
+//! array has no length. Here DataFusion's functions are asked only what they answer alike.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::array::{Scalar, UInt64Array};
 use arrow::compute::kernels::cmp::eq;
 use arrow::compute::{cast, nullif};
-use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int32Type, Int64Type, UInt64Type};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int64Type, UInt64Type};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -17,11 +17,12 @@ use tarn_query::datafusion;
 
 use super::extract::intervals;
 use super::integers::out_of_range;
+use super::rowwise::Rows;
 use crate::error::{SqlError, state};
 
 /// Functions to be registered over those of the same name.
 pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
-    use datafusion::functions::{datetime, math};
+    use datafusion::functions::{datetime, math, unicode};
     use datafusion::functions_nested::cardinality::cardinality_udf;
     use datafusion::functions_nested::length::array_length_udf;
     use datafusion::functions_nested::position::{array_position_udf, array_positions_udf};
@@ -42,8 +43,8 @@ pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
         (array_positions_udf(), Guard::Integers),
         (cardinality_udf(), Guard::Integers),
         (math::abs(), Guard::NoLeast),
-        (datetime::make_date(), Guard::NoYearZero),
         (datetime::date_bin(), Guard::NoMonths),
+        (unicode::right(), Guard::NotLeast),
     ];
     all.into_iter().map(|(inner, guard)| Arc::new(ScalarUDF::from(Guarded { inner, guard }))).collect()
 }
@@ -63,7 +64,8 @@ enum Guard {
     Integers,
     /// Of integers, the least has no positive one.
     NoLeast,
-    NoYearZero,
+    /// As many letters as the least integer is the whole text.
+    NotLeast,
     /// Bins have one length.
     NoMonths,
 }
@@ -193,32 +195,30 @@ impl ScalarUDFImpl for Guarded {
                 self.inner.invoke_with_args(args)
             }
             Guard::NoMonths => {
-                each(&args.args[0], |strides| {
-                    for stride in intervals(&strides)?.iter().flatten() {
-                        if stride.months != 0 {
-                            let message = "timestamps cannot be binned into intervals containing months or years";
-                            return Err(SqlError::unsupported(message, "use date_trunc").into());
-                        }
-                        if i128::from(stride.days) * 86_400_000_000_000 + i128::from(stride.nanoseconds) <= 0 {
-                            let message = "stride must be greater than zero";
-                            return Err(SqlError::new(state::DATETIME_OVERFLOW, message).into());
-                        }
+                // NULL beside anything is NULL: what else is wrong with it is nobody's concern.
+                if args.args.iter().any(|arg| matches!(arg, ColumnarValue::Scalar(value) if value.is_null())) {
+                    return Ok(ColumnarValue::Scalar(ScalarValue::try_from(args.return_type())?));
+                }
+                let rows = Rows::of(&args)?;
+                let strides = intervals(&rows.columns[0])?;
+                for row in rows.there().flatten() {
+                    let stride = strides.value(row);
+                    if stride.months != 0 {
+                        let message = "timestamps cannot be binned into intervals containing months or years";
+                        return Err(SqlError::unsupported(message, "use date_trunc").into());
                     }
-                    Ok(strides)
-                })?;
+                    if i128::from(stride.days) * 86_400_000_000_000 + i128::from(stride.nanoseconds) <= 0 {
+                        let message = "stride must be greater than zero";
+                        return Err(SqlError::new(state::DATETIME_OVERFLOW, message).into());
+                    }
+                }
                 self.inner.invoke_with_args(args)
             }
-            Guard::NoYearZero => {
-                args.args[0] = each(&args.args[0], |years| {
-                    let years = cast(&years, &DataType::Int32)?;
-                    let years = years.as_primitive::<Int32Type>();
-                    let counted = years.try_unary::<_, Int32Type, SqlError>(|year| match year {
-                        // There was none between 1 before Christ, which is -1, and 1.
-                        0 => Err(SqlError::new(state::DATETIME_OVERFLOW, "date field value out of range: year 0")),
-                        year if year < 0 => Ok(year + 1),
-                        year => Ok(year),
-                    })?;
-                    Ok(Arc::new(counted))
+            Guard::NotLeast => {
+                args.args[1] = each(&args.args[1], |counts| {
+                    let counts = cast(&counts, &DataType::Int64)?;
+                    let all = |count| if count == i64::from(i32::MIN) { i64::MAX } else { count };
+                    Ok(Arc::new(counts.as_primitive::<Int64Type>().unary::<_, Int64Type>(all)))
                 })?;
                 self.inner.invoke_with_args(args)
             }

@@ -1,13 +1,15 @@
 //! What is three times a minute, and what does the clock show two hours before one? `interval '1 minute' * 3`, `interval '1 month' / 2`,
-//! `time '01:00' - interval '2 hours'`, `time '10:00' - time '08:00'`, `date '2026-11-24' + time '10:00'`, `date '2026-11-24' - 7`.
+//! `time '01:00' - interval '2 hours'`, `time '10:00' - time '08:00'`, `date '2026-11-24' + time '10:00'`, `date '2026-11-24' - 7`, and the
+//! days between two dates, which are an `integer`.
 //!
-//! The planner refuses these before rules see them, so they are planned here, as functions. Fractions of a month are days of a month of 30,
+//! The planner refuses most of these before rules see them, so they are planned here, as functions. Fractions of a month are days of a month of 30,
 //! and fractions of a day hours, as in PostgreSQL; a time of day goes on at midnight.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, Date32Array, Int32Array, IntervalMonthDayNanoArray, Time64MicrosecondArray,
+    TimestampMicrosecondArray,
 };
 use arrow::compute::cast;
 use arrow::datatypes::{
@@ -19,16 +21,17 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+    Cast, ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::BinaryOperator;
 use tarn_types::Span;
 
+use super::calendar::DAYS;
+use super::extract::intervals;
 use super::times_of_text::{arrow_of, out_of_range, span_of};
 use crate::error::{SqlError, state};
-use crate::rows::days_and_rest;
 
 const DAY_US: i64 = 86_400_000_000;
 const DAYS_OF_MONTH: f64 = 30.0;
@@ -44,6 +47,11 @@ impl ExprPlanner for TimeOperators {
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(expr));
         };
+        let mut expr = expr;
+        if matches!(expr.op, BinaryOperator::Plus | BinaryOperator::Minus) {
+            in_days(&mut expr.left, &left);
+            in_days(&mut expr.right, &right);
+        }
         Ok(match Operation::of(&expr.op, Side::of(&left), Side::of(&right)) {
             Some((operation, is_swapped)) => {
                 let mut sides = vec![expr.left, expr.right];
@@ -56,6 +64,14 @@ impl ExprPlanner for TimeOperators {
             }
             None => PlannerResult::Original(expr),
         })
+    }
+}
+
+/// Makes what lies between two times an interval: its days are added as days, however long these are.
+fn in_days(between: &mut Expr, of: &DataType) {
+    if let DataType::Duration(_) = of {
+        let of = std::mem::replace(between, Expr::Literal(ScalarValue::Null, None));
+        *between = Expr::Cast(Cast::new(Box::new(of), INTERVAL));
     }
 }
 
@@ -98,6 +114,8 @@ enum Operation {
     /// So many days after a date.
     DaysLater,
     DaysEarlier,
+    /// From one date to another.
+    DaysBetween,
 }
 
 impl Operation {
@@ -118,6 +136,7 @@ impl Operation {
             (Plus, Date, Integer) => (Operation::DaysLater, false),
             (Plus, Integer, Date) => (Operation::DaysLater, true),
             (Minus, Date, Integer) => (Operation::DaysEarlier, false),
+            (Minus, Date, Date) => (Operation::DaysBetween, false),
             _ => return None,
         })
     }
@@ -127,7 +146,7 @@ impl Operation {
             Operation::Times => "*",
             Operation::Divided => "/",
             Operation::Later | Operation::At | Operation::DaysLater => "+",
-            Operation::Earlier | Operation::Between | Operation::DaysEarlier => "-",
+            Operation::Earlier | Operation::Between | Operation::DaysEarlier | Operation::DaysBetween => "-",
         }
     }
 
@@ -138,6 +157,7 @@ impl Operation {
             Operation::Between => [TIME, TIME],
             Operation::At => [DataType::Date32, TIME],
             Operation::DaysLater | Operation::DaysEarlier => [DataType::Date32, DataType::Int64],
+            Operation::DaysBetween => [DataType::Date32, DataType::Date32],
         }
     }
 }
@@ -164,6 +184,7 @@ impl ScalarUDFImpl for OfTimes {
             Operation::Later | Operation::Earlier => TIME,
             Operation::At => DataType::Timestamp(TimeUnit::Microsecond, None),
             Operation::DaysLater | Operation::DaysEarlier => DataType::Date32,
+            Operation::DaysBetween => DataType::Int32,
         })
     }
 
@@ -229,10 +250,15 @@ impl ScalarUDFImpl for OfTimes {
                     let days = right.as_primitive::<Int64Type>().value(row);
                     let by = if operation == Operation::DaysLater { Some(days) } else { days.checked_neg() };
                     let day = by.and_then(|by| i64::from(day(row)).checked_add(by));
-                    day.and_then(|day| i32::try_from(day).ok()).ok_or_else(out)
+                    day.filter(|day| DAYS.contains(day)).and_then(|day| i32::try_from(day).ok()).ok_or_else(out)
                 };
                 let all = rows().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<Date32Array, SqlError>>()?)
+            }
+            Operation::DaysBetween => {
+                // What does not fit lies further apart than the calendar is long.
+                let of = |row: usize| day(row).wrapping_sub(right.as_primitive::<Date32Type>().value(row));
+                Arc::new(rows().map(|row| row.map(of)).collect::<Int32Array>())
             }
         };
         Ok(match is_scalar {
@@ -244,16 +270,10 @@ impl ScalarUDFImpl for OfTimes {
 
 /// What lies between two times is days and hours.
 fn to_type(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    use arrow::datatypes::DurationMicrosecondType;
-    if let DataType::Duration(_) = values.data_type() {
-        let us = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
-        let intervals = us.as_primitive::<DurationMicrosecondType>().unary::<_, IntervalMonthDayNanoType>(|us| {
-            let (days, us) = days_and_rest(us);
-            IntervalMonthDayNano::new(0, days, us * 1_000)
-        });
-        return Ok(Arc::new(intervals));
+    match values.data_type() {
+        DataType::Duration(_) => Ok(Arc::new(intervals(values)?)),
+        _ => Ok(cast(values, to)?),
     }
-    Ok(cast(values, to)?)
 }
 
 /// An interval each of whose parts is scaled. What is a fraction of a month goes to days, and of a day to hours.

@@ -16,6 +16,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 
+use super::extract::intervals;
 use crate::error::{SqlError, state};
 
 const DAY_US: i64 = 86_400_000_000;
@@ -66,6 +67,8 @@ impl ScalarUDFImpl for OfInterval {
         match (self.what, types) {
             (What::Age, [later, earlier]) => Ok(vec![time(later), time(earlier)]),
             (What::Age, _) => plan_err!("age takes two times; age(t) is age(current_date, t)"),
+            // What lies between two times is days and hours, and becomes so below.
+            (_, [of @ DataType::Duration(_)]) => Ok(vec![of.clone()]),
             (_, [_]) => Ok(vec![INTERVAL]),
             _ => plan_err!("{} takes an interval", self.name()),
         }
@@ -80,7 +83,7 @@ impl ScalarUDFImpl for OfInterval {
         let n_rows = if is_scalar { 1 } else { args.number_rows };
         let columns = args.args.iter().map(|arg| arg.to_array(n_rows)).collect::<Result<Vec<_>>>()?;
         let zone = zone_of(&args.config_options);
-        let intervals: IntervalMonthDayNanoArray = match &columns[..] {
+        let answer: IntervalMonthDayNanoArray = match &columns[..] {
             [later, earlier] => {
                 // What the clocks show.
                 let local = |of: &ArrayRef, row: usize| {
@@ -105,14 +108,13 @@ impl ScalarUDFImpl for OfInterval {
                         _ => justified(months, days, us),
                     }
                 };
-                let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
-                intervals.try_unary::<_, IntervalMonthDayNanoType, SqlError>(justify)?
+                intervals(&columns[0])?.try_unary::<_, IntervalMonthDayNanoType, SqlError>(justify)?
             }
         };
-        let intervals: ArrayRef = Arc::new(intervals);
+        let answer: ArrayRef = Arc::new(answer);
         Ok(match is_scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&intervals, 0)?),
-            false => ColumnarValue::Array(intervals),
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&answer, 0)?),
+            false => ColumnarValue::Array(answer),
         })
     }
 }
@@ -160,17 +162,17 @@ fn one_sign(greater: &mut i64, smaller: &mut i64, unit: i64) {
 /// Between two times, in microseconds since 1970, by the calendar.
 fn age(later: i64, earlier: i64) -> Result<IntervalMonthDayNano, SqlError> {
     if later < earlier {
-        let positive = age_of(earlier, later, earlier)?;
+        let positive = age_of(earlier, later)?;
         return Ok(IntervalMonthDayNano::new(-positive.months, -positive.days, -positive.nanoseconds));
     }
-    age_of(later, earlier, earlier)
+    age_of(later, earlier)
 }
 
-/// `lends`: the month of this time is as long as a month that is lent. Of a negative age it is that of the second time.
-fn age_of(later: i64, earlier: i64, lends: i64) -> Result<IntervalMonthDayNano, SqlError> {
+/// A month that is lent is as long as that of the earlier time.
+fn age_of(later: i64, earlier: i64) -> Result<IntervalMonthDayNano, SqlError> {
     let date =
         |us: i64| NaiveDate::from_num_days_from_ce_opt((us.div_euclid(DAY_US) + 719_163) as i32).unwrap_or_default();
-    let (to, from, lends) = (date(later), date(earlier), date(lends));
+    let (to, from) = (date(later), date(earlier));
     let mut us = later.rem_euclid(DAY_US) - earlier.rem_euclid(DAY_US);
     let mut days = i64::from(to.day()) - i64::from(from.day());
     let mut months =
@@ -179,7 +181,7 @@ fn age_of(later: i64, earlier: i64, lends: i64) -> Result<IntervalMonthDayNano, 
         (us, days) = (us + DAY_US, days - 1);
     }
     while days < 0 {
-        (days, months) = (days + i64::from(lends.num_days_in_month()), months - 1);
+        (days, months) = (days + i64::from(from.num_days_in_month()), months - 1);
     }
     interval(months, days, us)
 }
@@ -199,6 +201,7 @@ mod tests {
         assert_eq!(age(us(2024, 3, 1), us(2023, 1, 31)).unwrap(), interval(13, 1, 0).unwrap());
         assert_eq!(age(us(2001, 4, 10), us(1957, 6, 13)).unwrap(), interval(43 * 12 + 9, 27, 0).unwrap());
         assert_eq!(age(us(2024, 1, 1), us(2024, 1, 1) + 1).unwrap(), interval(0, 0, -1).unwrap());
+        assert_eq!(age(us(1999, 12, 31), us(2090, 6, 14)).unwrap(), interval(-(90 * 12 + 5), -14, 0).unwrap());
         assert_eq!(age(us(2024, 3, 1), us(2024, 2, 28) + DAY_US / 2).unwrap(), interval(0, 1, DAY_US / 2).unwrap());
     }
 

@@ -1,9 +1,10 @@
-//! Which time is it when its parts are given as numbers? `make_time`, `make_timestamp`, `make_timestamptz` and `make_interval`.
+//! Which time is it when its parts are given as numbers? `make_date`, `make_time`, `make_timestamp`, `make_timestamptz` and
+//! `make_interval`. The year before 1 is -1.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, IntervalMonthDayNanoArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, Time64MicrosecondArray, TimestampMicrosecondArray,
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, IntervalUnit, TimeUnit};
@@ -22,7 +23,7 @@ use crate::error::{SqlError, state};
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let all = [What::Time, What::Timestamp, What::Instant, What::Interval];
+    let all = [What::Date, What::Time, What::Timestamp, What::Instant, What::Interval];
     // An instant is what the session's clocks show.
     let of = |what| Made { what, signature: Signature::user_defined(Volatility::Stable) };
     all.into_iter().map(|what| Arc::new(ScalarUDF::from(of(what)))).collect()
@@ -61,6 +62,7 @@ fn no_such(name: &str) -> SqlError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum What {
+    Date,
     Time,
     Timestamp,
     Instant,
@@ -68,10 +70,10 @@ enum What {
 }
 
 impl What {
-    /// How many numbers it takes; the last is of seconds.
+    /// How many numbers it takes; the last is of seconds, but that of a date.
     fn n_parts(self) -> usize {
         match self {
-            What::Time => 3,
+            What::Date | What::Time => 3,
             What::Timestamp | What::Instant => 6,
             What::Interval => PARTS.len(),
         }
@@ -87,6 +89,7 @@ struct Made {
 impl ScalarUDFImpl for Made {
     fn name(&self) -> &str {
         match self.what {
+            What::Date => "make_date",
             What::Time => "make_time",
             What::Timestamp => "make_timestamp",
             What::Instant => "make_timestamptz",
@@ -104,9 +107,10 @@ impl ScalarUDFImpl for Made {
         if types.len() != n_parts && !has_zone {
             return Err(no_such(self.name()).into());
         }
-        let mut coerced = vec![DataType::Int64; n_parts - 1];
-        coerced.push(DataType::Float64);
-        if types[..n_parts - 1].iter().any(|of| !of.is_integer() && !of.is_null()) {
+        let n_integers = if self.what == What::Date { n_parts } else { n_parts - 1 };
+        let mut coerced = vec![DataType::Int64; n_integers];
+        coerced.resize(n_parts, DataType::Float64);
+        if types[..n_integers].iter().any(|of| !of.is_integer() && !of.is_null()) {
             return Err(no_such(self.name()).with_hint("all but seconds are integers").into());
         }
         if has_zone {
@@ -117,6 +121,7 @@ impl ScalarUDFImpl for Made {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.what {
+            What::Date => DataType::Date32,
             What::Time => DataType::Time64(TimeUnit::Microsecond),
             What::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
             What::Instant => DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(Zone::utc().arrow_name()))),
@@ -133,26 +138,33 @@ impl ScalarUDFImpl for Made {
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_scalar { 1 } else { args.number_rows };
         let columns = args.args.iter().map(|arg| arg.to_array(n_rows)).collect::<Result<Vec<_>>>()?;
-        let [parts @ .., seconds] = columns.get(..n_parts).unwrap_or(&columns) else {
-            return plan_err!("{} takes numbers", self.name());
-        };
+        let parts = columns.get(..n_parts).unwrap_or(&columns);
+        let Some(seconds) = parts.last() else { return plan_err!("{} takes numbers", self.name()) };
         let zones = columns.get(n_parts).map(|zones| cast(zones, &DataType::Utf8)).transpose()?;
         let here = zone_of(&args.config_options);
         let is_there = |row: &usize| columns.iter().all(|column| column.is_valid(*row));
         let rows = || (0..n_rows).map(|row| Some(row).filter(is_there));
         let part = |idx: usize, row: usize| parts[idx].as_primitive::<Int64Type>().value(row);
         let second = |row: usize| seconds.as_primitive::<Float64Type>().value(row);
-        let timestamp = |row: usize| {
-            let out = |text: String| {
-                SqlError::new(state::DATETIME_OVERFLOW, format!("date field value out of range: {text}"))
-            };
+        let days = |row: usize| {
             let (year, month, day) = (part(0, row), part(1, row), part(2, row));
-            let days = day_of(year, month, day).ok_or_else(|| out(format!("{year}-{month:02}-{day:02}")))?;
+            day_of(year, month, day).ok_or_else(|| {
+                let message = format!("date field value out of range: {year}-{month:02}-{day:02}");
+                SqlError::new(state::DATETIME_OVERFLOW, message)
+            })
+        };
+        let timestamp = |row: usize| {
+            let days = days(row)?;
             let us = time(part(3, row), part(4, row), second(row))?;
             let all = days.checked_mul(DAY_US).and_then(|midnight| midnight.checked_add(us));
             all.ok_or_else(|| SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"))
         };
         let answer: ArrayRef = match self.what {
+            What::Date => {
+                // Days of the calendar fit.
+                let all = rows().map(|row| row.map(|row| days(row).map(|days| days as i32)).transpose());
+                Arc::new(all.collect::<Result<Date32Array, SqlError>>()?)
+            }
             What::Time => {
                 let of = |row: usize| time(part(0, row), part(1, row), second(row));
                 Arc::new(rows().map(|row| row.map(of).transpose()).collect::<Result<Time64MicrosecondArray, _>>()?)

@@ -11,6 +11,8 @@
 //! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
 //! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `arguments` |
 //! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
+//! | `SELECT (ARRAY[1, 2])[-1], (ARRAY[1, 2])[-1:1]` | NULL, {1} | 2, {} | `subscripts` |
+//! | `SELECT ARRAY[NULL::int] > ARRAY[1], greatest(interval '31 days', interval '1 month')` | t, 31 days | f, 1 mon | `extremes` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
 //! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
 //! | `SELECT avg(x) FROM (VALUES (2), (3)) v(x)` | 2.5000000000000000 | 2.5 | `averages` |
@@ -21,6 +23,7 @@
 //! | `SELECT timestamp '2024-01-01'::text` | 2024-01-01 00:00:00 | 2024-01-01T00:00:00 | `casts` |
 //! | `SELECT to_char(now(), 'YYYY-MM-DD')` | 2026-11-24 | YYYY-MM-DD | `to_char` |
 //! | `SELECT regexp_replace('abc', 'b', '[\&]')`, `regexp_matches('ab', 'b', 'g')` | a[b]c, rows | a[\&]c, not known | `regular_expressions` |
+//! | `SELECT 'a' ~ '{'`, `'a' ~ '('` | f, 2201B | errors of the engine | `pattern_operators` |
 //! | `SELECT ceil(5.1)`, `trunc(5.99)`, `sign(-5.5)` | 6, 5, a numeric | 6.0, 5.00, a float | `rounding` |
 //! | `SELECT num_nulls(1, NULL)`, `isfinite(now())` | 1, t | not known | `nulls` |
 //! | `SELECT to_number('12,454.8-', '99G999D9S')` | -12454.8 | not known | `to_number` |
@@ -28,14 +31,17 @@
 //! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
 //! | `SELECT mode() WITHIN GROUP (ORDER BY x)`, `percentile_disc` | values | not known | `ordered_sets` |
 //! | `SELECT convert_from(b, 'UTF8')`, `encode(b, 'escape')`, `get_byte` | texts, bytes | not known | `bytes` |
+//! | `SELECT substr('\x0102'::bytea, 2), '\x01'::bytea ~~ '%'` | \x02, t | not known | `byte_strings` |
+//! | `SELECT quote_ident('ABC'), parse_ident('A.b')` | "ABC", {a,b} | ABC, {A,b} | `identifiers` |
 //! | `SELECT ok = 't'` of a `boolean`, `ARRAY[1] && ARRAY[1]` | t | not known | `truths`, `array_operators` |
 //! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
 //! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), sind(30), lcm(4, 6)` | 3, 3, 0.5, 12 | not known | `numbers` |
 //! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
+//! | `SELECT timestamptz '2024-03-09 02:30' + interval '1 day'`, in Los Angeles | 03:30 | an error | `instants` |
 //! | `SELECT 'Jan 8 1999'::date, 'today'::timestamptz` | 1999-01-08, midnight | not known | `times_of_text` |
 //! | `SELECT interval '1 2:03' DAY TO SECOND, '1 day 02:00'::interval` | 1 day 02:03:00, 1 day 02:00:00 | not known | `interval_types` |
 //! | `SELECT interval '1 minute' * 3, time '01:00' - interval '2 hours'` | 00:03:00, 23:00:00 | not known | `interval_operators` |
-//! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')` | 1.750000 | 1 | `extract` |
+//! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')`, `extract(year FROM now())` | 1.750000, a numeric | 1, an integer | `extract` |
 //! | `SELECT extract(century FROM now())`, `date_trunc('decade', now())` | 21, 2020-01-01 | not known | `extract`, `date_trunc` |
 //! | `SELECT make_interval(days => 10)`, `make_timestamptz(2026, 1, 2, 3, 4, 5.5)` | times | not known | `made_times` |
 //! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
@@ -59,6 +65,7 @@ mod arguments;
 mod array_operators;
 mod array_shapes;
 mod averages;
+mod byte_strings;
 mod bytes;
 mod calendar;
 mod calls;
@@ -70,11 +77,14 @@ mod date_trunc;
 mod division;
 mod exact_functions;
 mod extract;
+mod extremes;
 mod floats;
 mod format;
 mod guards;
+pub(crate) mod identifiers;
 mod in_array;
 pub(crate) mod in_from;
+mod instants;
 mod integer_literals;
 mod integers;
 mod interval_operators;
@@ -90,6 +100,7 @@ mod number_template;
 mod numbers;
 mod numeric;
 mod ordered_sets;
+mod pattern_operators;
 mod patterns;
 mod powers;
 mod products;
@@ -100,6 +111,7 @@ mod rowwise;
 pub(crate) mod select_list;
 mod shifts;
 mod single;
+mod subscripts;
 mod sums;
 mod text_sets;
 mod times;
@@ -125,17 +137,14 @@ pub(crate) fn meaning() -> Meaning {
     Meaning {
         planned: vec![Arc::new(integer_literals::IntegerLiterals)],
         written: [
-            vec![
-                Arc::new(lateral::LateralLists) as Rule,
-                Arc::new(typed_arrays::TypedArrays),
-                Arc::new(arguments::Arguments),
-                Arc::new(casts::Texts),
-            ],
+            vec![Arc::new(lateral::LateralLists) as Rule, Arc::new(typed_arrays::TypedArrays), Arc::new(casts::Texts)],
             json::rules(),
             vec![
                 Arc::new(times::Times::new()),
                 Arc::new(floats::WideFloats),
                 Arc::new(typed_operators::TypedOperators::new()),
+                Arc::new(arguments::Arguments),
+                Arc::new(pattern_operators::PatternOperators::new()),
             ],
         ]
         .concat(),
@@ -144,12 +153,19 @@ pub(crate) fn meaning() -> Meaning {
             json::planner(),
             Arc::new(interval_operators::TimeOperators),
             Arc::new(array_operators::ArrayOperators),
+            Arc::new(subscripts::Subscripts),
+            Arc::new(extract::Extracts),
+            Arc::new(byte_strings::ByteStrings),
             Arc::new(products::LongProducts),
         ],
         coerced: vec![
             Arc::new(casts::Casts),
             Arc::new(integers::CheckedIntegers::new()),
             Arc::new(floats::CheckedFloats::new()),
+            Arc::new(extremes::ComparedArrays::new()),
+            Arc::new(times::SortedIntervals),
+            Arc::new(instants::LaterInstants),
+            Arc::new(exact_functions::Settled),
         ],
         functions: [
             vec![
@@ -172,6 +188,9 @@ pub(crate) fn meaning() -> Meaning {
             regular_expressions::functions(),
             ordered_sets::functions(),
             bytes::functions(),
+            byte_strings::functions(),
+            extract::functions(),
+            extremes::functions(),
             nulls::functions(),
             rounding::functions(),
             array_shapes::functions(),

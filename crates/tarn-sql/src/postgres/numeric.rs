@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Decimal128Array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Float64Type};
 use datafusion::common::exec_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -102,6 +102,9 @@ impl ScalarUDFImpl for ToNumeric {
 
 fn numbers(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let DataType::Decimal128(precision, scale) = *to else { return exec_err!("a numeric as {to}") };
+    if values.data_type().is_floating() {
+        return Ok(of_floats(values, precision, scale)?);
+    }
     if !values.data_type().is_string() {
         let options = CastOptions { safe: false, ..CastOptions::default() };
         return Ok(cast_with_options(values, to, &options)?);
@@ -119,6 +122,26 @@ fn numbers(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let numbers = texts.as_string::<i32>().iter().map(|text| text.map(read).transpose());
     let numbers: Decimal128Array = numbers.collect::<Result<_, SqlError>>()?;
     Ok(Arc::new(numbers.with_precision_and_scale(precision, scale)?))
+}
+
+/// With the digits that a float is right to: fifteen, of a `real` six.
+///
+/// Errors: `0A000` for what is no number, `22003` for what has no room.
+pub(super) fn of_floats(values: &ArrayRef, precision: u8, scale: i8) -> Result<ArrayRef, SqlError> {
+    let digits = if *values.data_type() == DataType::Float32 { 5 } else { 14 };
+    let of = Stored::Decimal { precision, scale };
+    let number = |float: f64| match Value::parse(&of, &format!("{float:.digits$e}")) {
+        _ if !float.is_finite() => {
+            let message = format!("{float} as a numeric");
+            Err(SqlError::unsupported(message, "numerics are finite here: keep it as a double precision"))
+        }
+        Ok(Value::Decimal(number)) => Ok(number),
+        _ => Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "numeric field overflow")
+            .with_detail(format!("a number has at most {precision} digits here, {scale} of them behind the point"))),
+    };
+    let floats = cast(values, &DataType::Float64).map_err(datafusion::error::DataFusionError::from)?;
+    let numbers = floats.as_primitive::<Float64Type>().try_unary::<_, Decimal128Type, SqlError>(number)?;
+    Ok(Arc::new(numbers.with_data_type(DataType::Decimal128(precision, scale))))
 }
 
 /// Of digits with or without a point and an exponent, if there are not too many.

@@ -90,6 +90,8 @@ pub(super) fn log(base: Number, of: Number, most: i8) -> Computed {
 /// `base` to the power of `exponent`
 pub(super) fn power(base: Number, exponent: Number, most: i8) -> Computed {
     let whole = whole_of(exponent);
+    // PostgreSQL multiplies by these, and has other digits for what it multiplies.
+    let times = whole.and_then(|whole| i32::try_from(whole).ok());
     match base.0.signum() {
         0 if exponent.0 < 0 => {
             return Err(SqlError::new(state::INVALID_POWER, "zero raised to a negative power is undefined"));
@@ -101,7 +103,7 @@ pub(super) fn power(base: Number, exponent: Number, most: i8) -> Computed {
         _ => {}
     }
     if base.0 == 0 {
-        let own = if whole.is_some() { base.1 } else { 0 };
+        let own = if times.is_some() { base.1 } else { 0 };
         let digits = wanted(MIN_DIGITS.into(), &[own], most);
         let one = if exponent.0 == 0 { 10_i128.pow(digits.unsigned_abs()) } else { 0 };
         return Ok((one, digits as i8));
@@ -110,7 +112,7 @@ pub(super) fn power(base: Number, exponent: Number, most: i8) -> Computed {
     if weight > MAX_WEIGHT {
         return Err(overflow());
     }
-    let digits = match whole {
+    let digits = match times {
         Some(_) => wanted(MIN_DIGITS.into(), &[base.1], most),
         None => wanted(i32::from(MIN_DIGITS) - weight.max(-1000.0) as i32, &[base.1, exponent.1], most),
     };
@@ -119,7 +121,7 @@ pub(super) fn power(base: Number, exponent: Number, most: i8) -> Computed {
     }
     let is_negative = base.0 < 0 && whole.is_some_and(|whole| whole % 2 != 0);
     let signed = |value: BigInt| if is_negative { -value } else { value };
-    if let Some(times) = whole.and_then(|whole| u32::try_from(whole.unsigned_abs()).ok())
+    if let Some(times) = times.map(i32::unsigned_abs)
         && u64::from(times) * u64::from(base.0.unsigned_abs().ilog10() + 1) <= MAX_POWER_DIGITS
     {
         let (value, scale) = (BigInt::from(base.0.unsigned_abs()).pow(times), i64::from(base.1) * i64::from(times));
@@ -203,10 +205,10 @@ fn weight_of_ln((of, scale): Number) -> i32 {
     }
 }
 
-/// A whole number, if it is one that is not too long.
-fn whole_of((of, scale): Number) -> Option<i64> {
+/// A whole number, if it is one.
+fn whole_of((of, scale): Number) -> Option<i128> {
     let unit = 10_i128.pow(u32::from(scale.unsigned_abs()));
-    (of % unit == 0).then_some(of / unit).and_then(|whole| i32::try_from(whole).ok()).map(i64::from)
+    (of % unit == 0).then_some(of / unit)
 }
 
 fn ten_to(places: i32) -> BigInt {

@@ -34,6 +34,12 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     all.into_iter().map(of).collect()
 }
 
+/// `regexp_like`, which stands for `~`.
+pub(super) fn like() -> Arc<ScalarUDF> {
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Arc::new(ScalarUDF::from(OfPatterns { what: What::Like, signature }))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum What {
     Count,

@@ -13,7 +13,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     Between, BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ScalarUDF, ScalarUDFImpl, Signature, SortExpr, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
@@ -29,8 +29,7 @@ pub(super) struct Times {
 
 impl Times {
     pub(super) fn new() -> Times {
-        let function = OfTime { signature: Signature::any(1, Volatility::Immutable) };
-        Times { length: Arc::new(function.into()) }
+        Times { length: length_of_interval() }
     }
 
     fn rewritten(&self, expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {
@@ -99,6 +98,50 @@ impl AnalyzerRule for Times {
     }
 }
 
+/// Puts rows in the order of how long their intervals are. The rule runs when types are known.
+#[derive(Debug)]
+pub(super) struct SortedIntervals;
+
+impl AnalyzerRule for SortedIntervals {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(sorted)?.data;
+        each_expression(plan, in_order)
+    }
+
+    fn name(&self) -> &str {
+        "sorted_intervals"
+    }
+}
+
+fn sorted(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Sort(mut sort) = plan else { return Ok(Transformed::no(plan)) };
+    let is_changed = by_lengths(&mut sort.expr, sort.input.schema());
+    let plan = LogicalPlan::Sort(sort);
+    Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+}
+
+/// The same of the rows of an aggregate and of a window.
+fn in_order(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_changed = match &mut expr {
+        Expr::AggregateFunction(call) => by_lengths(&mut call.params.order_by, schema),
+        Expr::WindowFunction(call) => by_lengths(&mut call.params.order_by, schema),
+        _ => false,
+    };
+    Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+fn by_lengths(order: &mut [SortExpr], schema: &DFSchema) -> bool {
+    let mut is_changed = false;
+    for by in order {
+        if is_interval(&by.expr, schema) {
+            let of = std::mem::replace(&mut by.expr, Expr::Literal(ScalarValue::Null, None));
+            by.expr = Expr::ScalarFunction(ScalarFunction::new_udf(length_of_interval(), vec![of]));
+            is_changed = true;
+        }
+    }
+    is_changed
+}
+
 fn compares(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
@@ -142,6 +185,10 @@ fn as_date(expr: &mut Expr) -> bool {
     true
 }
 
+fn length_of_interval() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(OfTime { signature: Signature::any(1, Volatility::Immutable) }))
+}
+
 /// How long an interval is, in microseconds: months have thirty days of 24 hours.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfTime {
@@ -171,13 +218,18 @@ impl ScalarUDFImpl for OfTime {
             ColumnarValue::Array(values) => (Arc::clone(values), false),
             ColumnarValue::Scalar(value) => (value.to_array()?, true),
         };
-        let lengths: Decimal128Array = intervals(&values)?.unary::<_, Decimal128Type>(length);
-        let answer: ArrayRef = Arc::new(lengths.with_precision_and_scale(38, 0)?);
+        let answer = lengths(&values)?;
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&answer, 0)?),
             false => ColumnarValue::Array(answer),
         })
     }
+}
+
+/// How long intervals are, as numbers.
+pub(super) fn lengths(values: &ArrayRef) -> Result<ArrayRef> {
+    let lengths: Decimal128Array = intervals(values)?.unary::<_, Decimal128Type>(length);
+    Ok(Arc::new(lengths.with_precision_and_scale(38, 0)?))
 }
 
 fn length(of: IntervalMonthDayNano) -> i128 {

@@ -9,12 +9,17 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, TypeSignature, Volatility,
 };
+use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{array_items, datafusion};
+use tarn_query::{array_items, datafusion, each_expression};
 use tarn_types::json::{Fault, normal_form};
 use tarn_types::{DataType as Stored, arrow_field, data_type_of};
 
@@ -150,6 +155,40 @@ pub(super) fn variadic(name: &'static str, takes: &'static [Takes], gives: Gives
     Arc::new(ScalarUDF::from(Function { name, takes, gives, compute, signature }))
 }
 
+impl Function {
+    /// What its argument of this place is. The last may come again.
+    fn takes_at(&self, idx: usize) -> Takes {
+        self.takes[idx.min(self.takes.len() - 1)]
+    }
+}
+
+/// Looks whether functions of JSON are called with it. The rule runs behind the one that marks what is JSON.
+#[derive(Debug)]
+pub(super) struct Checked;
+
+impl AnalyzerRule for Checked {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        each_expression(plan, checked)
+    }
+
+    fn name(&self) -> &str {
+        "checked_json"
+    }
+}
+
+fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if let Expr::ScalarFunction(call) = &expr
+        && let Some(function) = call.func.inner().downcast_ref::<Function>()
+    {
+        let fields = call.args.iter().map(|arg| Ok(arg.to_field(schema)?.1)).collect::<Result<Vec<FieldRef>>>()?;
+        let is_taken = |(idx, field)| is_taken(function.takes_at(idx), field);
+        if !fields.iter().enumerate().all(is_taken) {
+            return Err(undefined(function.name, &fields).into());
+        }
+    }
+    Ok(Transformed::no(expr))
+}
+
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         self.name
@@ -169,8 +208,13 @@ impl ScalarUDFImpl for Function {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        let is_taken = |(idx, field): (usize, &FieldRef)| is_taken(self.takes[idx.min(self.takes.len() - 1)], field);
-        if args.arg_fields.is_empty() || !args.arg_fields.iter().enumerate().all(is_taken) {
+        // When a statement is planned, a CASE of JSON is a text yet: `Checked` looks at all of them when they are marked.
+        let may_be = |(idx, field): (usize, &FieldRef)| {
+            let takes = self.takes_at(idx);
+            let is_json = matches!(takes, Takes::Json | Takes::Jsonb);
+            is_taken(takes, field) || (is_json && is_taken(Takes::Text, field))
+        };
+        if args.arg_fields.is_empty() || !args.arg_fields.iter().enumerate().all(may_be) {
             return Err(undefined(self.name, args.arg_fields).into());
         }
         Ok(Arc::new(match self.gives {
@@ -187,8 +231,7 @@ impl ScalarUDFImpl for Function {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_constant { 1 } else { args.number_rows };
-        let columns =
-            args.args.iter().enumerate().map(|(idx, arg)| Column::of(self.takes[idx.min(self.takes.len() - 1)], arg));
+        let columns = args.args.iter().enumerate().map(|(idx, arg)| Column::of(self.takes_at(idx), arg));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let mut rows = Rows::new(self.gives, n_rows);
         let mut row_args = Vec::with_capacity(columns.len());

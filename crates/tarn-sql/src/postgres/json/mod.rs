@@ -50,7 +50,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// Of expressions as they are written.
 pub(super) fn rules() -> Vec<Rule> {
-    vec![Arc::new(marked::Marked), Arc::new(cast::JsonCasts), Arc::new(compare::Compared)]
+    vec![Arc::new(marked::Marked), Arc::new(cast::JsonCasts), Arc::new(compare::Compared), Arc::new(function::Checked)]
 }
 
 /// Of operators.

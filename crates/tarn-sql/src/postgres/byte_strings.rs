@@ -1,0 +1,306 @@
+//! Which functions of texts are there of bytes, too? `substr`, `btrim`, `ltrim` and `rtrim`, `octet_length` and `bit_length`, `position` and
+//! `overlay`, and `~~`, which is LIKE. DataFusion has them of texts alone: here each looks at its first argument, and leaves texts to it.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BinaryArray, BooleanArray, Int32Array};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::functions::{core, string, unicode};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
+};
+use tarn_query::datafusion;
+use tarn_query::sqlparser::ast::BinaryOperator;
+
+use super::averages::undefined;
+use super::rowwise::Rows;
+use crate::error::{SqlError, state};
+
+/// The functions, to be registered over DataFusion's.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let all = [
+        (unicode::substr(), What::Part),
+        (string::btrim(), What::Trimmed(true, true)),
+        (string::ltrim(), What::Trimmed(true, false)),
+        (string::rtrim(), What::Trimmed(false, true)),
+        (string::octet_length(), What::Length(1)),
+        (string::bit_length(), What::Length(8)),
+        (unicode::strpos(), What::Place),
+        (core::overlay(), What::Overlay),
+    ];
+    all.into_iter().map(|(inner, what)| Arc::new(of_strings(inner, what))).collect()
+}
+
+fn of_strings(inner: Arc<ScalarUDF>, what: What) -> ScalarUDF {
+    let signature = Signature::user_defined(Volatility::Immutable);
+    ScalarUDF::from(OfStrings { inner: Some(inner), what, signature })
+}
+
+/// Plans `~~` and `!~~` of bytes, and what the grammar has forms of.
+#[derive(Debug)]
+pub(super) struct ByteStrings;
+
+impl ExprPlanner for ByteStrings {
+    fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(of_strings(unicode::substr(), What::Part).call(args)))
+    }
+
+    fn plan_position(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(of_strings(unicode::strpos(), What::Place).call(args)))
+    }
+
+    fn plan_overlay(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(of_strings(core::overlay(), What::Overlay).call(args)))
+    }
+
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_like = match expr.op {
+            BinaryOperator::PGLikeMatch => true,
+            BinaryOperator::PGNotLikeMatch => false,
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
+        if !expr.left.get_type(schema)?.is_binary() {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let signature = Signature::user_defined(Volatility::Immutable);
+        let function = Arc::new(ScalarUDF::from(OfStrings { inner: None, what: What::Like, signature }));
+        let like = Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![expr.left, expr.right]));
+        Ok(PlannerResult::Planned(if is_like { like } else { Expr::Not(Box::new(like)) }))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Part,
+    /// At the beginning, at the end.
+    Trimmed(bool, bool),
+    /// In units of which a byte has so many.
+    Length(i32),
+    Place,
+    Overlay,
+    Like,
+}
+
+impl What {
+    /// Whether there is such a function of so many arguments, the first of which are bytes; the others are numbers.
+    fn n_bytes(self, n_args: usize) -> Option<usize> {
+        match (self, n_args) {
+            (What::Part, 2 | 3) | (What::Length(_), 1) => Some(1),
+            (What::Trimmed(..) | What::Place | What::Like, 2) | (What::Overlay, 3 | 4) => Some(2),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfStrings {
+    /// That of texts.
+    inner: Option<Arc<ScalarUDF>>,
+    what: What,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OfStrings {
+    fn name(&self) -> &str {
+        self.inner.as_ref().map_or("tarn_like_bytes", |inner| inner.name())
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.as_ref().map_or(&[], |inner| inner.aliases())
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        if let Some(inner) = self.inner.as_ref().filter(|_| !types.first().is_some_and(DataType::is_binary)) {
+            let fields: Vec<FieldRef> = types.iter().map(|of| Arc::new(Field::new("", of.clone(), true))).collect();
+            let coerced = fields_with_udf(&fields, inner.as_ref())?;
+            return Ok(coerced.iter().map(|field| field.data_type().clone()).collect());
+        }
+        let n_bytes = self.what.n_bytes(types.len()).ok_or_else(|| undefined(self.name(), types))?;
+        let (bytes, numbers) = types.split_at(n_bytes);
+        let are_taken = bytes.iter().all(|of| of.is_binary() || of.is_string() || of.is_null())
+            && numbers.iter().all(|of| of.is_integer() || of.is_null());
+        if !are_taken {
+            return Err(undefined(self.name(), types).into());
+        }
+        let mut coerced = vec![DataType::Binary; n_bytes];
+        coerced.resize(types.len(), DataType::Int64);
+        Ok(coerced)
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match (&self.inner, self.what) {
+            (Some(inner), _) if !types[0].is_binary() => inner.return_type(types),
+            (_, What::Part | What::Trimmed(..) | What::Overlay) => Ok(DataType::Binary),
+            (_, What::Length(_) | What::Place) => Ok(DataType::Int32),
+            (_, What::Like) => Ok(DataType::Boolean),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        if let Some(inner) = self.inner.as_ref().filter(|_| !args.arg_fields[0].data_type().is_binary()) {
+            return inner.return_field_from_args(args);
+        }
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, true)))
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.as_ref().and_then(|inner| inner.documentation())
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if let Some(inner) = self.inner.as_ref().filter(|_| !args.arg_fields[0].data_type().is_binary()) {
+            return inner.invoke_with_args(args);
+        }
+        let rows = Rows::of(&args)?;
+        let bytes = |idx: usize, row: usize| rows.columns[idx].as_binary::<i32>().value(row);
+        let number = |idx: usize, row: usize| rows.columns[idx].as_primitive::<Int64Type>().value(row);
+        let count = |idx: usize, row: usize| rows.columns.get(idx).map(|_| number(idx, row));
+        let answer: ArrayRef = match self.what {
+            What::Part => {
+                let of = |row: usize| part(bytes(0, row), number(1, row), count(2, row));
+                let all = rows.there().map(|row| row.map(of).transpose());
+                Arc::new(all.collect::<Result<BinaryArray, SqlError>>()?)
+            }
+            What::Trimmed(at_start, at_end) => {
+                let of = |row: usize| trimmed(bytes(0, row), bytes(1, row), at_start, at_end);
+                Arc::new(rows.there().map(|row| row.map(of)).collect::<BinaryArray>())
+            }
+            What::Length(unit) => {
+                let of = |row: usize| bytes(0, row).len() as i32 * unit;
+                Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())
+            }
+            What::Place => {
+                let of = |row: usize| place(bytes(0, row), bytes(1, row)).map_or(0, |at| at as i32 + 1);
+                Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())
+            }
+            What::Overlay => {
+                let of = |row: usize| overlaid(bytes(0, row), bytes(1, row), number(2, row), count(3, row));
+                let all = rows.there().map(|row| row.map(of).transpose());
+                Arc::new(all.collect::<Result<BinaryArray, SqlError>>()?)
+            }
+            What::Like => {
+                let of = |row: usize| like(bytes(0, row), bytes(1, row));
+                let all = rows.there().map(|row| row.map(of).transpose());
+                Arc::new(all.collect::<Result<BooleanArray, SqlError>>()?)
+            }
+        };
+        rows.answer(answer)
+    }
+}
+
+/// So many bytes from a place on, which is counted from 1 and may lie before the first.
+fn part(bytes: &[u8], from: i64, count: Option<i64>) -> Result<&[u8], SqlError> {
+    let end = match count {
+        Some(..0) => {
+            return Err(SqlError::new(state::SUBSTRING, "negative substring length not allowed"));
+        }
+        Some(count) => from.saturating_add(count),
+        None => i64::MAX,
+    };
+    let place = |at: i64| usize::try_from(at - 1).unwrap_or(0).min(bytes.len());
+    let (first, last) = (place(from.max(1)), place(end.max(1)));
+    Ok(&bytes[first..last.max(first)])
+}
+
+/// Without the bytes of a set at its ends.
+fn trimmed<'a>(bytes: &'a [u8], set: &[u8], at_start: bool, at_end: bool) -> &'a [u8] {
+    let is_kept = |byte: &u8| !set.contains(byte);
+    let first = if at_start { bytes.iter().position(is_kept).unwrap_or(bytes.len()) } else { 0 };
+    let last = if at_end { bytes.iter().rposition(is_kept).map_or(0, |at| at + 1) } else { bytes.len() };
+    &bytes[first..last.max(first)]
+}
+
+fn place(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    match wanted.is_empty() {
+        true => Some(0),
+        false => bytes.windows(wanted.len()).position(|window| window == wanted),
+    }
+}
+
+/// With others in the place of so many bytes, or of as many as the others are.
+fn overlaid(bytes: &[u8], others: &[u8], from: i64, count: Option<i64>) -> Result<Vec<u8>, SqlError> {
+    if from < 1 {
+        return Err(SqlError::new(state::SUBSTRING, "negative substring length not allowed"));
+    }
+    let behind = from.saturating_add(count.unwrap_or(others.len() as i64));
+    let (before, rest) = (part(bytes, 1, Some(from - 1))?, part(bytes, behind, None)?);
+    Ok([before, others, rest].concat())
+}
+
+/// Whether bytes are of a pattern, in which `%` is any bytes, `_` one, and `\` makes the next one its own.
+///
+/// Errors: `22025`, the pattern ends with `\`. Cost: the product of both lengths at most.
+fn like(bytes: &[u8], pattern: &[u8]) -> Result<bool, SqlError> {
+    // Where the pattern goes on if it fails: behind the last `%`, one byte further.
+    let (mut at, mut of, mut retry) = (0, 0, None);
+    loop {
+        let matched = match pattern.get(of) {
+            Some(b'%') => {
+                (of, retry) = (of + 1, Some((at, of + 1)));
+                continue;
+            }
+            Some(b'\\') => match pattern.get(of + 1) {
+                Some(own) => (bytes.get(at) == Some(own)).then_some(2),
+                None if at < bytes.len() => {
+                    let message = "LIKE pattern must not end with escape character";
+                    return Err(SqlError::new(state::INVALID_ESCAPE, message));
+                }
+                None => None,
+            },
+            Some(b'_') => (at < bytes.len()).then_some(1),
+            Some(own) => (bytes.get(at) == Some(own)).then_some(1),
+            None if at == bytes.len() => return Ok(true),
+            None => None,
+        };
+        match (matched, retry) {
+            (Some(n), _) => (at, of) = (at + 1, of + n),
+            (None, Some((begun, behind))) if begun < bytes.len() => {
+                (at, of, retry) = (begun + 1, behind, Some((begun + 1, behind)));
+            }
+            (None, _) => return Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn bytes_are_cut() {
+        let of = |from, count| part(b"abc", from, count).unwrap();
+        assert_eq!([of(2, None), of(0, Some(2)), of(-5, None), of(2, Some(1))], [b"bc" as &[u8], b"a", b"abc", b"b"]);
+        assert_eq!([of(9, None), of(i64::MIN, Some(3)), of(3, Some(i64::MAX))], [b"" as &[u8], b"", b"c"]);
+        assert!(part(b"abc", 2, Some(-1)).is_err());
+        assert_eq!(trimmed(b"xyaxy", b"yx", true, true), b"a");
+        assert_eq!(trimmed(b"xx", b"x", true, true), b"");
+        assert_eq!([place(b"abc", b"c"), place(b"abc", b""), place(b"", b"c")], [Some(2), Some(0), None]);
+        assert_eq!(overlaid(b"abc", b"X", 2, Some(1)).unwrap(), b"aXc");
+        assert_eq!(overlaid(b"abc", b"XY", 9, None).unwrap(), b"abcXY");
+        assert!(overlaid(b"abc", b"X", 0, None).is_err());
+    }
+
+    #[test]
+    fn bytes_are_like_patterns() {
+        let of = |bytes: &[u8], pattern: &[u8]| like(bytes, pattern).unwrap();
+        assert!(of(b"abc", b"a%") && of(b"abc", b"%c") && of(b"abc", b"a_c") && of(b"", b"%") && of(b"aab", b"%ab"));
+        assert!(!of(b"abc", b"a") && !of(b"", b"_") && !of(b"abc", b"b%") && of(b"%", b"\\%") && !of(b"a", b"\\%"));
+        assert!(like(b"A", b"\\").is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! When is it a day later? When the session's clocks show the same hour, a month later at the same day: `timestamptz '2024-03-09 02:30' +
+//! interval '1 day'` is 03:30 where clocks are put forward in that night. Arrow takes a time that clocks do not show, or show twice, for an
+//! error.
+//!
+//! Where the session is in UTC, its clocks show every time once, and the sum stays Arrow's.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Datum, TimestampMicrosecondArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType};
+use chrono::{Months, NaiveDate};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, exec_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::optimizer::AnalyzerRule;
+use tarn_query::{BinaryKernel, datafusion, each_expression, operator_function, zone_of};
+use tarn_types::Zone;
+
+use super::calendar::DAY_US;
+use super::extract::intervals;
+use crate::error::{SqlError, state};
+
+/// Days from the first one of chrono's calendar to 1970-01-01.
+const EPOCH_DAYS: i64 = 719_163;
+
+/// The rule; it runs when types are known.
+#[derive(Debug)]
+pub(super) struct LaterInstants;
+
+impl AnalyzerRule for LaterInstants {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let zone = zone_of(config);
+        if zone == Zone::utc() {
+            return Ok(plan);
+        }
+        each_expression(plan, |expr, schema| rewritten(expr, schema, &zone))
+    }
+
+    fn name(&self) -> &str {
+        "later_instants"
+    }
+}
+
+fn rewritten(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Transformed<Expr>> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = expr else {
+        return Ok(Transformed::no(expr));
+    };
+    let is_swapped = match (left.get_type(schema)?, right.get_type(schema)?) {
+        (DataType::Timestamp(_, Some(_)), DataType::Interval(_)) => false,
+        (DataType::Interval(_), DataType::Timestamp(_, Some(_))) if op == Operator::Plus => true,
+        _ => return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
+    };
+    let kernel = Later { is_earlier: op == Operator::Minus, is_swapped, zone: zone.name().into() };
+    let call = ScalarFunction::new_udf(Arc::new(operator_function(kernel)), vec![*left, *right]);
+    Ok(Transformed::yes(Expr::ScalarFunction(call)))
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Later {
+    is_earlier: bool,
+    /// The interval stands first.
+    is_swapped: bool,
+    /// The name of the session's.
+    zone: Arc<str>,
+}
+
+impl BinaryKernel for Later {
+    fn symbol(&self) -> &'static str {
+        if self.is_earlier { "-" } else { "+" }
+    }
+
+    fn result(&self, left: &DataType, right: &DataType) -> Result<DataType> {
+        Ok(if self.is_swapped { right.clone() } else { left.clone() })
+    }
+
+    fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
+        let (instants, by) = if self.is_swapped { (right, left) } else { (left, right) };
+        let ((instants, is_one), (by, by_is_one)) = (instants.get(), by.get());
+        let DataType::Timestamp(_, zone_of_type) = instants.data_type() else {
+            return exec_err!("{} of {}", self.symbol(), instants.data_type());
+        };
+        let Some(zone) = Zone::parse(&self.zone) else { return exec_err!("the zone {}", self.zone) };
+        let micros = cast(instants, &DataType::Timestamp(TimeUnit::Microsecond, zone_of_type.clone()))?;
+        let micros = micros.as_primitive::<TimestampMicrosecondType>();
+        let by = intervals(&by.slice(0, by.len()))?;
+        let n_rows = if is_one { by.len() } else { micros.len() };
+        let of = |row: usize| {
+            let (at, by_at) = (if is_one { 0 } else { row }, if by_is_one { 0 } else { row });
+            let is_there = micros.is_valid(at) && by.is_valid(by_at);
+            is_there.then(|| self.later(micros.value(at), by.value(by_at), &zone)).transpose()
+        };
+        let later = (0..n_rows).map(of).collect::<Result<TimestampMicrosecondArray, SqlError>>()?;
+        Ok(cast(&later.with_data_type(micros.data_type().clone()), instants.data_type())?)
+    }
+}
+
+impl Later {
+    fn later(&self, us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Result<i64, SqlError> {
+        let by = match self.is_earlier {
+            false => Some(by),
+            true => {
+                let (months, days) = (by.months.checked_neg(), by.days.checked_neg());
+                let rest = by.nanoseconds.checked_neg();
+                months.zip(days).zip(rest).map(|((months, days), rest)| IntervalMonthDayNano::new(months, days, rest))
+            }
+        };
+        let later = by.and_then(|by| later(us, by, zone));
+        later.ok_or_else(|| SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"))
+    }
+}
+
+/// First months, of which each has its last day, then days, as the clocks show them; then what is counted. `None`: beyond the calendar.
+fn later(us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Option<i64> {
+    let mut us = us;
+    if by.months != 0 {
+        let local = zone.local(us);
+        let day =
+            i32::try_from(local.div_euclid(DAY_US) + EPOCH_DAYS).ok().and_then(NaiveDate::from_num_days_from_ce_opt)?;
+        let months = Months::new(by.months.unsigned_abs());
+        let day = if by.months > 0 { day.checked_add_months(months)? } else { day.checked_sub_months(months)? };
+        let days = day.signed_duration_since(NaiveDate::from_num_days_from_ce_opt(EPOCH_DAYS as i32)?).num_days();
+        us = zone.instant(days.checked_mul(DAY_US)?.checked_add(local.rem_euclid(DAY_US))?)?;
+    }
+    if by.days != 0 {
+        us = zone.instant(zone.local(us).checked_add(i64::from(by.days).checked_mul(DAY_US)?)?)?;
+    }
+    us.checked_add(by.nanoseconds / 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_types::{DataType as Stored, Value};
+
+    use super::*;
+
+    fn us(text: &str) -> i64 {
+        match Value::parse(&Stored::TimestampTz, text).unwrap() {
+            Value::Timestamp(us) => us,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn days_are_those_of_the_clocks() {
+        let zone = Zone::parse("America/Los_Angeles").unwrap();
+        let of = |text: &str, months, days, hours: i64| {
+            later(us(text), IntervalMonthDayNano::new(months, days, hours * 3_600_000_000_000), &zone).unwrap()
+        };
+        assert_eq!(of("2024-03-09 02:30-08", 0, 1, 0), us("2024-03-10 03:30-07"));
+        assert_eq!(of("2024-11-02 01:30-07", 0, 1, 0), us("2024-11-03 01:30-08"));
+        assert_eq!(of("2024-03-09 12:00-08", 0, 1, 0), us("2024-03-10 12:00-07"));
+        assert_eq!(of("2024-03-09 12:00-08", 0, 0, 24), us("2024-03-10 13:00-07"));
+        assert_eq!(of("2024-01-31 12:00-08", 1, 0, 0), us("2024-02-29 12:00-08"));
+        assert_eq!(of("2024-11-03 01:30-08", 12, -1, 0), us("2025-11-02 01:30-08"));
+        assert_eq!(of("2024-03-31 12:00-07", -1, 0, 0), us("2024-02-29 12:00-08"));
+    }
+}
