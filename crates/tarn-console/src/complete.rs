@@ -171,7 +171,7 @@ fn of_statement(earlier: &[&str], typed: &str, statement: &str, catalog: &Catalo
         return begun_as_typed(STATEMENTS, typed);
     }
     match (word(2), word(1)) {
-        (_, "FROM" | "JOIN" | "INTO" | "UPDATE" | "DESCRIBE" | "TRUNCATE" | "ANALYZE" | "COPY")
+        (_, "FROM" | "JOIN" | "INTO" | "UPDATE" | "DESCRIBE" | "TRUNCATE" | "ANALYZE" | "VACUUM" | "COPY")
         | (_, "TABLE")
         | ("COLUMNS", "IN") => {
             let mut found = named_tables(catalog, typed);

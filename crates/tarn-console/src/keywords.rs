@@ -29,6 +29,7 @@ pub const STATEMENTS: &[&str] = &[
     "FLUSH TABLE",
     "GRANT",
     "INSERT INTO",
+    "MERGE INTO",
     "PREPARE",
     "RELEASE",
     "RESET",
@@ -43,6 +44,7 @@ pub const STATEMENTS: &[&str] = &[
     "TRUNCATE",
     "UPDATE",
     "UPSERT INTO",
+    "VACUUM",
     "VALUES",
     "WITH",
 ];

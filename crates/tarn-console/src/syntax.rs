@@ -20,7 +20,7 @@ const ENTRIES: &[Entry] = &[
         "ALTER TABLE [IF EXISTS] name action, …\n  RENAME TO name\n  ADD [COLUMN] [IF NOT EXISTS] column type\n  ALTER [COLUMN] column SET DEFAULT expression | DROP DEFAULT\n  ALTER [COLUMN] column SET NOT NULL | DROP NOT NULL | TYPE varchar(n) | text\n  ADD [CONSTRAINT name] CHECK (condition) | PRIMARY KEY (column, …)\n  DROP CONSTRAINT [IF EXISTS] name\n  OWNER TO user",
     ),
     entry("ALTER USER", "ALTER USER name [SUPERUSER | NOSUPERUSER] [PASSWORD 'text']"),
-    entry("ANALYZE", "ANALYZE [name]                -- does nothing: counts and bounds are always exact"),
+    entry("ANALYZE", "ANALYZE [name [(column, …)], …]    -- does nothing: counts and bounds are always exact"),
     entry(
         "ATTACH",
         "ATTACH 'url' AS name [WITH (option = value, …)]\n  a folder or bucket of Parquet files that others write; docs/archives.md has the options",
@@ -83,6 +83,10 @@ const ENTRIES: &[Entry] = &[
         "INSERT INTO name [AS alias] [(column, …)] VALUES (value | DEFAULT, …), … | query\n  [ON CONFLICT [(key, …)] DO NOTHING | DO UPDATE SET column = expression, … [WHERE condition]]\n  [RETURNING expression, …]",
     ),
     entry("LISTEN", "LISTEN channel                               -- of this server"),
+    entry(
+        "MERGE",
+        "MERGE INTO name [AS alias] USING table ON condition\n  WHEN [NOT] MATCHED [AND condition] THEN\n    UPDATE SET column = expression, … | DELETE | INSERT [(column, …)] VALUES (…) | DO NOTHING …",
+    ),
     entry("MOVE", "MOVE as FETCH FROM cursor                    -- goes there, and gives no rows"),
     entry("NOTIFY", "NOTIFY channel [, 'text']                    -- at COMMIT"),
     entry("PREPARE", "PREPARE name [(type, …)] AS statement"),
@@ -109,6 +113,7 @@ const ENTRIES: &[Entry] = &[
         "UPDATE name [AS alias] SET column = expression, … [FROM table, …] [WHERE condition]\n  [RETURNING expression, …]",
     ),
     entry("UPSERT", "UPSERT INTO name [(column, …)] VALUES (value, …), …    -- replaces rows whose key is there"),
+    entry("VACUUM", "VACUUM [ANALYZE] [name, …]    -- brings what is recent into the lake, and merges small files"),
     entry("VALUES", "VALUES (expression, …), …"),
     entry("WITH", "WITH [RECURSIVE] name AS (query), …\nSELECT …"),
 ];

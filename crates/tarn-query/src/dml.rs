@@ -24,7 +24,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::catalog::MemTable;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column as PlannedColumn, ParamValues};
+use datafusion::common::{Column as PlannedColumn, DFSchema, ParamValues};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -161,7 +161,7 @@ impl Session {
         };
         let n_given = dml.table.shown().len();
         let columns: Vec<_> = there.columns().iter().chain(given.columns().iter().take(n_given)).cloned().collect();
-        let rows = self.stream(beside(change.clone(), columns)?, parameters).await?;
+        let rows = self.stream(beside(change.clone(), |_| Ok(columns))?, parameters).await?;
         Ok(stored_rows(rows, Arc::clone(&dml.table)))
     }
 
@@ -240,7 +240,7 @@ impl Session {
     }
 
     /// The query below the plan of an `INSERT` or `UPDATE`.
-    async fn dml_input(&self, statement: Statement) -> Result<LogicalPlan> {
+    pub(crate) async fn dml_input(&self, statement: Statement) -> Result<LogicalPlan> {
         match self.plan_unchecked(statement).await? {
             LogicalPlan::Dml(dml) => Ok(Arc::unwrap_or_clone(dml.input)),
             other => Err(DataFusionError::Internal(format!("no change of rows: {}", other.display())).into()),
@@ -249,7 +249,7 @@ impl Session {
 }
 
 /// The rows of an `UPDATE`, and what is planned like one, as the table keeps them.
-fn stored_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
+pub(crate) fn stored_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
     let schema = table.arrow_with_seqno();
     let stored = Arc::clone(&schema);
     let rows =
@@ -257,11 +257,16 @@ fn stored_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> Send
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-/// The plan of a `DO UPDATE`, which reads these columns instead of its two tables: those of the rows that are there, then those of the
-/// rows that were to be inserted.
-fn beside(change: LogicalPlan, columns: Vec<ArrayRef>) -> Result<LogicalPlan> {
-    let read = |join: &LogicalPlan| -> Result<LogicalPlan, DataFusionError> {
+/// The plan of a `DO UPDATE`, or of a clause of MERGE, which reads these columns instead of the two tables that it joins: `columns` is asked for
+/// those of the join.
+pub(crate) fn beside(
+    change: LogicalPlan,
+    columns: impl FnOnce(&DFSchema) -> Result<Vec<ArrayRef>, DataFusionError>,
+) -> Result<LogicalPlan> {
+    let mut columns = Some(columns);
+    let mut read = |join: &LogicalPlan| -> Result<LogicalPlan, DataFusionError> {
         let wanted = join.schema();
+        let columns = columns.take().map_or(Ok(vec![]), |columns| columns(wanted.as_ref()))?;
         let fields = wanted.fields().iter().enumerate();
         // Names of their own: the two tables have the same.
         let fields = fields.map(|(at, field)| field.as_ref().clone().with_name(format!("c{at}")));
@@ -291,7 +296,7 @@ fn beside(change: LogicalPlan, columns: Vec<ArrayRef>) -> Result<LogicalPlan> {
 }
 
 /// A relation beside the one that is changed: which of their rows belong together the condition says.
-fn beside_it(table: TableWithJoins) -> Join {
+pub(crate) fn beside_it(table: TableWithJoins) -> Join {
     let relation = match table.joins.is_empty() {
         true => table.relation,
         false => TableFactor::NestedJoin { table_with_joins: Box::new(table), alias: None },
@@ -307,7 +312,7 @@ fn call(table: &mut TableWithJoins, called: &str) {
 }
 
 /// An `UPDATE` without any clause.
-fn plain_update() -> Update {
+pub(crate) fn plain_update() -> Update {
     Update {
         update_token: AttachedToken::empty(),
         optimizer_hints: vec![],
@@ -325,7 +330,7 @@ fn plain_update() -> Update {
 
 /// `SET`, with one column in each assignment and defaults written out. A key column may be set to what `own_name`s have there, which is
 /// what it is: that is left out.
-fn assignments(given: &[Assignment], table: &TableSchema, own_names: &[&str]) -> Result<Vec<Assignment>> {
+pub(crate) fn assignments(given: &[Assignment], table: &TableSchema, own_names: &[&str]) -> Result<Vec<Assignment>> {
     let mut plain = Vec::with_capacity(given.len());
     for assignment in given.iter().map(single).collect::<Result<Vec<_>>>()?.into_iter().flatten() {
         let AssignmentTarget::ColumnName(name) = &assignment.target else { continue };
@@ -475,7 +480,7 @@ pub fn rows_of(columns: Vec<SelectItem>, from: TableWithJoins, condition: Option
 }
 
 /// A query with nothing around it.
-fn query_of(body: SetExpr) -> Query {
+pub(crate) fn query_of(body: SetExpr) -> Query {
     Query {
         with: None,
         body: Box::new(body),
@@ -507,11 +512,11 @@ pub fn table_of(name: ObjectName) -> TableWithJoins {
     TableWithJoins { relation, joins: vec![] }
 }
 
-fn unsupported(what: String, remedy: &'static str) -> Error {
+pub(crate) fn unsupported(what: String, remedy: &'static str) -> Error {
     Error::Unsupported { what, remedy }
 }
 
-fn refuse_append_only(what: &str, table: &TableSchema) -> Result<()> {
+pub(crate) fn refuse_append_only(what: &str, table: &TableSchema) -> Result<()> {
     match table.options.append_only {
         true => Err(unsupported(
             format!("{what} on append-only table {}", table.name),
@@ -535,7 +540,7 @@ pub(crate) fn with_seqno(from: &TableWithJoins, table: &TableSchema) -> Result<T
     Ok(from)
 }
 
-fn key_schema(table: &TableSchema) -> Result<SchemaRef> {
+pub(crate) fn key_schema(table: &TableSchema) -> Result<SchemaRef> {
     let mut columns: Vec<usize> = table.key.iter().map(|part| part.column_idx).collect();
     columns.push(table.columns.len());
     Ok(Arc::new(table.arrow_with_seqno().project(&columns).map_err(DataFusionError::from)?))
@@ -549,7 +554,7 @@ pub(crate) fn updated(batch: &RecordBatch, table: &TableSchema, schema: &SchemaR
     Ok(RecordBatch::try_new(Arc::clone(schema), columns).map_err(DataFusionError::from)?)
 }
 
-fn deleted(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+pub(crate) fn deleted(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let stored = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
     let columns = stored.collect::<Result<Vec<_>, _>>().map_err(DataFusionError::from)?;
     Ok(RecordBatch::try_new(Arc::clone(schema), columns).map_err(DataFusionError::from)?)

@@ -11,7 +11,7 @@
 //!
 //! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
 //! - The hot side comes through [`HotCatalog`], [`HotSource`], [`HotReader`] and [`HotView`]; [`SystemTables`] fills the schema `tarn`.
-//! - [`parser`] reads SQL text, within bounds. [`keyed`] recognises statements that need no plan; [`dml`] turns the other `UPDATE`, `DELETE` and `INSERT`s into rows to write.
+//! - [`parser`] reads SQL text, within bounds. [`keyed`] recognises statements that need no plan; [`dml`] turns the other `UPDATE`, `DELETE` and `INSERT`s into rows to write, [`merge`] `MERGE`.
 //!
 //! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A statistic is
 //! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
@@ -124,6 +124,7 @@ pub mod dml;
 pub mod explain_json;
 pub mod keyed;
 pub mod locking;
+pub mod merge;
 pub mod parser;
 
 pub use array_text::items as array_items;

@@ -26,6 +26,7 @@ use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
 use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
+use crate::vacuum_sql::{self, Vacuum};
 use crate::view_sql::{self, CreateView};
 use crate::{
     access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, like_sql, pg_catalog,
@@ -75,6 +76,8 @@ pub enum Parsed {
     Fetch(Fetch),
     /// `SELECT … FOR UPDATE`.
     Lock(Box<LockRows>),
+    /// `VACUUM` and `ANALYZE`.
+    Vacuum(Box<Vacuum>),
 }
 
 impl Parsed {
@@ -189,6 +192,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(like) = like_sql::create_like(parser)? {
         return Ok(Parsed::CreateLike(Box::new(like)));
+    }
+    if let Some(vacuum) = vacuum_sql::vacuum(parser)? {
+        return Ok(Parsed::Vacuum(Box::new(vacuum)));
     }
     let start = parser.peek_token_ref().span.start;
     if let Some(head) = cursor_sql::head(parser)? {

@@ -11,10 +11,11 @@ use std::ops::ControlFlow;
 use crate::sqlparser::ast::{
     AnalyzeFormat, AnalyzeFormatKind, Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete,
     Distinct, Expr, Fetch, FromTable, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join,
-    LimitClause, LockClause, NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction,
-    OnInsert, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator,
-    SetQuantifier, ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject,
-    TableWithJoins, UnaryOperator, Update, Value, Values, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    LimitClause, LockClause, Merge, MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeUpdateExpr,
+    NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr,
+    OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
+    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins,
+    UnaryOperator, Update, Value, Values, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::walk::{walk, walk_mut};
@@ -381,6 +382,7 @@ fn check_statement(statement: &Statement) -> Checked {
         Statement::Insert(insert) => check_insert(insert),
         Statement::Update(update) => check_update(update),
         Statement::Delete(delete) => check_delete(delete),
+        Statement::Merge(merge) => check_merge(merge),
         Statement::Explain {
             describe_alias: _,
             analyze: _,
@@ -666,6 +668,41 @@ fn check_delete(delete: &Delete) -> Checked {
     )
 }
 
+fn check_merge(merge: &Merge) -> Checked {
+    let Merge { merge_token: _, optimizer_hints: _, into: _, table: _, source: _, on: _, clauses, output } = merge;
+    none("MERGE", &[(output.is_some(), "OUTPUT or RETURNING", "read the rows with SELECT")])?;
+    for MergeClause { when_token: _, clause_kind, predicate: _, action } in clauses {
+        let is_by = matches!(clause_kind, MergeClauseKind::NotMatchedBySource | MergeClauseKind::NotMatchedByTarget);
+        let has_where = match action {
+            MergeAction::Update(MergeUpdateExpr {
+                update_token: _,
+                assignments,
+                update_predicate,
+                delete_predicate,
+            }) => {
+                check_assignments(assignments)?;
+                update_predicate.is_some() || delete_predicate.is_some()
+            }
+            MergeAction::Insert(MergeInsertExpr {
+                insert_token: _,
+                columns: _,
+                kind_token: _,
+                kind: _,
+                insert_predicate,
+            }) => insert_predicate.is_some(),
+            MergeAction::Delete { delete_token: _ } => false,
+        };
+        none(
+            "MERGE",
+            &[
+                (is_by, "WHEN NOT MATCHED BY", "a DELETE of its own, WHERE NOT EXISTS"),
+                (has_where, "WHERE behind an action", "WHEN MATCHED AND condition THEN"),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
 fn check_query(query: &Query) -> Checked {
     let Query { with, body, order_by, limit_clause, fetch, locks, for_clause, settings, format_clause, pipe_operators } =
         query;
@@ -744,7 +781,8 @@ fn check_set_expr(body: &SetExpr) -> Checked {
             SetExpr::Values(Values { explicit_row, value_keyword, rows: _ }) => {
                 none("VALUES", &[(*explicit_row || *value_keyword, "ROW", "VALUES (1, 2), (3, 4)")])?
             }
-            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => none(
+            SetExpr::Merge(_) => none("WITH", &[(true, "MERGE", "put the query behind USING")])?,
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) => none(
                 "WITH",
                 &[(
                     true,

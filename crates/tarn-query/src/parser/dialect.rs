@@ -15,6 +15,7 @@
 //! | `interval(2) '1.239 s'` | without its precision | with it |
 //! | `a::text COLLATE "C"` | refused | a collation |
 //! | `UPSERT INTO t …` | refused | refused; here an INSERT that replaces |
+//! | `MERGE …` | other systems' actions | as in `merge.rs` |
 //! | `a ! `, `a XOR b`, `a DIV b`, `a REGEXP b` | operators of others | none |
 //!
 //! It also bounds the parse. What counts is asked for by the parser at every step: how much stack is used, how many
@@ -38,6 +39,7 @@ use crate::sqlparser::tokenizer::Token;
 use crate::walk::walk;
 
 use super::limits::{Limit, MAX_CHAIN, MAX_TERMS, PARSE_STACK_BYTES};
+use super::merge::merge;
 
 const POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
 
@@ -531,7 +533,7 @@ impl Dialect for PgDialect {
     }
 
     fn parse_statement(&self, parser: &mut Parser) -> Option<Result<Statement, ParserError>> {
-        upsert(parser).or_else(|| POSTGRES.parse_statement(parser))
+        upsert(parser).or_else(|| merge(parser)).or_else(|| POSTGRES.parse_statement(parser))
     }
 
     fn parse_column_option(

@@ -16,6 +16,7 @@ mod copy;
 mod dialect;
 mod explain;
 mod limits;
+mod merge;
 mod null_asks;
 mod select_into;
 mod tokens;

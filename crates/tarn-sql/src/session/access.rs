@@ -18,6 +18,7 @@ use tarn_node::auth::{Access, Action, Principal, Privilege, audit, authorize, ro
 use tarn_node::node::Node;
 use tarn_query::dml::DmlKind;
 use tarn_query::keyed::KeyedPlan;
+use tarn_query::merge::Clause;
 use tarn_query::{OnKey, Read, reads};
 use tarn_types::TableSchema;
 
@@ -148,10 +149,29 @@ impl Session {
                 asking.reads(&dml.source)?;
                 dml.change.as_ref().map_or(Ok(()), |change| asking.reads(change))?;
                 returning.as_ref().map_or(Ok(()), |returning| asking.reads(returning))?;
-                // Its rows would not be held back by table, as those of a query are.
-                let is_system = |read: &Read| matches!(read, Read::Other(of) if of.schema() == Some("tarn"));
                 let of_change = dml.change.as_ref().map_or(Ok(vec![]), reads)?;
                 match reads(&dml.source)?.iter().chain(&of_change).any(is_system) {
+                    true => asking.may(Action::Server { what: "write what system tables say" }),
+                    false => Ok(()),
+                }
+            }
+            Kind::Merge(merge) => {
+                let table = self.definition(&merge.table.name)?;
+                for clause in &merge.clauses {
+                    match clause {
+                        Clause::Nothing => {}
+                        Clause::Update(_) => asking.rows(&table, Privilege::Update)?,
+                        Clause::Delete => asking.rows(&table, Privilege::Delete)?,
+                        Clause::Insert(_) => asking.rows(&table, Privilege::Insert)?,
+                    }
+                }
+                let plans = || std::iter::once(&merge.pairs).chain(merge.clauses.iter().filter_map(Clause::plan));
+                plans().try_for_each(|plan| asking.reads(plan))?;
+                let mut is_of_system = false;
+                for plan in plans() {
+                    is_of_system |= reads(plan)?.iter().any(is_system);
+                }
+                match is_of_system {
                     true => asking.may(Action::Server { what: "write what system tables say" }),
                     false => Ok(()),
                 }
@@ -198,6 +218,13 @@ impl Session {
                 asking.reads(&asked.plan)
             }
             Kind::Fetch(_) => Ok(()),
+            // Of what is not there, and of the session's own, is told when it runs.
+            Kind::Vacuum(asked) if asked.vacuums => {
+                let names = asked.tables.iter().filter_map(|table| table_name(&table.name).ok());
+                let mut there = names.filter(|name| self.node.catalog().contains(name));
+                there.try_for_each(|name| self.allow_own(&asking, &name))
+            }
+            Kind::Vacuum(_) => Ok(()),
         }
     }
 
@@ -303,8 +330,6 @@ impl Session {
             | Statement::LISTEN { .. }
             | Statement::UNLISTEN { .. }
             | Statement::NOTIFY { .. }
-            | Statement::Analyze(_)
-            | Statement::Vacuum(_)
             | Statement::Truncate(_)
             | Statement::CreateIndex(_) => Ok(()),
             _ => asking.may(Action::Server { what: "run this statement" }),
@@ -379,16 +404,23 @@ impl Session {
             | Kind::Copy { .. }
             | Kind::Query { .. }
             | Kind::Dml { .. }
+            | Kind::Merge(_)
             | Kind::Admin { .. }
             | Kind::CacheTable(_)
             | Kind::DropCache(_)
             | Kind::Declare { .. }
             | Kind::Lock(_)
             | Kind::Explain(_)
+            | Kind::Vacuum(_)
             | Kind::Fetch(_) => return,
         };
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));
     }
+}
+
+/// Whether it is one of the tables about the system: rows that are written of it would not be held back by table, as those of a query are.
+fn is_system(read: &Read) -> bool {
+    matches!(read, Read::Other(of) if of.schema() == Some("tarn"))
 }
 
 /// The tables that it names.

@@ -254,7 +254,7 @@ fn rows_written_out(mut insert: Insert, table: &TableSchema) -> Result<Insert> {
 }
 
 /// Assignments without the word; `None`: it is in none of them.
-fn assigned(assignments: &[Assignment], table: &TableSchema) -> Result<Option<Vec<Assignment>>> {
+pub(super) fn assigned(assignments: &[Assignment], table: &TableSchema) -> Result<Option<Vec<Assignment>>> {
     let mut written: Option<Vec<Assignment>> = None;
     for (at, assignment) in assignments.iter().enumerate() {
         let AssignmentTarget::ColumnName(name) = &assignment.target else { continue };

@@ -111,6 +111,7 @@ impl Session {
             Kind::Keyed { .. }
             | Kind::Query { .. }
             | Kind::Dml { .. }
+            | Kind::Merge(_)
             | Kind::Declare { .. }
             | Kind::Lock(_)
             | Kind::Explain(_) => prepared.generation == self.generation() && prepared.zone == *self.vars.lock().zone(),
@@ -127,7 +128,8 @@ impl Session {
             | Kind::Sequence(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
-            | Kind::Fetch(_) => true,
+            | Kind::Fetch(_)
+            | Kind::Vacuum(_) => true,
         }
     }
 
@@ -176,6 +178,12 @@ impl Session {
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let done = Box::pin(self.dml(dml, command, &handle, parameters, returning.as_deref())).await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
+            }
+            Kind::Merge(merge) => {
+                self.transaction.lock().check_usable()?;
+                let handle = self.table(&merge.table.name)?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                Box::pin(self.merge(merge, &handle, parameters)).await
             }
             // Counts what it gives out itself.
             Kind::Utility(statement) if matches!(**statement, Statement::Execute { .. }) => {
@@ -254,6 +262,7 @@ impl Session {
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Ok(Box::pin(self.lock_rows(asked, parameters)).await?.counted_by(self.backend.rows()))
             }
+            Kind::Vacuum(asked) => Box::pin(self.vacuum(asked)).await,
             Kind::Fetch(fetch) => {
                 self.transaction.lock().check_usable()?;
                 Ok(Box::pin(self.fetch(fetch)).await?.counted_by(self.backend.rows()))

@@ -10,7 +10,7 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `ALTER TABLE` but `RENAME TO`, of sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | `ALTER TABLE` but `RENAME TO`, of sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `VACUUM`, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
 //! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
 
 use std::pin::pin;
@@ -55,6 +55,7 @@ impl Part {
             | Parsed::Declare(_)
             | Parsed::Lock(_)
             | Parsed::Fetch(_) => return Part::Other,
+            Parsed::Vacuum(vacuum) => return if vacuum.vacuums { Part::AtOnce } else { Part::Other },
         };
         match statement {
             Statement::StartTransaction { .. } | Statement::Commit { .. } | Statement::Rollback { .. } => Part::Control,
@@ -65,6 +66,7 @@ impl Part {
             Statement::Insert(_)
             | Statement::Update(_)
             | Statement::Delete(_)
+            | Statement::Merge(_)
             | Statement::Copy { .. }
             | Statement::CreateTable(_)
             | Statement::Truncate(_) => Part::Writes,

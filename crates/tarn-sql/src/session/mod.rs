@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `views`, `sequences`, `temporary`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -31,6 +31,7 @@ pub mod interrupt;
 mod keyed;
 mod literals;
 mod locking;
+mod merge;
 mod on_key;
 mod placeholders;
 mod prepare;
@@ -38,6 +39,7 @@ mod returning;
 mod sequences;
 mod temporary;
 mod utility;
+mod vacuum;
 pub(crate) mod vars;
 mod views;
 

@@ -20,6 +20,7 @@ use tarn_node::auth::Access;
 use tarn_node::jobs::Work;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
+use tarn_query::merge::Merge;
 use tarn_query::{Keyed, OnKey, each_expr, each_relation};
 use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_type_of};
 
@@ -48,6 +49,7 @@ use crate::statement::Parsed;
 use crate::system_activity::PgTables;
 use crate::temporary::{OwnSchema, own_schema};
 use crate::unknown;
+use crate::vacuum_sql::Vacuum;
 use crate::view_sql::CreateView;
 
 /// Rows of an INSERT that are read where the statement arrived.
@@ -86,6 +88,7 @@ pub(super) enum Kind {
         command: &'static str,
         returning: Option<Box<LogicalPlan>>,
     },
+    Merge(Box<Merge>),
     Utility(Box<Statement>),
     /// A COPY that says what becomes of rows whose key is there.
     Copy {
@@ -115,8 +118,12 @@ pub(super) enum Kind {
     },
     Fetch(Fetch),
     Lock(Box<LockPlan>),
+    Vacuum(Box<Vacuum>),
     Explain(Box<Explained>),
 }
+
+/// What a statement is, the types of its parameters, and the columns that it answers.
+pub(super) type Planned = (Kind, Vec<Option<FieldRef>>, Option<SchemaRef>);
 
 /// One bound parameter.
 #[derive(Debug, Clone)]
@@ -132,7 +139,7 @@ impl Prepared {
         match &*self.kind {
             Kind::Keyed { .. } => Way::Keyed,
             Kind::Query { .. } => Way::Query,
-            Kind::Dml { .. } => Way::Write,
+            Kind::Dml { .. } | Kind::Merge(_) => Way::Write,
             Kind::Utility(statement) if matches!(**statement, Statement::Copy { .. }) => Way::Copy,
             Kind::Copy { .. } => Way::Copy,
             Kind::Utility(_)
@@ -148,7 +155,8 @@ impl Prepared {
             | Kind::CreateLike(_)
             | Kind::Alter(_)
             | Kind::Declare { .. }
-            | Kind::Fetch(_) => Way::Other,
+            | Kind::Fetch(_)
+            | Kind::Vacuum(_) => Way::Other,
             Kind::Lock(_) | Kind::Explain(_) => Way::Query,
         }
     }
@@ -262,6 +270,7 @@ impl Session {
                 (Kind::Declare { declared: cursor.clone(), plan: Box::new(plan) }, parameters, None)
             }
             Parsed::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
+            Parsed::Vacuum(vacuum) => (Kind::Vacuum(vacuum.clone()), vec![], None),
             Parsed::Fetch(fetch) => {
                 let columns = self.cursors.facts(&fetch.cursor)?.schema;
                 (Kind::Fetch(fetch.clone()), vec![], (!fetch.is_move).then_some(columns))
@@ -272,11 +281,7 @@ impl Session {
         Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, zone }))
     }
 
-    async fn prepare_lock(
-        &self,
-        asked: &LockRows,
-        declared: &[Option<Declared>],
-    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+    async fn prepare_lock(&self, asked: &LockRows, declared: &[Option<Declared>]) -> Result<Planned> {
         let Some((statement, table)) = self.locked(asked)? else {
             return self.prepare_sql(&Statement::Query(asked.query.clone()), declared).await;
         };
@@ -287,11 +292,7 @@ impl Session {
         Ok((Kind::Lock(Box::new(lock)), parameters, Some(columns)))
     }
 
-    async fn prepare_sql(
-        &self,
-        statement: &Statement,
-        declared: &[Option<Declared>],
-    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+    async fn prepare_sql(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
         if let Some(own) = self.with_own_names(statement)? {
             return Box::pin(self.prepare_named_sql(&own, declared)).await;
         }
@@ -299,11 +300,7 @@ impl Session {
     }
 
     /// As [`Session::prepare_sql`], of a statement that names what it writes without a schema.
-    async fn prepare_named_sql(
-        &self,
-        statement: &Statement,
-        declared: &[Option<Declared>],
-    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+    async fn prepare_named_sql(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
         let name = table_name(statement).filter(|name| !self.names_hidden(statement, name));
         if let Some(table) = name.and_then(|name| self.written_here(&name)) {
             let table = table.schema();
@@ -317,11 +314,7 @@ impl Session {
     }
 
     /// What is not about keys.
-    async fn prepare_planned(
-        &self,
-        statement: &Statement,
-        declared: &[Option<Declared>],
-    ) -> Result<(Kind, Vec<Option<FieldRef>>, Option<SchemaRef>)> {
+    async fn prepare_planned(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
         match statement {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
@@ -352,6 +345,7 @@ impl Session {
                 let parameters = described(parameters, statement, &dml.source)?;
                 Ok((Kind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
             }
+            Statement::Merge(merge) => self.prepare_merge(statement, merge, declared).await,
             Statement::Explain { format: Some(_), statement: query, analyze, verbose, options, .. } => {
                 let plan = self.plan(query, declared).await?;
                 let parameters = described(parameter_fields(&plan)?, query, &plan)?;
@@ -499,7 +493,7 @@ impl Session {
     }
 
     /// Gives a planner's error the SQLSTATE of what is missing, a table or a function, and the place of that, or of a column.
-    fn explain_error(&self, statement: &Statement, error: tarn_query::Error) -> SqlError {
+    pub(super) fn explain_error(&self, statement: &Statement, error: tarn_query::Error) -> SqlError {
         let column = missing_column(&error)
             .and_then(|column| unknown::column(statement, column.relation.as_ref().map(|of| of.table()), &column.name));
         let error = SqlError::from(error);
@@ -556,7 +550,7 @@ impl Session {
 }
 
 /// The parameters of two plans of one statement: each of the type that the first which has it tells.
-fn of_both(mut first: Vec<Option<FieldRef>>, second: Vec<Option<FieldRef>>) -> Vec<Option<FieldRef>> {
+pub(super) fn of_both(mut first: Vec<Option<FieldRef>>, second: Vec<Option<FieldRef>>) -> Vec<Option<FieldRef>> {
     first.resize(first.len().max(second.len()), None);
     for (of_both, of_second) in first.iter_mut().zip(second) {
         *of_both = of_both.take().or(of_second);

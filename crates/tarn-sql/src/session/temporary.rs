@@ -269,6 +269,10 @@ fn targets(statement: &mut Statement) -> Vec<&mut ObjectName> {
         Statement::Delete(delete) => match &mut delete.from {
             FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => of_list(from),
         },
+        Statement::Merge(merge) => match &mut merge.table {
+            TableFactor::Table { name, .. } => vec![name],
+            _ => vec![],
+        },
         Statement::Copy { source: CopySource::Table { table_name, .. }, .. } => vec![table_name],
         Statement::Truncate(truncate) => truncate.table_names.iter_mut().map(|target| &mut target.name).collect(),
         Statement::Drop { object_type: ObjectType::Table | ObjectType::View, names, .. } => names.iter_mut().collect(),

@@ -134,8 +134,6 @@ impl Session {
                 self.mail.notify(fold(channel), payload.clone().unwrap_or_default())?;
                 Ok(Answer::done("NOTIFY"))
             }
-            // Statistics are always exact: nothing to do.
-            Statement::Analyze(_) => Ok(Answer::done("ANALYZE")),
             Statement::Savepoint { name } => {
                 self.transaction.lock().savepoint(fold(name), self.temporary.now())?;
                 self.mail.savepoint();
@@ -147,7 +145,6 @@ impl Session {
                 self.mail.release(n_left);
                 Ok(Answer::done("RELEASE"))
             }
-            Statement::Vacuum(_) => Err(SqlError::unsupported("VACUUM", "COMPACT TABLE t merges a table's lake files")),
             Statement::Truncate(truncate) => Box::pin(self.truncate(truncate)).await,
             Statement::CreateIndex(_) => Err(SqlError::unsupported(
                 "CREATE INDEX",

@@ -27,6 +27,7 @@ mod implicit;
 mod inserts;
 mod lake;
 mod logged;
+mod merge;
 mod metastore;
 mod model;
 mod notify;
