@@ -29,7 +29,7 @@ TPCDS_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-generated test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises bench-sql soak soak-hostile soak-fuzz
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-generated test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises bench-sql soak soak-hostile soak-fuzz test-clients-all
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -72,6 +72,18 @@ test-clients: setup-tests
 	cargo test --workspace --no-run
 	@$(TARN_VENV)/bin/python tests/clients/run.py --tarn $(DEBUG)/tarn
 	@$(DEBUG)/tarn-bench tpch --check --sf $(TPCH_CHECK_SF) --python $(TARN_VENV)/bin/python
+
+# Large clients in a Python of their own.
+TARN_PYTHON_CLIENTS ?= $(TARN_VENV)-clients/bin/python
+$(TARN_PYTHON_CLIENTS): tests/clients/requirements-clients.txt tests/clients/requirements.txt
+	@python3 -m venv $(TARN_VENV)-clients
+	@$@ -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+test-clients-all: setup-tests $(TARN_PYTHON_CLIENTS) ## all real clients, dbt, polars and Spark too; the same scripts against PostgreSQL first. 600 MB of packages
+	cargo test --workspace --no-run
+	@$(TARN_VENV)/bin/python tests/clients/run.py --postgres --all --python $(TARN_PYTHON_CLIENTS)
+	@$(TARN_VENV)/bin/python tests/clients/run.py --tarn $(DEBUG)/tarn --all --python $(TARN_PYTHON_CLIENTS)
 
 # What is run against, and for how long: HOSTILE_ARGS="--part files --seed 7", FUZZ_ARGS="--seed 3 --only 12".
 HOSTILE_ARGS ?=

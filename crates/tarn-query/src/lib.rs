@@ -108,6 +108,7 @@ mod table;
 mod zones;
 
 mod catalog;
+mod group_keys;
 mod own_tables;
 mod threads;
 mod view_table;

@@ -34,7 +34,7 @@ use crate::meaning::{Rule, ViewTexts};
 use crate::own_tables::of_views;
 use crate::plan_size::PlanSize;
 use crate::view_table::{ViewTable, mark};
-use crate::{Error, Result, called, plan_size, zones};
+use crate::{Error, Result, called, group_keys, plan_size, zones};
 
 /// How deep views may be in views.
 pub const MAX_DEPTH: usize = 32;
@@ -48,6 +48,7 @@ pub(crate) async fn planned(
     let rules = views.rules;
     zones::name_functions(&mut statement);
     called::by_own_names(&mut statement, state);
+    group_keys::write_out(&mut statement, state).await?;
     let _planning = plan_size::reserve_columns(state, &statement).await?;
     let plan = state.statement_to_plan(Parsed::Statement(Box::new(statement))).await?;
     let plan = views.replaced(plan).await?;

@@ -24,7 +24,7 @@ use datafusion_pg_catalog::sql::rules::{
 };
 use tarn_query::{walk, walk_mut};
 
-use crate::names::fold;
+use crate::names::{column_of, fold};
 use crate::postgres::call;
 use crate::privileges::name_objects;
 use crate::system_activity::PG_TABLES;
@@ -68,6 +68,11 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     });
     static WHOLE: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
     let uses: Vec<CatalogUse> = statements.iter().map(CatalogUse::of).collect();
+    for (statement, found) in statements.iter_mut().zip(&uses) {
+        if found.is_all() {
+            without_functions(statement);
+        }
+    }
     if uses.iter().all(|found| found.is_all())
         && let Some(replaced) = replaced(&WHOLE, sql)
     {
@@ -138,6 +143,7 @@ fn qualify(statement: &mut Statement) {
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             name_schema(expr);
             by_name(expr);
+            temporary_schema(expr);
             let function = match variable(expr).as_deref() {
                 Some("user" | "current_role" | "current_user" | "session_user") => "session_user",
                 Some("current_catalog") => "current_database",
@@ -161,6 +167,25 @@ fn name_schema(expr: &mut Expr) {
     }
 }
 
+/// `pg_my_temp_schema()`: a session sees no other's, so it is the one that is there.
+fn temporary_schema(expr: &mut Expr) {
+    static ITS_NUMBER: LazyLock<Option<Expr>> = LazyLock::new(|| {
+        const QUERY: &str =
+            "SELECT coalesce((SELECT max(oid) FROM pg_catalog.pg_namespace WHERE nspname LIKE 'pg\\_temp\\_%'), 0)";
+        let Some(Statement::Query(query)) = tarn_query::parser::statements(QUERY).ok()?.pop() else { return None };
+        match query.body.as_select()?.projection.first()? {
+            SelectItem::UnnamedExpr(number) => Some(number.clone()),
+            _ => None,
+        }
+    });
+    if let Expr::Function(function) = &*expr
+        && parts(&function.name).last().is_some_and(|name| name == "pg_my_temp_schema")
+        && let Some(number) = &*ITS_NUMBER
+    {
+        *expr = number.clone();
+    }
+}
+
 /// The catalog here names functions by their names, not by numbers: `typinput = 'pg_catalog.array_in'::regproc` compares texts.
 fn by_name(expr: &mut Expr) {
     let Expr::Cast { expr: of, data_type, .. } = expr else { return };
@@ -176,6 +201,29 @@ fn by_name(expr: &mut Expr) {
         *text = plain.to_owned();
     }
 }
+
+/// `typreceive <> 0`, as ADBC asks: that there is no function is `-` where functions have names.
+fn without_functions(statement: &mut Statement) {
+    struct Numbers;
+    impl VisitorMut for Numbers {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::BinaryOp { left, op: BinaryOperator::Eq | BinaryOperator::NotEq, right } = expr
+                && column_of(left).map(fold).is_some_and(|name| OF_FUNCTIONS.contains(&name.as_str()))
+                && let Expr::Value(value) = right.as_mut()
+                && matches!(&value.value, Value::Number(number, _) if number == "0")
+            {
+                value.value = Value::SingleQuotedString("-".to_owned());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(statement, &mut Numbers);
+}
+
+/// Columns of `pg_type` that name functions.
+const OF_FUNCTIONS: [&str; 7] =
+    ["typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout", "typanalyze"];
 
 /// The name of what is written without parentheses.
 fn variable(expr: &Expr) -> Option<String> {

@@ -87,6 +87,7 @@ pub mod state {
     pub const UNDEFINED_FUNCTION: &str = "42883";
     pub const DUPLICATE_COLUMN: &str = "42701";
     pub const DUPLICATE_CURSOR: &str = "42P03";
+    pub const DUPLICATE_SCHEMA: &str = "42P06";
     pub const UNDEFINED_TABLE: &str = "42P01";
     pub const UNDEFINED_PARAMETER: &str = "42P02";
     pub const DUPLICATE_PREPARED: &str = "42P05";

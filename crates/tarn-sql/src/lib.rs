@@ -19,6 +19,7 @@ mod attach_sql;
 pub mod binary;
 pub mod budget;
 mod cache_sql;
+mod catalog_dependencies;
 mod catalog_sequences;
 pub mod cells;
 pub mod channels;

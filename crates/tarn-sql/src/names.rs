@@ -97,6 +97,19 @@ pub fn column_of(expr: &Expr) -> Option<&Ident> {
 ///
 /// Errors: `42602` for what is no name; `42P01` for one of a schema that has no relations of users.
 pub fn relation_named(text: &str) -> Result<String> {
+    let mut parts = parts_named(text)?;
+    match &mut parts[..] {
+        [name] => Ok(std::mem::take(name)),
+        [schema, name] if schema == "public" => Ok(std::mem::take(name)),
+        [catalog, schema, name] if catalog == DATABASE && schema == "public" => Ok(std::mem::take(name)),
+        _ => Err(SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{text}\" does not exist"))),
+    }
+}
+
+/// The parts of a name, folded where they are not quoted; blanks may stand around the dots.
+///
+/// Errors: `42602` for what is no name.
+pub fn parts_named(text: &str) -> Result<Vec<String>> {
     let invalid = || SqlError::new(state::INVALID_NAME, "invalid name syntax");
     let (mut parts, mut rest) = (Vec::new(), text.trim());
     loop {
@@ -135,12 +148,7 @@ pub fn relation_named(text: &str) -> Result<String> {
             None => return Err(invalid()),
         }
     }
-    match &mut parts[..] {
-        [name] => Ok(std::mem::take(name)),
-        [schema, name] if schema == "public" => Ok(std::mem::take(name)),
-        [catalog, schema, name] if catalog == DATABASE && schema == "public" => Ok(std::mem::take(name)),
-        _ => Err(SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{text}\" does not exist"))),
-    }
+    Ok(parts)
 }
 
 pub(crate) fn text(value: &str) -> String {

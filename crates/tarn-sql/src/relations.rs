@@ -1,5 +1,5 @@
 //! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_sequence`, `pg_tables` and `pg_views` say of
-//! our tables, views and sequences?
+//! our tables, views and sequences? What `pg_depend` and `pg_rewrite` say of them is in `catalog_dependencies.rs`.
 //!
 //! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
 //! that clients are told, their defaults and their primary keys, whose indexes are relations, too; and system tables are views.
@@ -21,6 +21,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use tarn_node::node::Node;
 use tarn_types::{ColumnId, Identity, TableId, TableSchema};
 
+use crate::catalog_dependencies;
 use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key, key_text};
 use crate::names::{KEY_SUFFIX, quote};
@@ -29,13 +30,15 @@ use crate::temporary::OwnSchema;
 use crate::view_text;
 
 /// The relations of this file.
-const RELATIONS: [&str; 9] = [
+const RELATIONS: [&str; 11] = [
     "pg_attrdef",
     "pg_attribute",
     "pg_class",
     "pg_constraint",
+    "pg_depend",
     "pg_description",
     "pg_index",
+    "pg_rewrite",
     "pg_sequence",
     "pg_tables",
     "pg_views",
@@ -140,7 +143,7 @@ impl Relation {
         let (tables, numbers) = self.tables(&classes, public, own_namespace)?;
         let keyed = || tables.iter().filter(|(_, table)| has_primary_key(table));
         let sequences = match self.name {
-            "pg_class" | "pg_sequence" => catalog_sequences::all(&self.node).await?,
+            "pg_class" | "pg_depend" | "pg_sequence" => catalog_sequences::all(&self.node).await?,
             _ => vec![],
         };
         let own: Vec<Cells> = match self.name {
@@ -155,7 +158,12 @@ impl Relation {
                 keyed().map(|(_, table)| index_relation(table, of(table))).chain(numbers).collect()
             }
             "pg_sequence" => sequences.iter().map(|(name, of)| catalog_sequences::sequence(name, of)).collect(),
-            "pg_description" => self.descriptions(&tables, class_of(&classes, &namespaces)?),
+            "pg_description" => self.descriptions(&tables, class_of("pg_class", &classes, &namespaces)?),
+            "pg_rewrite" => catalog_dependencies::rules(&tables),
+            "pg_depend" => {
+                let [relations, rules] = ["pg_class", "pg_rewrite"].map(|name| class_of(name, &classes, &namespaces));
+                catalog_dependencies::dependencies(&tables, &sequences, relations?, rules?)
+            }
             "pg_tables" => vec![],
             "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),
             _ => keyed().flat_map(|(_, table)| index_columns(table)).collect(),
@@ -317,12 +325,12 @@ fn type_of(table: &TableSchema, at: usize) -> Option<(i32, i32)> {
     Some((i32::try_from(of.oid()).ok()?, modifier))
 }
 
-/// The number of the relation that is called `pg_class`, of which the numbers of relations are.
-fn class_of(classes: &RecordBatch, namespaces: &HashMap<String, i32>) -> Result<i32> {
+/// The number of a relation of the catalog: `pg_class` is the one of which the numbers of relations are.
+fn class_of(wanted: &str, classes: &RecordBatch, namespaces: &HashMap<String, i32>) -> Result<i32> {
     let catalog = namespaces.get("pg_catalog").copied();
     let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?);
     let mut named = named.zip(numbers(classes, "relnamespace")?);
-    let found = named.find(|((_, name), of)| name == "pg_class" && Some(*of) == catalog);
+    let found = named.find(|((_, name), of)| name == wanted && Some(*of) == catalog);
     Ok(found.map_or(0, |((oid, _), _)| oid))
 }
 

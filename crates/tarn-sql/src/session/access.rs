@@ -139,6 +139,12 @@ impl Session {
                 if reads { asking.rows(&table, Privilege::Select) } else { Ok(()) }
             }
             Kind::Query { plan, .. } => asking.reads(plan),
+            Kind::Move { dml, rows } => {
+                let table = self.definition(&dml.table.name)?;
+                asking.rows(&table, Privilege::Update)?;
+                asking.reads(&dml.source)?;
+                asking.reads(rows)
+            }
             Kind::Dml { dml, returning, .. } => {
                 let table = self.definition(&dml.table.name)?;
                 match dml.kind {
@@ -405,6 +411,7 @@ impl Session {
             | Kind::Query { .. }
             | Kind::Dml { .. }
             | Kind::Merge(_)
+            | Kind::Move { .. }
             | Kind::Admin { .. }
             | Kind::CacheTable(_)
             | Kind::DropCache(_)

@@ -163,6 +163,17 @@ impl Session {
         Ok(Some(self.answers(returning, rows.as_ref(), dml).await?))
     }
 
+    /// The deletions of a `DELETE` whose rows are whole, and these rows.
+    pub(super) async fn read_whole(
+        &self,
+        dml: &Dml,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+    ) -> Result<(Vec<MutationBatch>, Vec<RecordBatch>)> {
+        let changed = self.read_changes(dml, handle, parameters, None, usize::MAX, true).await?;
+        Ok((changed.batches, changed.rows.unwrap_or_default()))
+    }
+
     /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone. With `keeps_rows`, the
     /// rows too, as they are written or were deleted.
     async fn read_changes(

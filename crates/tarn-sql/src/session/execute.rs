@@ -112,6 +112,7 @@ impl Session {
             | Kind::Query { .. }
             | Kind::Dml { .. }
             | Kind::Merge(_)
+            | Kind::Move { .. }
             | Kind::Declare { .. }
             | Kind::Lock(_)
             | Kind::Explain(_) => prepared.generation == self.generation() && prepared.zone == *self.vars.lock().zone(),
@@ -184,6 +185,13 @@ impl Session {
                 let handle = self.table(&merge.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Box::pin(self.merge(merge, &handle, parameters)).await
+            }
+            Kind::Move { dml, rows } => {
+                self.transaction.lock().check_usable()?;
+                let handle = self.table(&dml.table.name)?;
+                let parameters = bind(&prepared.parameters, parameters)?;
+                let done = self.move_rows(dml, rows, &handle, parameters).boxed().await;
+                done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
             // Counts what it gives out itself.
             Kind::Utility(statement) if matches!(**statement, Statement::Execute { .. }) => {

@@ -32,6 +32,7 @@ mod keyed;
 mod literals;
 mod locking;
 mod merge;
+mod moves;
 mod on_key;
 mod placeholders;
 mod prepare;

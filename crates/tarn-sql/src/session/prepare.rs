@@ -29,6 +29,7 @@ use super::caches::{dropped_schema, warmed_schema};
 use super::defaults::written_out;
 use super::explain::{self, Explained};
 use super::locking::{LockPlan, answered};
+use super::moves;
 use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
@@ -89,6 +90,11 @@ pub(super) enum Kind {
         returning: Option<Box<LogicalPlan>>,
     },
     Merge(Box<Merge>),
+    /// An UPDATE of keys: the rows that go, and what they are to be.
+    Move {
+        dml: Box<Dml>,
+        rows: Box<LogicalPlan>,
+    },
     Utility(Box<Statement>),
     /// A COPY that says what becomes of rows whose key is there.
     Copy {
@@ -139,7 +145,7 @@ impl Prepared {
         match &*self.kind {
             Kind::Keyed { .. } => Way::Keyed,
             Kind::Query { .. } => Way::Query,
-            Kind::Dml { .. } | Kind::Merge(_) => Way::Write,
+            Kind::Dml { .. } | Kind::Merge(_) | Kind::Move { .. } => Way::Write,
             Kind::Utility(statement) if matches!(**statement, Statement::Copy { .. }) => Way::Copy,
             Kind::Copy { .. } => Way::Copy,
             Kind::Utility(_)
@@ -320,13 +326,20 @@ impl Session {
                 let name = write_target(statement)?;
                 self.check_no_view(statement, &name)?;
                 let table = self.table(&name).map_err(|error| error.with_place(unknown::table(statement, &name)))?;
+                let written = written_out(statement, table.schema())?;
+                if let Statement::Update(update) = written.as_ref()
+                    && let Some(asked) = moves::asked(update, table.schema())?
+                {
+                    let moves = self.prepare_move(&asked, statement, table.schema(), declared).boxed();
+                    let (kind, parameters) = moves.await?;
+                    return Ok((kind, parameters, None));
+                }
                 let returning = match super::returning::asked(statement, &name)? {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
                 };
                 let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
                 self.enable_for_views(statement)?;
-                let written = written_out(statement, table.schema())?;
                 let planned = self.query.dml(&written, table.schema()).await;
                 let dml = planned.map_err(|error| {
                     let error = self.explain_error(statement, error);
@@ -438,7 +451,7 @@ impl Session {
     /// What a view says is seen when it is planned: that is too late.
     ///
     /// Errors: as of [`Transaction::check_there`](crate::transaction::Transaction::check_there).
-    fn enable_for_views(&self, statement: &Statement) -> Result<()> {
+    pub(super) fn enable_for_views(&self, statement: &Statement) -> Result<()> {
         let view = |name: &ObjectName| self.view_of(&crate::names::table_name(name).ok()?);
         let mut views = vec![];
         let _ = each_relation(statement, |name| {

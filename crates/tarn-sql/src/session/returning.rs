@@ -168,7 +168,7 @@ fn check_rows(plan: &LogicalPlan) -> Result<()> {
 }
 
 /// The plan, which reads these rows instead of the table.
-fn reading(plan: LogicalPlan, rows: Option<&RecordBatch>, dml: &Dml) -> Result<LogicalPlan> {
+pub(super) fn reading(plan: LogicalPlan, rows: Option<&RecordBatch>, dml: &Dml) -> Result<LogicalPlan> {
     let schema = sql_schema(&dml.table, false);
     let rows = rows.into_iter().map(|batch| {
         let columns = batch.columns().iter().zip(schema.fields());

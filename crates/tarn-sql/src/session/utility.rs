@@ -10,8 +10,8 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, CloseCursor, CreateTable, DataType as SqlType, DiscardObject, Expr, FunctionArguments, Ident,
-    ObjectName, ObjectType, Reset, SelectItem, Set, SetExpr, SetSessionAuthorizationParamKind, ShowCreateObject,
-    Statement, TransactionAccessMode, TransactionMode, Value as Literal,
+    ObjectName, ObjectType, Reset, SchemaName, SelectItem, Set, SetExpr, SetSessionAuthorizationParamKind,
+    ShowCreateObject, Statement, TransactionAccessMode, TransactionMode, Value as Literal,
 };
 use futures::TryStreamExt;
 use tarn_node::jobs::{Report, Work};
@@ -146,6 +146,14 @@ impl Session {
                 Ok(Answer::done("RELEASE"))
             }
             Statement::Truncate(truncate) => Box::pin(self.truncate(truncate)).await,
+            Statement::CreateSchema {
+                schema_name: SchemaName::Simple(name),
+                if_not_exists,
+                with: None,
+                options: None,
+                default_collate_spec: None,
+                clone: None,
+            } => create_schema(name, *if_not_exists),
             Statement::CreateIndex(_) => Err(SqlError::unsupported(
                 "CREATE INDEX",
                 "the primary key orders the rows; the lake prunes by statistics",
@@ -242,7 +250,7 @@ impl Session {
         Ok(())
     }
 
-    async fn rollback(&self) -> Result<&'static str> {
+    pub(super) async fn rollback(&self) -> Result<&'static str> {
         let mut undone = std::mem::take(&mut *self.transaction.lock());
         let (made, own) = (undone.take_made(), undone.take_own());
         self.cursors.end(0);
@@ -691,6 +699,16 @@ fn statement_name(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
         [part] if part.as_ident().is_some() => Ok(part.as_ident().map(fold).unwrap_or_default()),
         _ => Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is no name of a prepared statement"))),
+    }
+}
+
+/// The schemas are those that are there: tools that make sure of the one they write to are told so.
+fn create_schema(name: &ObjectName, if_not_exists: bool) -> Result<Answer> {
+    let name = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect::<Vec<_>>().join(".");
+    match ["public", "tarn", "information_schema"].contains(&name.as_str()) {
+        true if if_not_exists => Ok(Answer::done("CREATE SCHEMA")),
+        true => Err(SqlError::new(state::DUPLICATE_SCHEMA, format!("schema \"{name}\" already exists"))),
+        false => Err(SqlError::unsupported(format!("CREATE SCHEMA {name}"), "all tables are in schema public")),
     }
 }
 

@@ -24,10 +24,13 @@ const MAX_CHANGED: usize = 1_000;
 const KNOWN: &[(&str, &str, &[&str])] = &[
     ("application_name", "", &[]),
     ("bytea_output", "hex", &["hex"]),
+    // There are no functions of users whose bodies could be looked at.
+    ("check_function_bodies", "on", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
     ("client_encoding", "UTF8", &[]),
     ("client_min_messages", "notice", &[]),
     ("datestyle", "ISO, MDY", &[]),
     ("default_table_access_method", "heap", &["heap"]),
+    ("default_tablespace", "", &[""]),
     ("default_transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
     ("default_transaction_read_only", "off", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
     ("extra_float_digits", "1", &[]),
@@ -56,11 +59,15 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("session_authorization", "tarn", &[]),
     ("standard_conforming_strings", "on", &["on", "true", "1", "yes"]),
     ("statement_timeout", "0", &[]),
+    ("synchronize_seqscans", "off", &["off", "false", "0", "no"]),
     ("synchronous_commit", "on", &[]),
     ("timezone", "UTC", &[]),
     ("transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
     ("transaction_read_only", "off", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
+    ("transaction_timeout", "0", &["0"]),
     ("work_mem", "4MB", &[]),
+    // There is no type of it.
+    ("xmloption", "content", &["content", "document"]),
 ];
 
 /// Settings reported to the client at start and whenever they change (ParameterStatus), in the spelling drivers know.

@@ -1,0 +1,176 @@
+//! How does an `UPDATE` change keys? `UPDATE alembic_version SET version_num = '2' WHERE version_num = '1'`, as migration tools write it.
+//!
+//! A row with another key lies elsewhere, perhaps in another tablet: it is deleted, and created with what it is to be. Both are one
+//! transaction, the statement's own unless one goes on. All rows go before any comes, so `SET id = id + 1` of rows that follow on each
+//! other is no duplicate; PostgreSQL refuses that or not by the order in which it meets them.
+//!
+//! 1. The rows are read and deleted as by a `DELETE` with the same condition, each guarded by its change number.
+//! 2. What they are to be is computed of the rows that were read, as `RETURNING` is.
+//! 3. They are created: 23505 if a key is there.
+//!
+//! What it is not for (`FROM`, `RETURNING`, subqueries and `char(n)` in `SET`) is refused as before. Somebody else's change of such a row
+//! meanwhile is 40001: an `UPDATE` that leaves keys alone would read it again.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::FieldRef;
+use datafusion::common::ParamValues;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, Delete, Expr, SelectItem, SetExpr, Statement, TableFactor, Update, visit_expressions,
+};
+use futures::TryStreamExt;
+use tarn_node::auth::Privilege;
+use tarn_node::catalog::TableHandle;
+use tarn_query::dml::Dml;
+use tarn_query::parser::statements;
+use tarn_types::{Length, Op, TableSchema, batch_from_columns, conform};
+
+use super::placeholders::{Declared, described, parameter_fields};
+use super::prepare::{Kind, of_both};
+use super::returning::reading;
+use super::{Answer, PendingChanges, Session};
+use crate::encoding;
+use crate::error::{Result, SqlError, state};
+use crate::names::{fold, quote};
+use crate::postgres::select_list;
+use crate::transaction::{Open, Transaction};
+
+/// The two statements that such an `UPDATE` is read as.
+pub(super) struct Move {
+    /// With a `RETURNING`, so that its rows are whole.
+    delete: Statement,
+    /// The rows as they are to be, of those that are there.
+    rows: Statement,
+}
+
+/// What an `UPDATE` of keys is read as. `None`: it changes none, or says what this is not for.
+pub(super) fn asked(update: &Update, table: &TableSchema) -> Result<Option<Move>> {
+    let is_plain = update.from.is_none() && update.returning.is_none() && update.table.joins.is_empty();
+    let TableFactor::Table { alias, .. } = &update.table.relation else { return Ok(None) };
+    let values: Option<Vec<(usize, &Expr)>> =
+        update.assignments.iter().map(|assignment| value_of(assignment, table)).collect();
+    let Some(values) = values.filter(|_| is_plain && !table.options.append_only) else { return Ok(None) };
+    // A `char(n)` is kept without the blanks at its end, which a cast does not take away.
+    let is_padded = |at: usize| table.rules_of(at).is_some_and(|of| matches!(of.length, Some(Length::Fixed(_))));
+    // What is set twice is refused where all UPDATEs are planned.
+    let places: HashSet<usize> = values.iter().map(|(at, _)| *at).collect();
+    let is_for_it = places.len() == values.len() && !places.iter().any(|at| is_padded(*at));
+    if !is_for_it || !places.iter().any(|at| table.is_key(*at)) {
+        return Ok(None);
+    }
+    let called = alias.as_ref().map_or_else(|| table.name.clone(), |alias| fold(&alias.name));
+    let of = |at: usize| quote(&table.columns[at].name);
+    let items = (0..table.columns.len()).map(|at| match places.contains(&at) {
+        true => format!("CAST(NULL AS {}) AS {}", table.columns[at].data_type, of(at)),
+        false => format!("{}.{}", quote(&called), of(at)),
+    });
+    let from = format!("{} AS {}", quote(&table.name), quote(&called));
+    let items = items.collect::<Vec<_>>().join(", ");
+    let mut rows = one(&format!("SELECT {items} FROM {from}"))?;
+    if let Statement::Query(query) = &mut rows
+        && let SetExpr::Select(select) = query.body.as_mut()
+    {
+        for (at, value) in values {
+            if let Some(SelectItem::ExprWithAlias { expr: Expr::Cast { expr, .. }, .. }) = select.projection.get_mut(at)
+            {
+                **expr = value.clone();
+            }
+        }
+    }
+    select_list::rewrite(&mut rows)?;
+    let mut delete = one(&format!("DELETE FROM {from} RETURNING *"))?;
+    if let Statement::Delete(Delete { selection, .. }) = &mut delete {
+        selection.clone_from(&update.selection);
+    }
+    Ok(Some(Move { delete, rows }))
+}
+
+/// The column and its new value; None where that is more than an expression.
+fn value_of<'a>(assignment: &'a Assignment, table: &TableSchema) -> Option<(usize, &'a Expr)> {
+    let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
+    let name = name.0.last().and_then(|part| part.as_ident()).map(fold)?;
+    let at = table.shown().iter().position(|column| column.name == name)?;
+    let is_more = |expr: &Expr| match expr {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => true,
+        _ => false,
+    };
+    let found = visit_expressions(&assignment.value, |expr| match is_more(expr) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    });
+    (!found.is_break()).then_some((at, &assignment.value))
+}
+
+fn one(sql: &str) -> Result<Statement> {
+    statements(sql)?.pop().ok_or_else(|| SqlError::new(state::INTERNAL, format!("{sql} is no statement")))
+}
+
+impl Session {
+    pub(super) async fn prepare_move(
+        &self,
+        Move { delete, rows }: &Move,
+        update: &Statement,
+        table: &Arc<TableSchema>,
+        declared: &[Option<Declared>],
+    ) -> Result<(Kind, Vec<Option<FieldRef>>)> {
+        self.enable_for_views(delete)?;
+        let dml = self.query.dml(delete, table).await.map_err(|error| self.explain_error(update, error))?;
+        let rows = self.plan(rows, declared).await?;
+        let parameters = of_both(parameter_fields(&dml.source)?, parameter_fields(&rows)?);
+        let parameters = described(parameters, update, &dml.source)?;
+        Ok((Kind::Move { dml: Box::new(dml), rows: Box::new(rows) }, parameters))
+    }
+
+    /// Runs it, in the transaction that goes on, or as one.
+    pub(super) async fn move_rows(
+        &self,
+        dml: &Dml,
+        rows: &LogicalPlan,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+    ) -> Result<Answer> {
+        if self.must_hold_for(handle.schema())? {
+            return Ok(Answer::counted("UPDATE", self.moved(dml, rows, handle, parameters).await?));
+        }
+        let (read_only, isolation) = self.transaction_defaults()?;
+        let own = Open::implicit(read_only, isolation, self.temporary.now());
+        *self.transaction.lock() = Transaction::Open(own);
+        let moved = self.moved(dml, rows, handle, parameters).await;
+        match moved {
+            Ok(_) => self.commit().await.map(drop)?,
+            Err(_) => self.rollback().await.map(drop)?,
+        }
+        Ok(Answer::counted("UPDATE", moved?))
+    }
+
+    /// Holds the rows that go and those that come.
+    async fn moved(
+        &self,
+        dml: &Dml,
+        rows: &LogicalPlan,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+    ) -> Result<u64> {
+        let schema = handle.schema();
+        let (going, gone) = self.read_whole(dml, handle, parameters.clone()).await?;
+        let Some(first) = gone.first() else { return Ok(0) };
+        let gone = concat_batches(&first.schema(), &gone)?;
+        let coming = self.query.stream(reading(rows.clone(), Some(&gone), dml)?, parameters).await?;
+        let mut coming = std::pin::pin!(coming);
+        let mut created = vec![];
+        while let Some(batch) = coming.try_next().await? {
+            let batch = conform(&batch, schema)?;
+            encoding::check_columns(&batch)?;
+            self.check_rows(schema, &batch).await?;
+            created.push(batch_from_columns(schema, &batch, Op::Create)?);
+        }
+        let change = |batches| PendingChanges { table: Arc::clone(handle), privilege: Privilege::Update, batches };
+        let n_rows = self.hold(change(going)).await?;
+        self.hold(change(created)).await?;
+        Ok(n_rows)
+    }
+}

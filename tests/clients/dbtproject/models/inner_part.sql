@@ -1,0 +1,2 @@
+{{ config(materialized='ephemeral') }}
+select city, rides from {{ ref('by_city') }} where country = 'CH'

@@ -1,0 +1,237 @@
+"""Does Django work? Migrations made and run, the ORM (UUID keys, JSON, arrays, relations), transactions in each other, times in three zones, inspectdb."""
+
+import contextlib
+import datetime as dt
+import decimal
+import io
+import os
+import pathlib
+import sys
+import uuid
+import zoneinfo
+
+import django
+from django.conf import settings
+
+from steps import DATABASE, HOST, IS_POSTGRES, PORT, USER, refused, waits_for
+
+# Migrations are made where the test may write.
+FOLDER = pathlib.Path(os.environ["TARN_TEST_DIR"])
+(FOLDER / "shop_migrations").mkdir()
+(FOLDER / "shop_migrations" / "__init__.py").touch()
+sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+SERVER = {"ENGINE": "django.db.backends.postgresql", "HOST": HOST, "PORT": PORT, "USER": USER, "NAME": DATABASE}
+settings.configure(
+    DATABASES={"default": SERVER},
+    INSTALLED_APPS=["django.contrib.postgres", "shop"],
+    MIGRATION_MODULES={"shop": "shop_migrations"},
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    USE_TZ=True,
+    TIME_ZONE="Europe/Zurich",
+)
+django.setup()
+
+from django.contrib.postgres.fields import ArrayField  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from django.db import IntegrityError, connection, migrations, models, transaction  # noqa: E402
+from django.db.models import Avg, Count, F, Max, Q, Sum  # noqa: E402
+from django.db.models.functions import Lower, TruncDay, TruncHour  # noqa: E402
+from django.utils import timezone  # noqa: E402
+from shop.models import Shop, Visit  # noqa: E402
+
+NOON = dt.datetime(2026, 7, 1, 12, 0, 0, 250, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+
+
+def told(*command, **options):
+    """What a command of manage.py prints."""
+    out = io.StringIO()
+    call_command(*command, stdout=out, **options)
+    return out.getvalue()
+
+
+def begin():
+    told("makemigrations", "shop", verbosity=0)
+    told("migrate", "shop", verbosity=0)
+    assert "[X] 0001_initial" in told("showmigrations", "shop")
+    assert told("makemigrations", "shop", check_changes=True) == "No changes detected in app 'shop'\n"
+    assert {"shop_shop", "shop_visit", "django_migrations"} <= set(connection.introspection.table_names())
+
+
+def orm():
+    here = Shop.objects.create(name="Here", opened=NOON, day=dt.date(2026, 2, 28), rent=decimal.Decimal("12.50"))
+    read = Shop.objects.get(pk=here.pk)
+    assert (read.opened, read.day, read.rent, read.data) == (NOON, here.day, here.rent, {}), vars(read)
+    many = Shop.objects.bulk_create([Shop(name=f"Shop {n:03}", opened=NOON + dt.timedelta(days=n), rent=n) for n in range(500)], batch_size=200)
+    assert Shop.objects.count() == 501 and isinstance(many[0].pk, uuid.UUID)
+    visits = Visit.objects.bulk_create([Visit(shop=shop, seconds=n, note=None if n % 2 else "x") for shop in many[:50] for n in range(4)])
+    assert len({visit.pk for visit in visits}) == 200 and Visit.objects.count() == 200
+    one = Visit.objects.create(shop=here, seconds=1.5, raw=b"\x00\xff")
+    one.refresh_from_db()
+    assert (bytes(one.raw), one.seconds) == (b"\x00\xff", 1.5)
+
+    # Pages, conditions, what is computed.
+    assert [shop.name for shop in Shop.objects.all()[10:12]] == ["Shop 009", "Shop 010"]
+    assert Shop.objects.filter(Q(name__startswith="Shop 00") & ~Q(name__endswith="3") | Q(pk=here.pk)).count() == 10
+    assert Shop.objects.filter(name__icontains="ER").get() == here and Shop.objects.filter(name__iexact="HERE").exists()
+    assert Shop.objects.filter(name__regex=r"^Shop \d{2}7$").count() == 50 and Shop.objects.filter(pk__in=[shop.pk for shop in many[:3]]).count() == 3
+    assert Shop.objects.filter(rent__range=(10, 12)).count() == 3 and Shop.objects.filter(day__isnull=True).count() == 500
+    assert Shop.objects.aggregate(Sum("rent"), Max("opened"), Avg("rent"))["rent__sum"] == decimal.Decimal("124762.50")
+    busy = Shop.objects.annotate(n=Count("visits"), longest=Max("visits__seconds")).filter(n__gt=1).order_by("-name")
+    assert (len(busy), busy[0].name, busy[0].n, busy[0].longest) == (50, "Shop 049", 4, 3.0)
+    assert Visit.objects.filter(shop__name="Shop 007", seconds__gte=2).select_related("shop").first().shop.name == "Shop 007"
+    assert sum(len(shop.visits.all()) for shop in Shop.objects.prefetch_related("visits")) == 201
+    assert list(Visit.objects.values("note").annotate(n=Count("id")).order_by("note").values_list("note", "n")) == [("x", 100), (None, 101)]
+    assert Shop.objects.order_by(Lower("name").desc()).values_list("name", flat=True)[0] == "Shop 499"
+    assert Shop.objects.filter(models.Exists(Visit.objects.filter(shop=models.OuterRef("pk")))).count() == 51
+    newest = Visit.objects.filter(shop=models.OuterRef("pk")).order_by("-seconds").values("seconds")[:1]
+    assert Shop.objects.annotate(newest=models.Subquery(newest)).get(name="Shop 001").newest == 3.0
+    assert len(list(Shop.objects.iterator(chunk_size=100))) == 501
+    assert Shop.objects.filter(name="Here").union(Shop.objects.filter(name="Shop 001")).count() == 2
+    assert "shop_shop" in Shop.objects.filter(pk=here.pk).explain()
+
+    # Changes.
+    assert Shop.objects.filter(name__startswith="Shop 1").update(rent=F("rent") + 1, day=dt.date(2026, 1, 1)) == 100
+    here.name = "There"
+    here.save(update_fields=["name"])
+    for shop in many[:20]:
+        shop.is_open = False
+    assert Shop.objects.bulk_update(many[:20], ["is_open"]) == 20 and Shop.objects.filter(is_open=False).count() == 20
+    assert [made for _, made in (Shop.objects.get_or_create(name="There", defaults={"opened": NOON}) for _ in range(2))] == [False, False]
+    assert Shop.objects.update_or_create(name="Nowhere", defaults={"opened": NOON, "rent": 3})[1]
+    upserted = Shop(pk=here.pk, name="Again", opened=NOON)
+    Shop.objects.bulk_create([upserted], update_conflicts=True, unique_fields=["id"], update_fields=["name"])
+    assert Shop.objects.get(pk=here.pk).name == "Again" and Shop.objects.get(pk=here.pk).rent == decimal.Decimal("12.50")
+    Shop.objects.bulk_create([upserted], ignore_conflicts=True)
+    assert Shop.objects.get(name="Shop 003").delete() == (5, {"shop.Visit": 4, "shop.Shop": 1})
+
+
+def documents():
+    data = {"a": {"b": "x", "n": 5}, "tags": ["r", "s"], "none": None}
+    shop = Shop.objects.create(name="Json", opened=NOON, data=data)
+    assert Shop.objects.get(pk=shop.pk).data == data
+    only = Shop.objects.filter(name="Json")
+    found = [
+        {"data__a__b": "x"}, {"data__a__n": 5}, {"data__a__n__gt": 4}, {"data__contains": {"tags": ["s"]}}, {"data__has_key": "a"},
+        {"data__has_any_keys": ["z", "tags"]}, {"data__has_keys": ["a", "tags"]}, {"data__tags__0": "r"}, {"data__none": None}, {"data": data},
+        {"data__a__b__icontains": "X"}, {"data__z__isnull": True}, {"data__a__isnull": False},
+    ]  # fmt: skip
+    for condition in found:
+        assert only.filter(**condition).count() == 1, condition
+    assert only.filter(data__a__b="y").count() == 0 and only.exclude(data__has_key="z").count() == 1
+    assert only.values_list("data__a__b", "data__tags__1").get() == ("x", "s")
+    assert [next(only.iterator()).data, only.order_by("data__a__n").first().data] == [data, data]
+
+
+def transactions():
+    class Undone(Exception):
+        pass
+
+    with contextlib.suppress(Undone), transaction.atomic():
+        Shop.objects.create(name="Never", opened=NOON)
+        assert Shop.objects.filter(name="Never").exists()
+        raise Undone
+    assert not Shop.objects.filter(name="Never").exists()
+    done = []
+    with transaction.atomic():
+        outer = Shop.objects.create(name="Outer", opened=NOON)
+        with contextlib.suppress(Undone), transaction.atomic():
+            Shop.objects.create(name="Inner", opened=NOON)
+            raise Undone
+        try:
+            with transaction.atomic():
+                Shop.objects.create(pk=outer.pk, name="Twice", opened=NOON)
+            raise AssertionError("a key was inserted twice")
+        except IntegrityError as error:
+            assert error.__cause__.sqlstate == "23505", error
+        locked = Shop.objects.select_for_update().get(pk=outer.pk)
+        locked.rent = 7
+        locked.save()
+        transaction.on_commit(lambda: done.append(Shop.objects.get(pk=outer.pk).rent))
+    assert done == [7] and not Shop.objects.filter(name="Inner").exists()
+    with connection.cursor() as cursor:
+        refused("42P01", lambda: cursor.execute("SELECT * FROM nothing"))
+        refused("22001", lambda: Shop.objects.create(name="x" * 81, opened=NOON))
+        cursor.execute("SELECT name, rent FROM shop_shop WHERE id = %s", [outer.pk])
+        assert cursor.fetchone() == ("Outer", 7)
+
+
+def zones():
+    """One moment, looked at from three places."""
+    shop = Shop.objects.create(name="Late", opened=dt.datetime(2026, 7, 1, 23, 30, tzinfo=dt.timezone.utc))
+    late = Shop.objects.filter(name="Late")
+    for name, day, hour in [("UTC", 1, 23), ("Europe/Zurich", 2, 1), ("America/New_York", 1, 19)]:
+        zone = zoneinfo.ZoneInfo(name)
+        with timezone.override(zone):
+            assert late.get().opened == shop.opened
+            assert late.filter(opened__date=dt.date(2026, 7, day), opened__hour=hour).count() == 1, name
+            assert late.annotate(d=TruncDay("opened"), h=TruncHour("opened")).values_list("d", "h").get() == (
+                dt.datetime(2026, 7, day, tzinfo=zone),
+                dt.datetime(2026, 7, day, hour, tzinfo=zone),
+            )
+            assert list(late.dates("opened", "month")) == [dt.date(2026, 7, 1)]
+            assert list(late.datetimes("opened", "day")) == [dt.datetime(2026, 7, day, tzinfo=zone)]
+    assert abs(Visit.objects.latest("at").at - timezone.now()) < dt.timedelta(minutes=5)
+
+
+def migrate():
+    """Schema changes by Django's own editor, as migrations make them."""
+
+    def change(operation, atomic=False):
+        """Runs one operation as a migration of its own, with `atomic = False`: Tarn's ALTER TABLE is a transaction by itself."""
+        loader_state = migrations.state.ProjectState.from_apps(django.apps.apps)
+        after = loader_state.clone()
+        operation.state_forwards("shop", after)
+        with connection.schema_editor(atomic=atomic) as editor:
+            operation.database_forwards("shop", editor, loader_state, after)
+
+    change(migrations.AddField("Visit", "stars", models.IntegerField(null=True)))
+    with waits_for("ALTER TABLE inside a transaction", "25001"):
+        change(migrations.AddField("Visit", "moons", models.IntegerField(null=True)), atomic=True)
+    columns = {column.name for column in connection.introspection.get_table_description(connection.cursor(), "shop_visit")}
+    assert {"stars", "shop_id"} <= columns, columns
+    change(migrations.AlterField("Shop", "name", models.CharField(max_length=200)))
+    change(migrations.CreateModel("Extra", [("id", models.AutoField(primary_key=True)), ("n", models.PositiveIntegerField())]))
+    with connection.cursor() as cursor:
+        refused("23514", lambda: cursor.execute("INSERT INTO shop_extra (n) VALUES (-1)"))
+    change(migrations.RunSQL("DROP TABLE shop_extra"))
+    with waits_for("ALTER TABLE DROP COLUMN", "0A000"):
+        change(migrations.RemoveField("Visit", "note"))
+    with waits_for("ALTER TABLE RENAME COLUMN", "0A000"):
+        change(migrations.RenameField("Visit", "seconds", "lasted"))
+    with waits_for("ALTER TABLE ADD COLUMN … DEFAULT", "0A000"):
+        change(migrations.AddField("Visit", "kind", models.CharField(max_length=10, default="walk")))
+    with waits_for("columns of intervals", "0A000"):
+        change(migrations.AddField("Visit", "took", models.DurationField(null=True)))
+    with waits_for("columns of arrays", "0A000"):
+        change(migrations.AddField("Shop", "tags", ArrayField(models.CharField(max_length=20), null=True)))
+    with waits_for("CREATE INDEX", "0A000"):
+        change(migrations.AddIndex("Visit", models.Index(fields=["at"], name="visit_at")))
+    with waits_for("UNIQUE", "0A000"):
+        change(migrations.CreateModel("Owner", [("id", models.AutoField(primary_key=True)), ("email", models.EmailField(unique=True))]))
+    with waits_for("FOREIGN KEY", "42601"):
+        change(migrations.AddField("Visit", "owner", models.ForeignKey("shop.Shop", models.CASCADE, null=True, related_name="+")))
+
+
+def inspect():
+    text = told("inspectdb", "shop_shop", "django_migrations")
+    if not IS_POSTGRES:
+        # It asks for constraints by a correlated ARRAY (SELECT … FROM unnest(…) WITH ORDINALITY …).
+        assert "WITH ORDINALITY is not supported" in text, text
+        return
+    wanted = [
+        "class ShopShop(models.Model):", "id = models.UUIDField(primary_key=True)", "name = models.CharField(max_length=200)",
+        "opened = models.DateTimeField()", "day = models.DateField(blank=True, null=True)", "data = models.JSONField()",
+        "rent = models.DecimalField(max_digits=10, decimal_places=2)", "class DjangoMigrations(models.Model):", "id = models.BigAutoField(primary_key=True)",
+    ]  # fmt: skip
+    assert all(line in text for line in wanted), text
+
+
+def end():
+    told("migrate", "shop", "zero", verbosity=0)
+    assert "shop_shop" not in connection.introspection.table_names()
+
+
+for part in (begin, orm, documents, transactions, zones, migrate, inspect, end):
+    part()
+    print(f"{part.__name__}: passed", flush=True)
