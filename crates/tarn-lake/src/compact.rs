@@ -27,6 +27,7 @@ use crate::lake::{commit_id, failpoint, metastore_error};
 use crate::merge::{Merged, SortedBatches};
 use crate::read::live_rows;
 use crate::sort::KeyOrder;
+use crate::stored::called;
 use crate::writer::Spec;
 use crate::{Error, Lake, Options, Result};
 
@@ -166,15 +167,16 @@ impl Lake {
         dead: Option<&RoaringBitmap>,
     ) -> Result<SortedBatches> {
         let mut stream = live_rows(self.store.clone(), file, None, dead).await?;
-        let (runtime, file, schema) = (Handle::current(), file.clone(), table.arrow_with_seqno());
+        let (runtime, file) = (Handle::current(), file.clone());
+        let (in_files, schema) = (table.arrow_in_files(), table.arrow_with_seqno());
         Ok(Box::new(move || -> Result<Option<RecordBatch>> {
             let batch = runtime.block_on(stream.try_next()).map_err(parquet_error("read", &file.path))?;
-            batch.map(|batch| as_defined(&schema, &batch, &file)).transpose()
+            batch.map(|batch| called(&as_defined(&in_files, &batch, &file)?, &schema)).transpose()
         }))
     }
 }
 
-/// Rows of a file that was written when the table may have had fewer columns, or others that may be NULL.
+/// Rows of a file that was written when the table may have had fewer columns, or others that may be NULL. By the names in files.
 fn as_defined(schema: &SchemaRef, batch: &RecordBatch, file: &File) -> Result<RecordBatch> {
     if batch.schema() == *schema {
         return Ok(batch.clone());

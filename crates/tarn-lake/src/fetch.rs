@@ -8,7 +8,7 @@ use parquet::arrow::ParquetRecordBatchStreamBuilder;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection};
 use parquet::arrow::async_reader::AsyncFileReader;
 use tarn_metastore::File;
-use tarn_types::{Address, DataType, SEQNO_COLUMN, SeqNo, TableSchema, Value};
+use tarn_types::{Address, Column, DataType, SEQNO_COLUMN, SeqNo, TableSchema, Value};
 
 use crate::error::{parquet_error, types_error};
 use crate::{Error, Result};
@@ -43,9 +43,10 @@ pub async fn fetch_rows(
         .map_err(failed)?;
     let batches: Vec<RecordBatch> = stream.try_collect().await.map_err(failed)?;
     let found = batches.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
+    let names = table.stored_names();
     let mut rows = BTreeMap::new();
     for (address, (batch, row)) in wanted.iter().zip(found) {
-        rows.insert(address.row, values(table, file, address, batch, row)?);
+        rows.insert(address.row, values((table, &names), file, address, batch, row)?);
     }
     let row = |address: &Address| {
         rows.get(&address.row).cloned().ok_or_else(|| mismatch(file, address, "no row there".to_owned()))
@@ -74,8 +75,14 @@ fn places(file: &File, wanted: &[&Address]) -> (Vec<usize>, RowSelection) {
     (row_groups, RowSelection::from_consecutive_ranges(ranges.into_iter(), before))
 }
 
-/// A row that was read, if it is the one that the address means.
-fn values(table: &TableSchema, file: &File, address: &Address, batch: &RecordBatch, row: usize) -> Result<Vec<Value>> {
+/// A row that was read, if it is the one that the address means. With the table go the names that files have.
+fn values(
+    (table, names): (&TableSchema, &[&str]),
+    file: &File,
+    address: &Address,
+    batch: &RecordBatch,
+    row: usize,
+) -> Result<Vec<Value>> {
     let cell = |name: &str, data_type: &DataType| {
         let column = batch.column_by_name(name);
         column
@@ -91,6 +98,7 @@ fn values(table: &TableSchema, file: &File, address: &Address, batch: &RecordBat
         return Err(mismatch(file, address, what));
     }
     // A column that came after the file was written.
-    let values = table.columns.iter().map(|column| Ok(cell(&column.name, &column.data_type)?.unwrap_or(Value::Null)));
+    let value = |(column, name): (&Column, &&str)| Ok(cell(name, &column.data_type)?.unwrap_or(Value::Null));
+    let values = table.columns.iter().zip(names).map(value);
     values.collect()
 }

@@ -82,7 +82,7 @@ impl Lake {
         &self.options
     }
 
-    /// Rows of a lake file by address, in the order of `rows`, with `columns` (of the table, or `__seqno`) in their order. Reads the
+    /// Rows of a lake file by address, in the order of `rows`, with `columns` (by the names that the file has) in their order. Reads the
     /// footer and the pages that hold the rows.
     pub async fn read_rows(&self, file: &File, rows: &[u32], columns: &[String]) -> Result<RecordBatch> {
         crate::read::read_rows(self.store.clone(), file, rows, columns).await

@@ -43,6 +43,7 @@ mod names;
 mod read;
 mod sort;
 mod stats;
+mod stored;
 mod upload;
 mod writer;
 

@@ -21,6 +21,7 @@ use crate::error::{parquet_error, types_error};
 use crate::lake::metastore_error;
 use crate::read::{in_order, live_rows, read_rows};
 use crate::sort::key_columns;
+use crate::stored::{called_by, in_files};
 use crate::{Error, Lake, Result};
 
 /// What had to be made good.
@@ -87,11 +88,12 @@ impl Lake {
 
     /// Where the rows of a file lie: its key columns, read back.
     async fn place(&self, table: &TableSchema, file: &File) -> Result<Vec<Placed>> {
-        let columns = placed_columns(table);
+        let shown = placed_columns(table);
+        let columns = in_files(table, &shown);
         let mut stream = live_rows(self.store.clone(), file, Some(&columns), None).await?;
         let (mut placed, mut first_row) = (Vec::new(), 0);
         while let Some(batch) = stream.try_next().await.map_err(parquet_error("read the keys of", &file.path))? {
-            let keys = in_order(&batch, &columns, file)?;
+            let keys = called_by(&in_order(&batch, &columns, file)?, &shown)?;
             let n_rows = keys.num_rows() as u32;
             placed.push(Placed { file: file.id, keys, first_row });
             first_row += n_rows;
@@ -114,8 +116,9 @@ impl Lake {
                 None => dead_after,
             };
             let rows: Vec<u32> = newly_dead.iter().collect();
-            let keys = read_rows(self.store.clone(), file, &rows, &key_columns(table)).await?;
-            let keys = encode_keys(table, &keys).map_err(types_error("encode keys"))?;
+            let shown = key_columns(table);
+            let keys = read_rows(self.store.clone(), file, &rows, &in_files(table, &shown)).await?;
+            let keys = encode_keys(table, &called_by(&keys, &shown)?).map_err(types_error("encode keys"))?;
             died.extend(keys.iter().map(|key| key.to_vec()));
         }
         Ok(died.into_iter().collect())

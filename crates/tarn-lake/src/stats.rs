@@ -50,11 +50,11 @@ pub(crate) fn blocks(
         blocks.push(Block { row_group, first_row, n_rows, bytes: group.compressed_size() as u64, columns: Vec::new() });
         first_row += n_rows;
     }
-    for (column_idx, column) in table.columns.iter().enumerate() {
+    for (column_idx, (column, stored)) in table.columns.iter().zip(table.stored_names()).enumerate() {
         let read = || -> Result<_, parquet::errors::ParquetError> {
             let descriptor = metadata.file_metadata().schema_descr();
             let converter =
-                StatisticsConverter::try_new(&column.name, schema, descriptor)?.with_missing_null_counts_as_zero(false);
+                StatisticsConverter::try_new(stored, schema, descriptor)?.with_missing_null_counts_as_zero(false);
             Ok((
                 converter.row_group_mins(metadata.row_groups())?,
                 converter.row_group_maxes(metadata.row_groups())?,

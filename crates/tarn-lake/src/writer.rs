@@ -1,6 +1,6 @@
 //! How do rows in key order become Parquet files (docs/formats/lake.md), their blocks and their addresses?
 //!
-//! Invariants: a file's columns are the table's in order, then `__seqno`; its rows are in key order; it is closed only at the
+//! Invariants: a file's columns are the table's in order, by the names that files have, then `__seqno`; its rows are in key order; it is closed only at the
 //! end of a row group, once it has reached its target size and has as many rows as a row group may have, or with the last
 //! row. So `n` rows need at most `n / row_group_rows + 1` files, whose ids are allocated before the first byte is
 //! written.
@@ -35,6 +35,7 @@ use crate::names::file_path;
 use crate::options::{Compression, Options};
 use crate::sort::key_columns;
 use crate::stats::{NanSpan, blocks, inline_columns};
+use crate::stored::called;
 use crate::upload::{Piece, Pipe};
 use crate::{Error, Result};
 
@@ -60,6 +61,8 @@ const DISTINCT: f64 = 0.98;
 pub(crate) struct Spec {
     pub table: Arc<TableSchema>,
     pub schema: SchemaRef,
+    /// The same by the names that files have.
+    pub in_files: SchemaRef,
     pub options: Arc<Options>,
     /// Rows of a row group, so that one fits the memory it may take.
     pub row_group_rows: usize,
@@ -79,6 +82,7 @@ impl Spec {
         let row_group_rows = (options.row_group_bytes / row_bytes).clamp(1, options.row_group_rows.max(1));
         Self {
             schema: table.arrow_with_seqno(),
+            in_files: table.arrow_in_files(),
             row_group_rows,
             batch_rows: (MAX_BATCH_BYTES / row_bytes).clamp(1, MAX_BATCH_ROWS),
             first_file: FileId(0),
@@ -231,8 +235,8 @@ impl Writer<'_> {
         let path = file_path(&spec.table, spec.hour, id, spec.instance);
         let pipe =
             Pipe::start(self.pieces.clone(), path.clone()).map_err(|e| parquet_error("write", &path)(e.into()))?;
-        let properties = properties(spec, id, first)?;
-        let parquet = ArrowWriter::try_new(pipe, spec.schema.clone(), Some(properties));
+        let properties = properties(spec, id, &called(first, &spec.in_files)?)?;
+        let parquet = ArrowWriter::try_new(pipe, spec.in_files.clone(), Some(properties));
         let parquet = parquet.map_err(parquet_error("write", &path))?;
         let columns = spec.table.columns.iter().map(|column| (column.name.as_str(), column.data_type));
         let indexer = Indexer::new(&spec.table, columns);
@@ -246,7 +250,7 @@ impl Writer<'_> {
         let end = file.n_rows + rows.num_rows() as u64;
         let nans = (0..self.spec.table.columns.len()).filter(|idx| has_nan(rows.column(*idx)));
         file.nans.extend(nans.map(|column_idx| NanSpan { column_idx, rows: file.n_rows..end }));
-        file.parquet.write(rows).map_err(parquet_error("write", &file.path))?;
+        file.parquet.write(&called(rows, &self.spec.in_files)?).map_err(parquet_error("write", &file.path))?;
         file.indexer.add(rows)?;
         if self.spec.place {
             let keys = rows.project(&self.key_idx).map_err(arrow_error("keep keys"))?;
@@ -265,7 +269,7 @@ impl Writer<'_> {
         let size_bytes = file.parquet.bytes_written() as u64;
         let path = file.path.to_string();
         let sums = file.parquet.inner_mut().finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
-        let mut blocks = blocks(&path, &self.spec.table, &self.spec.schema, &metadata, &file.nans)?;
+        let mut blocks = blocks(&path, &self.spec.table, &self.spec.in_files, &metadata, &file.nans)?;
         let block_metadata = block_metadata(&self.spec.table, &metadata, &blocks, file.indexer.finish());
         self.written.block_metadata.insert(file.id, block_metadata);
         let is_inline = inline_columns(&self.spec.table);

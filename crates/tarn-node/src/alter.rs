@@ -15,11 +15,11 @@ use std::sync::Arc;
 use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
 use tarn_replica::Replicas;
-use tarn_types::TableSchema;
+use tarn_types::{Column, TableSchema};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::catalog::{Gate, TableHandle};
+use crate::catalog::{Entry, Gate, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 use crate::renames::end_worker;
@@ -27,6 +27,9 @@ use crate::threads::blocking;
 
 /// Deliveries until nothing waits: what was frozen by a failed one, then the rest.
 const MAX_DELIVERIES: usize = 3;
+
+/// The query of a view when the table that it reads (before, after) has other names for its columns; `None`: it stays as it is.
+pub type Rewrite = fn(&TableSchema, &TableSchema, &TableSchema) -> Result<Option<String>>;
 
 /// A table that nobody writes until it is altered. Dropped before that, it is as it was.
 pub struct Altering {
@@ -116,11 +119,12 @@ impl Altering {
         self.handle.table.pending().oldest_ms.is_none()
     }
 
-    /// Defines the table so, durably, and lets writers in.
+    /// Defines the table so, durably, and lets writers in. Where columns are called otherwise, views that read it have other texts from the
+    /// same moment on, which `rewrite` makes.
     ///
     /// Errors: `Conflict` for rows that are not delivered and would be others. Where it is not known what the metastore did, the table takes
-    /// no writes until the server starts again.
-    pub async fn finish(mut self, to: TableSchema) -> Result<()> {
+    /// no writes until the server starts again. Those of `rewrite`.
+    pub async fn finish(mut self, to: TableSchema, rewrite: Rewrite) -> Result<()> {
         let from = Arc::clone(self.schema());
         if to == *from {
             return Ok(());
@@ -128,8 +132,16 @@ impl Altering {
         if !self.is_delivered() && to.arrow() != from.arrow() {
             return Err(tarn_rows::Error::Undelivered { table: from.name.clone() }.into());
         }
+        let names_change = to.columns.iter().any(|column| is_called_otherwise(&from, column));
+        let mut readers = vec![];
+        if names_change {
+            readers = self.readers_of(&to, rewrite)?;
+            self.node.sequences().know_columns(&from).await?;
+        }
         fail::fail_point!("alter::shut");
-        let defined = self.node.define_all(vec![Alteration { from, to: Box::new(to.clone()) }]).await;
+        let mut changes = vec![Alteration { from, to: Box::new(to.clone()) }];
+        changes.extend(readers.iter().cloned());
+        let defined = self.node.define_all(changes).await;
         if let Err(error) = &defined {
             self.is_over = error.kind() == ErrorKind::Indeterminate;
         }
@@ -137,21 +149,47 @@ impl Altering {
         fail::fail_point!("alter::defined");
         let schema = Arc::new(to);
         self.handle.table.alter(Arc::clone(&schema))?;
-        self.open(schema);
+        let views = readers.into_iter().map(|change| Entry::View(Arc::new(*change.to)));
+        self.open(schema, views.collect());
+        if names_change {
+            self.node.sequences().forget_owners();
+        }
         Ok(())
     }
 
-    fn open(&mut self, schema: Arc<TableSchema>) {
+    /// Views whose texts are others when the table is defined so.
+    fn readers_of(&self, to: &TableSchema, rewrite: Rewrite) -> Result<Vec<Alteration>> {
+        let mut readers = vec![];
+        for view in self.node.catalog().views() {
+            let mut now = (*view).clone();
+            let Some(of) = now.options.view.as_mut().filter(|of| of.reads.values().any(|id| *id == to.id)) else {
+                continue;
+            };
+            if let Some(query) = rewrite(&view, self.schema(), to)? {
+                of.query = query;
+                readers.push(Alteration { from: view, to: Box::new(now) });
+            }
+        }
+        Ok(readers)
+    }
+
+    /// Lets writers in. The table and these views are in the catalog at one moment.
+    fn open(&mut self, schema: Arc<TableSchema>, mut there: Vec<Entry>) {
         self.is_over = true;
         let opened = self.node.served_anew(&self.handle, &self.replicas, schema, Arc::default());
-        self.node.catalog().insert(opened);
+        there.push(Entry::Table(opened));
+        self.node.catalog().replace(&[], there);
     }
+}
+
+fn is_called_otherwise(before: &TableSchema, column: &Column) -> bool {
+    before.column_by_id(column.id).is_some_and(|of| of.name != column.name)
 }
 
 impl Drop for Altering {
     fn drop(&mut self) {
         if !self.is_over {
-            self.open(Arc::clone(self.handle.schema()));
+            self.open(Arc::clone(self.handle.schema()), vec![]);
         }
         if self.has_beside
             && let Ok(runtime) = Handle::try_current()

@@ -72,6 +72,7 @@ mod predicate;
 
 mod page_index;
 mod projected;
+mod shown_names;
 
 mod column_chunks;
 mod error_context;

@@ -92,7 +92,7 @@ impl Opener {
     fn readers(&self, table: &TableSchema, caches: &CacheSettings) -> Result<Readers> {
         let readers = self.lake.readers.of_scan(caches);
         Ok(match self.files(table)? {
-            FileStore::Lake => readers,
+            FileStore::Lake => readers.of_table(table),
             FileStore::External { store, id } => readers.of_external_table(store, id, &table.name),
         })
     }

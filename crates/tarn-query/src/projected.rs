@@ -121,20 +121,25 @@ impl Leaves {
 fn leaf(name: &str, shape: &str) -> Result<Type, ParquetError> {
     let message = parse_message_type(&format!("message m {{ {shape}; }}"))?;
     match message.get_fields() {
-        [field] => match field.as_ref() {
-            Type::PrimitiveType { basic_info, physical_type, type_length, scale, precision } => {
-                Type::primitive_type_builder(name, *physical_type)
-                    .with_repetition(basic_info.repetition())
-                    .with_converted_type(basic_info.converted_type())
-                    .with_logical_type(basic_info.logical_type_ref().cloned())
-                    .with_length(*type_length)
-                    .with_scale(*scale)
-                    .with_precision(*precision)
-                    .build()
-            }
-            Type::GroupType { .. } => Err(ParquetError::General(format!("column {name} of shape {shape} is no leaf"))),
-        },
+        [field] => called(field, name),
         _ => Err(ParquetError::General(format!("column {name} of shape {shape} is not one column"))),
+    }
+}
+
+/// A leaf under another name.
+pub(crate) fn called(leaf: &Type, name: &str) -> Result<Type, ParquetError> {
+    match leaf {
+        Type::PrimitiveType { basic_info, physical_type, type_length, scale, precision } => {
+            Type::primitive_type_builder(name, *physical_type)
+                .with_repetition(basic_info.repetition())
+                .with_converted_type(basic_info.converted_type())
+                .with_logical_type(basic_info.logical_type_ref().cloned())
+                .with_length(*type_length)
+                .with_scale(*scale)
+                .with_precision(*precision)
+                .build()
+        }
+        Type::GroupType { .. } => Err(ParquetError::General(format!("column {name} is no leaf"))),
     }
 }
 

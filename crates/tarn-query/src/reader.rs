@@ -18,12 +18,13 @@ use parquet::errors::Result;
 use parquet::file::metadata::ParquetMetaData;
 use tarn_cache::{FileReader, FileReaders, FooterCache, FooterKey, LAKE_STORE, PageUsage, ReadStore};
 use tarn_metastore::Checksums;
-use tarn_types::FileId;
+use tarn_types::{FileId, TableSchema};
 
 use crate::Error;
 use crate::column_chunks::ColumnChunkLoader;
 use crate::foreign::usable;
 use crate::settings::CacheSettings;
+use crate::shown_names::ShownNames;
 
 /// How many footers a scan read, cached ones included: a metric of the scan.
 pub(crate) const FOOTERS: &str = "footers";
@@ -38,18 +39,31 @@ pub(crate) struct Readers {
     pub page_index_bytes: u64,
     /// Of one scan: who knows where its columns lie. `None`: footers are read.
     loader: Option<Arc<ColumnChunkLoader>>,
+    /// Of one scan: what the table calls columns that files call otherwise.
+    names: Option<Arc<ShownNames>>,
 }
 
 impl Readers {
     /// Of the lake's own store.
     pub(crate) fn of_lake(store: ReadStore, footers: Arc<FooterCache>, page_index_bytes: u64) -> Self {
-        Readers { files: FileReaders::of_lake(store, footers), id: LAKE_STORE, page_index_bytes, loader: None }
+        Readers {
+            files: FileReaders::of_lake(store, footers),
+            id: LAKE_STORE,
+            page_index_bytes,
+            loader: None,
+            names: None,
+        }
+    }
+
+    /// The same for files of a table of the lake.
+    pub(crate) fn of_table(self, table: &TableSchema) -> Self {
+        Readers { names: ShownNames::of(table), ..self }
     }
 
     /// Of the archive behind `table`, with the footers of these.
     pub(crate) fn of_external_table(&self, store: ReadStore, id: u64, table: &str) -> Self {
         let files = self.files.of_external_table(store, table, usable);
-        Readers { files, id, page_index_bytes: self.page_index_bytes, loader: None }
+        Readers { files, id, page_index_bytes: self.page_index_bytes, loader: None, names: None }
     }
 
     /// The same, asking `loader` for the metadata of files that say which they are ([`OfFile`]).
@@ -99,7 +113,8 @@ impl ParquetFileReaderFactory for Readers {
         let footers = MetricBuilder::new(metrics).global_counter(FOOTERS);
         let key = FooterKey { store: self.id, path: meta.location, size_bytes: meta.size, etag: meta.e_tag };
         let block_metadata = self.loader.clone().zip(of_file);
-        Ok(Box::new(Reader { file: self.files.open(key, checksums), block_metadata, of_parquet, footers }))
+        let (file, names) = (self.files.open(key, checksums), self.names.clone());
+        Ok(Box::new(Reader { file, block_metadata, names, of_parquet, footers }))
     }
 }
 
@@ -115,6 +130,7 @@ pub(crate) struct OfFile(pub FileId);
 struct Reader {
     file: FileReader,
     block_metadata: Option<(Arc<ColumnChunkLoader>, OfFile)>,
+    names: Option<Arc<ShownNames>>,
     of_parquet: ParquetFileMetrics,
     footers: Count,
 }
@@ -141,7 +157,8 @@ impl AsyncFileReader for Reader {
                 return Ok(metadata);
             }
             self.footers.add(1);
-            self.file.get_metadata(options).await
+            let footer = self.file.get_metadata(options).await?;
+            self.names.as_ref().map_or(Ok(Arc::clone(&footer)), |names| names.of_footer(&footer).map(Arc::new))
         }
         .boxed()
     }

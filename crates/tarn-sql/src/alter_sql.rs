@@ -2,6 +2,7 @@
 //!
 //! ```sql
 //! ALTER TABLE | VIEW | SEQUENCE [IF EXISTS] t RENAME TO u
+//! ALTER TABLE [IF EXISTS] [ONLY] t RENAME [COLUMN] a TO b
 //! ALTER TABLE [IF EXISTS] [ONLY] t action, …
 //! ```
 //!
@@ -69,6 +70,11 @@ pub enum Action {
     AddColumn {
         def: Box<ColumnDef>,
         if_not_exists: bool,
+    },
+    /// Rows and files stay as they are.
+    RenameColumn {
+        column: String,
+        to: String,
     },
     /// Without another value in any row.
     SetType {
@@ -142,17 +148,14 @@ fn kind(parser: &Parser<'_>) -> Option<Kind> {
 
 fn rename(parser: &mut Parser<'_>, kind: Kind) -> Result<Change> {
     if !take(parser, "to") {
-        let what = if take(parser, "constraint") { "CONSTRAINT" } else { "COLUMN" };
-        return Err(match (what, kind) {
-            ("COLUMN", Kind::View) => unsupported("VIEW … RENAME COLUMN", "DROP VIEW it, and make it anew"),
-            ("COLUMN", Kind::Table) => {
-                unsupported("TABLE … RENAME COLUMN", "CREATE VIEW with the other name, or CREATE TABLE … AS")
+        return match kind {
+            Kind::View => Err(unsupported("VIEW … RENAME COLUMN", "DROP VIEW it, and make it anew")),
+            Kind::Table if take(parser, "constraint") => {
+                Err(unsupported("TABLE … RENAME CONSTRAINT", "DROP CONSTRAINT, and ADD it by the other name"))
             }
-            ("CONSTRAINT", Kind::Table) => {
-                unsupported("TABLE … RENAME CONSTRAINT", "DROP CONSTRAINT, and ADD it by the other name")
-            }
-            _ => near(&parser.peek_token_ref().token),
-        });
+            Kind::Table => rename_column(parser),
+            Kind::Sequence => Err(near(&parser.peek_token_ref().token)),
+        };
     }
     let to = fold(&parser.parse_identifier()?);
     let what = match kind {
@@ -162,6 +165,17 @@ fn rename(parser: &mut Parser<'_>, kind: Kind) -> Result<Change> {
     };
     check_name(what, &to)?;
     Ok(Change::Rename(to))
+}
+
+/// `[COLUMN] a TO b`.
+fn rename_column(parser: &mut Parser<'_>) -> Result<Change> {
+    take(parser, "column");
+    let column = fold(&parser.parse_identifier()?);
+    if !take(parser, "to") {
+        return Err(near(&parser.peek_token_ref().token));
+    }
+    let to = fold(&parser.parse_identifier()?);
+    Ok(Change::Actions(vec![Action::RenameColumn { column, to }]))
 }
 
 fn refused_of_view(parser: &Parser<'_>) -> SqlError {
@@ -334,6 +348,14 @@ mod tests {
     }
 
     #[test]
+    fn columns_are_called_otherwise_with_and_without_the_word() {
+        for sql in ["ALTER TABLE t RENAME COLUMN a TO \"B\"", "alter table only t rename A to \"B\""] {
+            let rename = Action::RenameColumn { column: "a".into(), to: "B".into() };
+            assert_eq!(of(sql).change, Change::Actions(vec![rename]), "{sql}");
+        }
+    }
+
+    #[test]
     fn what_there_is_not_is_refused_by_its_name() {
         for (sql, want) in [
             ("ALTER TABLE t SET SCHEMA x", "ALTER TABLE … SET SCHEMA"),
@@ -351,7 +373,14 @@ mod tests {
             assert_eq!(refused.state(), state::FEATURE_NOT_SUPPORTED, "{sql}");
             assert!(refused.message().starts_with(want), "{sql}: {refused}");
         }
-        for sql in ["ALTER TABLE t", "ALTER TABLE t RENAME TO", "ALTER TABLE t RENAME TO u v", "ALTER TABLE t DROP"] {
+        for sql in [
+            "ALTER TABLE t",
+            "ALTER TABLE t RENAME TO",
+            "ALTER TABLE t RENAME TO u v",
+            "ALTER TABLE t RENAME a b",
+            "ALTER TABLE t RENAME COLUMN a TO",
+            "ALTER TABLE t DROP",
+        ] {
             assert_eq!(parse(sql).expect_err(sql).state(), state::SYNTAX_ERROR, "{sql}");
         }
     }

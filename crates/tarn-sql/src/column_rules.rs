@@ -188,8 +188,13 @@ impl Said {
         }
         let width: Width = width_of(&column.data_type)?;
         let mut sequence = Clauses { width: Some(width), ..clauses.clone() }.made()?;
-        sequence.owner =
-            Some(Owner { table: table.to_owned(), table_id: None, column: column.name.clone(), is_identity });
+        sequence.owner = Some(Owner {
+            table: table.to_owned(),
+            table_id: None,
+            column: column.name.clone(),
+            column_id: None,
+            is_identity,
+        });
         column.nullable = false;
         self.rules.default = Some(next_of(&made_up(&[table, &column.name], "seq", |_| false)));
         self.sequence = Some(sequence);

@@ -134,14 +134,14 @@ pub fn table_like(
         let default = column.default.clone().filter(|_| including.defaults);
         let id = ids[&column.id];
         columns.push(Column { id, default, ..column.clone() });
-        let Some(ColumnRules { id: _, default, identity, length }) = of.rules_of(at) else { continue };
+        let Some(ColumnRules { id: _, default, identity, length, stored: _ }) = of.rules_of(at) else { continue };
         let is_copied = if identity.is_some() { including.identity } else { including.defaults };
         let (default, identity) = match is_copied {
             true => (default.clone(), *identity),
             false => (None, None),
         };
         if default.is_some() || length.is_some() {
-            rules.columns.push(ColumnRules { id, default, identity, length: *length });
+            rules.columns.push(ColumnRules { id, default, identity, length: *length, stored: None });
         }
     }
     if including.constraints {
@@ -412,7 +412,7 @@ fn row_column(idx: usize) -> Column {
     Column { id, name: ROW_COLUMN.to_owned(), data_type: DataType::Bytes, nullable: false, default: None }
 }
 
-fn check_column_name(name: &str) -> Result<()> {
+pub fn check_column_name(name: &str) -> Result<()> {
     check_name("column", name)?;
     if name.starts_with("__") {
         let message = format!("column \"{name}\": names that begin with __ are Tarn's own");

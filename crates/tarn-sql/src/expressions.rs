@@ -129,6 +129,31 @@ pub fn columns_of(expr: &Expr) -> BTreeSet<String> {
     columns.0
 }
 
+/// The text of a check when a column that it names is called otherwise.
+///
+/// Errors: as of [`kept`], which do not come of a text that was kept.
+pub fn with_column_renamed(text: &str, from: &str, to: &str) -> Result<String> {
+    struct Renamed<'a>(&'a str, ast::Ident);
+    impl VisitorMut for Renamed<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let named = match expr {
+                Expr::Identifier(ident) => Some(ident),
+                Expr::CompoundIdentifier(parts) => parts.last_mut(),
+                _ => None,
+            };
+            if let Some(ident) = named.filter(|ident| fold(ident) == self.0) {
+                ident.clone_from(&self.1);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let to = if quote(to) == to { ast::Ident::new(to) } else { ast::Ident::with_quote('"', to) };
+    let mut expr = read(text)?;
+    let _ = VisitMut::visit(&mut expr, &mut Renamed(from, to));
+    kept(&expr, Place::Check)
+}
+
 /// A default is the same for whoever reads it: words of the language are written large, names of functions small.
 struct Folded;
 

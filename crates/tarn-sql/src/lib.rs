@@ -73,6 +73,7 @@ mod turns;
 mod type_tree;
 mod unknown;
 mod vacuum_sql;
+mod view_columns;
 mod view_rename;
 mod view_sql;
 mod view_text;

@@ -275,6 +275,7 @@ impl Clauses {
                 table: table.clone(),
                 table_id: None,
                 column: column.clone(),
+                column_id: None,
                 is_identity: false,
             };
             sequence.owner = owner.as_ref().map(owned);
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!((sequence.width, sequence.cache, sequence.min), (Width::Smallint, 5, 1));
         assert_eq!(
             sequence.owner,
-            Some(Owner { table: "t".into(), table_id: None, column: "C".into(), is_identity: false })
+            Some(Owner { table: "t".into(), table_id: None, column: "C".into(), column_id: None, is_identity: false })
         );
         let down = made("INCREMENT -1").unwrap();
         assert_eq!((down.start, down.max, down.min), (-1, -1, i64::MIN));

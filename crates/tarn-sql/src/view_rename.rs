@@ -21,7 +21,8 @@ use crate::views;
 /// Errors: `Depended` for a text of which that cannot be made.
 pub fn rewrite(view: &TableSchema, names: &BTreeMap<String, String>) -> tarn_node::error::Result<String> {
     let text = view.options.view.as_ref().map(|view| view.query.as_str()).unwrap_or_default();
-    rewritten(text, names).ok().flatten().ok_or_else(|| {
+    let instead = names.iter().map(|(old, new)| (old.clone(), quote(new))).collect();
+    rewritten(text, &instead, names).ok().flatten().ok_or_else(|| {
         let of: Vec<&str> = names.keys().map(String::as_str).collect();
         let message = format!("cannot rename {} because view {} depends on it", of.join(", "), view.name);
         Error::new(ErrorKind::Depended, message).with_hint(
@@ -30,10 +31,15 @@ pub fn rewrite(view: &TableSchema, names: &BTreeMap<String, String>) -> tarn_nod
     })
 }
 
-/// `None`: the names are not where they are expected.
-fn rewritten(text: &str, names: &BTreeMap<String, String>) -> Result<Option<String>> {
+/// The text with something else in the place of what is read, under the name that it had. `names`: what each is called then, where that is
+/// another name. `None`: the names are not where they are expected.
+pub(crate) fn rewritten(
+    text: &str,
+    instead: &BTreeMap<String, String>,
+    names: &BTreeMap<String, String>,
+) -> Result<Option<String>> {
     let statement = views::query(text)?;
-    let mut found = Found { text, names, places: vec![], is_shadowed: false };
+    let mut found = Found { text, instead, places: vec![], is_shadowed: false };
     let _ = walk(&statement, &mut found);
     let Found { mut places, is_shadowed, .. } = found;
     if is_shadowed {
@@ -74,10 +80,10 @@ fn relations(statement: &Statement) -> Vec<String> {
 
 struct Found<'a> {
     text: &'a str,
-    names: &'a BTreeMap<String, String>,
+    instead: &'a BTreeMap<String, String>,
     /// Where a name stands, and what is to stand there.
     places: Vec<(Range<usize>, String)>,
-    /// Whether something in the query is called like what is renamed.
+    /// Whether something in the query is called like what is read otherwise.
     is_shadowed: bool,
 }
 
@@ -86,19 +92,19 @@ impl Visitor for Found<'_> {
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         let mut ctes = query.with.iter().flat_map(|with| &with.cte_tables);
-        self.is_shadowed |= ctes.any(|cte| self.names.contains_key(&fold(&cte.alias.name)));
+        self.is_shadowed |= ctes.any(|cte| self.instead.contains_key(&fold(&cte.alias.name)));
         ControlFlow::Continue(())
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         if let TableFactor::Table { name, alias, .. } = factor
             && let Ok(old) = table_name(name)
-            && let Some(new) = self.names.get(&old)
+            && let Some(new) = self.instead.get(&old)
         {
             let span = name.span();
             let at = place(self.text, span.start)..place(self.text, span.end);
             let alias = if alias.is_none() { format!(" AS {}", quote(&old)) } else { String::new() };
-            self.places.push((at, format!("{}{alias}", quote(new))));
+            self.places.push((at, format!("{new}{alias}")));
         }
         ControlFlow::Continue(())
     }
@@ -110,7 +116,8 @@ mod tests {
 
     fn of(text: &str) -> Option<String> {
         let names = BTreeMap::from([("t".to_owned(), "U".to_owned()), ("r".to_owned(), "t".to_owned())]);
-        rewritten(text, &names).unwrap()
+        let instead = names.iter().map(|(old, new)| (old.clone(), quote(new))).collect();
+        rewritten(text, &instead, &names).unwrap()
     }
 
     #[test]

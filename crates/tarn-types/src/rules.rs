@@ -41,6 +41,9 @@ pub struct ColumnRules {
     /// `varchar(n)` and `char(n)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
+    /// What lake files call it, where that is not its name: it was renamed since, or its name was another column's in files that are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored: Option<String>,
 }
 
 /// May somebody else say what an identity column has?
@@ -94,6 +97,11 @@ impl Rules {
             self.columns.len() - 1
         });
         &mut self.columns[at]
+    }
+
+    /// A column of which nothing is said any more is not in it.
+    pub fn forget_empty(&mut self) {
+        self.columns.retain(|rules| *rules != ColumnRules { id: rules.id, ..ColumnRules::default() });
     }
 
     /// Every id that is named.

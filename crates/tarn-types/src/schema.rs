@@ -105,6 +105,7 @@ impl TableSchema {
         }
         self.check_indexing()?;
         self.check_rules()?;
+        self.check_stored()?;
         if let Some(view) = &self.options.view {
             return self.check_view(view);
         }
@@ -256,6 +257,19 @@ impl TableSchema {
         }
     }
 
+    fn check_stored(&self) -> Result<(), String> {
+        let mut names = HashSet::new();
+        for (idx, stored) in self.stored_names().into_iter().enumerate() {
+            if stored == SEQNO_COLUMN || stored.is_empty() || !names.insert(stored) {
+                return Err(format!(
+                    "column {} is called \"{stored}\" in files, as another one",
+                    self.columns[idx].name
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// All columns in order, in their storage types ([`arrow_field`]). Builds a schema each time: keep it.
     #[must_use]
     pub fn arrow(&self) -> SchemaRef {
@@ -266,6 +280,13 @@ impl TableSchema {
     #[must_use]
     pub fn arrow_with_seqno(&self) -> SchemaRef {
         Arc::new(Schema::new(self.fields().chain([seqno_field()]).collect::<Vec<_>>()))
+    }
+
+    /// [`TableSchema::arrow_with_seqno`] by the names that lake files have ([`TableSchema::stored_names`]).
+    #[must_use]
+    pub fn arrow_in_files(&self) -> SchemaRef {
+        let stored = self.fields().zip(self.stored_names()).map(|(field, name)| field.with_name(name));
+        Arc::new(Schema::new(stored.chain([seqno_field()]).collect::<Vec<_>>()))
     }
 
     fn fields(&self) -> impl Iterator<Item = Field> + '_ {
@@ -309,6 +330,39 @@ impl TableSchema {
         let made_as = self.made_as();
         renamed.options.made_as = (self.has_rows() && made_as != name).then(|| made_as.to_owned());
         renamed
+    }
+
+    /// The same table with another name for the column at this place, whose rows and files stay as they are. Texts that name the column
+    /// are the caller's: checks, and the queries of views.
+    #[must_use]
+    pub fn with_column_renamed(&self, column_idx: usize, name: &str) -> TableSchema {
+        let mut renamed = self.clone();
+        let stored = self.stored_names()[column_idx];
+        let column = &mut renamed.columns[column_idx];
+        column.name = name.to_owned();
+        renamed.options.rules.entry(column.id).stored = (stored != name).then(|| stored.to_owned());
+        renamed.options.rules.forget_empty();
+        renamed
+    }
+
+    /// What lake files call the columns, in order: the same for as long as a column is there, whatever its name is by then.
+    #[must_use]
+    pub fn stored_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        for rules in &self.options.rules.columns {
+            if let Some(stored) = &rules.stored
+                && let Some(idx) = self.columns.iter().position(|column| column.id == rules.id)
+            {
+                names[idx] = stored;
+            }
+        }
+        names
+    }
+
+    /// The columns that lake files call otherwise than the table does: each by its name in files, and its own.
+    pub fn names_in_files(&self) -> impl Iterator<Item = (&str, &str)> {
+        let of_rules = self.options.rules.columns.iter();
+        of_rules.filter_map(|rules| Some((rules.stored.as_deref()?, self.column_by_id(rules.id)?.name.as_str())))
     }
 
     /// Whether rows of the other are rows of this one, column by column: it may have another name, other defaults and checks.
@@ -555,6 +609,24 @@ mod tests {
             let error = wrong.validate().unwrap_err().to_string();
             assert!(error.contains(want), "{error}");
         }
+    }
+
+    #[test]
+    fn a_column_keeps_its_name_in_files() {
+        let schema = orders();
+        let renamed = schema.with_column_renamed(3, "text");
+        renamed.validate().unwrap();
+        assert_eq!((renamed.columns[3].name.as_str(), renamed.stored_names()[3]), ("text", "note"));
+        assert_eq!(renamed.names_in_files().collect::<Vec<_>>(), [("note", "text")]);
+        assert_eq!(renamed.arrow_in_files(), schema.arrow_with_seqno());
+        assert_eq!(renamed.with_column_renamed(3, "note"), schema, "nothing is left of it when it is called so again");
+        let json = serde_json::to_string(&renamed).unwrap();
+        assert_eq!(serde_json::from_str::<TableSchema>(&json).unwrap(), renamed);
+        let mut taken = renamed.clone();
+        taken.columns[2].name = "note".into();
+        assert!(taken.validate().unwrap_err().to_string().contains("is called \"note\" in files"));
+        taken.options.rules.entry(taken.columns[2].id).stored = Some("__3".into());
+        taken.validate().unwrap();
     }
 
     #[test]

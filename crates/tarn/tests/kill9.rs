@@ -138,6 +138,7 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
         let swap = "BEGIN; ALTER TABLE t RENAME TO old; ALTER TABLE fresh RENAME TO t; COMMIT";
         let add = "ALTER TABLE t ADD COLUMN n BIGINT";
         let key = "ALTER TABLE keyless ADD PRIMARY KEY (k)";
+        let column = "ALTER TABLE t RENAME COLUMN k TO id";
         for (place, statement, has_happened) in [
             ("renames::known_by_id", swap, false),
             ("renames::defined", swap, true),
@@ -145,6 +146,9 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
             ("alter::defined", add, true),
             ("lake::after_commit", add, false),
             ("lake::before_install", add, false),
+            ("alter::shut", column, false),
+            ("alter::defined", column, true),
+            ("lake::after_commit", column, false),
             ("rekey::filled", key, false),
             ("rekey::defined", key, true),
             ("drops::dropped", key, true),
@@ -177,6 +181,14 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
                 client.batch_execute("DROP TABLE t CASCADE").await?;
                 let sequence = if has_happened { "fresh_k_seq" } else { "t_k_seq" };
                 let gone = client.batch_execute(&format!("SELECT nextval('{sequence}')")).await;
+                ensure!(gone.is_err(), "{place}: the sequence of a table goes with it");
+            } else if statement == column {
+                let of_column = one(&client, "SELECT count(id) FROM t").await;
+                ensure!(of_column.is_ok() == has_happened, "{place}: {of_column:?}");
+                client.batch_execute("INSERT INTO t (v) VALUES ('x'); CALL tarn.deliver('t')").await?;
+                ensure!(one(&client, "SELECT count(*) FROM reads WHERE k IS NOT NULL").await? == 101, "{place}");
+                client.batch_execute("DROP TABLE t CASCADE").await?;
+                let gone = client.batch_execute("SELECT nextval('t_k_seq')").await;
                 ensure!(gone.is_err(), "{place}: the sequence of a table goes with it");
             } else if statement == key {
                 ensure!(one(&client, "SELECT count(*) FROM keyless").await? == 100, "{place}");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tarn_metastore::{Metastore, document, put_document};
-use tarn_types::TableId;
+use tarn_types::{TableId, TableSchema};
 
 use super::kept::{Sequences, of_text, to_text};
 use super::sequence::{Block, Owner, Sequence};
@@ -201,6 +201,24 @@ impl Directory {
         Ok(())
     }
 
+    /// Before columns of a table are called otherwise: what goes with them knows table and column by their ids from then on. Cost: as of
+    /// [`Directory::know_by_id`].
+    pub(crate) async fn know_columns(&self, table: &TableSchema) -> Result<()> {
+        let is_its = |owner: &Owner| owner.table == table.name;
+        if read(&*self.metastore).await?.0.values().any(|of| of.owner.as_ref().is_some_and(is_its)) {
+            self.change(|sequences| {
+                let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
+                for owner in owners.filter(|owner| is_its(owner)) {
+                    owner.table_id = Some(table.id);
+                    owner.column_id = table.column(&owner.column).map(|(_, column)| column.id);
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// Before another table takes the place and the name of one: what goes with its columns goes by the name again.
     pub(crate) async fn know_by_name(&self, table: &str, id: TableId) -> Result<()> {
         let is_its = |owner: &Owner| owner.table_id == Some(id);
@@ -209,7 +227,7 @@ impl Directory {
             self.change(|sequences| {
                 let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
                 owners.filter(|owner| is_its(owner)).for_each(|owner| {
-                    (owner.table, owner.table_id) = (table.to_owned(), None);
+                    (owner.table, owner.table_id, owner.column_id) = (table.to_owned(), None, None);
                 });
                 Ok(())
             })
@@ -284,6 +302,10 @@ async fn read(metastore: &dyn Metastore) -> Result<(Sequences, u64)> {
         let tables = metastore.tables().await?;
         for owner in sequences.values_mut().filter_map(|of| of.owner.as_mut()) {
             let now = tables.iter().find(|table| owner.table_id == Some(table.id));
+            let column = now.zip(owner.column_id).and_then(|(table, id)| table.column_by_id(id));
+            if let Some(column) = column {
+                owner.column.clone_from(&column.name);
+            }
             // Of a table that is gone, a name would be another's.
             if owner.table_id.is_some() {
                 owner.table = now.map(|table| table.name.clone()).unwrap_or_default();
@@ -374,7 +396,8 @@ mod tests {
     async fn what_goes_with_a_table_goes() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::new(metastore(dir.path()));
-        let owner = Owner { table: "t".into(), table_id: None, column: "id".into(), is_identity: false };
+        let owner =
+            Owner { table: "t".into(), table_id: None, column: "id".into(), column_id: None, is_identity: false };
         directory.create("t_id_seq", Sequence { owner: Some(owner), ..Sequence::default() }, false).await.unwrap();
         directory.create("s", Sequence::default(), false).await.unwrap();
         assert!(!directory.create("s", Sequence::default(), true).await.unwrap());

@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn they_are_read_as_they_were_written_and_nothing_else_is() {
-        let owner = Some(Owner { table: "t".into(), table_id: None, column: "id".into(), is_identity: true });
+        let owner =
+            Some(Owner { table: "t".into(), table_id: None, column: "id".into(), column_id: None, is_identity: true });
         let sequences: Sequences =
             [("a".to_owned(), Sequence::default()), ("t_id_seq".to_owned(), Sequence { owner, ..Sequence::default() })]
                 .into();

@@ -1,7 +1,7 @@
 //! What is a sequence, and which numbers does it have left? Pure.
 
 use serde::{Deserialize, Serialize};
-use tarn_types::TableId;
+use tarn_types::{ColumnId, TableId};
 
 /// The numbers that a sequence may have at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,9 @@ pub struct Owner {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table_id: Option<TableId>,
     pub column: String,
+    /// Once the column has been called otherwise: then `column` is what it is called by now. Only with `table_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column_id: Option<ColumnId>,
     /// Of an identity column, which needs it.
     #[serde(default)]
     pub is_identity: bool,

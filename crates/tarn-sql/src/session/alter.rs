@@ -24,10 +24,12 @@ use super::sequences::taken;
 use super::{Answer, Session};
 use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::column_rules::{checks, default_of, length};
-use crate::ddl::{Ddl, added_column, keyed};
+use crate::ddl::{Ddl, added_column, check_column_name, keyed};
 use crate::error::{Result, SqlError, state};
+use crate::expressions::with_column_renamed;
 use crate::names::{KEY_SUFFIX, quote};
 use crate::spelled::data_type;
+use crate::view_columns;
 use crate::view_rename::rewrite;
 
 impl Session {
@@ -116,7 +118,7 @@ impl Session {
         if to.arrow() != altering.schema().arrow() {
             altering.deliver().await?;
         }
-        let finished = to_its_end(async move { altering.finish(to).await });
+        let finished = to_its_end(async move { altering.finish(to, view_columns::rewrite).await });
         self.interrupt.submit(finished, |()| 0).await
     }
 
@@ -136,7 +138,10 @@ impl Session {
             }
         }
         // What is said of columns holds of the rows; identity columns would be given other numbers by it.
-        let rules = std::mem::take(&mut to.options.rules);
+        // Files of the table that is made are written by the names of now.
+        let mut rules = std::mem::take(&mut to.options.rules);
+        rules.columns.iter_mut().for_each(|of| of.stored = None);
+        rules.forget_empty();
         let lengths = rules.columns.iter().filter(|of| of.length.is_some());
         let only = |of: &ColumnRules| ColumnRules { id: of.id, length: of.length, ..ColumnRules::default() };
         to.options.rules.columns = lengths.map(only).collect();
@@ -273,6 +278,7 @@ impl Changed {
                     "ALTER TABLE t ADD PRIMARY KEY (…) in a statement of its own",
                 ));
             }
+            Action::RenameColumn { column, to } => self.rename_column(column, to)?,
             Action::AddColumn { def, if_not_exists } => self.add_column(def, *if_not_exists)?,
             Action::DropConstraint { name, if_exists } => self.drop_constraint(name, *if_exists)?,
             Action::SetType { column, to } => {
@@ -295,21 +301,41 @@ impl Changed {
                 }
                 let id = of.id;
                 self.to.options.rules.entry(id).length = n_chars;
-                self.forget_empty_rules();
+                self.to.options.rules.forget_empty();
             }
         }
         Ok(())
     }
 
+    /// What names it in the definition goes with it: checks say the other name.
+    fn rename_column(&mut self, column: &str, to: &str) -> Result<()> {
+        let at = self.column(column)?;
+        check_column_name(to)?;
+        if self.to.column(to).is_some() {
+            return Err(self.column_exists(to));
+        }
+        let id = self.to.columns[at].id;
+        for check in self.to.options.rules.checks.iter_mut().filter(|check| check.columns.contains(&id)) {
+            check.expr = with_column_renamed(&check.expr, column, to)?;
+        }
+        self.to = self.to.with_column_renamed(at, to);
+        Ok(())
+    }
+
+    fn column_exists(&self, name: &str) -> SqlError {
+        let message = format!("column \"{name}\" of relation \"{}\" already exists", self.to.name);
+        SqlError::new(state::DUPLICATE_COLUMN, message)
+    }
+
     fn add_column(&mut self, def: &ColumnDef, if_not_exists: bool) -> Result<()> {
         let id = self.to.columns.iter().map(|column| column.id.0).max().unwrap_or_default() + 1;
-        let (column, rules) = added_column(def, ColumnId(id))?;
+        let (column, mut rules) = added_column(def, ColumnId(id))?;
         if self.to.shown().iter().any(|other| other.name == column.name) {
-            let message = format!("column \"{}\" of relation \"{}\" already exists", column.name, self.to.name);
-            return match if_not_exists {
-                true => Ok(()),
-                false => Err(SqlError::new(state::DUPLICATE_COLUMN, message)),
-            };
+            return if if_not_exists { Ok(()) } else { Err(self.column_exists(&column.name)) };
+        }
+        if self.to.stored_names().contains(&column.name.as_str()) {
+            // Files that are there have another column by this name.
+            rules.stored = Some(format!("__{id}"));
         }
         let at = self.to.shown().len();
         if self.to.is_keyless() {
@@ -318,7 +344,7 @@ impl Changed {
         }
         self.to.columns.insert(at, column);
         self.to.options.rules.columns.push(rules);
-        self.forget_empty_rules();
+        self.to.options.rules.forget_empty();
         self.n_new += 1;
         Ok(())
     }
@@ -351,13 +377,7 @@ impl Changed {
         let id = self.to.columns[at].id;
         self.to.columns[at].default = constant;
         self.to.options.rules.entry(id).default = computed;
-        self.forget_empty_rules();
-    }
-
-    /// A column of which nothing is said is not in the rules.
-    fn forget_empty_rules(&mut self) {
-        let is_empty = |rules: &ColumnRules| *rules == ColumnRules { id: rules.id, ..ColumnRules::default() };
-        self.to.options.rules.columns.retain(|rules| !is_empty(rules));
+        self.to.options.rules.forget_empty();
     }
 
     fn drop_constraint(&mut self, name: &str, if_exists: bool) -> Result<()> {

@@ -88,7 +88,7 @@ impl Session {
                 None => self.node.sequences().get(&name).await?,
             };
             let (table, column) = (table.to_owned(), column.name.clone());
-            let owner = Some(Owner { table, table_id: None, column, is_identity: true });
+            let owner = Some(Owner { table, table_id: None, column, column_id: None, is_identity: true });
             let (last, is_called) = (theirs.start, false);
             found.push(ColumnSequence { column_idx, sequence: Sequence { owner, last, is_called, ..theirs } });
         }

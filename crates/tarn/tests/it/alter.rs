@@ -88,6 +88,86 @@ async fn a_column_that_came_is_there_after_a_restart() {
     assert_eq!(rows(&client, keyless).await, of_keyless);
 }
 
+/// Rows that are recent, in the row engine, in files with and without block metadata, and rewritten: all by the names of now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_keeps_its_values_by_another_name() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let setup = "CREATE TABLE t (k bigserial PRIMARY KEY, a text, b text, n int); CREATE TABLE keyless (a text, b text); \
+                 INSERT INTO t (a, b, n) VALUES ('a1', 'b1', 1), ('a2', 'b2', 2); INSERT INTO keyless VALUES ('a1', 'b1'), ('a2', 'b2'); \
+                 CREATE VIEW w AS SELECT * FROM t; DELIVER TABLE t; DELIVER TABLE keyless; INSERT INTO t (a, b, n) VALUES ('a3', 'b3', 3)";
+    client.batch_execute(setup).await.unwrap();
+    let swap = |table: &str| {
+        [("a", "x"), ("b", "a"), ("x", "b")]
+            .map(|(from, to)| format!("ALTER TABLE {table} RENAME COLUMN {from} TO {to};"))
+            .concat()
+    };
+    client.batch_execute(&swap("t")).await.unwrap();
+    client.batch_execute(&swap("keyless")).await.unwrap();
+    let more = "ALTER TABLE t RENAME k TO id; ALTER TABLE t RENAME n TO m; ALTER TABLE t ADD COLUMN n int; \
+                INSERT INTO t (a, b, m, n) VALUES ('b4', 'a4', 4, 44); INSERT INTO keyless (a, b) VALUES ('b3', 'a3')";
+    client.batch_execute(more).await.unwrap();
+    let all = "SELECT id, a, b, m, n FROM t ORDER BY id";
+    let want = [
+        ["1", "b1", "a1", "1", "∅"],
+        ["2", "b2", "a2", "2", "∅"],
+        ["3", "b3", "a3", "3", "∅"],
+        ["4", "b4", "a4", "4", "44"],
+    ];
+    let keyless = "SELECT a, b FROM keyless ORDER BY a";
+    let of_keyless = [["b1", "a1"], ["b2", "a2"], ["b3", "a3"]];
+    let server = server.restart().await;
+    let client = server.client().await;
+    for step in [
+        "SELECT 1",
+        "DELIVER TABLE t; DELIVER TABLE keyless",
+        "EVICT TABLE t",
+        "COMPACT TABLE t; COMPACT TABLE keyless",
+        "UPDATE t SET m = m WHERE id = 2",
+    ] {
+        client.batch_execute(step).await.unwrap();
+        for (path, pruning) in [("auto", "on"), ("lake", "on"), ("lake", "off")] {
+            let settings = format!("SET tarn.access_path = '{path}'; SET tarn.pruning = '{pruning}'");
+            client.batch_execute(&settings).await.unwrap();
+            let at = format!("{step}, {path}, {pruning}");
+            assert_eq!(rows(&client, all).await, want, "{at}");
+            assert_eq!(rows(&client, keyless).await, of_keyless, "{at}");
+            assert_eq!(rows(&client, "SELECT id, m FROM t WHERE a = 'b2' AND b = 'a2'").await, [["2", "2"]], "{at}");
+            assert!(rows(&client, "SELECT id FROM t WHERE a = 'a2' OR n = 2").await.is_empty(), "{at}");
+            assert_eq!(cell(&client, "SELECT max(b) FROM t").await, "a4", "{at}");
+            assert_eq!(rows(&client, "SELECT k, a, b, n FROM w WHERE n = 2").await, [["2", "a2", "b2", "2"]], "{at}");
+        }
+        client.batch_execute("RESET ALL").await.unwrap();
+        assert_eq!(rows(&client, "SELECT a, n FROM t WHERE id = 1").await, [["b1", "∅"]], "{step}");
+    }
+    client.batch_execute("INSERT INTO t (a) VALUES ('b5')").await.unwrap();
+    client.batch_execute("DROP TABLE t CASCADE").await.unwrap();
+    assert_eq!(failure(client.batch_execute("SELECT nextval('t_k_seq')").await).0, "42P01");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_that_name_a_column_are_planned_anew_or_told_that_it_is_gone() {
+    let server = Server::start().await;
+    let (client, other) = (server.client().await, server.client().await);
+    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL, n int); INSERT INTO t VALUES (1, 'a', 7)";
+    client.batch_execute(setup).await.unwrap();
+    let named = other.prepare("SELECT v FROM t WHERE k = $1").await.unwrap();
+    let unnamed = other.prepare("SELECT n FROM t WHERE k = $1").await.unwrap();
+    let insert = other.prepare("INSERT INTO t VALUES ($1, 'p', 0)").await.unwrap();
+    let reader = server.client().await;
+    reader.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT v FROM t").await.unwrap();
+    let held = server.client().await;
+    held.batch_execute("BEGIN; INSERT INTO t (k, v) VALUES (3, 'held')").await.unwrap();
+    client.batch_execute("ALTER TABLE t RENAME v TO w").await.unwrap();
+    assert_eq!(failure(other.query(&named, &[&1]).await).0, "42703");
+    assert_eq!(other.query_one(&unnamed, &[&1]).await.unwrap().get::<_, i32>(0), 7);
+    other.execute(&insert, &[&2]).await.unwrap();
+    assert_eq!(rows(&reader, "FETCH ALL FROM c").await, [["a"]], "a cursor reads what was there");
+    reader.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(failure(held.batch_execute("COMMIT").await).0, "40001");
+    assert_eq!(rows(&client, "SELECT k, w FROM t ORDER BY k").await, [["1", "a"], ["2", "p"]]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reads_and_writes_meanwhile_goes_on_or_is_told() {
     let server = Server::start().await;
