@@ -257,7 +257,13 @@ impl Directory {
 
     /// Changes a sequence; numbers that this server has of it are dropped. Other servers notice when theirs are used up.
     pub async fn alter(&self, name: &str, change: impl Fn(&mut Sequence) -> Result<()>) -> Result<()> {
-        self.change(|sequences| change(sequences.get_mut(name).ok_or_else(|| missing(name))?)).await
+        let altered = self.change(|sequences| {
+            change(sequences.get_mut(name).ok_or_else(|| missing(name))?)?;
+            // Also if the document says the same already: what is left in memory is before that.
+            self.taken.lock().remove(name);
+            Ok(())
+        });
+        altered.await
     }
 
     /// Numbers of sequences that were changed or dropped are forgotten: before the change, so that none of them is given behind it.
@@ -390,6 +396,22 @@ mod tests {
         assert!(directory.remove("s").await.unwrap());
         assert_eq!(directory.take("s", 1).await.unwrap_err().kind(), ErrorKind::NoTable);
         assert!(!directory.remove("s").await.unwrap());
+    }
+
+    /// The document has the last number of the block, which was not given yet.
+    #[tokio::test]
+    async fn what_is_set_to_the_end_of_the_block_goes_on_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::new(metastore(dir.path()));
+        directory.create("s", Sequence::default(), false).await.unwrap();
+        assert_eq!(directory.take("s", 1).await.unwrap(), [1]);
+        let end = FIRST_BLOCK as i64;
+        let reset = |sequence: &mut Sequence| {
+            (sequence.last, sequence.is_called) = (end, true);
+            Ok(())
+        };
+        directory.alter("s", reset).await.unwrap();
+        assert_eq!(directory.take("s", 1).await.unwrap(), [end + 1]);
     }
 
     #[tokio::test]
