@@ -24,10 +24,11 @@ STATEMENT_TIMEOUT_S = 10
 PATIENCE_S = 3.0 * STATEMENT_TIMEOUT_S
 MAX_ROWS = 200_000
 # As PostgreSQL's own runner has it; the forms of dates and intervals are those that Tarn has.
-SETTINGS = {"timezone": "PST8PDT", "datestyle": "ISO, MDY", "intervalstyle": "postgres"}
+SETTINGS = {"timezone": "America/Los_Angeles", "datestyle": "ISO, MDY", "intervalstyle": "postgres"}
 # Where SQL leaves the order open, PostgreSQL's is that of the rows. So is Tarn's if it does not share the work out.
 TARN_SETTINGS = SETTINGS | {"datafusion.execution.target_partitions": "1"}
 DATABASE = "tarn"
+HAS_SEQUENCES = "SELECT FROM pg_catalog.pg_sequences LIMIT 1"
 
 # What begins so and names no target of a write changes no table.
 READS = ("SELECT", "VALUES", "TABLE", "WITH", "SHOW", "FETCH", "MOVE", "DECLARE", "CLOSE", "PREPARE", "DEALLOCATE")
@@ -49,7 +50,22 @@ CREATED = re.compile(
 SETTING = re.compile(r"(?:SET|RESET)\s+(?:(SESSION|LOCAL)\s+)?(TIME\s+ZONE|[\w.]+)", re.IGNORECASE)
 FILE = re.compile(r"COPY\b.*\b(?:FROM|TO)\s+(?:PROGRAM\s+)?'", re.IGNORECASE | re.DOTALL)
 # Reads what the server says of tables and other things that it has.
-CATALOG = re.compile(r"\bpg_(?!typeof)\w+|information_schema|::reg", re.IGNORECASE)
+CATALOG = re.compile(r"\bpg_(?!typeof)\w+|information_schema|::reg|\bhas_\w+_privilege", re.IGNORECASE)
+# The type of what a catalog numbers its things by.
+OID = 26
+# What takes numbers of a sequence, and what may change what it gives next.
+DRAWS = re.compile(r"\b(?:nextval|setval|INSERT|COPY)\b", re.IGNORECASE)
+STEPS = re.compile(r"\b(?:nextval|setval|INSERT|COPY|MERGE|UPDATE|TRUNCATE|SEQUENCE|IDENTITY|CALL)\b", re.IGNORECASE)
+# Functions of a script.
+DROPPED_FUNCTION = re.compile(
+    r"DROP\s+(?:FUNCTION|PROCEDURE|AGGREGATE)\s+(?:IF\s+EXISTS\s+)?(?:\w+\.)?(\w+)", re.IGNORECASE
+)
+FUNCTION = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PROCEDURE|AGGREGATE)\s+(?:\w+\.)?(\w+)", re.IGNORECASE)
+PREPARE = re.compile(r"PREPARE\s+(\w+)", re.IGNORECASE)
+EXECUTE = re.compile(r"EXECUTE\s+(\w+)", re.IGNORECASE)
+# What PostgreSQL refuses because something else is there: that is named in what it says.
+NAMED = re.compile(r'"([^"]+)"|\b(?:table|view|relation|sequence) (\w+)')
+DEPENDS = re.compile(r"depend|referenced|references|violates foreign key", re.IGNORECASE)
 DDL = re.compile(r"(?:CREATE|ALTER|DROP|COMMENT|GRANT|REVOKE)\b", re.IGNORECASE)
 OF_THE_SERVER = re.compile(r"LOAD\b|CREATE\b.*\bLANGUAGE\s+C\b|.*\blo_(?:im|ex)port\b", re.IGNORECASE | re.DOTALL)
 
@@ -84,6 +100,15 @@ class Pair:
         self.is_ahead = False
         # Did it write alone in this transaction? Then what its COMMIT finds wrong says nothing of Tarn's.
         self.wrote_alone = False
+        # Did it draw the last number of its sequences alone? Then `lastval` is of another sequence.
+        self.drew_alone = False
+        # Were sequences set in this transaction? PostgreSQL's may go back when it ends.
+        self.stepped_in_transaction = False
+        # Functions that PostgreSQL alone has, and the names of what was prepared.
+        self.functions: set[str] = set()
+        self.prepared: dict[str, set[str]] = {}
+        # Is the transaction of another isolation, as Tarn refuses PostgreSQL's?
+        self.is_other_isolation = False
         # Tables that were written since BEGIN: lost in Tarn when it has to begin the transaction anew.
         self.written_in_transaction: set[str] = set()
 
@@ -97,6 +122,8 @@ class Pair:
         if re.match(r"EXPLAIN\b", sql, re.IGNORECASE):
             return Step(text, Verdict(NOT_COMPARED, "EXPLAIN"))
         names = identifiers(sql)
+        if executed := EXECUTE.match(sql):
+            names |= self.prepared.get(executed.group(1).lower(), set())
         reason = self.why_alone(text, sql, names)
         before = self.setting(sql)
         given: list[bytes] = []
@@ -108,29 +135,44 @@ class Pair:
         was_open = self.postgres_status == "T"
         theirs = self.postgres.ask(text.sql, PATIENCE_S, data=from_script)
         self.postgres_status = theirs.status
-        ours = None
+        ours, differs = None, False
         if reason is None:
             again = iter(given)
             ours = self.tarn.ask(text.sql, PATIENCE_S, data=lambda: next(again, None))
             self.tarn_status = ours.status
             verdict = compare.judge(text.sql, theirs, ours)
-            if verdict.outcome in (WRONG, ACCEPTED) and (excuse := self.excuse(sql, names, was_open, theirs)):
+            differs = verdict.outcome in (WRONG, ACCEPTED)
+            if differs and (excuse := self.excuse(sql, names, was_open, theirs, ours)):
                 verdict = Verdict(NOT_COMPARED, excuse)
         else:
             verdict = Verdict(NOT_COMPARED, reason)
-        self.after(sql, names, theirs, ours, verdict, was_open, before)
+        self.after(sql, names, theirs, ours, verdict, differs, was_open, before)
         self.variables(script, text, theirs)
         return Step(text, verdict, theirs, ours)
 
-    def excuse(self, sql: str, names: set[str], was_open: bool, theirs: Answer) -> str | None:
+    def excuse(self, sql: str, names: set[str], was_open: bool, theirs: Answer, ours: Answer) -> str | None:
         """Why a difference is none of this statement's."""
         if self.tables.is_approximate(names):
             return "a stand-in lacks a type"
         if CATALOG.search(sql) and (self.is_ahead or self.tables.has_stand_ins()):
             return "the catalog of what Tarn refused"
+        if CATALOG.search(sql) and not theirs.error and only_ids_differ(theirs, ours):
+            return "numbers of the catalog's own"
         if was_open and theirs.status == "I" and self.wrote_alone:
             return "ends a transaction that wrote stand-ins"
+        if theirs.error and DEPENDS.search(said := theirs.error.everything()) and self.rests_on_refused(said):
+            return "rests on what Tarn refused"
+        if any(re.search(rf"\b{re.escape(name)}\s*\(", sql, re.IGNORECASE) for name in self.functions):
+            return "calls a function that Tarn refused"
+        if self.drew_alone and re.search(r"\blastval\b", sql, re.IGNORECASE):
+            return "the last number is of a sequence that Tarn refused"
+        if self.is_other_isolation and re.match(r"SHOW\s+transaction_isolation", sql, re.IGNORECASE):
+            return "an isolation that Tarn refused"
         return None
+
+    def rests_on_refused(self, said: str) -> bool:
+        """Does an error name a thing that Tarn has not, or has as a stand-in?"""
+        return self.tables.lacks({quoted or word for quoted, word in NAMED.findall(said)})
 
     def why_alone(self, text: Text, sql: str, names: set[str]) -> str | None:
         """Why a statement is PostgreSQL's alone, if it is; else what it names is brought to Tarn."""
@@ -168,11 +210,23 @@ class Pair:
         theirs: Answer,
         ours: Answer | None,
         verdict: Verdict,
+        differs: bool,
         was_open: bool,
         before: Setting | None,
     ) -> None:
         """Brings transactions, settings and tables into step again."""
-        agreed = ours is not None and verdict.outcome not in (MISSING, ACCEPTED)
+        agreed = ours is not None and verdict.outcome != MISSING and not (differs and theirs.error)
+        is_alone = not agreed and not theirs.error
+        if (made := FUNCTION.match(sql)) and is_alone:
+            self.functions.add(made.group(1).lower())
+        if (gone := DROPPED_FUNCTION.match(sql)) and not theirs.error:
+            self.functions.discard(gone.group(1).lower())
+        if (made := PREPARE.match(sql)) and agreed and not theirs.error:
+            self.prepared[made.group(1).lower()] = names
+        if DRAWS.search(sql) and not theirs.error:
+            self.drew_alone = is_alone
+        if not theirs.error and theirs.status == "I":
+            self.is_other_isolation = False
         self.is_ahead |= not agreed and not theirs.error and DDL.match(sql) is not None
         self.wrote_alone |= ours is None and theirs.status == "T"
         known = self.tables.named_in(names)
@@ -180,9 +234,16 @@ class Pair:
             # A query may call functions that write.
             self.tables.make_copies_stale()
         self.same_transaction()
+        if is_alone and STEPS.search(sql) and theirs.status != "E" and self.postgres.must(HAS_SEQUENCES).rows:
+            self.tables.step_sequences()
+            self.stepped_in_transaction |= theirs.status == "T"
         if ours is not None:
             self.same_setting(before, theirs, ours)
         if was_open and theirs.status == "I":
+            self.tables.transaction_undone()
+            if self.stepped_in_transaction:
+                self.tables.step_sequences()
+            self.stepped_in_transaction = False
             if not agreed:
                 self.tables.make_stale(self.written_in_transaction)
             self.written_in_transaction.clear()
@@ -192,17 +253,20 @@ class Pair:
             return
         if theirs.status == "T":
             self.written_in_transaction |= known
+        if ours is not None:
+            self.tables.written(known)
         if verdict.outcome == ACCEPTED and (created := CREATED.match(sql)):
             name = plain(created.group(1))
             if name not in self.tables.placed:
                 self.tables.remove(name)
-        if not agreed or verdict.outcome == WRONG:
+        if not agreed or differs:
             # Whatever it names: views, rules, triggers and functions write other tables, too.
             self.tables.make_stale(set(self.tables.placed))
         if verdict.outcome == MISSING and SCHEMA.match(sql):
             for name in known & self.tables.placed.keys():
                 self.tables.drop(name)
-        self.tables.make_copies_stale()
+        both_wrote = agreed and not differs and ours is not None and theirs.status == "T"
+        self.tables.make_copies_stale(but=frozenset(known) if both_wrote else frozenset())
         if theirs.status != "E":
             self.tables.look(both_made=agreed and not theirs.error)
 
@@ -213,6 +277,7 @@ class Pair:
         if self.tarn_status == "E" or self.postgres_status == "I":
             self.tarn.ask("ROLLBACK")
             self.tarn_status = "I"
+            self.tables.transaction_undone()
         if self.tarn_status == "I" and self.postgres_status != "I":
             self.tarn_status = self.begun()
             self.tables.make_stale(self.written_in_transaction)
@@ -225,9 +290,11 @@ class Pair:
         if self.postgres_status == "T":
             shown = "SELECT current_setting('transaction_isolation'), current_setting('transaction_read_only')"
             level, read_only = self.postgres.must(shown).rows[0]
-            answer = self.tarn.ask(f"BEGIN ISOLATION LEVEL {level} READ {'ONLY' if read_only == 'on' else 'WRITE'}")
-            if answer.status == "T":
-                return "T"
+            mode = "READ ONLY" if read_only == "on" else "READ WRITE"
+            for begin in (f"BEGIN ISOLATION LEVEL {level} {mode}", f"BEGIN {mode}"):
+                if self.tarn.ask(begin).status == "T":
+                    return "T"
+                self.is_other_isolation = True
         return self.tarn.ask("BEGIN").status
 
     def setting(self, sql: str) -> Setting | None:
@@ -258,6 +325,14 @@ class Pair:
         if "standard_conforming_strings" in text.sql and not theirs.error and self.postgres_status != "E":
             # The script goes on in the spelling that it asked for, even where Tarn, and so both, keep the other.
             script.backslashes = re.search(r"\boff\b", text.sql, re.IGNORECASE) is not None
+
+
+def only_ids_differ(theirs: Answer, ours: Answer) -> bool:
+    """Are two answers the same but for the numbers that a catalog gave?"""
+    if len(theirs.rows) != len(ours.rows) or any(len(a) != len(b) for a, b in zip(theirs.rows, ours.rows)):
+        return False
+    cells = (cell for a, b in zip(theirs.rows, ours.rows) for cell in zip(a, b, theirs.oids))
+    return all(a == b or oid == OID for a, b, oid in cells)
 
 
 def connected(port: int, settings: dict[str, str]) -> Wire:

@@ -39,10 +39,21 @@ SELECT pg_catalog.json_agg(r) FROM (
         WHERE i.indrelid = c.oid AND i.indisunique AND NOT i.indisprimary)
       AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
         AND (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '')) AS plain,
-    EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '') AS generated
+    EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '') AS generated,
+    EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+      AND a.attcollation NOT IN (SELECT 0 UNION ALL SELECT o.oid FROM pg_catalog.pg_collation o
+        WHERE o.collname IN ('default', 'C'))
+      AND a.atttypid <> 'pg_catalog.name'::pg_catalog.regtype) AS collated
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   WHERE pg_catalog.pg_table_is_visible(c.oid) AND c.relkind IN ('r', 'v', 'm', 'p')
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') ORDER BY 1) r
+"""
+
+# Those that a search path finds and that may be read.
+SEQUENCES = """
+SELECT c.relname FROM pg_catalog.pg_class c
+WHERE CASE c.relkind WHEN 'S' THEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT') END
+  AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY 1
 """
 
 
@@ -60,6 +71,8 @@ class Relation:
     key: tuple[str, ...]
     is_plain: bool
     has_generated: bool
+    # Does a column have an order of its own? Nobody but PostgreSQL knows another than `C`.
+    is_collated: bool
     is_temporary: bool
 
 
@@ -85,6 +98,10 @@ class Tables:
         self.n_copies = 0
         # Loaded while PostgreSQL was in a transaction: whatever its end is, they are loaded again.
         self.loaded_in_transaction: set[str] = set()
+        # How sequences were when they were last brought into step: last value, and whether it was given.
+        self.sequences: dict[str, list[str | None]] = {}
+        # The script's own tables that stand-ins replaced: what takes its transaction back brings them back, too.
+        self.hidden: set[str] = set()
         self.look()
 
     def look(self, both_made: bool = False) -> None:
@@ -96,8 +113,9 @@ class Tables:
                 each["kind"],
                 tuple(map(tuple, each["columns"] or [])),
                 tuple(each["key"] or []),
-                each["plain"],
+                each["plain"] and not each["collated"],
                 each["generated"],
+                each["collated"],
                 each["temporary"],
             )
             for each in found
@@ -132,8 +150,10 @@ class Tables:
         for name in names & self.placed.keys():
             self.placed[name].is_stale = True
 
-    def make_copies_stale(self) -> None:
-        self.make_stale({name for name, placed in self.placed.items() if placed.kind != OWN})
+    def make_copies_stale(self, but: frozenset[str] = frozenset()) -> None:
+        """`but` those tables: both wrote them in a transaction that is open, and nobody else sees what is in them."""
+        copies = {name for name, placed in self.placed.items() if placed.kind != OWN}
+        self.make_stale(copies - {name for name in but if name in copies and self.placed[name].kind == TABLE})
 
     def transaction_ended(self) -> None:
         self.make_stale(self.loaded_in_transaction)
@@ -231,7 +251,7 @@ class Tables:
         ]
         arrays = [array.cast(way.type) for array, way in zip(arrays, ways)]
         names = [column[0] for column in relation.columns]
-        exact = all(way.is_exact for way in ways) and not relation.has_generated
+        exact = all(way.is_exact for way in ways) and not relation.has_generated and not relation.is_collated
         return pyarrow.Table.from_arrays(arrays, names=names), not exact
 
     def remove(self, name: str) -> None:
@@ -241,7 +261,32 @@ class Tables:
 
     def remove_own(self, name: str) -> None:
         """The script's session has it to itself, and it would hide a stand-in."""
+        self.hidden.add(name)
         self.script.ask(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
+
+    def transaction_undone(self) -> None:
+        """What was dropped in it is there again, and hides stand-ins."""
+        for name in self.hidden:
+            placed = self.placed.get(name)
+            if placed is None or placed.kind != OWN:
+                self.script.ask(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
+
+    def written(self, names: set[str]) -> None:
+        """Both wrote them, so that what was copied is there no more."""
+        for name in names & self.placed.keys():
+            self.placed[name].mark = ""
+
+    def lacks(self, names: set[str]) -> bool:
+        """Is one of them a relation that Tarn did not make itself?"""
+        return any(name not in self.placed or self.placed[name].kind != OWN for name in self.named_in(names))
+
+    def step_sequences(self) -> None:
+        """Sequences that both have give the same number next."""
+        for (name,) in self.postgres.must(SEQUENCES, PATIENCE_S).rows:
+            state = self.postgres.must(f"SELECT last_value, is_called FROM {quoted(name)}").rows[0]
+            if self.sequences.get(name) != state:
+                last, is_called = self.sequences[name] = state
+                self.tarn.ask(f"SELECT setval('{quoted(name)}', {last}, {'true' if is_called == 't' else 'false'})")
 
     def drop(self, name: str) -> None:
         placed = self.placed.pop(name)
@@ -279,7 +324,7 @@ WAYS = {
     "double precision": Way("{}", float, pyarrow.float64()),
     "text": Way("{}", str, pyarrow.string()),
     "character varying": Way("{}", str, pyarrow.string()),
-    "name": Way("{}", str, pyarrow.string()),
+    "name": Way("{}", str, pyarrow.string(), is_exact=False),
     "bytea": Way("encode({}, 'hex')", bytes.fromhex, pyarrow.binary()),
     "date": Way("{} - date '1970-01-01'", int, pyarrow.date32(), first=pyarrow.int32()),
     "time without time zone": Way(MICROSECONDS, int, pyarrow.time64("us"), first=pyarrow.int64()),
