@@ -101,7 +101,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         "SET",
-        "SET setting = value | TO value\nSET TIME ZONE 'Europe/Berlin'\nSET TRANSACTION ISOLATION LEVEL REPEATABLE READ\n  SHOW ALL lists the settings",
+        "SET [LOCAL] setting = value | TO value\nSET TIME ZONE 'Europe/Berlin'\nSET TRANSACTION ISOLATION LEVEL REPEATABLE READ\n  SHOW ALL lists the settings",
     ),
     entry("SHOW", "SHOW setting | ALL | TABLES\nSHOW COLUMNS FROM name\nSHOW CREATE TABLE | VIEW name"),
     entry("SYSTEM DROP CACHE", "SYSTEM DROP CACHE [METADATA | FOOTERS | PAGES | FRAGMENTS] [FOR TABLE name]"),

@@ -24,7 +24,8 @@ const SHARE_OF_MEMORY: usize = 32;
 /// The physical plan of a logical one; sets the state's rows of a batch first, by the constants that are left when it
 /// is optimized.
 pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let Running { constants, plan: memory, stop: _, began_us: _ } = Running::of(state.config_options());
+    let Running { constants, plan: memory, stop: _, began_us: _, statement_us: _ } =
+        Running::of(state.config_options());
     let optimized = state.optimize(plan);
     constants.check()?;
     let plan = optimized?;

@@ -16,11 +16,13 @@ use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
+use parking_lot::Mutex;
 use tarn_cache::{FooterCache, FragmentCache, ProjectedCache, ReadStore};
 use tarn_metastore::Metastore;
 use tarn_types::Zone;
@@ -292,7 +294,7 @@ impl Engine {
         let planned = self.meaning.planned.iter().chain(&self.meaning.written).cloned().collect();
         let views = self.meaning.views;
         let (public, threads) = (Arc::clone(&self.public), self.threads.clone());
-        Session { context, public, own: None, reader, threads, planned, views }
+        Session { context, public, own: None, reader, threads, planned, views, began: Mutex::default() }
     }
 
     /// Bytes that running queries hold now.
@@ -343,9 +345,33 @@ pub struct Session {
     /// Of the front end: what says other types than DataFusion.
     planned: Arc<[Rule]>,
     views: ViewTexts,
+    /// When the transaction began, if there is one. The lock is held for moments.
+    began: Mutex<Option<ExecutionProps>>,
 }
 
 impl Session {
+    /// A transaction begins: `now()` is this moment for all its statements.
+    pub fn begin(&self) {
+        let mut began = ExecutionProps::new();
+        began.mark_start_execution(Arc::clone(self.context.state_ref().read().config_options()));
+        *self.began.lock() = Some(began);
+    }
+
+    /// It has ended: `now()` is when a statement begins.
+    pub fn end(&self) {
+        *self.began.lock() = None;
+    }
+
+    /// The session's state for a statement that begins now, and when that is.
+    fn state(&self) -> (SessionState, Option<i64>) {
+        let mut state = self.context.state();
+        let statement_us = began_us(&state);
+        if let Some(began) = &*self.began.lock() {
+            state.execution_props_mut().query_execution_start_time = began.query_execution_start_time;
+        }
+        (state, statement_us)
+    }
+
     /// The DataFusion session, for what registers with it (pg_catalog) and for its settings. A statement run through it directly takes
     /// no snapshot, and reads no table: use [`Session::stream`].
     pub fn context(&self) -> &SessionContext {
@@ -386,7 +412,7 @@ impl Session {
     /// The logical plan of a statement, with `$n` unbound. Refuses what would write or define through DataFusion.
     pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
         let statement = statement.clone();
-        let (state, rules, views) = (self.context.state(), Arc::clone(&self.planned), self.views);
+        let (state, rules, views) = (self.state().0, Arc::clone(&self.planned), self.views);
         let (public, hides) = (Arc::clone(&self.public), self.hides());
         self.compute(async move {
             let mut views = Views::new(&state, &rules, views, public.hot.as_ref(), hides);
@@ -399,7 +425,7 @@ impl Session {
 
     /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
     pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
-        let (state, rules, views) = (self.context.state(), Arc::clone(&self.planned), self.views);
+        let (state, rules, views) = (self.state().0, Arc::clone(&self.planned), self.views);
         let (public, hides) = (Arc::clone(&self.public), self.hides());
         let planning = async move {
             planned(&mut Views::new(&state, &rules, views, public.hot.as_ref(), hides), &state, statement).await
@@ -438,7 +464,7 @@ impl Session {
             };
             return Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?);
         }
-        let (state, reader, stop) = (self.context.state(), Arc::clone(&self.reader), Stop::default());
+        let ((state, statement_us), reader, stop) = (self.state(), Arc::clone(&self.reader), Stop::default());
         let lake = Arc::clone(&self.public.lake);
         let waits = stop.when_dropped();
         let planned = async move {
@@ -446,7 +472,7 @@ impl Session {
                 Some(parameters) => plan.with_param_values(parameters)?,
                 None => plan,
             };
-            let (mut state, plan) = for_statement(state, lake, reader.as_ref(), plan, stop)?;
+            let (mut state, plan) = for_statement(state, statement_us, lake, reader.as_ref(), plan, stop)?;
             Ok((batch_rows::physical(&mut state, &plan).await?, state.task_ctx()))
         };
         self.threads.stream(planned, waits).await
@@ -462,7 +488,7 @@ impl Session {
         runs: bool,
         now_us: impl Fn() -> u64 + Send + 'static,
     ) -> Result<Measured> {
-        let (state, reader, stop) = (self.context.state(), Arc::clone(&self.reader), Stop::default());
+        let ((state, statement_us), reader, stop) = (self.state(), Arc::clone(&self.reader), Stop::default());
         let lake = Arc::clone(&self.public.lake);
         let _waits = stop.when_dropped();
         let measuring = async move {
@@ -471,7 +497,7 @@ impl Session {
                 Some(parameters) => plan.with_param_values(parameters)?,
                 None => plan,
             };
-            let (mut state, plan) = for_statement(state, lake, reader.as_ref(), plan, stop)?;
+            let (mut state, plan) = for_statement(state, statement_us, lake, reader.as_ref(), plan, stop)?;
             let plan = batch_rows::physical(&mut state, &plan).await?;
             let planned_us = now_us();
             let mut execution_us = None;
@@ -528,20 +554,27 @@ impl Session {
     /// The session's state with fresh snapshots: one statement's. And its plan, as the planner takes it.
     pub(crate) fn statement_state(&self, plan: &LogicalPlan) -> Result<(SessionState, LogicalPlan)> {
         let (lake, plan) = (Arc::clone(&self.public.lake), plan.clone());
-        for_statement(self.context.state(), lake, self.reader.as_ref(), plan, Stop::default())
+        let (state, statement_us) = self.state();
+        for_statement(state, statement_us, lake, self.reader.as_ref(), plan, Stop::default())
     }
+}
+
+/// What `now()` is with a state.
+fn began_us(state: &SessionState) -> Option<i64> {
+    state.execution_props().query_execution_start_time.map(|began| began.timestamp_micros())
 }
 
 fn for_statement(
     mut state: SessionState,
+    statement_us: Option<i64>,
     lake: Arc<Lake>,
     reader: &dyn HotReader,
     plan: LogicalPlan,
     stop: Stop,
 ) -> Result<(SessionState, LogicalPlan)> {
     let memory = &state.runtime_env().memory_pool;
-    let began_us = state.execution_props().query_execution_start_time.map(|began| began.timestamp_micros());
-    let running = Running { stop, constants: Constants::new(memory), plan: PlanMemory::of(&plan, memory)?, began_us };
+    let (constants, plan_memory, began_us) = (Constants::new(memory), PlanMemory::of(&plan, memory)?, began_us(&state));
+    let running = Running { stop, constants, plan: plan_memory, began_us, statement_us };
     state.config_mut().options_mut().extensions.insert(running);
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());

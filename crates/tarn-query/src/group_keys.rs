@@ -17,20 +17,20 @@ use std::sync::Arc;
 use datafusion::common::TableReference;
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor,
-    VisitorMut,
+    Expr, GroupByExpr, Ident, ObjectName, OrderBy, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    Statement, TableFactor, TableWithJoins, Value, Visitor, VisitorMut,
 };
 use tarn_types::TableSchema;
 
 use crate::Result;
 use crate::parser::fold;
 use crate::table::TarnTable;
+use crate::walk::{walk, walk_mut};
 
 /// Writes out what hangs on keys in the GROUP BYs of a statement. One that has none costs a walk over its syntax.
 pub(crate) async fn write_out(statement: &mut Statement, state: &SessionState) -> Result<()> {
     let mut named = Grouped::default();
-    let _ = Visit::visit(&*statement, &mut named);
+    let _ = walk(&*statement, &mut named);
     let mut tables = HashMap::new();
     for name in named.relations.difference(&named.defined) {
         let Ok(schema) = state.schema_for_ref(TableReference::bare(name.as_str())) else { continue };
@@ -40,7 +40,7 @@ pub(crate) async fn write_out(statement: &mut Statement, state: &SessionState) -
         }
     }
     if tables.values().any(|table| is_keyed(table)) {
-        let _ = VisitMut::visit(statement, &mut Written { tables: &tables, state });
+        let _ = walk_mut(statement, &mut Written { tables: &tables, state });
     }
     Ok(())
 }
@@ -217,12 +217,14 @@ impl Named<'_> {
                     let at = self.called.iter().position(|of| name.as_ref() == Some(&of.name));
                     at.into_iter().for_each(|at| self.all_of(at));
                 }
-                item => drop(item.visit(self)),
+                item => drop(walk(item, self)),
             }
         }
-        let _ = select.having.visit(self);
-        if let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = order_by {
-            let _ = all.visit(self);
+        if let Some(having) = &select.having {
+            let _ = walk(having, self);
+        }
+        if let Some(order_by) = order_by {
+            let _ = walk(order_by, self);
         }
     }
 

@@ -143,7 +143,7 @@ pub use meaning::{Meaning, Rule, ViewTexts};
 pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};
 pub use rewrite::each_expression;
-pub use running::now_of;
+pub use running::{now_of, statement_of};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;
 pub use values::sql_schema;

@@ -18,12 +18,19 @@ pub(crate) struct Running {
     pub plan: PlanMemory,
     /// What `now()` is, in microseconds since 1970-01-01 UTC.
     pub began_us: Option<i64>,
+    /// When the statement began, which may be one of many of its transaction.
+    pub statement_us: Option<i64>,
 }
 
 /// What `now()` is in the statement that is planned or run with this configuration, in microseconds since 1970-01-01 UTC. `None`: it is of
 /// none that runs.
 pub fn now_of(config: &ConfigOptions) -> Option<i64> {
     config.extensions.get::<Running>().and_then(|running| running.began_us)
+}
+
+/// As [`now_of`]: `statement_timestamp()`.
+pub fn statement_of(config: &ConfigOptions) -> Option<i64> {
+    config.extensions.get::<Running>().and_then(|running| running.statement_us)
 }
 
 impl Running {

@@ -7,8 +7,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr, NamedWindowDefinition, ObjectName, OrderBy, Query, Select, SelectItem, SetExpr, Statement,
-    TableFactor, TableWithJoins, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    Distinct, Expr, NamedWindowDefinition, ObjectName, OrderBy, OrderByExpr, Query, Select, SelectItem, SetExpr,
+    Statement, TableFactor, TableWithJoins, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 /// A part of a statement that can be walked.
@@ -171,7 +171,9 @@ walked! {
     Option<Distinct>,
     Vec<NamedWindowDefinition>,
     OrderBy,
+    Vec<OrderByExpr>,
     Vec<Expr>,
+    Option<Expr>,
     Expr,
     TableFactor,
     TableWithJoins,

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use datafusion::sql::sqlparser::ast::{
-    self, CharacterLength, CheckConstraint, ColumnDef, ColumnOption, Expr, GeneratedAs, Ident, SequenceOptions,
+    self, BinaryOperator, CharacterLength, CheckConstraint, ColumnDef, ColumnOption, Expr, GeneratedAs, Ident,
+    SequenceOptions, UnaryOperator,
 };
 use tarn_node::sequences::{Owner, Sequence, Width};
 use tarn_types::{Check, Column, ColumnId, ColumnRules, DataType, Identity, Length, TableSchema, Value, Zone};
@@ -124,6 +125,10 @@ impl Said {
     }
 
     fn says_default(&mut self, expr: &Expr, column: &mut Column, table: &str, zone: &Zone) -> Result<()> {
+        if !stands_alone(expr) {
+            let message = format!("syntax error in the default of column \"{}\": {expr}", column.name);
+            return Err(SqlError::new(state::SYNTAX_ERROR, message).with_hint("write it in parentheses"));
+        }
         if self.sequence.is_some() || self.rules.default.is_some() || column.default.is_some() {
             let message =
                 format!("multiple default values specified for column \"{}\" of table \"{table}\"", column.name);
@@ -294,6 +299,28 @@ fn constant(expr: &Expr) -> Option<Option<String>> {
         }
         Expr::Nested(of) => constant(of),
         other => literal(other),
+    }
+}
+
+/// Whether PostgreSQL's grammar takes an expression where the clauses of a column follow, one of which may be NOT NULL: what is made of
+/// words, such as `a IN (1, 2)`, is in parentheses there.
+fn stands_alone(expr: &Expr) -> bool {
+    match expr {
+        Expr::InList { .. }
+        | Expr::InSubquery { .. }
+        | Expr::InUnnest { .. }
+        | Expr::Between { .. }
+        | Expr::Like { .. }
+        | Expr::ILike { .. }
+        | Expr::SimilarTo { .. }
+        | Expr::IsNull(_)
+        | Expr::IsNotNull(_)
+        | Expr::AtTimeZone { .. }
+        | Expr::UnaryOp { op: UnaryOperator::Not, .. }
+        | Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or, .. } => false,
+        Expr::BinaryOp { left, right, .. } => stands_alone(left) && stands_alone(right),
+        Expr::UnaryOp { expr, .. } => stands_alone(expr),
+        _ => true,
     }
 }
 

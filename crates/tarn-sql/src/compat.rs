@@ -218,7 +218,7 @@ fn without_functions(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(statement, &mut Numbers);
+    let _ = walk_mut(statement, &mut Numbers);
 }
 
 /// Columns of `pg_type` that name functions.

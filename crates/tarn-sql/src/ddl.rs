@@ -418,6 +418,11 @@ pub fn check_column_name(name: &str) -> Result<()> {
         let message = format!("column \"{name}\": names that begin with __ are Tarn's own");
         return Err(SqlError::new(state::RESERVED_NAME, message).with_hint("call it otherwise"));
     }
+    // PostgreSQL's own columns of every table: drivers ask for them, and mean these.
+    if ["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"].contains(&name) {
+        let message = format!("column name \"{name}\" conflicts with a system column name");
+        return Err(SqlError::new(state::DUPLICATE_COLUMN, message).with_hint("call it otherwise"));
+    }
     Ok(())
 }
 

@@ -46,6 +46,7 @@ pub mod state {
     pub const CARDINALITY: &str = "21000";
     pub const ARRAY_SUBSCRIPT: &str = "2202E";
     pub const NULL_NOT_ALLOWED: &str = "22004";
+    pub const INVALID_NTH_VALUE: &str = "22016";
     pub const INVALID_BINARY: &str = "22P03";
     pub const BAD_COPY_FORMAT: &str = "22P04";
     pub const NOT_NULL_VIOLATION: &str = "23502";
@@ -96,6 +97,9 @@ pub mod state {
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
     pub const INVALID_OBJECT_DEFINITION: &str = "42P17";
     pub const WRONG_OBJECT_TYPE: &str = "42809";
+    pub const AMBIGUOUS_FUNCTION: &str = "42725";
+    pub const INDETERMINATE_TYPE: &str = "42P18";
+    pub const INVALID_RECURSION: &str = "42P19";
     pub const CANNOT_COERCE: &str = "42846";
     pub const DATATYPE_MISMATCH: &str = "42804";
     pub const OUT_OF_MEMORY: &str = "53200";

@@ -150,7 +150,7 @@ pub fn with_column_renamed(text: &str, from: &str, to: &str) -> Result<String> {
     }
     let to = if quote(to) == to { ast::Ident::new(to) } else { ast::Ident::with_quote('"', to) };
     let mut expr = read(text)?;
-    let _ = VisitMut::visit(&mut expr, &mut Renamed(from, to));
+    let _ = walk_mut(&mut expr, &mut Renamed(from, to));
     kept(&expr, Place::Check)
 }
 

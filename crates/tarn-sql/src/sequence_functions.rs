@@ -23,12 +23,14 @@ use tokio::runtime::Handle;
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, relation_named};
 use crate::temporary::Temporary;
+use crate::transaction::Transaction;
 
 /// What a session was given last.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     by_sequence: HashMap<String, i64>,
-    last: Option<i64>,
+    /// The sequence that gave the last number.
+    last: Option<String>,
 }
 
 impl Given {
@@ -47,6 +49,8 @@ pub(crate) struct Numbering {
     pub given: Arc<Mutex<Given>>,
     /// The sequences that the session has to itself: theirs are the names that others have, too.
     pub own: Arc<Temporary>,
+    /// The session's: one that only reads draws no numbers.
+    pub transaction: Arc<Mutex<Transaction>>,
     /// Where the metastore is asked: not on the threads of queries.
     pub runtime: Handle,
 }
@@ -87,6 +91,7 @@ impl Numbering {
         let sequences = self.node.sequences();
         let own = self.own.sequence(name);
         if own.is_none() {
+            self.check_writable("nextval")?;
             self.allow(name, Privilege::Insert)?;
         }
         let numbers = match (own, sequences.take_now(name, n as u64)) {
@@ -100,7 +105,7 @@ impl Numbering {
         if let Some(last) = numbers.last() {
             let mut given = self.given.lock();
             given.by_sequence.insert(name.to_owned(), *last);
-            given.last = Some(*last);
+            given.last = Some(name.to_owned());
         }
         Ok(numbers)
     }
@@ -115,8 +120,12 @@ impl Numbering {
     }
 
     fn last(&self) -> Result<i64> {
-        let last = self.given.lock().last;
-        last.ok_or_else(|| {
+        let last = {
+            let given = self.given.lock();
+            given.last.as_ref().and_then(|name| Some((name.clone(), *given.by_sequence.get(name)?)))
+        };
+        // One that was dropped gave nothing.
+        last.filter(|(name, _)| self.get(name).is_ok()).map(|(_, number)| number).ok_or_else(|| {
             SqlError::new(state::NOT_IN_PREREQUISITE_STATE, "lastval is not yet defined in this session")
         })
     }
@@ -124,6 +133,7 @@ impl Numbering {
     fn set(&self, name: &str, last: i64, is_called: bool) -> Result<i64> {
         let own = self.own.sequence(name);
         if own.is_none() {
+            self.check_writable("setval")?;
             self.allow(name, Privilege::Update)?;
         }
         let Sequence { min, max, .. } = self.get(name)?;
@@ -167,6 +177,17 @@ impl Numbering {
         let sequences = Arc::clone(self.node.sequences());
         let all = self.wait(async move { sequences.all().await })?;
         Ok(all.into_iter().find(|(_, of)| is_of(of, table, column)).map(|(name, _)| format!("public.{}", quote(&name))))
+    }
+
+    /// Errors: `25006` in a transaction that only reads.
+    fn check_writable(&self, function: &str) -> Result<()> {
+        match &*self.transaction.lock() {
+            Transaction::Open(open) if open.is_read_only() => {
+                let message = format!("cannot execute {function}() in a read-only transaction");
+                Err(SqlError::new(state::READ_ONLY_TRANSACTION, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn get(&self, name: &str) -> Result<Sequence> {

@@ -15,17 +15,18 @@ use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
-use parking_lot::Mutex;
 
 use crate::advisory::{Key, Mode, OwnLocks};
 use crate::channels::Mail;
 use crate::error::{SqlError, state};
+use crate::schema_path;
+use crate::session::set_back::{Scope, Settable};
 use crate::session::vars::{Vars, is_engine_setting, is_identity};
 
 /// What the functions are about.
 #[derive(Clone)]
 pub(crate) struct Own {
-    pub vars: Arc<Mutex<Vars>>,
+    pub settable: Settable,
     pub locks: Arc<OwnLocks>,
     pub mail: Arc<Mail>,
 }
@@ -49,12 +50,13 @@ impl Own {
                 all.push((format!("pg_try_advisory{level}_lock{shared}"), Does::TryLock(mode)));
             }
         }
+        let schemas = schema_path::functions(&self.settable.vars);
         let functions = all.into_iter().map(|(name, does)| {
             let signature = does.signature();
             let function = OfSession { name, does, signature, own: self.clone() };
             AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf()
         });
-        functions.collect()
+        functions.chain(schemas).collect()
     }
 }
 
@@ -161,7 +163,8 @@ impl OfSession {
     async fn answer(&self, columns: &[ArrayRef], row: usize) -> Result<ScalarValue> {
         let void = || ScalarValue::Utf8(Some(String::new()));
         let truth = |truth: bool| ScalarValue::Boolean(Some(truth));
-        let Own { vars, locks, mail } = &self.own;
+        let Own { settable, locks, mail } = &self.own;
+        let vars = &settable.vars;
         Ok(match self.does {
             Does::ShowSetting => {
                 let may_be_missing = columns.get(1).is_some_and(|may| may.as_boolean().value(row));
@@ -174,9 +177,11 @@ impl OfSession {
             Does::Set => {
                 let text = |column: &ArrayRef| column.as_string::<i32>().value(row).to_owned();
                 let (name, value) = (text(&columns[0]), text(&columns[1]));
-                let mut vars = vars.lock();
-                set(&mut vars, &name, &value, columns[2].as_boolean().value(row))?;
-                ScalarValue::Utf8(Some(vars.get(&name)?))
+                let is_local = columns[2].as_boolean().value(row);
+                set(settable, &name, &value, is_local)?;
+                // Outside of a transaction it is over already.
+                let shown = vars.lock().get(&name).unwrap_or_default();
+                ScalarValue::Utf8(Some(if is_local && !settable.transaction.lock().is_open() { value } else { shown }))
             }
             Does::Sleep => {
                 let seconds = columns[0].as_primitive::<Float64Type>().value(row).clamp(0.0, MAX_SLEEP_S);
@@ -230,17 +235,12 @@ fn shown(vars: &Vars, name: &str) -> Result<String, SqlError> {
     vars.get(name)
 }
 
-/// Errors: what is not of these settings alone, and what would end with the transaction.
-fn set(vars: &mut Vars, name: &str, value: &str, is_local: bool) -> Result<(), SqlError> {
-    if is_local {
-        return Err(SqlError::unsupported(
-            "set_config for a transaction alone",
-            "give false, and set it back after it",
-        ));
-    }
+/// Errors: what is not of these settings alone.
+fn set(settable: &Settable, name: &str, value: &str, is_local: bool) -> Result<(), SqlError> {
     let folded = name.to_ascii_lowercase();
     if is_engine_setting(&folded) || is_identity(&folded) || folded == "timezone" {
         return Err(SqlError::unsupported(format!("set_config of {name}"), format!("SET {name} = value")));
     }
-    vars.set(name, Some(value))
+    let scope = if is_local { Scope::Transaction } else { Scope::Session };
+    settable.change(scope, |vars| vars.set(name, Some(value)))
 }

@@ -234,6 +234,29 @@ impl Open {
         Ok(())
     }
 
+    /// Errors: `25001` for writing behind a statement that read or wrote, or behind a savepoint of a transaction that only reads.
+    pub fn set_read_only(&mut self, read_only: bool) -> Result<()> {
+        if self.read_only && !read_only {
+            let message = match (self.savepoints.last(), self.has_begun) {
+                (Some(before), _) if before.read_only => {
+                    "cannot set transaction read-write mode inside a read-only transaction"
+                }
+                (_, true) => "transaction read-write mode must be set before any query",
+                _ => "",
+            };
+            if !message.is_empty() {
+                return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("BEGIN READ WRITE"));
+            }
+        }
+        self.read_only = read_only;
+        Ok(())
+    }
+
+    /// Whether it only reads.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     /// What is left to do when it commits.
     pub fn into_commit(self) -> ToCommit {
         let mut drops: Vec<Ddl> = Vec::with_capacity(self.drops.len());
@@ -374,6 +397,8 @@ impl Transaction {
     pub fn release(&mut self, name: &str) -> Result<usize> {
         let open = self.block("RELEASE SAVEPOINT")?;
         let place = open.place(name)?;
+        // As it was before, as what SET LOCAL says is not.
+        open.read_only = open.savepoints[place].read_only;
         open.savepoints.truncate(place);
         Ok(place)
     }

@@ -513,7 +513,6 @@ fn check_set(set: &Set) -> Checked {
             "SET",
             &[
                 (*hivevar, "HIVEVAR", LEAVE_OUT),
-                (*scope == Some(ContextModifier::Local), "LOCAL", "use SET, and RESET at the end of the transaction"),
                 (*scope == Some(ContextModifier::Global), "GLOBAL", "settings of the server are flags of `tarn serve`"),
             ],
         ),
@@ -524,10 +523,8 @@ fn check_set(set: &Set) -> Checked {
             "SET TRANSACTION",
             &[(snapshot.is_some(), "SNAPSHOT", "SET tarn.as_of_version reads an older version of all tables")],
         ),
-        Set::SetTimeZone { local, value: _ } => {
-            none("SET", &[(*local, "LOCAL", "use SET, and RESET at the end of the transaction")])
-        }
-        Set::SetNamesDefault {}
+        Set::SetTimeZone { local: _, value: _ }
+        | Set::SetNamesDefault {}
         | Set::SetSessionAuthorization(_)
         | Set::SetSessionParam(_)
         | Set::SetRole { context_modifier: _, role_name: _ }

@@ -119,10 +119,10 @@ pub fn parse_with<T, E: From<ParseError>>(
     sql: &str,
     read: impl FnOnce(&mut Parser<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let size = tokens::size(sql).map_err(ParseError::TooLarge)?;
+    let size = tokens::size(sql)?;
     let dialect = PgDialect::new(Bounds::of(size.n_tokens));
     bounded(&dialect, || {
-        let mut tokens = tokens::tokens(&dialect, sql, size.n_tokens)?;
+        let mut tokens = tokens::tokens(&dialect, sql, &size)?;
         copy::spell_booleans(&mut tokens);
         read(&mut parser_of(&dialect, tokens))
     })

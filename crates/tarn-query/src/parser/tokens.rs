@@ -4,9 +4,11 @@
 //! -1`, because an operator may end in `-` or `+` only if it has one of `` ~ ! @ # % ^ & | ` ? `` in it. There are no
 //! operators of users here, so those that no one knows are split as well: `'a'||-1`, `10%-3`.
 
+use std::ops::Range;
+
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::parser::ParserError;
-use crate::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use crate::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
 
 use super::dialect::PgDialect;
 use super::{Limit, MAX_SELECTS, MAX_TOKENS, ParseError};
@@ -18,34 +20,84 @@ const MAX_BRACKETS: usize = 16;
 pub(super) struct Size {
     /// At most so many tokens.
     pub n_tokens: usize,
+    /// Whether there is a comment between `/*` and `*/`.
+    pub has_comment: bool,
 }
 
 /// Counts without keeping: what is too large is refused before it takes memory.
-pub(super) fn size(sql: &str) -> Result<Size, Limit> {
+///
+/// Errors: a limit; letters behind a number, which the tokenizer takes for a name.
+pub(super) fn size(sql: &str) -> Result<Size, ParseError> {
     let bytes = sql.as_bytes();
-    let (mut at, mut n_tokens, mut n_selects) = (0, 0, 0);
+    let (mut at, mut n_tokens, mut n_selects, mut has_comment) = (0, 0, 0, false);
     while at < bytes.len() {
         let start = at;
         at = match bytes[at] {
             b'\'' => end_of_quoted(bytes, at, b'\'', start > 0 && matches!(bytes[start - 1], b'e' | b'E')),
             b'"' => end_of_quoted(bytes, at, b'"', false),
             b'-' if bytes.get(at + 1) == Some(&b'-') => end_of_line(bytes, at),
-            b'/' if bytes.get(at + 1) == Some(&b'*') => end_of_comment(bytes, at),
+            b'/' if bytes.get(at + 1) == Some(&b'*') => {
+                has_comment = true;
+                end_of_comment(bytes, at)
+            }
             b'$' => end_of_dollars(bytes, at).unwrap_or(at + 1),
             byte if is_word(byte) => {
                 bytes[at..].iter().position(|byte| !is_word(*byte)).map_or(bytes.len(), |n| at + n)
             }
             _ => at + 1,
         };
+        if bytes[start].is_ascii_digit()
+            && let Some(literal) = junk(bytes, start..at)
+        {
+            let place = &sql[sql.floor_char_boundary(literal.start)..sql.ceil_char_boundary(literal.end)];
+            let kind = if place.starts_with('$') { "parameter" } else { "numeric literal" };
+            let message = format!("trailing junk after {kind} at or near \"{place}\"");
+            return Err(ParseError::Syntax(ParserError::ParserError(message)));
+        }
         n_tokens += 1;
         if is_part(&bytes[start..at]) {
             n_selects += 1;
         }
     }
     match () {
-        () if n_tokens > MAX_TOKENS => Err(Limit::Tokens),
-        () if n_selects > MAX_SELECTS => Err(Limit::Selects),
-        () => Ok(Size { n_tokens }),
+        () if n_tokens > MAX_TOKENS => Err(ParseError::TooLarge(Limit::Tokens)),
+        () if n_selects > MAX_SELECTS => Err(ParseError::TooLarge(Limit::Selects)),
+        () => Ok(Size { n_tokens, has_comment }),
+    }
+}
+
+/// Where a number or parameter stands that has letters behind it: `123abc`, `0x1F`, `1_000`, `0.a`, `1.5e`, `$1a`. `word` begins with a digit.
+fn junk(bytes: &[u8], word: Range<usize>) -> Option<Range<usize>> {
+    let before = word.start.checked_sub(1).map(|at| bytes[at]);
+    let n_digits = bytes[word.clone()].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let behind = &bytes[word.start + n_digits..word.end];
+    if before == Some(b'$') {
+        return (!behind.is_empty()).then_some(word.start - 1..word.end);
+    }
+    let is_fraction = before == Some(b'.');
+    match behind {
+        // `0.a`, but `0.5` and `0.e5`.
+        [] if !is_fraction && bytes.get(word.end) == Some(&b'.') => {
+            let start = word.end + 1;
+            let rest = bytes[start..].iter().take_while(|byte| is_word(**byte)).count();
+            let rest = start..start + rest;
+            let is_junk = bytes.get(start).is_some_and(|byte| is_word(*byte) && !byte.is_ascii_digit());
+            (is_junk && !is_exponent(bytes, rest.clone())).then_some(word.start..rest.end)
+        }
+        [] => None,
+        _ => (!is_exponent(bytes, word.start + n_digits..word.end)).then_some(word),
+    }
+}
+
+/// `e5`, or `e` before `+5`.
+fn is_exponent(bytes: &[u8], word: Range<usize>) -> bool {
+    match &bytes[word.clone()] {
+        [b'e' | b'E'] => {
+            let sign = bytes.get(word.end).is_some_and(|byte| matches!(byte, b'+' | b'-'));
+            sign && bytes.get(word.end + 1).is_some_and(u8::is_ascii_digit)
+        }
+        [b'e' | b'E', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
     }
 }
 
@@ -106,8 +158,8 @@ fn end_of_dollars(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 /// The tokens of a text, with their places.
-pub(super) fn tokens(dialect: &PgDialect, sql: &str, n_tokens: usize) -> Result<Vec<TokenWithSpan>, ParseError> {
-    let mut tokens = Vec::with_capacity(n_tokens);
+pub(super) fn tokens(dialect: &PgDialect, sql: &str, size: &Size) -> Result<Vec<TokenWithSpan>, ParseError> {
+    let mut tokens = Vec::with_capacity(size.n_tokens);
     let tokenized = Tokenizer::new(dialect, sql).tokenize_with_location_into_buf(&mut tokens);
     tokenized.map_err(|error| ParseError::Syntax(ParserError::from(error)))?;
     if tokens.iter().any(|token| split(&token.token).is_some()) {
@@ -121,6 +173,9 @@ pub(super) fn tokens(dialect: &PgDialect, sql: &str, n_tokens: usize) -> Result<
         tokens = halves.flatten().collect();
     }
     check_brackets(&tokens)?;
+    if size.has_comment {
+        check_continued(&tokens)?;
+    }
     weaken_locks(&mut tokens);
     Ok(tokens)
 }
@@ -184,6 +239,23 @@ fn split(token: &Token) -> Option<(Token, Token)> {
         _ => return None,
     };
     Some((operator, sign))
+}
+
+/// A text goes on in the next line, but not behind a comment.
+fn check_continued(tokens: &[TokenWithSpan]) -> Result<(), ParseError> {
+    let (mut is_text, mut has_comment) = (false, false);
+    for token in tokens {
+        match &token.token {
+            Token::Whitespace(Whitespace::MultiLineComment(_)) => has_comment = true,
+            Token::Whitespace(_) => {}
+            Token::SingleQuotedString(text) if is_text && has_comment => {
+                let message = format!("at or near \"'{text}'\"{}", token.span.start);
+                return Err(ParseError::Syntax(ParserError::ParserError(message)));
+            }
+            other => (is_text, has_comment) = (matches!(other, Token::SingleQuotedString(_)), false),
+        }
+    }
+    Ok(())
 }
 
 /// Each bracket of a type is a box around what is before it: thousands are refused before the parser builds them.

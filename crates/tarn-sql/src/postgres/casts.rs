@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
-use tarn_types::{DataType as Stored, Value, Zone, data_type_of};
+use tarn_types::{DataType as Stored, Length, Value, Zone, data_type_of};
 
 use super::extract::intervals;
 use super::integers::out_of_range;
@@ -34,7 +34,7 @@ use super::numeric::of_floats;
 use super::times_of_text::times_of_text;
 use crate::digits::Digits;
 use crate::error::{SqlError, state};
-use crate::rows::{pg_type, texts};
+use crate::rows::{long_name, pg_type, texts};
 
 /// The rule; it runs when types are known.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl AnalyzerRule for Texts {
 fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if let Expr::Cast(Cast { expr: of, field }) = &expr
         && field.data_type().is_string()
-        && of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of))
+        && of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of) || is_filled(&of))
     {
         return Ok(Transformed::yes(Converted::call(field.data_type(), of.as_ref().clone())));
     }
@@ -89,6 +89,13 @@ fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             *arg = when(of, lit("t")).when(is_false, lit("f")).end()?;
             is_changed = true;
         }
+    }
+    if call.func.name() == "character_length"
+        && let Ok(of) = call.args[0].get_type(schema)
+        && (of.is_numeric() || of.is_temporal() || of == DataType::Boolean)
+    {
+        let message = format!("function length({}) does not exist", long_name(&pg_type(&Field::new("", of, true))?));
+        return Err(SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast it to text").into());
     }
     if call.func.name() == "character_length" && call.args[0].get_type(schema).is_ok_and(|of| of.is_binary()) {
         // Two digits a byte.
@@ -119,6 +126,11 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 /// Whether a text is a `uuid`, `json` or `jsonb` by what stands beside its type, which a cast would leave there.
 fn is_kept_as_text(field: &Field) -> bool {
     data_type_of(field).is_ok_and(|of| matches!(of, Stored::Uuid | Stored::Json | Stored::Jsonb))
+}
+
+/// Whether it is a `char(n)`, which is shown with blanks, and is a text without them.
+fn is_filled(field: &Field) -> bool {
+    matches!(Length::of(field), Some(Length::Fixed(_)))
 }
 
 /// Does Arrow cast so, too?
@@ -242,6 +254,7 @@ impl ScalarUDFImpl for Converted {
             }
             DataType::Interval(_) if !values.data_type().is_string() => Arc::new(intervals(&values)?),
             to if to.is_temporal() => times_of_text(&values, to, &args.config_options)?,
+            to if is_filled(&args.arg_fields[0]) => cast(&values, to)?,
             to => cast(&texts(&values, &args.arg_fields[0], &zone_of(&args.config_options))?, to)?,
         };
         Ok(match is_scalar {

@@ -1,5 +1,6 @@
-//! What time is it while a statement runs? `now()` is the time at which it began, in microseconds, as `'now'` is: DataFusion's has nanoseconds,
-//! and is no time that a column can keep; so has `current_time`. `clock_timestamp()` is another for every row.
+//! What time is it while a statement runs? `now()` is the time at which its transaction began, in microseconds, as `'now'` is: DataFusion's has
+//! nanoseconds, and is no time that a column can keep; so has `current_time`. `statement_timestamp()` is when the statement began, and
+//! `clock_timestamp()` is another for every row.
 
 use std::sync::Arc;
 
@@ -15,13 +16,14 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, now_of, zone_of};
+use tarn_query::{datafusion, now_of, statement_of, zone_of};
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let clock = Clock { signature: Signature::nullary(Volatility::Volatile) };
     let time = TimeOfDay { inner: current_time() };
-    vec![Arc::new(clock.into()), Arc::new(Now::new(&ConfigOptions::default()).into()), Arc::new(time.into())]
+    let of = |start| Arc::new(Now::new(start, &ConfigOptions::default()).into());
+    vec![Arc::new(clock.into()), of(Start::Transaction), of(Start::Statement), Arc::new(time.into())]
 }
 
 /// `current_time`, in microseconds.
@@ -59,19 +61,32 @@ impl ScalarUDFImpl for TimeOfDay {
     }
 }
 
+/// Whose beginning is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Start {
+    Transaction,
+    Statement,
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Now {
+    start: Start,
     signature: Signature,
-    aliases: [String; 1],
+    aliases: Vec<String>,
     /// Of the session.
     zone: Arc<str>,
 }
 
 impl Now {
-    fn new(config: &ConfigOptions) -> Now {
+    fn new(start: Start, config: &ConfigOptions) -> Now {
+        let aliases: &[&str] = match start {
+            Start::Transaction => &["current_timestamp", "transaction_timestamp"],
+            Start::Statement => &[],
+        };
         Now {
+            start,
             signature: Signature::nullary(Volatility::Stable),
-            aliases: ["current_timestamp".to_owned()],
+            aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
             zone: Arc::clone(zone_of(config).arrow_name()),
         }
     }
@@ -83,7 +98,10 @@ impl Now {
 
 impl ScalarUDFImpl for Now {
     fn name(&self) -> &str {
-        "now"
+        match self.start {
+            Start::Transaction => "now",
+            Start::Statement => "statement_timestamp",
+        }
     }
 
     fn aliases(&self) -> &[String] {
@@ -95,7 +113,7 @@ impl ScalarUDFImpl for Now {
     }
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
-        Some(Now::new(config).into())
+        Some(Now::new(self.start, config).into())
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
@@ -108,16 +126,22 @@ impl ScalarUDFImpl for Now {
 
     /// A constant of the statement.
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        Ok(match info.query_execution_start_time() {
-            Some(began) => ExprSimplifyResult::Simplified(Expr::Literal(self.at(began.timestamp_micros()), None)),
-            None => ExprSimplifyResult::Original(args),
+        Ok(match (self.start, info.query_execution_start_time()) {
+            (Start::Transaction, Some(began)) => {
+                ExprSimplifyResult::Simplified(Expr::Literal(self.at(began.timestamp_micros()), None))
+            }
+            _ => ExprSimplifyResult::Original(args),
         })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match now_of(&args.config_options) {
+        let us = match self.start {
+            Start::Transaction => now_of(&args.config_options),
+            Start::Statement => statement_of(&args.config_options),
+        };
+        match us {
             Some(us) => Ok(ColumnarValue::Scalar(self.at(us))),
-            None => exec_err!("now() is of a statement that runs"),
+            None => exec_err!("{}() is of a statement that runs", self.name()),
         }
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
         (array_positions_udf(), Guard::Integers),
         (cardinality_udf(), Guard::Integers),
         (math::abs(), Guard::NoLeast),
+        (datafusion::functions::string::chr(), Guard::NoNullCharacter),
         (datetime::date_bin(), Guard::NoMonths),
         (unicode::right(), Guard::NotLeast),
     ];
@@ -66,6 +67,8 @@ enum Guard {
     NoLeast,
     /// As many letters as the least integer is the whole text.
     NotLeast,
+    /// A text has none.
+    NoNullCharacter,
     /// Bins have one length.
     NoMonths,
 }
@@ -212,6 +215,13 @@ impl ScalarUDFImpl for Guarded {
                         return Err(SqlError::new(state::DATETIME_OVERFLOW, message).into());
                     }
                 }
+                self.inner.invoke_with_args(args)
+            }
+            Guard::NoNullCharacter => {
+                check(&args.args[0], |code| match code {
+                    0.0 => Err(SqlError::new(state::PROGRAM_LIMIT, "null character not permitted")),
+                    _ => Ok(()),
+                })?;
                 self.inner.invoke_with_args(args)
             }
             Guard::NotLeast => {

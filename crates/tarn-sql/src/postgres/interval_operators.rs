@@ -52,6 +52,11 @@ impl ExprPlanner for TimeOperators {
             in_days(&mut expr.left, &left);
             in_days(&mut expr.right, &right);
         }
+        if let (BinaryOperator::Plus, Side::Time, Side::Time) = (&expr.op, Side::of(&left), Side::of(&right)) {
+            let message = "operator is not unique: time without time zone + time without time zone";
+            let hint = "one of them is an interval: cast it to one";
+            return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message).with_hint(hint).into());
+        }
         Ok(match Operation::of(&expr.op, Side::of(&left), Side::of(&right)) {
             Some((operation, is_swapped)) => {
                 let mut sides = vec![expr.left, expr.right];

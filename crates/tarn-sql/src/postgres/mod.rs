@@ -18,6 +18,7 @@
 //! | `SELECT avg(x) FROM (VALUES (2), (3)) v(x)` | 2.5000000000000000 | 2.5 | `averages` |
 //! | `SELECT var_pop('inf'::float8)`, `variance(x)` of integers | NaN, a numeric | 0, a float | `variances` |
 //! | `SELECT exp(32.999)`, `2.0 ^ 0.5`, `exp(1000::float8)` | 214429043492155.053, 1.4142135623730950, 22003 | floats | `exact_functions` |
+//! | `SELECT x * '-1'` of a number | a number | not known | `unknown_operands` |
 //! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
 //! | `SELECT 3.7::int`, `SELECT 1e15::float8` | 4, 1e+15 | 3, 999999999999999.9 | `casts` |
 //! | `SELECT timestamp '2024-01-01'::text` | 2024-01-01 00:00:00 | 2024-01-01T00:00:00 | `casts` |
@@ -26,6 +27,12 @@
 //! | `SELECT 'a' ~ '{'`, `'a' ~ '('` | f, 2201B | errors of the engine | `pattern_operators` |
 //! | `SELECT ceil(5.1)`, `trunc(5.99)`, `sign(-5.5)` | 6, 5, a numeric | 6.0, 5.00, a float | `rounding` |
 //! | `SELECT num_nulls(1, NULL)`, `isfinite(now())` | 1, t | not known | `nulls` |
+//! | `SELECT to_timestamp('NaN'::float8)` | 22008 | 1970-01-01 | `epoch` |
+//! | `SELECT sum(x) OVER (w ROWS 1 PRECEDING) … WINDOW w AS (ORDER BY y)` | in the order of `y` | in none | `windows_copied` |
+//! | `SELECT * FROM (a JOIN b USING (n)) j` | `n` once | twice | `joined_alias` |
+//! | `SELECT array_agg(x) FROM (SELECT x FROM t ORDER BY y) s` | in that order | in any | `inner_order` |
+//! | `SELECT ARRAY[]`, `SELECT count() FROM t` | errors | `{}`, a count | `refused` |
+//! | `SELECT string_agg(DISTINCT a::text, ',' ORDER BY a)` | 42P10 | a text | `aggregates_checked` |
 //! | `SELECT to_number('12,454.8-', '99G999D9S')` | -12454.8 | not known | `to_number` |
 //! | `SELECT array_dims(ARRAY[1])`, `trim_array(ARRAY[1, 2], 1)` | [1:1], {1} | an array, not known | `array_shapes` |
 //! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
@@ -61,6 +68,7 @@
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
 
+mod aggregates_checked;
 mod arguments;
 mod array_operators;
 mod array_shapes;
@@ -75,6 +83,7 @@ mod date_reading;
 mod date_template;
 mod date_trunc;
 mod division;
+mod epoch;
 mod exact_functions;
 mod extract;
 mod extremes;
@@ -84,12 +93,14 @@ mod guards;
 pub(crate) mod identifiers;
 mod in_array;
 pub(crate) mod in_from;
+mod inner_order;
 mod instants;
 mod integer_literals;
 mod integers;
 mod interval_operators;
 mod interval_types;
 mod intervals;
+mod joined_alias;
 mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
@@ -105,6 +116,7 @@ mod patterns;
 mod powers;
 mod products;
 mod ranks;
+mod refused;
 mod regular_expressions;
 mod rounding;
 mod rowwise;
@@ -123,8 +135,10 @@ mod type_name;
 mod type_names;
 mod typed_arrays;
 mod typed_operators;
+mod unknown_operands;
 mod using;
 mod variances;
+mod windows_copied;
 
 use std::sync::Arc;
 
@@ -135,7 +149,7 @@ pub(crate) use self::calls::{all_of, binary, call};
 /// What statements mean here.
 pub(crate) fn meaning() -> Meaning {
     Meaning {
-        planned: vec![Arc::new(integer_literals::IntegerLiterals)],
+        planned: vec![Arc::new(aggregates_checked::CheckedAggregates), Arc::new(integer_literals::IntegerLiterals)],
         written: [
             vec![Arc::new(lateral::LateralLists) as Rule, Arc::new(typed_arrays::TypedArrays), Arc::new(casts::Texts)],
             json::rules(),
@@ -149,6 +163,7 @@ pub(crate) fn meaning() -> Meaning {
         ]
         .concat(),
         operators: vec![
+            Arc::new(unknown_operands::UnknownOperands),
             Arc::new(truths::Truths),
             json::planner(),
             Arc::new(interval_operators::TimeOperators),
@@ -173,6 +188,7 @@ pub(crate) fn meaning() -> Meaning {
                 Arc::new(numeric::numeric()),
                 Arc::new(type_name::type_of()),
                 Arc::new(date_trunc::date_trunc()),
+                Arc::new(epoch::to_instant()),
             ],
             guards::guarded(),
             intervals::functions(),

@@ -161,6 +161,21 @@ fn digits_behind_point(text: &str) -> Option<i8> {
 mod tests {
     use super::*;
 
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn floats_have_six_or_fifteen_digits() {
+        use arrow::array::{Float32Array, Float64Array};
+        let of = |values: ArrayRef, scale| {
+            let numbers = of_floats(&values, 38, scale).unwrap();
+            numbers.as_primitive::<Decimal128Type>().value(0)
+        };
+        assert_eq!(of(Arc::new(Float32Array::from(vec![1.234_567_9])), 10), 12_345_700_000);
+        assert_eq!(of(Arc::new(Float64Array::from(vec![0.285])), 2), 29);
+        assert_eq!(of(Arc::new(Float64Array::from(vec![1_234_567_890_123_456_789.0])), 0), 1_234_567_890_123_460_000);
+        let beyond: ArrayRef = Arc::new(Float64Array::from(vec![1e30]));
+        assert!(of_floats(&beyond, 10, 2).is_err());
+    }
+
     #[test]
     fn digits_are_counted() {
         for (text, digits) in [

@@ -19,20 +19,25 @@ use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visitor, VisitorMut,
+    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderBy, OrderByKind, Query, Select,
+    SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visitor,
+    VisitorMut,
 };
 use tarn_query::{array_items, walk, walk_mut};
 
 use super::calls::{call, is_call, is_named, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
+use super::epoch::TO_INSTANT;
 use super::format::SIMILAR;
 use super::json::written as json;
 use super::kept_as_text::{UUID, cast_to, items_cast_to};
 use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
-use super::{in_from, interval_types, made_times, ordered_sets, single, text_sets, type_names, using};
+use super::{
+    in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, refused, single, text_sets,
+    type_names, using, windows_copied,
+};
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
 use crate::shown::shown_as;
@@ -45,13 +50,12 @@ const SUBSCRIPTS: &str = "generate_subscripts";
 const VOLATILE: [&str; 6] = ["random", "gen_random_uuid", "uuid", "clock_timestamp", "nextval", "setval"];
 /// Functions of sequences, which are named by a `regclass`.
 const OF_SEQUENCES: [&str; 3] = ["nextval", "currval", "setval"];
-/// What a statement begins at, which is a transaction of its own.
-const STARTS: [&str; 2] = ["statement_timestamp", "transaction_timestamp"];
 
 /// Changes a statement to what the planner reads as Postgres reads what was written.
 ///
 /// Errors: `0A000` for what it has no other form of.
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
+    refused::check(statement)?;
     let visited = match statement {
         // Defaults and checks are kept as they are written.
         Statement::CreateTable(create) => walk_mut(&mut create.query, &mut Rewrite::default()),
@@ -74,12 +78,16 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         in_from::body(query);
+        inner_order::keep(query);
         if let SetExpr::Values(values) = query.body.as_mut() {
             json::values(values);
         }
         if let SetExpr::Select(select) = query.body.as_mut() {
             json::name_rows(select, query.order_by.as_mut());
-            if let Err(error) = using::write_out(select, query.order_by.as_mut()) {
+            if let Err(error) = in_order(query.order_by.as_mut(), select)
+                .and_then(|()| windows_copied::write_out(select, query.order_by.as_mut()))
+                .and_then(|()| using::write_out(select, query.order_by.as_mut()))
+            {
                 return ControlFlow::Break(error);
             }
         }
@@ -99,9 +107,10 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        inner_order::keep_in_aggregates(select);
         // Those of UNION; those of queries are written out already.
         json::name_rows(select, None);
-        if let Err(error) = using::write_out(select, None) {
+        if let Err(error) = windows_copied::write_out(select, None).and_then(|()| using::write_out(select, None)) {
             return ControlFlow::Break(error);
         }
         for item in &mut select.projection {
@@ -122,6 +131,7 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        joined_alias::as_query(factor);
         in_from::function(factor);
         if let Err(error) = json::in_from(factor).and_then(|()| text_sets::in_from(factor)) {
             return ControlFlow::Break(error);
@@ -196,6 +206,33 @@ fn value_of(arg: &FunctionArg) -> &FunctionArgExpr {
         | FunctionArg::Named { arg: value, .. }
         | FunctionArg::ExprNamed { arg: value, .. } => value,
     }
+}
+
+/// `ORDER BY generate_series(1, 3) DESC` is by a column of the list, whose rows are what is ordered.
+///
+/// Errors: `0A000` for one that is not in the list, which gives rows of its own.
+fn in_order(order_by: Option<&mut OrderBy>, select: &Select) -> Result<()> {
+    let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = order_by else { return Ok(()) };
+    for order in all.iter_mut().filter(|order| refused::gives_rows(&order.expr)) {
+        let place = select.projection.iter().position(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => *expr == order.expr,
+            _ => false,
+        });
+        let is_plain = !select
+            .projection
+            .iter()
+            .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+        match place.filter(|_| is_plain) {
+            Some(place) => order.expr = number(place as u64 + 1),
+            None => {
+                return Err(SqlError::unsupported(
+                    "ORDER BY of a set-returning function that is not in the list of columns",
+                    "write it into the list, and ORDER BY its name",
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The one column of a function of sets is called as the table is.
@@ -363,13 +400,24 @@ fn function(expr: &mut Expr) {
         }
         Ok([_, _]) if is_named(name, "array_remove") => *name = plain("array_remove_all"),
         Err(args) if args.len() == 3 && is_named(name, "array_replace") => *name = plain("array_replace_all"),
+        Err(args) if args.len() == 1 && is_named(name, "to_timestamp") => *name = plain(TO_INSTANT),
+        Err(args) if args.len() == 1 && is_named(name, "pg_typeof") => {
+            // What is not cast is of no type yet.
+            let known = match args.first().map(|arg| &**arg) {
+                Some(Expr::Value(value)) if matches!(value.value, Value::SingleQuotedString(_) | Value::Null) => {
+                    "unknown"
+                }
+                Some(arg) if is_call(arg, "pg_typeof") => "regtype",
+                _ => return,
+            };
+            *expr = Expr::Value(Value::SingleQuotedString(known.to_owned()).with_empty_span());
+        }
         Err(args) if args.len() == 1 && is_named(name, "every") => *name = plain("bool_and"),
         Err(args) if args.len() == 1 && is_named(name, "sign") => *name = plain("signum"),
         Err(args) if args.len() == 1 && is_named(name, "ceiling") => *name = plain("ceil"),
         Err(args) if args.is_empty() && is_named(name, "gen_random_uuid") => {
             *expr = call(UUID, vec![call("uuid", vec![])]);
         }
-        Err(args) if args.is_empty() && STARTS.iter().any(|start| is_named(name, start)) => *name = plain("now"),
         Err(args) if args.len() == 1 && is_named(name, "age") => {
             let today = FunctionArg::Unnamed(FunctionArgExpr::Expr(call("current_date", vec![])));
             list.args.insert(0, today);

@@ -96,10 +96,12 @@ impl Session {
         match &*transaction {
             Transaction::Idle if matches!(part, Part::Control | Part::AtOnce) || is_alone => {}
             Transaction::Idle => {
-                *transaction = Transaction::Open(Open::implicit(read_only, isolation, self.temporary.now()))
+                *transaction = Transaction::Open(Open::implicit(read_only, isolation, self.temporary.now()));
+                self.query.begin();
             }
             Transaction::Open(open) if open.is_implicit && open.is_idle() && is_alone => {
                 *transaction = Transaction::Idle;
+                self.query.end();
             }
             Transaction::Open(_) | Transaction::Failed(_) => {}
         }

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -38,6 +38,7 @@ mod placeholders;
 mod prepare;
 mod returning;
 mod sequences;
+pub(crate) mod set_back;
 mod temporary;
 mod utility;
 mod vacuum;
@@ -67,6 +68,7 @@ pub use vars::{REPORTED, Vars};
 
 pub use crate::activity::Status;
 
+use self::set_back::{Scope, Settable};
 use crate::activity::{self, Backend};
 use crate::advisory::OwnLocks;
 use crate::channels::{Mail, Notification};
@@ -91,6 +93,8 @@ pub struct Session {
     backend: Arc<Backend>,
     /// Each lock is held for moments, never across a wait.
     vars: Arc<Mutex<Vars>>,
+    /// As `vars`: how they are changed.
+    settable: Settable,
     /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
     given: Mutex<BTreeMap<String, String>>,
     principal: Arc<Mutex<Principal>>,
@@ -122,7 +126,9 @@ impl Session {
         let numbers = Arc::<Mutex<Given>>::default();
         let (node, who, given) = (Arc::clone(sql.node()), Arc::clone(&principal), Arc::clone(&numbers));
         let own = Arc::clone(&temporary);
-        let numbering = Numbering { node, who, given, own, runtime: sql.runtime.clone() };
+        let settable = Settable::new(&vars, &transaction);
+        let transaction_of = Arc::clone(&transaction);
+        let numbering = Numbering { node, who, given, own, transaction: transaction_of, runtime: sql.runtime.clone() };
         numbering.functions().for_each(|function| query.context().register_udf(function));
         Session {
             node: Arc::clone(sql.node()),
@@ -131,6 +137,7 @@ impl Session {
             interrupt,
             backend,
             vars,
+            settable,
             given: Mutex::default(),
             principal,
             transaction,
@@ -215,14 +222,19 @@ impl Session {
     /// After any error: an open transaction is now a failed one. Of what it held and of its cursors, what a savepoint keeps may come
     /// back; the rest is dropped.
     pub async fn failed(&self) {
-        let (depth, undone) = {
+        let ((depth, is_over), undone) = {
             let mut transaction = self.transaction.lock();
             let undone = transaction.fail();
-            if matches!(&*transaction, Transaction::Idle) {
+            let is_over = matches!(&*transaction, Transaction::Idle);
+            if is_over {
                 self.mail.roll_back();
             }
-            (transaction.depth(), undone)
+            ((transaction.depth(), is_over), undone)
         };
+        if is_over {
+            self.query.end();
+            self.settings_end(Settable::roll_back);
+        }
         self.cursors.end(depth);
         // The error that it failed with is what the client is told.
         let (made, own) = undone;
@@ -256,16 +268,27 @@ impl Session {
     }
 
     pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
+        self.set_for(Scope::Session, name, value)
+    }
+
+    /// Sets one, or puts the default back (`None`), for that long.
+    ///
+    /// Errors: as of [`Vars::set`]; `0A000` for a setting of the query engine for a transaction.
+    fn set_for(&self, scope: Scope, name: &str, value: Option<&str>) -> Result<()> {
         if vars::is_identity(&name.to_ascii_lowercase()) {
             return value.map_or(Ok(()), |value| self.stay(value));
         }
         if vars::is_engine_setting(name) {
+            if scope == Scope::Transaction {
+                let remedy = "use SET, and RESET at the end of the transaction";
+                return Err(SqlError::unsupported(format!("SET LOCAL {name}"), remedy));
+            }
             let name = &name.to_ascii_lowercase();
             self.allow_setting(name)?;
             vars::check_engine_setting(name, value)?;
             if name == TIME_ZONE {
                 let zone = value.map(vars::engine_zone).transpose()?;
-                return self.set_zone(zone.as_ref().map(Zone::name));
+                return self.set_zone(scope, zone.as_ref().map(Zone::name));
             }
             let value = match value {
                 Some(value) => value.to_owned(),
@@ -274,7 +297,7 @@ impl Session {
             return self.set_engine(name, &value);
         }
         if name.eq_ignore_ascii_case("timezone") {
-            return self.set_zone(value);
+            return self.set_zone(scope, value);
         }
         if name.eq_ignore_ascii_case("default_transaction_isolation") {
             value.map(Isolation::named).transpose()?;
@@ -284,7 +307,7 @@ impl Session {
         if let (true, Some(value)) = (is_mode, value) {
             return self.set_mode(&name.to_ascii_lowercase(), value);
         }
-        self.vars.lock().set(name, value)
+        self.settable.change(scope, |vars| vars.set(name, value))
     }
 
     /// A setting of the transaction that is open. Outside of one it ends with the statement, as in PostgreSQL.
@@ -295,16 +318,25 @@ impl Session {
         let Transaction::Open(open) = &mut *self.transaction.lock() else { return Ok(()) };
         match isolation {
             Some(isolation) => open.set_isolation(isolation),
-            None => {
-                open.read_only = of_value.is_on(name);
-                Ok(())
-            }
+            None => open.set_read_only(of_value.is_on(name)),
         }
     }
 
-    fn set_zone(&self, value: Option<&str>) -> Result<()> {
-        self.vars.lock().set("timezone", value)?;
+    fn set_zone(&self, scope: Scope, value: Option<&str>) -> Result<()> {
+        self.settable.change(scope, |vars| vars.set("timezone", value))?;
         Ok(self.query.set_zone(&self.zone())?)
+    }
+
+    /// What becomes of settings when a transaction ends, or a part of it.
+    fn settings_end(&self, end: impl FnOnce(&Settable)) {
+        let before = self.zone();
+        end(&self.settable);
+        let zone = self.zone();
+        if zone != before
+            && let Err(error) = self.query.set_zone(&zone)
+        {
+            tracing::warn!(%error, "the time zone was not set back");
+        }
     }
 
     /// The time zone: of texts without an offset, and in which instants are written.

@@ -16,21 +16,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::ParamValues;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Delete, Expr, SelectItem, SetExpr, Statement, TableFactor, Update, visit_expressions,
+    Assignment, AssignmentTarget, Delete, Expr, SelectItem, SetExpr, Statement, TableFactor, Update,
 };
 use futures::TryStreamExt;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_query::dml::Dml;
+use tarn_query::each_expr;
 use tarn_query::parser::statements;
 use tarn_types::{Length, Op, TableSchema, batch_from_columns, conform};
 
-use super::placeholders::{Declared, described, parameter_fields};
-use super::prepare::{Kind, of_both};
+use super::placeholders::Declared;
 use super::returning::reading;
 use super::{Answer, PendingChanges, Session};
 use crate::encoding;
@@ -94,11 +93,8 @@ fn value_of<'a>(assignment: &'a Assignment, table: &TableSchema) -> Option<(usiz
     let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
     let name = name.0.last().and_then(|part| part.as_ident()).map(fold)?;
     let at = table.shown().iter().position(|column| column.name == name)?;
-    let is_more = |expr: &Expr| match expr {
-        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => true,
-        _ => false,
-    };
-    let found = visit_expressions(&assignment.value, |expr| match is_more(expr) {
+    let is_more = |expr: &Expr| matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
+    let found = each_expr(&assignment.value, |expr| match is_more(expr) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     });
@@ -110,19 +106,17 @@ fn one(sql: &str) -> Result<Statement> {
 }
 
 impl Session {
+    /// What it deletes, and what those rows are to be.
     pub(super) async fn prepare_move(
         &self,
         Move { delete, rows }: &Move,
         update: &Statement,
         table: &Arc<TableSchema>,
         declared: &[Option<Declared>],
-    ) -> Result<(Kind, Vec<Option<FieldRef>>)> {
+    ) -> Result<(Dml, LogicalPlan)> {
         self.enable_for_views(delete)?;
         let dml = self.query.dml(delete, table).await.map_err(|error| self.explain_error(update, error))?;
-        let rows = self.plan(rows, declared).await?;
-        let parameters = of_both(parameter_fields(&dml.source)?, parameter_fields(&rows)?);
-        let parameters = described(parameters, update, &dml.source)?;
-        Ok((Kind::Move { dml: Box::new(dml), rows: Box::new(rows) }, parameters))
+        Ok((dml, self.plan(rows, declared).await?))
     }
 
     /// Runs it, in the transaction that goes on, or as one.

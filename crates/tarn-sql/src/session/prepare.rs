@@ -331,8 +331,10 @@ impl Session {
                     && let Some(asked) = moves::asked(update, table.schema())?
                 {
                     let moves = self.prepare_move(&asked, statement, table.schema(), declared).boxed();
-                    let (kind, parameters) = moves.await?;
-                    return Ok((kind, parameters, None));
+                    let (dml, rows) = moves.await?;
+                    let parameters = of_both(parameter_fields(&dml.source)?, parameter_fields(&rows)?);
+                    let parameters = described(parameters, statement, &dml.source)?;
+                    return Ok((Kind::Move { dml: Box::new(dml), rows: Box::new(rows) }, parameters, None));
                 }
                 let returning = match super::returning::asked(statement, &name)? {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
@@ -484,8 +486,8 @@ impl Session {
         crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours, &own)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
-        let (vars, locks, mail) = (Arc::clone(&self.vars), Arc::clone(&self.locks), Arc::clone(&self.mail));
-        let own = Own { vars, locks, mail };
+        let (locks, mail) = (Arc::clone(&self.locks), Arc::clone(&self.mail));
+        let own = Own { settable: self.settable.clone(), locks, mail };
         own.functions().into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())

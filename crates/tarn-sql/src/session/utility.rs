@@ -9,9 +9,10 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaR
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, CloseCursor, CreateTable, DataType as SqlType, DiscardObject, Expr, FunctionArguments, Ident,
-    ObjectName, ObjectType, Reset, SchemaName, SelectItem, Set, SetExpr, SetSessionAuthorizationParamKind,
-    ShowCreateObject, Statement, TransactionAccessMode, TransactionMode, Value as Literal,
+    ArrayElemTypeDef, CloseCursor, ContextModifier, CreateTable, DataType as SqlType, DiscardObject, Expr,
+    FunctionArguments, Ident, ObjectName, ObjectType, Reset, SchemaName, SelectItem, Set, SetExpr,
+    SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
+    Value as Literal,
 };
 use futures::TryStreamExt;
 use tarn_node::jobs::{Report, Work};
@@ -25,12 +26,13 @@ use super::alter::rename_all;
 use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
 use super::sequences::create_defined;
+use super::set_back::{Scope, Settable};
 use super::views;
 use super::{Answer, Declared, Parameter, Session};
 use crate::ddl::{Ddl, Defined, defined};
 use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
-use crate::names::{fold, table_name};
+use crate::names::{fold, quote, table_name};
 use crate::statement::Parsed;
 use crate::temporary::Own;
 use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, drop_made};
@@ -143,6 +145,7 @@ impl Session {
                 let n_left = self.transaction.lock().release(&fold(name))?;
                 self.cursors.release(n_left);
                 self.mail.release(n_left);
+                self.settable.release(n_left);
                 Ok(Answer::done("RELEASE"))
             }
             Statement::Truncate(truncate) => Box::pin(self.truncate(truncate)).await,
@@ -182,6 +185,7 @@ impl Session {
                 let (read_only, isolation) =
                     (asked.read_only.unwrap_or(read_only), asked.isolation.unwrap_or(isolation));
                 *transaction = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
+                self.query.begin();
             }
         }
         Ok(Answer::done("BEGIN"))
@@ -199,6 +203,7 @@ impl Session {
     fn ended(&self, tag: &str, next: Option<(bool, Isolation)>) -> Answer {
         if let Some((read_only, isolation)) = next {
             *self.transaction.lock() = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
+            self.query.begin();
         }
         Answer::done(tag)
     }
@@ -207,6 +212,7 @@ impl Session {
     pub(super) async fn commit(&self) -> Result<&'static str> {
         let held = self.read_held().await;
         let mut transaction = std::mem::take(&mut *self.transaction.lock());
+        self.query.end();
         let (made, own) = (transaction.take_made(), transaction.take_own());
         let done = match (transaction, held) {
             (Transaction::Open(open), Ok(held)) => {
@@ -222,8 +228,14 @@ impl Session {
         };
         self.cursors.end(0);
         match done {
-            Ok("COMMIT") => self.mail.commit(),
-            _ => self.mail.roll_back(),
+            Ok("COMMIT") => {
+                self.mail.commit();
+                self.settings_end(Settable::commit);
+            }
+            _ => {
+                self.mail.roll_back();
+                self.settings_end(Settable::roll_back);
+            }
         }
         done
     }
@@ -252,9 +264,11 @@ impl Session {
 
     pub(super) async fn rollback(&self) -> Result<&'static str> {
         let mut undone = std::mem::take(&mut *self.transaction.lock());
+        self.query.end();
         let (made, own) = (undone.take_made(), undone.take_own());
         self.cursors.end(0);
         self.mail.roll_back();
+        self.settings_end(Settable::roll_back);
         self.undo(made, own).await?;
         Ok("ROLLBACK")
     }
@@ -279,6 +293,7 @@ impl Session {
         let Undone { n_left, made, own } = self.transaction.lock().roll_back_to(name)?;
         self.cursors.end(n_left);
         self.mail.roll_back_to(n_left);
+        self.settings_end(|settings| settings.roll_back_to(n_left));
         self.undo(made, own).await?;
         Ok(Answer::done("ROLLBACK"))
     }
@@ -351,20 +366,25 @@ impl Session {
 
     fn set(&self, set: &Set) -> Result<Answer> {
         match set {
-            Set::SingleAssignment { variable, values, .. } => {
+            Set::SingleAssignment { scope, variable, values, .. } => {
                 let name = dotted(variable);
-                let values = values.iter().map(setting_text).collect::<Result<Vec<_>>>()?;
+                let mut values = values.iter().map(setting_text).collect::<Result<Vec<_>>>()?;
+                let is_default = matches!(&values[..], [value] if value.eq_ignore_ascii_case("default"));
+                if name == "search_path" && !is_default {
+                    values.iter_mut().for_each(|schema| *schema = quote(schema));
+                }
                 let value = values.join(", ");
-                self.set_var(&name, (!value.eq_ignore_ascii_case("default")).then_some(value.as_str()))?;
+                self.set_for(scope_of(*scope), &name, (!is_default).then_some(value.as_str()))?;
             }
-            Set::SetTimeZone { value, .. } => {
+            Set::SetTimeZone { value, local } => {
+                let scope = if *local { Scope::Transaction } else { Scope::Session };
                 let is_own = |ident: &Ident| {
                     let own = ["local", "default"].iter().any(|word| word.eq_ignore_ascii_case(&ident.value));
                     ident.quote_style.is_none() && own
                 };
                 match value {
-                    Expr::Identifier(ident) if is_own(ident) => self.set_var("timezone", None)?,
-                    value => self.set_var("timezone", Some(&setting_text(value)?))?,
+                    Expr::Identifier(ident) if is_own(ident) => self.set_for(scope, "timezone", None)?,
+                    value => self.set_for(scope, "timezone", Some(&setting_text(value)?))?,
                 }
             }
             Set::SetNames { charset_name, .. } => self.set_var("client_encoding", Some(&charset_name.value))?,
@@ -399,7 +419,7 @@ impl Session {
             open.set_isolation(isolation)?;
         }
         if let Some(read_only) = modes.read_only {
-            open.read_only = read_only;
+            open.set_read_only(read_only)?;
         }
         Ok(())
     }
@@ -414,7 +434,10 @@ impl Session {
 
     /// Every setting is again what a new session has: the next client of a pooled connection must not inherit one.
     fn reset_all(&self) -> Result<()> {
-        self.vars.lock().reset_all();
+        self.settable.change(Scope::Session, |vars| {
+            vars.reset_all();
+            Ok(())
+        })?;
         self.query.reset_settings(&self.fresh_query())?;
         self.query.set_zone(&self.zone())?;
         let given = self.given.lock().clone();
@@ -720,6 +743,13 @@ fn show_columns(name: &str) -> Vec<&str> {
 fn dotted(name: &ObjectName) -> String {
     let parts = name.0.iter().filter_map(|part| part.as_ident()).map(|part| part.value.to_lowercase());
     parts.collect::<Vec<_>>().join(".")
+}
+
+fn scope_of(modifier: Option<ContextModifier>) -> Scope {
+    match modifier {
+        Some(ContextModifier::Local) => Scope::Transaction,
+        _ => Scope::Session,
+    }
 }
 
 /// A value of SET as text: what is written as a literal or as a name.

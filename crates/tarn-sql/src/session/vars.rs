@@ -105,15 +105,17 @@ impl Vars {
     /// Sets one, or puts the default back (`None`).
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
         let name = name.to_ascii_lowercase();
-        let Some(value) = value else {
-            match self.given.get(&name) {
-                Some(given) => self.changed.insert(name.clone(), given.clone()),
-                None => self.changed.remove(&name),
-            };
-            self.read_zone();
-            return known(&name).map(|_| ());
-        };
         let (_, _, accepted) = known(&name)?;
+        let Some(value) = value else {
+            match (self.given.get(&name), self.changed.get_mut(&name)) {
+                (Some(given), _) => drop(self.changed.insert(name.clone(), given.clone())),
+                // As in Postgres: it is empty, not unknown again.
+                (None, Some(value)) if is_custom(&name) => value.clear(),
+                (None, _) => drop(self.changed.remove(&name)),
+            }
+            self.read_zone();
+            return Ok(());
+        };
         if value.len() > MAX_VALUE_BYTES && name != "application_name" {
             return Err(SqlError::new(
                 state::INVALID_PARAMETER_VALUE,
@@ -134,12 +136,12 @@ impl Vars {
             )
             .with_hint(format!("accepted: {}", accepted.join(", "))));
         }
-        if name == "datestyle" && !value.to_ascii_lowercase().contains("iso") {
+        if name == "datestyle" && !is_iso_mdy(value) {
             return Err(SqlError::new(
                 state::INVALID_PARAMETER_VALUE,
                 format!("invalid value for parameter \"DateStyle\": \"{value}\""),
             )
-            .with_hint("dates are written in ISO form"));
+            .with_hint("dates are written in ISO form, and read as month, day, year: ISO, MDY"));
         }
         if name.ends_with("_timeout") && duration_ms(value).is_err() {
             return Err(SqlError::new(
@@ -183,7 +185,11 @@ impl Vars {
         if let Some(value) = self.changed.get(&name) {
             return Ok(value.clone());
         }
-        known(&name).map(|(_, default, _)| (*default).to_owned())
+        match known(&name)? {
+            // One of a client's own is there when it was set.
+            _ if is_custom(&name) => Err(unrecognized(&name)),
+            (_, default, _) => Ok((*default).to_owned()),
+        }
     }
 
     /// Whether a switch that is off by default was turned on. `name` in small letters.
@@ -212,8 +218,10 @@ impl Vars {
     }
 
     pub fn reset_all(&mut self) {
-        let identity = IDENTITY.iter().filter_map(|name| self.changed.remove_entry(*name));
-        let mut fresh = self.given.clone();
+        let identity: Vec<_> = IDENTITY.iter().filter_map(|name| self.changed.remove_entry(*name)).collect();
+        let customs = self.changed.keys().filter(|name| is_custom(name));
+        let mut fresh: BTreeMap<String, String> = customs.map(|name| (name.clone(), String::new())).collect();
+        fresh.extend(self.given.clone());
         fresh.extend(identity);
         self.changed = fresh;
         self.read_zone();
@@ -348,10 +356,36 @@ fn known(name: &str) -> Result<&'static Known> {
     if let Some(row) = KNOWN.iter().find(|(known, _, _)| *known == name) {
         return Ok(row);
     }
-    if name.contains('.') && !is_engine_setting(name) {
-        return Ok(&CUSTOM);
+    if !is_custom(name) {
+        return Err(unrecognized(name));
     }
-    Err(unrecognized(name))
+    let invalid = || SqlError::new(state::INVALID_NAME, format!("invalid configuration parameter name \"{name}\""));
+    if RESERVED.iter().any(|prefix| name.split_once('.').is_some_and(|(first, _)| first == *prefix)) {
+        return Err(invalid().with_hint("there is no such extension here: a setting of it would do nothing"));
+    }
+    if !name.split('.').all(is_simple) {
+        return Err(invalid().with_hint("custom parameter names are two or more simple identifiers with dots between"));
+    }
+    Ok(&CUSTOM)
+}
+
+/// Extensions of PostgreSQL's that are always there, and have settings.
+const RESERVED: [&str; 1] = ["plpgsql"];
+
+/// Whether a client may invent it.
+fn is_custom(name: &str) -> bool {
+    name.contains('.') && !is_engine_setting(name)
+}
+
+fn is_simple(name: &str) -> bool {
+    let begins = |c: char| c == '_' || c.is_ascii_alphabetic() || !c.is_ascii();
+    name.starts_with(begins) && name.chars().all(|c| begins(c) || c == '$' || c.is_ascii_digit())
+}
+
+/// Whether a `DateStyle` asks for what there is: other orders of day and month would be taken and not acted on.
+fn is_iso_mdy(value: &str) -> bool {
+    let words = value.split(',').map(|word| word.trim().trim_matches('"').to_ascii_lowercase());
+    value.trim() != "" && words.into_iter().all(|word| matches!(word.as_str(), "iso" | "mdy" | "us" | "default"))
 }
 
 pub(super) fn unrecognized(name: &str) -> SqlError {
@@ -412,11 +446,35 @@ mod tests {
         vars.set("application_name", Some(&"é".repeat(50_000))).unwrap();
         assert_eq!(vars.get("application_name").unwrap(), "é".repeat(31));
         assert_eq!(vars.set("search_path", Some(&"x".repeat(20_000))).unwrap_err().state(), "22023");
-        for (name, value) in
-            [("client_encoding", "latin1"), ("bytea_output", "escape"), ("datestyle", "German"), ("lock_timeout", "x")]
-        {
+        for (name, value) in [
+            ("client_encoding", "latin1"),
+            ("bytea_output", "escape"),
+            ("datestyle", "German"),
+            ("datestyle", "ISO, DMY"),
+            ("lock_timeout", "x"),
+        ] {
             assert_eq!(vars.set(name, Some(value)).unwrap_err().state(), state::INVALID_PARAMETER_VALUE, "{name}");
         }
         assert_eq!(vars.set("colour", Some("red")).unwrap_err().state(), "42704");
+        vars.set("datestyle", Some("US, ISO")).unwrap();
+        assert_eq!(vars.get("datestyle").unwrap(), "ISO, MDY");
+    }
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn settings_of_clients_have_simple_names() {
+        let mut vars = Vars::default();
+        for name in ["my.own", "a.b.c", "_a.b$1"] {
+            assert_eq!(vars.get(name).unwrap_err().state(), "42704", "{name}");
+            vars.set(name, Some("1")).unwrap();
+            assert_eq!(vars.get(name).unwrap(), "1", "{name}");
+        }
+        for name in ["custom.bad-guc", "special.weird name", "a..b", ".a", "a.1", "plpgsql.extra_foo_warnings"] {
+            assert_eq!(vars.set(name, Some("1")).unwrap_err().state(), state::INVALID_NAME, "{name}");
+        }
+        vars.set("my.own", None).unwrap();
+        assert_eq!(vars.get("my.own").unwrap(), "");
+        vars.reset_all();
+        assert_eq!(vars.get("a.b.c").unwrap(), "");
     }
 }

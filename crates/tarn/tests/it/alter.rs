@@ -105,7 +105,7 @@ async fn a_column_keeps_its_values_by_another_name() {
     client.batch_execute(&swap("t")).await.unwrap();
     client.batch_execute(&swap("keyless")).await.unwrap();
     let more = "ALTER TABLE t RENAME k TO id; ALTER TABLE t RENAME n TO m; ALTER TABLE t ADD COLUMN n int; \
-                INSERT INTO t (a, b, m, n) VALUES ('b4', 'a4', 4, 44); INSERT INTO keyless (a, b) VALUES ('b3', 'a3')";
+                INSERT INTO t (id, a, b, m, n) VALUES (4, 'b4', 'a4', 4, 44); INSERT INTO keyless (a, b) VALUES ('b3', 'a3')";
     client.batch_execute(more).await.unwrap();
     let all = "SELECT id, a, b, m, n FROM t ORDER BY id";
     let want = [

@@ -1,0 +1,50 @@
+//! What is `x * '-1'`? A text that is written out beside an operator is of the type of the other side: here a number. DataFusion takes it for a
+//! text, and knows no product with one.
+
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::scalar::ScalarValue;
+use tarn_query::datafusion;
+use tarn_query::sqlparser::ast::BinaryOperator;
+
+use super::numeric::numeric;
+
+/// Plans the operators.
+#[derive(Debug)]
+pub(super) struct UnknownOperands;
+
+impl ExprPlanner for UnknownOperands {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        use BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+        let RawBinaryExpr { op, left, right } = expr;
+        let (left, right) = match op {
+            Plus | Minus | Multiply | Divide | Modulo => match (is_written(&left), is_written(&right)) {
+                (true, false) => (as_type_of(&right, left, schema), right),
+                (false, true) => {
+                    let right = as_type_of(&left, right, schema);
+                    (left, right)
+                }
+                _ => (left, right),
+            },
+            _ => (left, right),
+        };
+        Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
+    }
+}
+
+fn is_written(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}
+
+/// A text as what it stands beside is, if that is a number.
+fn as_type_of(other: &Expr, text: Expr, schema: &DFSchema) -> Expr {
+    match other.get_type(schema) {
+        // With digits of its own.
+        Ok(DataType::Decimal128(..)) => numeric().call(vec![text]),
+        Ok(of) if of.is_numeric() => cast(text, of),
+        _ => text,
+    }
+}
