@@ -197,8 +197,7 @@ def migrate():
     change(migrations.RunSQL("DROP TABLE shop_extra"))
     with waits_for("ALTER TABLE DROP COLUMN", "0A000"):
         change(migrations.RemoveField("Visit", "note"))
-    with waits_for("ALTER TABLE RENAME COLUMN", "0A000"):
-        change(migrations.RenameField("Visit", "seconds", "lasted"))
+    change(migrations.RenameField("Visit", "seconds", "lasted"))
     with waits_for("ALTER TABLE ADD COLUMN … DEFAULT", "0A000"):
         change(migrations.AddField("Visit", "kind", models.CharField(max_length=10, default="walk")))
     with waits_for("columns of intervals", "0A000"):

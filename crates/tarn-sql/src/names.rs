@@ -109,7 +109,7 @@ pub fn relation_named(text: &str) -> Result<String> {
 /// The parts of a name, folded where they are not quoted; blanks may stand around the dots.
 ///
 /// Errors: `42602` for what is no name.
-pub fn parts_named(text: &str) -> Result<Vec<String>> {
+fn parts_named(text: &str) -> Result<Vec<String>> {
     let invalid = || SqlError::new(state::INVALID_NAME, "invalid name syntax");
     let (mut parts, mut rest) = (Vec::new(), text.trim());
     loop {

@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, AsArray, Int32Array, Int64Array, ListBuilder, StringArray, StringBuilder};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::arrow::array::{Array, AsArray, Int32Array, Int64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SessionStateBuilder;
@@ -30,7 +30,7 @@ use tarn_query::{SystemSchema, walk};
 use crate::described;
 use crate::error::{Result, SqlError};
 use crate::information_schema;
-use crate::names::{DATABASE, SERVER_VERSION, column_of, fold, parts_named};
+use crate::names::{DATABASE, SERVER_VERSION, column_of, fold};
 use crate::postgres::{all_of, binary, identifiers};
 use crate::relations;
 use crate::rows::LONG_NAMES;
@@ -92,29 +92,12 @@ pub(crate) fn register(
         let node = Arc::clone(&ours.node);
         relations::functions(&node, temporary).into_iter().for_each(|function| context.register_udf(function));
         described::functions(&node).into_iter().for_each(|function| context.register_udf(function));
+        // By them names of relations are found; the crate's own take no blanks around dots, which ADBC writes.
         let names = identifiers::functions().into_iter();
         names.for_each(|function| context.register_udf(function.as_ref().clone()));
         let ours = SystemSchema::new(Arc::new(ours));
         catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node, own: temporary.clone() }))?;
     }
-    // By it names of relations are found; the crate's own takes no blanks around dots, which ADBC writes.
-    context.register_udf(create_udf(
-        "parse_ident",
-        vec![DataType::Utf8],
-        DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true))),
-        Volatility::Immutable,
-        Arc::new(|arguments| {
-            let names = arguments[0].to_array(rows_of(arguments))?;
-            let mut parts = ListBuilder::new(StringBuilder::new());
-            for name in names.as_string::<i32>() {
-                match name.map(parts_named).transpose()? {
-                    Some(named) => parts.append_value(named.into_iter().map(Some)),
-                    None => parts.append_null(),
-                }
-            }
-            Ok(ColumnarValue::Array(Arc::new(parts.finish())))
-        }),
-    ));
     context.register_udf(create_udf(
         "to_regtype",
         vec![DataType::Utf8],

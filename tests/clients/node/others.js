@@ -120,7 +120,7 @@ async function ofKnex() {
   await db.schema.renameTable("kx", "kz");
   await waitsFor("UNIQUE", "0A000", () => db.schema.alterTable("kz", (table) => table.unique(["name"])));
   await waitsFor("CREATE INDEX", "0A000", () => db.schema.alterTable("kz", (table) => table.index(["name"])));
-  await waitsFor("ALTER TABLE RENAME COLUMN", "0A000", () => db.schema.alterTable("kz", (table) => table.renameColumn("name", "label")));
+  await db.schema.alterTable("kz", (table) => table.renameColumn("name", "label"));
   await waitsFor("ALTER TABLE DROP COLUMN", "0A000", () => db.schema.alterTable("kz", (table) => table.dropColumn("j")));
   await db.schema.dropTable("kz");
   await db.destroy();

@@ -313,7 +313,7 @@ async fn text_that_is_none_is_refused() {
         let answers = raw.ask(&[query("UPSERT INTO t VALUES (0, 'x')"), query(sql)].concat()).await;
         assert_eq!(answers, ["CINSERT 0 1", "ZI"]);
         let answers: Vec<String> = raw.until_ready().await.iter().map(|message| message.short()).collect();
-        assert_eq!(answers, ["E22021", "ZI"], "{sql}");
+        assert_eq!(answers, ["E54000", "ZI"], "{sql}");
     }
     assert_eq!(raw.ask(&query("SELECT * FROM t WHERE k > 0")).await, ["T", "CSELECT 0", "ZI"]);
 }
