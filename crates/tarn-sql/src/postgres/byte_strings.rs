@@ -122,7 +122,7 @@ impl ScalarUDFImpl for OfStrings {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         if let Some(inner) = self.inner.as_ref().filter(|_| !types.first().is_some_and(DataType::is_binary)) {
             let fields: Vec<FieldRef> = types.iter().map(|of| Arc::new(Field::new("", of.clone(), true))).collect();
-            let coerced = fields_with_udf(&fields, inner.as_ref())?;
+            let coerced = fields_with_udf(&fields, inner.as_ref()).map_err(|_| undefined(self.name(), types))?;
             return Ok(coerced.iter().map(|field| field.data_type().clone()).collect());
         }
         let n_bytes = self.what.n_bytes(types.len()).ok_or_else(|| undefined(self.name(), types))?;

@@ -1,10 +1,12 @@
 //! Which whole number is near a `numeric`, and what is its sign? A `numeric` in PostgreSQL, of no digits behind the point: `ceil(5.1)` is 6,
-//! `trunc(5.99)` is 5, `trunc(5.99, 1)` is 5.9. DataFusion keeps the digits, as zeros, and its signs are floats. Other numbers are DataFusion's.
+//! `trunc(5.99)` is 5, `trunc(5.99, 1)` is 5.9. DataFusion keeps the digits, as zeros, and its signs are floats. `sign('NaN'::float8)` is 0,
+//! where DataFusion's is NaN. Other numbers are DataFusion's.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Decimal128Array};
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type};
 use datafusion::error::Result;
 use datafusion::functions::math;
 use datafusion::logical_expr::{
@@ -124,7 +126,8 @@ impl ScalarUDFImpl for Whole {
         let (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) =
             (args.arg_fields[0].data_type(), args.return_field.data_type())
         else {
-            return self.inner.invoke_with_args(args);
+            let is_sign = self.what == What::Sign && args.return_field.data_type().is_floating();
+            return if is_sign { signs(&args) } else { self.inner.invoke_with_args(args) };
         };
         let (rows, from, to) = (Rows::of(&args)?, *from, *to);
         let numbers = rows.columns[0].as_primitive::<Decimal128Type>();
@@ -137,6 +140,15 @@ impl ScalarUDFImpl for Whole {
         let values: ArrayRef = Arc::new(values.with_data_type(args.return_field.data_type().clone()));
         rows.answer(values)
     }
+}
+
+/// The signs of floats: that of NaN, which is neither above nor below, is 0.
+fn signs(args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
+    let rows = Rows::of(args)?;
+    let numbers = cast(&rows.columns[0], &DataType::Float64)?;
+    let sign = |number: f64| f64::from(i8::from(number > 0.0) - i8::from(number < 0.0));
+    let signs: Float64Array = numbers.as_primitive::<Float64Type>().unary(sign);
+    rows.answer(cast(&signs, args.return_field.data_type())?)
 }
 
 /// Digits before the point, and one for what is rounded up.
