@@ -8,6 +8,9 @@ extern crate sqlparser;
 #[allow(dead_code, unused_imports)]
 #[path = "../../crates/tarn-query/src/parser/mod.rs"]
 mod parser;
+#[allow(dead_code)]
+#[path = "../../crates/tarn-query/src/walk.rs"]
+mod walk;
 
 use libfuzzer_sys::fuzz_target;
 

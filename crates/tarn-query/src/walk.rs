@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
+use crate::sqlparser::ast::{
     Distinct, Expr, NamedWindowDefinition, ObjectName, OrderBy, OrderByExpr, Query, Select, SelectItem, SetExpr,
     Statement, TableFactor, TableWithJoins, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
