@@ -13,9 +13,11 @@ use std::time::Instant;
 
 use crate::Common;
 use crate::data::{CREATE_TABLE, LineItem};
+use crate::keyed;
 use crate::load::load;
 use crate::python::Engine;
 use crate::report::{Report, fdatasync_ms, median, ms_since};
+use crate::scratch::scratch;
 use crate::server::Server;
 
 /// Name, SQL, and whether Tarn is held to the lake, where DuckDB reads too.
@@ -42,11 +44,13 @@ pub const Q6: &str = "SELECT sum(l_extendedprice * l_discount) FROM lineitem WHE
 /// Rows that are recent when the union is measured.
 const N_RECENT: u64 = 100_000;
 
+pub const LOOKUP: &str = "SELECT * FROM lineitem WHERE l_orderkey = $1 AND l_linenumber = $2";
+
 /// Keys looked up in one run.
 const N_LOOKUPS: usize = 500;
 
 pub async fn run(common: &Common) -> Result<Report> {
-    let scratch = common.scratch()?;
+    let scratch = scratch(common.scratch.as_deref())?;
     let mut report = Report::new("adhoc");
     report.parameter("sf", common.sf);
     report.parameter("runs", common.runs);
@@ -83,25 +87,12 @@ pub async fn run(common: &Common) -> Result<Report> {
     Ok(report)
 }
 
-/// One row by its whole key, prepared once, keys spread over the table. A run's figure is the median of its lookups.
+/// One row by its whole key. A run's figures are the median and the worst hundredth of its lookups.
 async fn key_lookups(server: &Server, runs: usize, report: &mut Report) -> Result<()> {
-    let keys = server.rows("SELECT l_orderkey FROM lineitem WHERE l_linenumber = 1 AND l_orderkey % 101 = 0").await?;
-    let keys: Vec<i64> = keys.iter().filter_map(|row| row.first()?.parse().ok()).collect();
-    ensure!(!keys.is_empty(), "no keys to look up");
-    let statement = server.client.prepare("SELECT * FROM lineitem WHERE l_orderkey = $1 AND l_linenumber = $2").await?;
-    let mut medians = Vec::new();
-    let mut worst = Vec::new();
-    let mut at = 0;
+    let keys = keyed::keys(server).await?;
+    let (mut medians, mut worst) = (Vec::new(), Vec::new());
     for run in 0..=runs {
-        let mut lookups = Vec::with_capacity(N_LOOKUPS);
-        for _ in 0..N_LOOKUPS {
-            at = (at + 7919) % keys.len();
-            let started = Instant::now();
-            let rows = server.client.query(&statement, &[&keys[at], &1_i32]).await?;
-            lookups.push(ms_since(started));
-            ensure!(rows.len() == 1, "key {} has {} rows", keys[at], rows.len());
-        }
-        lookups.sort_by(f64::total_cmp);
+        let lookups = keyed::times(server, LOOKUP, &keys, run, N_LOOKUPS).await?;
         // The first run warms up.
         if run > 0 {
             medians.push(median(&lookups));

@@ -9,10 +9,11 @@ use anyhow::{Result, ensure};
 use crate::Common;
 use crate::data::{CREATE_TABLE, LineItem};
 use crate::report::{Report, fdatasync_ms};
+use crate::scratch::scratch;
 use crate::server::Server;
 
 pub async fn run(common: &Common) -> Result<Report> {
-    let scratch = common.scratch()?;
+    let scratch = scratch(common.scratch.as_deref())?;
     let mut report = Report::new("load");
     report.parameter("sf", common.sf);
     report.parameter("runs", common.runs);

@@ -9,6 +9,7 @@ mod archive;
 mod buckets;
 mod data;
 mod far_store;
+mod keyed;
 mod load;
 mod logs;
 mod metastore;
@@ -16,6 +17,7 @@ mod others;
 mod program;
 mod python;
 mod report;
+mod scratch;
 mod server;
 mod sql;
 mod tpcds;
@@ -117,15 +119,4 @@ fn main() -> anyhow::Result<()> {
         };
         report.print(json)
     })
-}
-
-impl Common {
-    fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("tarn-bench-");
-        Ok(match &self.scratch {
-            Some(folder) => builder.tempdir_in(folder)?,
-            None => builder.tempdir()?,
-        })
-    }
 }

@@ -77,15 +77,6 @@ impl Options {
         }
     }
 
-    pub fn scratch(&self) -> Result<tempfile::TempDir> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("tarn-bench-");
-        Ok(match &self.scratch {
-            Some(folder) => builder.tempdir_in(folder)?,
-            None => builder.tempdir()?,
-        })
-    }
-
     /// Every query twice, of which the first answer is judged; what a wrong one has instead is said on stderr.
     pub fn tpcds(&self, scratch: &Path) -> Result<crate::tpcds::Options> {
         Ok(crate::tpcds::Options {

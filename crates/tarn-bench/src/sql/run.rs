@@ -9,10 +9,11 @@ use anyhow::{Context, Result, ensure};
 use super::options::{Options, Part};
 use super::{copy, cost, suites};
 use crate::report::Report;
+use crate::scratch::scratch;
 
 pub async fn run(options: &Options) -> Result<Report> {
     ensure!(options.sf > 0.0 && options.runs > 0, "--sf takes more than 0, --runs 1 and more");
-    let scratch = options.scratch()?;
+    let scratch = scratch(options.scratch.as_deref())?;
     let mut report = Report::new("sql");
     report.parameter("sf", options.sf);
     report.parameter("runs", options.runs);

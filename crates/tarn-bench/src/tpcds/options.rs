@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
 use clap::Args;
 
 #[derive(Args, Debug, Clone)]
@@ -48,14 +47,5 @@ pub struct Options {
 impl Options {
     pub fn is_asked(&self, query: u8) -> bool {
         self.queries.is_empty() || self.queries.contains(&query)
-    }
-
-    pub fn scratch(&self) -> Result<tempfile::TempDir> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("tarn-bench-");
-        Ok(match &self.scratch {
-            Some(folder) => builder.tempdir_in(folder)?,
-            None => builder.tempdir()?,
-        })
     }
 }

@@ -13,6 +13,7 @@ use super::summary::{Query, Summary};
 use super::verdict::judge;
 use crate::python::Engine;
 use crate::report::{Report, ms_since};
+use crate::scratch::scratch;
 use crate::server::Server;
 
 /// Nothing else runs while a query is timed, and what is measured is the engine, not what it has kept.
@@ -24,7 +25,7 @@ const AS_POSTGRES: [&str; 2] =
 /// The error of a check says which answers are wrong or missing, and why.
 pub async fn run(options: &Options) -> Result<Report> {
     ensure!(options.sf > 0.0 && options.runs > 0, "--sf takes more than 0, --runs 1 and more");
-    let scratch = options.scratch()?;
+    let scratch = scratch(options.scratch.as_deref())?;
     let mut report = Report::new("tpcds");
     report.parameter("sf", options.sf);
     report.parameter("query_memory", options.query_memory.clone());

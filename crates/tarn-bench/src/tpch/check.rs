@@ -13,6 +13,7 @@ use crate::answers::{same, same_as_reference};
 use crate::far_store::FarStore;
 use crate::python::Engine;
 use crate::report::Report;
+use crate::scratch::scratch;
 
 /// Of Q17's answer, 348406.0542857…, the benchmark's text has always had other cents; it allows ratios to be one per cent off.
 const Q17: (&str, &str) = ("348406.02", "348406.05");
@@ -22,7 +23,7 @@ const Q11_KEY: (usize, usize) = (6, 4);
 
 /// All that is wrong is said on stderr, each answer in a line.
 pub async fn check(options: &Options, workspace: &Workspace, report: &mut Report) -> Result<()> {
-    let scratch = options.scratch()?;
+    let scratch = scratch(options.scratch.as_deref())?;
     let mut duckdb = Engine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());
     for table in &TABLES {

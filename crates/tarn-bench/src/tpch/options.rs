@@ -74,15 +74,6 @@ impl Options {
     pub fn line(&self) -> Line {
         Line { latency: self.latency, bytes_per_s: self.bandwidth }
     }
-
-    pub fn scratch(&self) -> Result<tempfile::TempDir> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("tarn-bench-");
-        Ok(match &self.scratch {
-            Some(folder) => builder.tempdir_in(folder)?,
-            None => builder.tempdir()?,
-        })
-    }
 }
 
 fn latency(text: &str) -> Result<Duration, String> {

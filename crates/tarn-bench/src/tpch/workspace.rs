@@ -20,6 +20,7 @@ use super::progress;
 use super::tables::{TABLES, rows_about};
 use crate::far_store::FarStore;
 use crate::report::Report;
+use crate::scratch::scratch;
 use crate::server::Server;
 
 const BUCKET: &str = "tarn";
@@ -76,7 +77,7 @@ impl Workspace {
         let (folder, scratch) = match &options.keep {
             Some(folder) => (folder.clone(), None),
             None => {
-                let scratch = options.scratch()?;
+                let scratch = scratch(options.scratch.as_deref())?;
                 (scratch.path().to_owned(), Some(scratch))
             }
         };
