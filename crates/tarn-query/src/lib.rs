@@ -148,7 +148,7 @@ pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;
 pub use values::sql_schema;
 pub use views::MAX_DEPTH as MAX_VIEW_DEPTH;
-pub use walk::{Walked, each_expr, each_relation, walk, walk_mut};
+pub use walk::{Walked, each_expr, each_relation, has_query, walk, walk_mut};
 pub use warm::{Warm, Warmed};
 pub use zones::of_config as zone_of;
 

@@ -49,6 +49,21 @@ pub fn each_expr<B>(part: &(impl Walked + ?Sized), see: impl FnMut(&Expr) -> Con
     walk(part, &mut Exprs(see))
 }
 
+/// Whether there is a query in it, of whatever kind: `(SELECT …)`, `EXISTS`, `IN`, `ARRAY (SELECT …)`.
+pub fn has_query(part: &(impl Walked + ?Sized)) -> bool {
+    struct Queries;
+
+    impl Visitor for Queries {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+
+    walk(part, &mut Queries).is_break()
+}
+
 /// Calls `see` with the name of each relation, until it breaks.
 pub fn each_relation<B>(
     part: &(impl Walked + ?Sized),

@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, relation_named};
+use crate::session::vars::Vars;
 use crate::temporary::Temporary;
 use crate::transaction::Transaction;
 
@@ -51,6 +52,7 @@ pub(crate) struct Numbering {
     pub own: Arc<Temporary>,
     /// The session's: one that only reads draws no numbers.
     pub transaction: Arc<Mutex<Transaction>>,
+    pub vars: Arc<Mutex<Vars>>,
     /// Where the metastore is asked: not on the threads of queries.
     pub runtime: Handle,
 }
@@ -181,12 +183,16 @@ impl Numbering {
 
     /// Errors: `25006` in a transaction that only reads.
     fn check_writable(&self, function: &str) -> Result<()> {
-        match &*self.transaction.lock() {
-            Transaction::Open(open) if open.is_read_only() => {
+        let of_transaction = match &*self.transaction.lock() {
+            Transaction::Open(open) => Some(open.is_read_only()),
+            _ => None,
+        };
+        match of_transaction.unwrap_or_else(|| self.vars.lock().is_on("default_transaction_read_only")) {
+            true => {
                 let message = format!("cannot execute {function}() in a read-only transaction");
                 Err(SqlError::new(state::READ_ONLY_TRANSACTION, message))
             }
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 

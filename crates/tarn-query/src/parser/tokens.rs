@@ -72,7 +72,9 @@ fn junk(bytes: &[u8], word: Range<usize>) -> Option<Range<usize>> {
     let n_digits = bytes[word.clone()].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let behind = &bytes[word.start + n_digits..word.end];
     if before == Some(b'$') {
-        return (!behind.is_empty()).then_some(word.start - 1..word.end);
+        // `a$1b` is a name.
+        let is_name = word.start.checked_sub(2).is_some_and(|at| is_word(bytes[at]));
+        return (!behind.is_empty() && !is_name).then_some(word.start - 1..word.end);
     }
     let is_fraction = before == Some(b'.');
     match behind {

@@ -41,8 +41,9 @@ use crate::rows::{long_name, pg_type, texts};
 pub(super) struct Casts;
 
 impl AnalyzerRule for Casts {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, rewritten)
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let is_utc = zone_of(config) == Zone::utc();
+        each_expression(plan, |expr, schema| rewritten(expr, schema, is_utc))
     }
 
     fn name(&self) -> &str {
@@ -107,7 +108,7 @@ fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn rewritten(expr: Expr, schema: &DFSchema, is_utc: bool) -> Result<Transformed<Expr>> {
     let Expr::Cast(Cast { expr: of, field }) = expr else { return Ok(Transformed::no(expr)) };
     let to = field.data_type();
     if let Some(float) = float(&of, to) {
@@ -117,7 +118,9 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     // A number with digits of its own is written with these.
     let has_digits =
         from.is_decimal() && to.is_string() && of.to_field(schema).is_ok_and(|(_, of)| Digits::of(&of).is_some());
-    if is_same(&from, to) && !has_digits {
+    // Clocks of UTC show every time once: Arrow casts so, too, and blocks are left out through its cast.
+    let is_of_utc = is_utc && matches!((&from, to), (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))));
+    if (is_same(&from, to) || is_of_utc) && !has_digits {
         return Ok(Transformed::no(Expr::Cast(Cast { expr: of, field })));
     }
     Ok(Transformed::yes(Converted::call(to, *of)))

@@ -16,8 +16,8 @@ use crate::error::{SqlError, state};
 /// What `to_timestamp` of one argument is written as.
 pub(super) const TO_INSTANT: &str = "tarn_to_instant";
 
-/// The last microsecond of the year 294276, and midnight of 24 November 4714 BC: PostgreSQL's instants.
-const LAST_US: f64 = 9_224_318_016_000_000_000.0;
+/// What an `i64` holds, which ends some thirty years before PostgreSQL's last instant; and midnight of 24 November 4714 BC.
+const END_US: f64 = i64::MAX as f64;
 const FIRST_US: f64 = -210_866_803_200_000_000.0;
 
 /// The function.
@@ -62,7 +62,7 @@ fn instant(seconds: f64) -> Result<i64, SqlError> {
         return Err(SqlError::new(state::DATETIME_OVERFLOW, "timestamp cannot be NaN"));
     }
     let us = (seconds * 1e6).round_ties_even();
-    match (FIRST_US..LAST_US).contains(&us) {
+    match (FIRST_US..END_US).contains(&us) {
         true => Ok(us as i64),
         false => Err(SqlError::new(state::DATETIME_OVERFLOW, format!("timestamp out of range: \"{seconds}\""))),
     }
@@ -76,7 +76,7 @@ mod tests {
     fn seconds_are_rounded_and_reach_so_far() {
         assert_eq!(instant(1.5).unwrap(), 1_500_000);
         assert_eq!(instant(-0.000_000_4).unwrap(), 0);
-        for none in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e13, -1e12] {
+        for none in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e13, 9.224e12, -1e12] {
             assert_eq!(instant(none).unwrap_err().state(), state::DATETIME_OVERFLOW, "{none}");
         }
     }

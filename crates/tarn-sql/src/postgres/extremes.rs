@@ -102,22 +102,20 @@ impl ComparedArrays {
 
     fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let is_array = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::List(_)));
-        let compared = |operator: Operator, left: &Expr, right: Expr| {
-            let function = self.0.iter().find(|(own, _)| *own == operator).map(|(_, function)| Arc::clone(function));
-            function
-                .map(|function| ScalarFunction::new_udf(function, vec![left.clone(), right]))
-                .map(Expr::ScalarFunction)
+        let call = |function: &Arc<ScalarUDF>, left, right| {
+            Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![left, right]))
         };
         match expr {
             Expr::Between(Between { expr, negated, low, high }) if is_array(&expr) => {
-                let bounds = compared(Operator::GtEq, &expr, *low).zip(compared(Operator::LtEq, &expr, *high));
-                let Some((from, to)) = bounds else { return exec_err!("arrays are compared by their bounds") };
-                let is_within = from.and(to);
+                let [_, (_, at_most), _, (_, at_least)] = &self.0;
+                let is_within = call(at_least, expr.as_ref().clone(), *low).and(call(at_most, *expr, *high));
                 Ok(Transformed::yes(if negated { Expr::Not(Box::new(is_within)) } else { is_within }))
             }
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_array(&left) && is_array(&right) => {
-                Ok(match compared(op, &left, right.as_ref().clone()) {
-                    Some(call) => Transformed::yes(call),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                // The operator first: chains of AND are long, and a type asks all that is below.
+                let function = self.0.iter().find(|(own, _)| *own == op).map(|(_, function)| function);
+                Ok(match function.filter(|_| is_array(&left) && is_array(&right)) {
+                    Some(function) => Transformed::yes(call(function, *left, *right)),
                     None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
                 })
             }

@@ -4,6 +4,9 @@
 //!   aggregate is ordered by the number.
 //! - `SELECT * FROM (SELECT … ORDER BY y) s LIMIT 3` are the first three. An `OFFSET 0` keeps the planner from leaving the order out.
 
+use std::ops::ControlFlow;
+
+use tarn_query::each_expr;
 use tarn_query::sqlparser::ast::{
     Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, LimitClause, Offset, OffsetRows,
     OrderByExpr, OrderByKind, OrderByOptions, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
@@ -95,7 +98,10 @@ fn number_rows(query: &mut Query) -> bool {
         return false;
     };
     let has_sets = select.projection.iter().any(|item| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => gives_rows(expr),
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            let of = |part: &Expr| if gives_rows(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            each_expr(expr, of).is_break()
+        }
         _ => false,
     });
     if has_sets || !is_plain(select) {

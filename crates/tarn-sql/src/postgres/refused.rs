@@ -70,7 +70,7 @@ impl Visitor for Check {
                 Err(SqlError::new(state::INDETERMINATE_TYPE, "cannot determine type of empty array")
                     .with_hint("Explicitly cast to the desired type, for example ARRAY[]::integer[]."))
             }
-            Expr::Function(function) => check_call(function, gives_rows(expr)),
+            Expr::Function(function) => check_call(function, function.over.is_some() && gives_rows(expr)),
             _ => Ok(()),
         })
     }
@@ -82,7 +82,14 @@ impl Visitor for Check {
 }
 
 fn is_typed(expr: &Expr) -> bool {
-    matches!(expr, Expr::Cast { expr, .. } if matches!(expr.as_ref(), Expr::Array(_)))
+    matches!(expr, Expr::Cast { expr, .. } if is_array(expr))
+}
+
+fn is_array(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_array(inner),
+        expr => matches!(expr, Expr::Array(_)),
+    }
 }
 
 fn told(checked: Result<()>) -> ControlFlow<SqlError> {
@@ -92,8 +99,8 @@ fn told(checked: Result<()>) -> ControlFlow<SqlError> {
     }
 }
 
-fn check_call(function: &Function, gives_rows: bool) -> Result<()> {
-    if gives_rows && function.over.is_some() {
+fn check_call(function: &Function, is_set_over: bool) -> Result<()> {
+    if is_set_over {
         let message =
             format!("OVER specified, but {} is not a window function nor an aggregate function", function.name);
         return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));

@@ -123,7 +123,8 @@ fn sorted(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 /// The same of the rows of an aggregate and of a window.
 fn in_order(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_changed = match &mut expr {
-        Expr::AggregateFunction(call) => by_lengths(&mut call.params.order_by, schema),
+        // Of DISTINCT, what is ordered by has to be the argument.
+        Expr::AggregateFunction(call) if !call.params.distinct => by_lengths(&mut call.params.order_by, schema),
         Expr::WindowFunction(call) => by_lengths(&mut call.params.order_by, schema),
         _ => false,
     };

@@ -68,6 +68,19 @@ impl Asking {
         Ok(())
     }
 
+    /// As [`Asking::reads`], of plans whose rows are written: who may read the tables could read there what system tables say.
+    fn reads_to_write<'p>(&self, plans: impl IntoIterator<Item = &'p LogicalPlan>) -> Result<()> {
+        let mut is_of_system = false;
+        for plan in plans {
+            self.reads(plan)?;
+            is_of_system |= reads(plan)?.iter().any(is_system);
+        }
+        match is_of_system {
+            true => self.may(Action::Server { what: "write what system tables say" }),
+            false => Ok(()),
+        }
+    }
+
     fn catalog(&self, reference: &TableReference) -> Result<()> {
         // Functions, and the working tables of recursive queries: schema public has nothing else that is no table.
         let is_open = reference.schema().is_none_or(|schema| is_open_relation(schema, reference.table()));
@@ -142,8 +155,7 @@ impl Session {
             Kind::Move { dml, rows } => {
                 let table = self.definition(&dml.table.name)?;
                 asking.rows(&table, Privilege::Update)?;
-                asking.reads(&dml.source)?;
-                asking.reads(rows)
+                asking.reads_to_write([&dml.source, rows.as_ref()])
             }
             Kind::Dml { dml, returning, .. } => {
                 let table = self.definition(&dml.table.name)?;
@@ -152,14 +164,8 @@ impl Session {
                     DmlKind::Update => asking.rows(&table, Privilege::Update)?,
                     DmlKind::Delete => asking.rows(&table, Privilege::Delete)?,
                 }
-                asking.reads(&dml.source)?;
-                dml.change.as_ref().map_or(Ok(()), |change| asking.reads(change))?;
-                returning.as_ref().map_or(Ok(()), |returning| asking.reads(returning))?;
-                let of_change = dml.change.as_ref().map_or(Ok(vec![]), reads)?;
-                match reads(&dml.source)?.iter().chain(&of_change).any(is_system) {
-                    true => asking.may(Action::Server { what: "write what system tables say" }),
-                    false => Ok(()),
-                }
+                asking.reads_to_write(std::iter::once(&dml.source).chain(&dml.change))?;
+                returning.as_ref().map_or(Ok(()), |returning| asking.reads(returning))
             }
             Kind::Merge(merge) => {
                 let table = self.definition(&merge.table.name)?;
@@ -171,16 +177,8 @@ impl Session {
                         Clause::Insert(_) => asking.rows(&table, Privilege::Insert)?,
                     }
                 }
-                let plans = || std::iter::once(&merge.pairs).chain(merge.clauses.iter().filter_map(Clause::plan));
-                plans().try_for_each(|plan| asking.reads(plan))?;
-                let mut is_of_system = false;
-                for plan in plans() {
-                    is_of_system |= reads(plan)?.iter().any(is_system);
-                }
-                match is_of_system {
-                    true => asking.may(Action::Server { what: "write what system tables say" }),
-                    false => Ok(()),
-                }
+                let of_clauses = merge.clauses.iter().filter_map(Clause::plan);
+                asking.reads_to_write(std::iter::once(&merge.pairs).chain(of_clauses))
             }
             Kind::Utility(statement) => self.allow_utility(&asking, statement),
             Kind::Copy { statement, on_key } => {

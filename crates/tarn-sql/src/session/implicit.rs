@@ -20,6 +20,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Session;
+use super::set_back::Settable;
 use crate::error::Result;
 use crate::statement::Parsed;
 use crate::transaction::{Isolation, Open, Transaction};
@@ -119,6 +120,10 @@ impl Session {
     pub fn end_implicit(&self) -> BoxFuture<'_, Result<()>> {
         let ending = async {
             if !self.is_implicit() {
+                // The last one committed by itself: what LOCAL changed before it ends with it.
+                if !self.transaction.lock().is_open() {
+                    self.settings_end(Settable::commit);
+                }
                 return Ok(());
             }
             self.interrupt.run(pin!(self.commit())).await.map(drop)

@@ -127,8 +127,9 @@ impl Session {
         let (node, who, given) = (Arc::clone(sql.node()), Arc::clone(&principal), Arc::clone(&numbers));
         let own = Arc::clone(&temporary);
         let settable = Settable::new(&vars, &transaction);
-        let transaction_of = Arc::clone(&transaction);
-        let numbering = Numbering { node, who, given, own, transaction: transaction_of, runtime: sql.runtime.clone() };
+        let (transaction_of, vars_of) = (Arc::clone(&transaction), Arc::clone(&vars));
+        let runtime = sql.runtime.clone();
+        let numbering = Numbering { node, who, given, own, transaction: transaction_of, vars: vars_of, runtime };
         numbering.functions().for_each(|function| query.context().register_udf(function));
         Session {
             node: Arc::clone(sql.node()),
@@ -329,6 +330,9 @@ impl Session {
 
     /// What becomes of settings when a transaction ends, or a part of it.
     fn settings_end(&self, end: impl FnOnce(&Settable)) {
+        if !self.settable.is_changed() {
+            return;
+        }
         let before = self.zone();
         end(&self.settable);
         let zone = self.zone();

@@ -77,6 +77,11 @@ impl Settable {
         Ok(())
     }
 
+    /// Whether there is anything to set back.
+    pub fn is_changed(&self) -> bool {
+        !self.before.lock().kept.is_empty()
+    }
+
     /// The transaction is committed: what `LOCAL` changed is as it was.
     pub fn commit(&self) {
         let Before { lasting, .. } = std::mem::take(&mut *self.before.lock());
@@ -93,13 +98,15 @@ impl Settable {
 
     /// What was changed since there were so many savepoints is as it was.
     pub fn roll_back_to(&self, n_left: usize) {
-        let mut before = self.before.lock();
-        let Some(first) = before.kept.iter().position(|(depth, _)| *depth >= n_left) else { return };
-        let undone = before.kept.split_off(first);
-        if let Some((_, Kept { vars, lasting })) = undone.into_iter().next() {
+        // Both are never locked at once but by `change`.
+        let was = {
+            let mut before = self.before.lock();
+            let Some(first) = before.kept.iter().position(|(depth, _)| *depth >= n_left) else { return };
+            let Some((_, Kept { vars, lasting })) = before.kept.split_off(first).into_iter().next() else { return };
             before.lasting = lasting;
-            *self.vars.lock() = vars;
-        }
+            vars
+        };
+        *self.vars.lock() = was;
     }
 
     /// So many savepoints are left, and what was changed behind the others goes with what is before them.

@@ -1,7 +1,6 @@
 //! Everything that is neither a query nor a write: tables, settings, transactions, prepared names, cursors.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
@@ -17,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 use futures::TryStreamExt;
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
-use tarn_query::each_expr;
+use tarn_query::has_query;
 use tarn_query::parser::statements;
 use tarn_types::{Opaque, TableSchema, Token, Value};
 
@@ -633,10 +632,7 @@ impl Session {
 
     /// The value of an expression by itself, as an array of one.
     async fn computed(&self, expr: &Expr) -> Result<ArrayRef> {
-        let asks = |part: &Expr| matches!(part, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
-        if each_expr(expr, |part| if asks(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            .is_break()
-        {
+        if has_query(expr) {
             return Err(SqlError::unsupported("a subquery in EXECUTE", "write it into the prepared statement"));
         }
         let mut statement = statements("SELECT NULL")?.pop();

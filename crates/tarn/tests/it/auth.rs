@@ -20,16 +20,8 @@ async fn server() -> Server {
     server
 }
 
-async fn connect(server: &Server, user: &str, password: &str) -> Result<Client, Error> {
-    let mut config = tokio_postgres::Config::new();
-    config.host("127.0.0.1").port(server.running.pg.port()).user(user).password(password).dbname("tarn");
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(connection);
-    Ok(client)
-}
-
 async fn as_user(server: &Server, user: &str, password: &str) -> Client {
-    connect(server, user, password).await.unwrap_or_else(|error| panic!("{user}: {error:?}"))
+    server.client_as(user, password).await.unwrap_or_else(|error| panic!("{user}: {error:?}"))
 }
 
 /// A request with a name and a password: status and body.
@@ -76,7 +68,7 @@ async fn only_who_knows_the_password_is_let_in() {
     for (user, password) in
         [("root", "wrong"), ("bob", ""), ("eve", "x"), ("nobody", "x"), ("mute", ""), ("mute", "x"), ("BOB", "bób's")]
     {
-        let (state, message) = failure(connect(&server, user, password).await);
+        let (state, message) = failure(server.client_as(user, password).await);
         assert_eq!(state, "28P01", "{user}: {message}");
         told.insert(message.replace(user, "U"), user);
     }
@@ -88,7 +80,7 @@ async fn only_who_knows_the_password_is_let_in() {
     // A new password, hashed by the client as psql's \password does; by the user alone.
     let hashed = tarn_node::auth::password::Verifier::of_password("new");
     bob.batch_execute(&format!("ALTER USER \"bob\" PASSWORD '{hashed}'")).await.unwrap();
-    assert_eq!(failure(connect(&server, "bob", "bób's").await).0, "28P01");
+    assert_eq!(failure(server.client_as("bob", "bób's").await).0, "28P01");
     as_user(&server, "bob", "new").await;
     assert_eq!(failure(bob.batch_execute("ALTER USER bob SUPERUSER").await).0, DENIED);
     assert_eq!(failure(bob.batch_execute("ALTER USER root PASSWORD 'x'").await).0, DENIED);
@@ -97,7 +89,7 @@ async fn only_who_knows_the_password_is_let_in() {
     // Who may no longer log in may no longer do anything, connected or not.
     root.batch_execute("ALTER USER bob NOLOGIN").await.unwrap();
     assert_eq!(failure(bob.simple_query("SELECT 1").await).0, "28000");
-    assert_eq!(failure(connect(&server, "bob", "new").await).0, "28P01");
+    assert_eq!(failure(server.client_as("bob", "new").await).0, "28P01");
     // Nor is a new user of the same name the old one.
     root.batch_execute("DROP USER bob; CREATE USER bob PASSWORD 'new'").await.unwrap();
     assert_eq!(failure(bob.simple_query("SELECT 1").await).0, "28000");
@@ -105,7 +97,7 @@ async fn only_who_knows_the_password_is_let_in() {
     // All of it survives a restart.
     let server = server.restart().await;
     as_user(&server, "bob", "new").await;
-    assert_eq!(failure(connect(&server, "root", "x").await).0, "28P01");
+    assert_eq!(failure(server.client_as("root", "x").await).0, "28P01");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -279,6 +271,7 @@ const NEVER: &[&str] = &[
     "SELECT * FROM tarn.metastore",
     "SELECT * FROM tarn.caches",
     "INSERT INTO u SELECT 5, table_name FROM tarn.tables",
+    "UPDATE u SET k = k + 100 WHERE v IN (SELECT table_name FROM tarn.tables)",
     "SELECT rolname, rolpassword FROM pg_catalog.pg_authid",
 ];
 
@@ -687,7 +680,7 @@ async fn beyond_loopback_a_server_without_users_does_not_start() {
     let running = tarn::server::start_with(open(dir.path()), Some("second".to_owned())).await.unwrap();
     let server = Server { running, dir };
     as_user(&server, "tarn", "first").await;
-    assert_eq!(failure(connect(&server, "tarn", "second").await).0, "28P01");
+    assert_eq!(failure(server.client_as("tarn", "second").await).0, "28P01");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

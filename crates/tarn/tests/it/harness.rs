@@ -56,6 +56,15 @@ impl Server {
         client
     }
 
+    /// As somebody who has a password.
+    pub async fn client_as(&self, user: &str, password: &str) -> Result<Client, Error> {
+        let mut config = tokio_postgres::Config::new();
+        config.host("127.0.0.1").port(self.running.pg.port()).user(user).password(password).dbname("tarn");
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
     /// Stops and starts on the same folder.
     pub async fn restart(self) -> Server {
         let Server { running, dir } = self;

@@ -228,12 +228,30 @@ async fn isolation_is_kept_or_refused() {
     assert_eq!(cell(&client, "SHOW transaction_isolation").await, "repeatable read");
     client.batch_execute("COMMIT; RESET ALL; BEGIN READ ONLY").await.unwrap();
     assert_eq!(failure(client.batch_execute("INSERT INTO t VALUES (9, 9)").await).0, "25006");
-    client.batch_execute("ROLLBACK; SET default_transaction_read_only = on").await.unwrap();
+    client.batch_execute("ROLLBACK; CREATE SEQUENCE s; SET default_transaction_read_only = on").await.unwrap();
+    for write in ["SELECT nextval('s')", "SELECT setval('s', 7)"] {
+        assert_eq!(failure(client.batch_execute(write).await).0, "25006", "{write}");
+    }
     for write in ["INSERT INTO t VALUES (9, 9)", "DELETE FROM t", "CREATE TABLE z (a int)", "BEGIN; UPDATE t SET v = 1"]
     {
         assert_eq!(failure(client.batch_execute(write).await).0, "25006", "{write}");
     }
     client.batch_execute("ROLLBACK; BEGIN READ WRITE; INSERT INTO t VALUES (9, 9); COMMIT").await.unwrap();
+}
+
+/// A message of several statements is a transaction, also where the last of them commits by itself.
+#[tokio::test]
+async fn what_local_sets_in_a_message_ends_with_it() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY); SET work_mem = '2MB'").await.unwrap();
+    client.batch_execute("SET LOCAL work_mem = '3MB'; INSERT INTO t VALUES (1)").await.unwrap();
+    assert_eq!(cell(&client, "SHOW work_mem").await, "2MB");
+    client.batch_execute("SET work_mem = '4MB'").await.unwrap();
+    client.batch_execute("BEGIN; ROLLBACK").await.unwrap();
+    assert_eq!(cell(&client, "SHOW work_mem").await, "4MB");
+    client.batch_execute("SET work_mem = '5MB'; INSERT INTO t VALUES (2)").await.unwrap();
+    assert_eq!(cell(&client, "SHOW work_mem").await, "5MB");
 }
 
 /// Money goes from one table to another; whoever looks sees all of it, also after the server starts again.
