@@ -9,15 +9,11 @@ import sys
 
 import psycopg
 
-from steps import IS_POSTGRES, URL
+from steps import URL
 
 FOLDER = pathlib.Path(os.environ["TARN_TEST_DIR"]) / "dbt"
 shutil.copytree(pathlib.Path(__file__).parent / "dbtproject", FOLDER)
 DBT = pathlib.Path(sys.executable).parent / "dbt"
-
-# What fails on Tarn for now, by its name, with what dbt says of it.
-WAITING = {
-}  # fmt: skip
 
 
 def dbt(*command):
@@ -27,16 +23,11 @@ def dbt(*command):
     failed = dict(re.findall(r"(?:Database|Runtime|Compilation) Error in \w+ (\w+).*\n\S+\s+(.*)", told.stdout)) | dict(re.findall(r"(?:Failure) in test (\w+) .*\n\S+\s+(.*)", told.stdout))
     print(f"dbt {' '.join(command)}: {told.returncode}", *(f"    {node}: {said}" for node, said in failed.items()), sep="\n", flush=True)
     assert failed or told.returncode == 0, told.stdout
-
     return failed
 
 
 def check(failed):
-    waiting = {} if IS_POSTGRES else WAITING
-    others = {node: said for node, said in failed.items() if not (node in waiting and waiting[node] in said)}
-    assert not others, others
-    working = set(waiting) - set(failed)
-    assert not working, f"work now, so they wait for nothing any more: {working}"
+    assert not failed, failed
 
 
 def rows(sql):

@@ -32,12 +32,17 @@ JDBC_JAR = os.environ.get("TARN_JDBC_JAR", "/usr/share/java/postgresql.jar")
 CLIENTS = pathlib.Path(os.environ.get("TARN_CLIENTS") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tarn" / "clients")
 
 
+def newest_jar():
+    """Of the driver; nothing if it is not installed."""
+    return next(CLIENTS.glob("jars/postgresql-*.jar"), "")
+
+
 def jdbc_command(jar, script="Jdbc.java"):
     return ["java", "-cp", str(jar), str(HERE / script)]
 
 
 def newest_jdbc(env, script="Jdbc.java"):
-    return jdbc_command(next(CLIENTS.glob("jars/postgresql-*.jar"), ""), script)
+    return jdbc_command(newest_jar(), script)
 
 
 def node_command(env, script="client.js"):
@@ -53,13 +58,13 @@ def heavy(script):
 
 # What must be there for a test; others need what the system has.
 NEEDED = {
-    "jdbc-newest": lambda: next(CLIENTS.glob("jars/postgresql-*.jar"), None),
-    "jdbc-tools": lambda: next(CLIENTS.glob("jars/postgresql-*.jar"), None),
+    "jdbc-newest": newest_jar,
+    "jdbc-tools": newest_jar,
     "node": lambda: (CLIENTS / "node" / "node_modules" / "pg").exists(),
     "node-others": lambda: (CLIENTS / "node" / "node_modules" / "drizzle-orm").exists(),
     "pgx": lambda: (CLIENTS / "pgx").exists(),
     "libpq-go": lambda: (CLIENTS / "libpq-go").exists(),
-    "spark": lambda: next(CLIENTS.glob("jars/postgresql-*.jar"), None),
+    "spark": newest_jar,
 }
 
 # Only with --all: hundreds of megabytes, or minutes.
@@ -105,7 +110,7 @@ TESTS = {
 def asked(name, folder, port, settings):
     """Runs one script against a server that is there; whether it passed, and what it said."""
     addresses = {"TARN_PORT": str(port), "PGHOST": "127.0.0.1", "PGPORT": str(port), "PGUSER": "tarn", "PGDATABASE": "tarn"}
-    jar = next(CLIENTS.glob("jars/postgresql-*.jar"), "")
+    jar = newest_jar()
     env = dict(os.environ, TARN_TEST_DIR=folder, PGCONNECT_TIMEOUT="10", TARN_NEWEST_JDBC_JAR=str(jar), **addresses, **settings)
     test = subprocess.run(TESTS[name](env), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     return test.returncode == 0, test.stdout

@@ -17,6 +17,7 @@ use crate::logs::{Archive, BUCKET};
 use crate::others::DataFusion;
 use crate::python::Engine;
 use crate::report::Report;
+use crate::scratch::scratch;
 use crate::server::Server;
 
 /// What is asked of that store is counted, and the others keep nothing near: Tarn does not either.
@@ -82,12 +83,7 @@ const QUESTIONS: [Question; 2] = [
 ];
 
 pub async fn run(options: &Options) -> Result<Report> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("tarn-bench-");
-    let scratch = match &options.scratch {
-        Some(folder) => builder.tempdir_in(folder)?,
-        None => builder.tempdir()?,
-    };
+    let scratch = scratch(options.scratch.as_deref())?;
     let mut report = Report::new("archive");
     measure(options, scratch.path(), &mut report).await?;
     Ok(report)

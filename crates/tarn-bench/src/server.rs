@@ -26,6 +26,14 @@ const TICKS_PER_S: f64 = 100.0;
 const STOP: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 
+/// The server's program: the one beside this, if none is named.
+pub fn program(named: Option<&Path>) -> Result<PathBuf> {
+    Ok(match named {
+        Some(program) => program.to_owned(),
+        None => std::env::current_exe()?.with_file_name("tarn"),
+    })
+}
+
 pub struct Server {
     child: Child,
     pub client: Client,
@@ -40,10 +48,7 @@ impl Server {
 
     /// The same of a program (the one beside this, if it is not named), with variables in its environment.
     pub async fn start_with(program: Option<&Path>, data_dir: &Path, variables: &[(&str, &str)]) -> Result<Server> {
-        let program = match program {
-            Some(program) => program.to_owned(),
-            None => std::env::current_exe()?.with_file_name("tarn"),
-        };
+        let program = self::program(program)?;
         std::fs::create_dir_all(data_dir)?;
         let log = File::create(data_dir.join("server.log"))?;
         let mut command = Command::new(&program);

@@ -126,14 +126,7 @@ impl Session {
         let rows = self.stream(dml.source.clone(), parameters).await?;
         let table = Arc::clone(&dml.table);
         match dml.kind {
-            DmlKind::Insert { .. } => {
-                let schema = table.arrow();
-                let stored = rows.and_then(move |batch| {
-                    let batch = conform(&batch, &table).map_err(Error::types(&table.name));
-                    std::future::ready(batch.map_err(DataFusionError::from))
-                });
-                Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stored)))
-            }
+            DmlKind::Insert { .. } => Ok(inserted_rows(rows, table)),
             DmlKind::Delete if !dml.is_whole => {
                 let schema = key_schema(&table)?;
                 let stored = Arc::clone(&schema);
@@ -246,6 +239,16 @@ impl Session {
             other => Err(DataFusionError::Internal(format!("no change of rows: {}", other.display())).into()),
         }
     }
+}
+
+/// The rows of an `INSERT`, and what is planned like one, as the table keeps them.
+pub(crate) fn inserted_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
+    let schema = table.arrow();
+    let rows = rows.and_then(move |batch| {
+        let batch = conform(&batch, &table).map_err(Error::types(&table.name));
+        std::future::ready(batch.map_err(DataFusionError::from))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 /// The rows of an `UPDATE`, and what is planned like one, as the table keeps them.

@@ -18,20 +18,19 @@ use datafusion::common::{
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit, when};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     Assignment, CaseWhen, Expr, Ident, Insert, Join, JoinConstraint, JoinOperator, Parens, SelectItem, SetExpr,
     Statement, TableAlias, TableFactor, TableWithJoins, UnaryOperator, Update, Value as Literal, Values,
 };
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
-use tarn_types::{SEQNO_COLUMN, TableSchema, conform};
+use tarn_types::{SEQNO_COLUMN, TableSchema};
 
 use crate::conflict::on_key;
 use crate::dml::{
-    Dml, DmlKind, assignments, beside, beside_it, deleted, key_schema, plain_update, query_of, refuse_append_only,
-    rows_of, stored_rows, unsupported, with_seqno,
+    Dml, DmlKind, assignments, beside, beside_it, deleted, inserted_rows, key_schema, plain_update, query_of,
+    refuse_append_only, rows_of, stored_rows, unsupported, with_seqno,
 };
 use crate::engine::Session;
 use crate::keyed::relation;
@@ -260,15 +259,10 @@ impl Session {
         };
         let rows = self.stream(beside(plan.clone(), |wanted| merge.columns(wanted, pairs))?, parameters).await?;
         let table = Arc::clone(&merge.table);
-        if matches!(clause, Clause::Update(_)) {
-            return Ok(stored_rows(rows, table));
-        }
-        let schema = table.arrow();
-        let stored = rows.and_then(move |batch| {
-            let batch = conform(&batch, &table).map_err(Error::types(&table.name));
-            std::future::ready(batch.map_err(DataFusionError::from))
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stored)))
+        Ok(match clause {
+            Clause::Update(_) => stored_rows(rows, table),
+            _ => inserted_rows(rows, table),
+        })
     }
 }
 

@@ -52,10 +52,11 @@ pub(crate) fn dependencies(
         let read = definition.reads.values().filter_map(|id| numbers.get(id));
         rows.extend(read.map(|oid| dependency(rule, (relations, *oid, 0), "n")));
     }
+    let named: HashMap<&str, &Numbered> = tables.iter().map(|of| (of.1.name.as_str(), of)).collect();
     for (name, sequence) in sequences {
         let Some(owner) = &sequence.owner else { continue };
-        let Some((oid, table)) = tables.iter().find(|(_, table)| table.name == owner.table) else { continue };
-        let Some(at) = table.shown().iter().position(|column| column.name == owner.column) else { continue };
+        let Some((oid, table)) = named.get(owner.table.as_str()) else { continue };
+        let Some((at, _)) = table.column(&owner.column) else { continue };
         let column = (relations, *oid, i32::try_from(at + 1).unwrap_or(i32::MAX));
         let kind = if owner.is_identity { "i" } else { "a" };
         rows.push(dependency((relations, catalog_sequences::number(name)), column, kind));

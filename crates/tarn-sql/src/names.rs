@@ -115,20 +115,8 @@ fn parts_named(text: &str) -> Result<Vec<String>> {
     loop {
         let part = match rest.strip_prefix('"') {
             Some(quoted) => {
-                let mut part = String::new();
-                let mut left = quoted;
-                loop {
-                    let (before, behind) = left.split_once('"').ok_or_else(invalid)?;
-                    part.push_str(before);
-                    // Two of them are one.
-                    match behind.strip_prefix('"') {
-                        Some(more) => (left, _) = (more, part.push('"')),
-                        None => {
-                            rest = behind.trim_start();
-                            break;
-                        }
-                    }
-                }
+                let (part, behind) = unquoted(quoted).ok_or_else(invalid)?;
+                rest = behind.trim_start();
                 part
             }
             None => {
@@ -149,6 +137,22 @@ fn parts_named(text: &str) -> Result<Vec<String>> {
         }
     }
     Ok(parts)
+}
+
+/// What stands before the next quote that is not doubled, and behind it.
+pub(crate) fn unquoted(text: &str) -> Option<(String, &str)> {
+    let (mut name, mut rest) = (String::new(), text);
+    loop {
+        let (before, behind) = rest.split_once('"')?;
+        name.push_str(before);
+        match behind.strip_prefix('"') {
+            Some(more) => {
+                name.push('"');
+                rest = more;
+            }
+            None => return Some((name, behind)),
+        }
+    }
 }
 
 pub(crate) fn text(value: &str) -> String {

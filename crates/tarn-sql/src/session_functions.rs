@@ -179,9 +179,9 @@ impl OfSession {
                 let (name, value) = (text(&columns[0]), text(&columns[1]));
                 let is_local = columns[2].as_boolean().value(row);
                 set(settable, &name, &value, is_local)?;
-                // Outside of a transaction it is over already.
-                let shown = vars.lock().get(&name).unwrap_or_default();
-                ScalarValue::Utf8(Some(if is_local && !settable.transaction.lock().is_open() { value } else { shown }))
+                // Outside of a transaction it is over already: what was set is not there to be read.
+                let is_over = is_local && !settable.transaction.lock().is_open();
+                ScalarValue::Utf8(Some(if is_over { value } else { vars.lock().get(&name)? }))
             }
             Does::Sleep => {
                 let seconds = columns[0].as_primitive::<Float64Type>().value(row).clamp(0.0, MAX_SLEEP_S);

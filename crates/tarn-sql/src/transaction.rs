@@ -236,17 +236,13 @@ impl Open {
 
     /// Errors: `25001` for writing behind a statement that read or wrote, or behind a savepoint of a transaction that only reads.
     pub fn set_read_only(&mut self, read_only: bool) -> Result<()> {
-        if self.read_only && !read_only {
-            let message = match (self.savepoints.last(), self.has_begun) {
-                (Some(before), _) if before.read_only => {
-                    "cannot set transaction read-write mode inside a read-only transaction"
-                }
-                (_, true) => "transaction read-write mode must be set before any query",
-                _ => "",
+        let is_inside = self.savepoints.last().is_some_and(|before| before.read_only);
+        if self.read_only && !read_only && (is_inside || self.has_begun) {
+            let message = match is_inside {
+                true => "cannot set transaction read-write mode inside a read-only transaction",
+                false => "transaction read-write mode must be set before any query",
             };
-            if !message.is_empty() {
-                return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("BEGIN READ WRITE"));
-            }
+            return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("BEGIN READ WRITE"));
         }
         self.read_only = read_only;
         Ok(())
@@ -397,7 +393,7 @@ impl Transaction {
     pub fn release(&mut self, name: &str) -> Result<usize> {
         let open = self.block("RELEASE SAVEPOINT")?;
         let place = open.place(name)?;
-        // As it was before, as what SET LOCAL says is not.
+        // READ ONLY that was set behind the savepoint ends with it, as in PostgreSQL; what SET LOCAL set there stays.
         open.read_only = open.savepoints[place].read_only;
         open.savepoints.truncate(place);
         Ok(place)

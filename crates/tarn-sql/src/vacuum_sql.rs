@@ -65,7 +65,7 @@ pub fn vacuum(parser: &mut Parser<'_>) -> Result<Option<Vacuum>> {
                 break;
             }
         }
-        expect(parser, &Token::RParen)?;
+        parser.expect_token(&Token::RParen)?;
     } else {
         for word in ["full", "freeze", "verbose"] {
             if (vacuums || word == "verbose") && take(parser, word) {
@@ -76,7 +76,7 @@ pub fn vacuum(parser: &mut Parser<'_>) -> Result<Option<Vacuum>> {
     }
     let mut tables = vec![];
     if !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
-        tables = parser.parse_comma_separated(table).map_err(tarn_query::parser::ParseError::from)?;
+        tables = parser.parse_comma_separated(table)?;
     }
     if !analyzes && tables.iter().any(|table| !table.columns.is_empty()) {
         let message = "ANALYZE option must be specified when a column list is provided";
@@ -104,14 +104,16 @@ fn option(parser: &mut Parser<'_>, vacuums: bool) -> Result<bool> {
         Token::Comma | Token::RParen => None,
         _ => Some(parser.next_token().token),
     };
-    let is_analyze = ["analyze", "analyse"].contains(&name.as_str());
-    let can_be_off = if vacuums { &OF_VACUUM[..] } else { &OF_ANALYZE[..] }.contains(&name.as_str());
-    if !(can_be_off || vacuums && (is_analyze || HOW.contains(&name.as_str()))) {
+    let name = name.as_str();
+    let is_analyze = vacuums && matches!(name, "analyze" | "analyse");
+    let says_how = vacuums && HOW.contains(&name);
+    let can_be_off = if vacuums { OF_VACUUM.contains(&name) } else { OF_ANALYZE.contains(&name) };
+    if !(can_be_off || is_analyze || says_how) {
         let of = if vacuums { "VACUUM" } else { "ANALYZE" };
         return Err(SqlError::new(state::SYNTAX_ERROR, format!("unrecognized {of} option \"{name}\"")));
     }
-    if HOW.contains(&name.as_str()) {
-        return Err(refused(vacuums, &name));
+    if says_how {
+        return Err(refused(vacuums, name));
     }
     let is_on = match &value {
         None => true,
@@ -123,7 +125,7 @@ fn option(parser: &mut Parser<'_>, vacuums: bool) -> Result<bool> {
         Some(_) => return Err(SqlError::new(state::SYNTAX_ERROR, format!("{name} requires a Boolean value"))),
     };
     if is_on && can_be_off {
-        return Err(refused(vacuums, &name));
+        return Err(refused(vacuums, name));
     }
     Ok(is_analyze && is_on)
 }
@@ -134,13 +136,6 @@ fn refused(vacuums: bool, option: &str) -> SqlError {
         false => ("ANALYZE", "leave it out: counts and bounds are always exact, and nothing is done"),
     };
     SqlError::unsupported(format!("{of} … {}", option.to_uppercase()), remedy)
-}
-
-fn expect(parser: &mut Parser<'_>, token: &Token) -> Result<()> {
-    match parser.consume_token(token) {
-        true => Ok(()),
-        false => Err(near(&parser.peek_token_ref().token)),
-    }
 }
 
 #[cfg(test)]

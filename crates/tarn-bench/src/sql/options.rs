@@ -71,10 +71,7 @@ impl Options {
     }
 
     pub fn tarn(&self) -> Result<PathBuf> {
-        match &self.tarn {
-            Some(program) => Ok(std::path::absolute(program)?),
-            None => Ok(std::env::current_exe()?.with_file_name("tarn")),
-        }
+        Ok(std::path::absolute(crate::server::program(self.tarn.as_deref())?)?)
     }
 
     /// Every query twice, of which the first answer is judged; what a wrong one has instead is said on stderr.

@@ -189,51 +189,36 @@ impl Directory {
     /// Before a table is called otherwise: what goes with its columns knows it by its id from then on. Cost: one list of the tables if
     /// there is nothing.
     pub async fn know_by_id(&self, table: &str, id: TableId) -> Result<()> {
-        let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(|owner| owner.table == table);
-        if read(&*self.metastore).await?.0.values().any(is_of_it) {
-            self.change(|sequences| {
-                let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
-                owners.filter(|owner| owner.table == table).for_each(|owner| owner.table_id = Some(id));
-                Ok(())
-            })
-            .await?;
-        }
-        Ok(())
+        self.mark(|owner| owner.table == table, |owner| owner.table_id = Some(id)).await
     }
 
     /// Before columns of a table are called otherwise: what goes with them knows table and column by their ids from then on. Cost: as of
     /// [`Directory::know_by_id`].
     pub(crate) async fn know_columns(&self, table: &TableSchema) -> Result<()> {
-        let is_its = |owner: &Owner| owner.table == table.name;
-        if read(&*self.metastore).await?.0.values().any(|of| of.owner.as_ref().is_some_and(is_its)) {
-            self.change(|sequences| {
-                let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
-                for owner in owners.filter(|owner| is_its(owner)) {
-                    owner.table_id = Some(table.id);
-                    owner.column_id = table.column(&owner.column).map(|(_, column)| column.id);
-                }
-                Ok(())
-            })
-            .await?;
-        }
-        Ok(())
+        let mark = |owner: &mut Owner| {
+            owner.table_id = Some(table.id);
+            owner.column_id = table.column(&owner.column).map(|(_, column)| column.id);
+        };
+        self.mark(|owner| owner.table == table.name, mark).await
     }
 
     /// Before another table takes the place and the name of one: what goes with its columns goes by the name again.
     pub(crate) async fn know_by_name(&self, table: &str, id: TableId) -> Result<()> {
-        let is_its = |owner: &Owner| owner.table_id == Some(id);
-        let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(is_its);
-        if read(&*self.metastore).await?.0.values().any(is_of_it) {
-            self.change(|sequences| {
-                let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
-                owners.filter(|owner| is_its(owner)).for_each(|owner| {
-                    (owner.table, owner.table_id, owner.column_id) = (table.to_owned(), None, None);
-                });
-                Ok(())
-            })
-            .await?;
+        let mark = |owner: &mut Owner| (owner.table, owner.table_id, owner.column_id) = (table.to_owned(), None, None);
+        self.mark(|owner| owner.table_id == Some(id), mark).await
+    }
+
+    /// Changes how owners are known, if there are such.
+    async fn mark(&self, is_its: impl Fn(&Owner) -> bool + Sync, mark: impl Fn(&mut Owner) + Sync) -> Result<()> {
+        if !read(&*self.metastore).await?.0.values().any(|of| of.owner.as_ref().is_some_and(&is_its)) {
+            return Ok(());
         }
-        Ok(())
+        self.change(|sequences| {
+            let owners = sequences.values_mut().filter_map(|of| of.owner.as_mut());
+            owners.filter(|owner| is_its(owner)).for_each(&mark);
+            Ok(())
+        })
+        .await
     }
 
     /// After tables were called otherwise: what was taken of sequences that go with a table is known by its old name, and forgotten. Those

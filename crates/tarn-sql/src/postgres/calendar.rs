@@ -202,11 +202,11 @@ pub(super) fn day_of(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(days).filter(|days| DAYS.contains(days))
 }
 
-fn date(days: i64) -> Option<NaiveDate> {
+pub(super) fn date(days: i64) -> Option<NaiveDate> {
     NaiveDate::from_num_days_from_ce_opt(i32::try_from(days.checked_add(719_163)?).ok()?)
 }
 
-fn days_of(date: NaiveDate) -> i64 {
+pub(super) fn days_of(date: NaiveDate) -> i64 {
     i64::from(date.num_days_from_ce()) - 719_163
 }
 

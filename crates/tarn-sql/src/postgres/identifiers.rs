@@ -12,7 +12,7 @@ use tarn_query::datafusion;
 use super::averages::undefined;
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
-use crate::names::quote;
+use crate::names::{quote, unquoted};
 
 /// The functions, to be registered over those of the catalog.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -119,22 +119,6 @@ fn parsed(text: &str, strict: bool) -> Result<Vec<String>, SqlError> {
             Some(behind) => rest = behind.trim_ascii_start(),
             None if rest.is_empty() || !strict => return Ok(names),
             None => return Err(fault()),
-        }
-    }
-}
-
-/// What stands before the next quote that is not doubled, and behind it.
-fn unquoted(text: &str) -> Option<(String, &str)> {
-    let (mut name, mut rest) = (String::new(), text);
-    loop {
-        let (before, behind) = rest.split_once('"')?;
-        name.push_str(before);
-        match behind.strip_prefix('"') {
-            Some(more) => {
-                name.push('"');
-                rest = more;
-            }
-            None => return Some((name, behind)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Datum, TimestampMicrosecondArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType};
-use chrono::{Months, NaiveDate};
+use chrono::Months;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
@@ -20,12 +20,9 @@ use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{BinaryKernel, datafusion, each_expression, operator_function, zone_of};
 use tarn_types::Zone;
 
-use super::calendar::DAY_US;
+use super::calendar::{DAY_US, date, days_of};
 use super::extract::intervals;
 use crate::error::{SqlError, state};
-
-/// Days from the first one of chrono's calendar to 1970-01-01.
-const EPOCH_DAYS: i64 = 719_163;
 
 /// The rule; it runs when types are known.
 #[derive(Debug)]
@@ -118,12 +115,10 @@ fn later(us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Option<i64> {
     let mut us = us;
     if by.months != 0 {
         let local = zone.local(us);
-        let day =
-            i32::try_from(local.div_euclid(DAY_US) + EPOCH_DAYS).ok().and_then(NaiveDate::from_num_days_from_ce_opt)?;
+        let day = date(local.div_euclid(DAY_US))?;
         let months = Months::new(by.months.unsigned_abs());
         let day = if by.months > 0 { day.checked_add_months(months)? } else { day.checked_sub_months(months)? };
-        let days = day.signed_duration_since(NaiveDate::from_num_days_from_ce_opt(EPOCH_DAYS as i32)?).num_days();
-        us = zone.instant(days.checked_mul(DAY_US)?.checked_add(local.rem_euclid(DAY_US))?)?;
+        us = zone.instant(days_of(day).checked_mul(DAY_US)?.checked_add(local.rem_euclid(DAY_US))?)?;
     }
     if by.days != 0 {
         us = zone.instant(zone.local(us).checked_add(i64::from(by.days).checked_mul(DAY_US)?)?)?;

@@ -28,12 +28,12 @@ use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::BinaryOperator;
 use tarn_types::Span;
 
+use super::calendar::DAY_US;
 use super::calendar::DAYS;
 use super::extract::intervals;
 use super::times_of_text::{arrow_of, out_of_range, span_of};
 use crate::error::{SqlError, state};
 
-const DAY_US: i64 = 86_400_000_000;
 const DAYS_OF_MONTH: f64 = 30.0;
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const TIME: DataType = DataType::Time64(TimeUnit::Microsecond);

@@ -16,10 +16,10 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 
+use super::calendar::DAY_US;
 use super::extract::intervals;
 use crate::error::{SqlError, state};
 
-const DAY_US: i64 = 86_400_000_000;
 const DAYS_OF_MONTH: i64 = 30;
 
 /// All of them.

@@ -158,7 +158,6 @@ pub(crate) fn meaning() -> Meaning {
                 Arc::new(floats::WideFloats),
                 Arc::new(typed_operators::TypedOperators::new()),
                 Arc::new(arguments::Arguments),
-                Arc::new(pattern_operators::PatternOperators::new()),
             ],
         ]
         .concat(),

@@ -7,17 +7,15 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, lit};
-use datafusion::optimizer::AnalyzerRule;
-use tarn_query::{datafusion, each_expression};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, lit};
+use tarn_query::datafusion;
 
 use super::regular_expressions::like;
 
-/// The rule; it runs before types are made one.
+/// What stands for the operators; `typed_operators` asks it.
 #[derive(Debug)]
 pub(super) struct PatternOperators(Arc<ScalarUDF>);
 
@@ -26,7 +24,7 @@ impl PatternOperators {
         PatternOperators(like())
     }
 
-    fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    pub(super) fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Ok(Transformed::no(expr)) };
         let (ignores_case, is_not) = match op {
             Operator::RegexMatch => (false, false),
@@ -44,16 +42,6 @@ impl PatternOperators {
         args.extend(ignores_case.then(|| lit("i")));
         let call = Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&self.0), args));
         Ok(Transformed::yes(if is_not { Expr::Not(Box::new(call)) } else { call }))
-    }
-}
-
-impl AnalyzerRule for PatternOperators {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, |expr, schema| self.rewritten(expr, schema))
-    }
-
-    fn name(&self) -> &str {
-        "pattern_operators"
     }
 }
 

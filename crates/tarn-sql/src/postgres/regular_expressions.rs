@@ -28,16 +28,16 @@ pub(super) const SPLIT: &str = "regexp_split_to_array";
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use What::{Count, Instr, Like, Match, Matches, Replace, Split, Substr, Substring};
     let all = [Count, Instr, Like, Match, Matches, Replace, Split, Substr, Substring];
-    let of = |what| {
-        Arc::new(ScalarUDF::from(OfPatterns { what, signature: Signature::user_defined(Volatility::Immutable) }))
-    };
     all.into_iter().map(of).collect()
 }
 
 /// `regexp_like`, which stands for `~`.
 pub(super) fn like() -> Arc<ScalarUDF> {
-    let signature = Signature::user_defined(Volatility::Immutable);
-    Arc::new(ScalarUDF::from(OfPatterns { what: What::Like, signature }))
+    of(What::Like)
+}
+
+fn of(what: What) -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(OfPatterns { what, signature: Signature::user_defined(Volatility::Immutable) }))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
-//! Which operators have another type, or value, than DataFusion gives them? Quotients of numerics (`division`), and long products (`products`), shifts (`shifts`), and
-//! `= ANY` of an array (`in_array`). One rule looks at all of them, from the inner ones to the outer ones: a product of quotients has no type before these have theirs.
+//! Which operators have another type, or value, than DataFusion gives them? Quotients of numerics (`division`), and long products (`products`), shifts (`shifts`),
+//! `~` (`pattern_operators`), and `= ANY` of an array (`in_array`). One rule looks at all of them, from the inner ones to the outer ones: a product of quotients has no type before these have theirs.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, ScalarUD
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{datafusion, each_expression};
 
+use super::pattern_operators::PatternOperators;
 use super::shifts::OfBits;
 use super::{division, in_array, products};
 
@@ -21,13 +22,15 @@ pub(super) struct TypedOperators {
     quotient: Arc<ScalarUDF>,
     product: Arc<ScalarUDF>,
     bits: OfBits,
+    patterns: PatternOperators,
     in_array: Arc<ScalarUDF>,
 }
 
 impl TypedOperators {
     pub(super) fn new() -> TypedOperators {
         let (quotient, product) = (division::function(), products::function());
-        TypedOperators { quotient, product, bits: OfBits::new(), in_array: in_array::function() }
+        let (bits, patterns) = (OfBits::new(), PatternOperators::new());
+        TypedOperators { quotient, product, bits, patterns, in_array: in_array::function() }
     }
 
     fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -48,7 +51,7 @@ impl TypedOperators {
                     let call = ScalarFunction::new_udf(Arc::clone(function), vec![*left, *right]);
                     Transformed::yes(Expr::ScalarFunction(call))
                 }
-                None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+                None => self.patterns.rewritten(Expr::BinaryExpr(BinaryExpr { left, op, right }), schema)?,
             },
             Expr::ScalarFunction(call) if call.func.name() == in_array::NAME && call.func != self.in_array => {
                 let call = ScalarFunction::new_udf(Arc::clone(&self.in_array), call.args);

@@ -3,14 +3,11 @@
 //!
 //! So what is copied is written out, before a statement is planned, in lists of columns and in `WINDOW` itself.
 
-use std::ops::ControlFlow;
-
 use tarn_query::sqlparser::ast::{
-    Expr, Function, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, VisitorMut, WindowSpec,
-    WindowType,
+    Expr, Function, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Select, WindowSpec, WindowType,
 };
-use tarn_query::walk_mut;
 
+use super::calls::each_outside_queries;
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 
@@ -25,45 +22,19 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
             copy(spec, before)?;
         }
     }
-    let mut copies = Copies { windows: &select.named_window, n_queries: 0 };
-    let mut visited = walk_mut(&mut select.projection, &mut copies);
-    if let (ControlFlow::Continue(()), Some(order_by)) = (&visited, order_by) {
-        visited = walk_mut(order_by, &mut copies);
-    }
-    match visited {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
-    }
-}
-
-struct Copies<'a> {
-    windows: &'a [NamedWindowDefinition],
-    /// Of subqueries, which have windows of their own.
-    n_queries: usize,
-}
-
-impl VisitorMut for Copies<'_> {
-    type Break = SqlError;
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
-        self.n_queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
-        self.n_queries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+    let (windows, mut copied) = (&select.named_window, Ok(()));
+    let mut write = |expr: &mut Expr| {
         if let Expr::Function(Function { over: Some(WindowType::WindowSpec(spec)), .. }) = expr
-            && self.n_queries == 0
-            && let Err(error) = copy(spec, self.windows)
+            && copied.is_ok()
         {
-            return ControlFlow::Break(error);
+            copied = copy(spec, windows);
         }
-        ControlFlow::Continue(())
+    };
+    each_outside_queries(&mut select.projection, &mut write);
+    if let Some(order_by) = order_by {
+        each_outside_queries(order_by, &mut write);
     }
+    copied
 }
 
 fn copy(spec: &mut WindowSpec, windows: &[NamedWindowDefinition]) -> Result<()> {

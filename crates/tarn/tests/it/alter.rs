@@ -2,6 +2,10 @@
 
 use crate::harness::{Server, cell, failure, rows};
 
+/// Rows that were written before lie elsewhere after each.
+const MOVES: [&str; 4] =
+    ["SELECT 1", "DELIVER TABLE t; DELIVER TABLE keyless", "EVICT TABLE t", "COMPACT TABLE t; COMPACT TABLE keyless"];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_keeps_its_rows_by_another_name() {
     let server = Server::start().await;
@@ -68,12 +72,7 @@ async fn a_column_that_came_is_there_after_a_restart() {
         ([["1", "a", "∅"], ["2", "b", "2"], ["3", "c", "3"]], [["a", "∅"], ["b", "∅"], ["c", "3"]]);
     let server = server.restart().await;
     let client = server.client().await;
-    for step in [
-        "SELECT 1",
-        "DELIVER TABLE t; DELIVER TABLE keyless",
-        "EVICT TABLE t",
-        "COMPACT TABLE t; COMPACT TABLE keyless",
-    ] {
+    for step in MOVES {
         client.batch_execute(step).await.unwrap();
         for path in ["auto", "lake"] {
             client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await.unwrap();
@@ -118,13 +117,7 @@ async fn a_column_keeps_its_values_by_another_name() {
     let of_keyless = [["b1", "a1"], ["b2", "a2"], ["b3", "a3"]];
     let server = server.restart().await;
     let client = server.client().await;
-    for step in [
-        "SELECT 1",
-        "DELIVER TABLE t; DELIVER TABLE keyless",
-        "EVICT TABLE t",
-        "COMPACT TABLE t; COMPACT TABLE keyless",
-        "UPDATE t SET m = m WHERE id = 2",
-    ] {
+    for step in MOVES.into_iter().chain(["UPDATE t SET m = m WHERE id = 2"]) {
         client.batch_execute(step).await.unwrap();
         for (path, pruning) in [("auto", "on"), ("lake", "on"), ("lake", "off")] {
             let settings = format!("SET tarn.access_path = '{path}'; SET tarn.pruning = '{pruning}'");

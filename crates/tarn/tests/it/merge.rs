@@ -3,7 +3,6 @@
 
 use futures::future::join_all;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, NoTls};
 
 use crate::harness::{Server, cell, failure, rows};
 
@@ -79,26 +78,18 @@ async fn prepared_it_takes_parameters_everywhere() {
     }
 }
 
-async fn as_user(server: &Server, user: &str) -> Client {
-    let mut config = tokio_postgres::Config::new();
-    config.host("127.0.0.1").port(server.running.pg.port()).user(user).password("x").dbname("tarn");
-    let (client, connection) = config.connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_action_needs_its_right() {
     let server = Server::start().await;
     server.client().await.batch_execute("CREATE USER root SUPERUSER PASSWORD 'x'").await.unwrap();
-    let root = as_user(&server, "root").await;
+    let root = server.client_as("root", "x").await.unwrap();
     root.batch_execute(
         "CREATE USER ann PASSWORD 'x'; CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1);
          CREATE TABLE s (id int); INSERT INTO s VALUES (1), (2); GRANT SELECT ON t TO ann; GRANT SELECT ON s TO ann",
     )
     .await
     .unwrap();
-    let ann = as_user(&server, "ann").await;
+    let ann = server.client_as("ann", "x").await.unwrap();
     let merge = "MERGE INTO t USING s ON t.id = s.id";
     let denied = async |sql: &str| {
         let (state, told) = failure(ann.batch_execute(sql).await);

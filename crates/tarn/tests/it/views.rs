@@ -1,16 +1,8 @@
 //! Views and comments: whose rights they have, what survives, what prepared statements notice, and how large they may become.
 
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 use crate::harness::{Server, cell, failure, rows};
-
-async fn as_user(server: &Server, user: &str) -> Client {
-    let mut config = tokio_postgres::Config::new();
-    config.host("127.0.0.1").port(server.running.pg.port()).user(user).password("x").dbname("tarn");
-    let (client, connection) = config.connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
 
 async fn denied(client: &Client, sql: &str, message: &str) {
     let (state, told) = failure(client.batch_execute(sql).await);
@@ -23,7 +15,7 @@ async fn a_view_has_the_rights_of_its_owner_and_its_reader_those_on_the_view() {
     let first = server.client().await;
     first.batch_execute("CREATE TABLE early (a int); INSERT INTO early VALUES (7)").await.unwrap();
     first.batch_execute("CREATE USER root SUPERUSER PASSWORD 'x'").await.unwrap();
-    let root = as_user(&server, "root").await;
+    let root = server.client_as("root", "x").await.unwrap();
     root.batch_execute(
         "CREATE USER ann PASSWORD 'x'; CREATE USER bob PASSWORD 'x'; GRANT CREATE ON SCHEMA public TO ann;
          CREATE TABLE secret (k int PRIMARY KEY, v text); INSERT INTO secret VALUES (1, 'a'), (2, 'b');
@@ -31,7 +23,7 @@ async fn a_view_has_the_rights_of_its_owner_and_its_reader_those_on_the_view() {
     )
     .await
     .unwrap();
-    let (ann, bob) = (as_user(&server, "ann").await, as_user(&server, "bob").await);
+    let (ann, bob) = (server.client_as("ann", "x").await.unwrap(), server.client_as("bob", "x").await.unwrap());
     denied(&bob, "SELECT * FROM part", "permission denied for view part").await;
     denied(&bob, "SELECT * FROM one", "permission denied for view one").await;
     denied(&bob, "SELECT (SELECT count(*) FROM part)", "permission denied for view part").await;
