@@ -1,5 +1,6 @@
 """Does Alembic work? On psycopg2: an environment, revisions written by comparing models with the database, upgrade, downgrade, and SQL alone."""
 
+import contextlib
 import io
 import os
 import pathlib
@@ -28,6 +29,20 @@ ACCOUNT = sa.Table(
     sa.Column("joined", sa.DateTime(timezone=True), server_default=sa.func.now()),
     sa.Column("paid", sa.Numeric(10, 2), server_default="0"),
 )
+
+# The body of a revision: rows are written before and behind what is altered.
+BODY = """op.create_table('seen', sa.Column('id', sa.Integer, primary_key=True), sa.Column('reason', sa.Text))
+    op.execute("INSERT INTO seen VALUES (1, 'first')")
+    op.add_column('seen', sa.Column('at', sa.Integer))
+    op.alter_column('seen', 'reason', new_column_name='why', nullable=False)
+    op.rename_table('seen', 'kept')
+    op.execute("UPDATE kept SET at = 1")
+    op.add_column('account', sa.Column('level', sa.BigInteger))
+    op.execute("UPDATE account SET level = id")
+    op.alter_column('account', 'level', nullable=False, server_default='0')
+    assert [column['name'] for column in sa.inspect(op.get_bind()).get_columns('account')][-1] == 'level'
+    op.execute("SELECT 1 / 0")
+"""
 
 # What `alembic init` writes, with the models of this file.
 ENV = """
@@ -108,11 +123,11 @@ def offline():
 
 
 def alter():
-    """What a migration's body may say, each by itself: Tarn's ALTER TABLE is a transaction of its own."""
+    """What a migration's body may say, each in a transaction, and all of it in a revision."""
 
     def change(does):
-        with ENGINE.connect().execution_options(isolation_level="AUTOCOMMIT") as c:
-            does(Operations(MigrationContext.configure(c)))
+        with ENGINE.begin() as c:
+            does(Operations(MigrationContext.configure(c, opts={"transactional_ddl": True})))
 
     change(lambda op: op.create_table("note", sa.Column("id", sa.Integer, primary_key=True), sa.Column("text", sa.Text)))
     change(lambda op: op.add_column("account", sa.Column("stars", sa.Integer)))
@@ -125,6 +140,21 @@ def alter():
     change(lambda op: op.rename_table("note", "remark"))
     change(lambda op: op.alter_column("account", "paid", new_column_name="spent"))
     assert {"account", "remark"} <= set(sa.inspect(ENGINE).get_table_names()) and "stars" in columns("account")
+    # A revision is a transaction, with the change of `alembic_version` in it.
+    command.revision(config(), "many", rev_id="3", head="1", splice=True)
+    path = next((FOLDER / "versions").glob("3_*.py"))
+    path.write_text(path.read_text().replace("pass", BODY, 1))
+    with contextlib.suppress(sa.exc.DataError):
+        command.upgrade(config(), "3")
+    version = sa.text("SELECT string_agg(version_num, ' ') FROM alembic_version")
+    with ENGINE.connect() as c:
+        assert c.execute(version).scalar() == "1" and "level" not in columns("account") and not sa.inspect(ENGINE).has_table("kept")
+    path.write_text(path.read_text().replace("1 / 0", "1 / 1", 1))
+    command.upgrade(config(), "3")
+    with ENGINE.connect() as c:
+        assert c.execute(version).scalar() == "3"
+        assert c.execute(sa.text("SELECT count(*) FROM account WHERE level = id")).scalar() == 2 and columns("kept") == ["id", "why", "at"]
+        assert c.execute(sa.text("SELECT why, at FROM kept")).all() == [("first", 1)]
     waiting = [
         ("ADD COLUMN … DEFAULT", lambda op: op.add_column("account", sa.Column("n", sa.Integer, nullable=False, server_default="0"))),
         ("DROP COLUMN", lambda op: op.drop_column("account", "key")),

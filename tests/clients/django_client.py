@@ -175,21 +175,64 @@ def zones():
 
 
 def migrate():
-    """Schema changes by Django's own editor, as migrations make them."""
+    """Schema changes by Django's own editor, as migrations make them: each migration is a transaction."""
 
-    def change(operation, atomic=False):
-        """Runs one operation as a migration of its own, with `atomic = False`: Tarn's ALTER TABLE is a transaction by itself."""
-        loader_state = migrations.state.ProjectState.from_apps(django.apps.apps)
-        after = loader_state.clone()
-        operation.state_forwards("shop", after)
+    def change(*operations, atomic=True):
+        """Runs operations as one migration."""
+        before = migrations.state.ProjectState.from_apps(django.apps.apps)
         with connection.schema_editor(atomic=atomic) as editor:
-            operation.database_forwards("shop", editor, loader_state, after)
+            for operation in operations:
+                after = before.clone()
+                operation.state_forwards("shop", after)
+                operation.database_forwards("shop", editor, before, after)
+                before = after
 
-    change(migrations.AddField("Visit", "stars", models.IntegerField(null=True)))
-    with waits_for("ALTER TABLE inside a transaction", "25001"):
-        change(migrations.AddField("Visit", "moons", models.IntegerField(null=True)), atomic=True)
-    columns = {column.name for column in connection.introspection.get_table_description(connection.cursor(), "shop_visit")}
-    assert {"stars", "shop_id"} <= columns, columns
+    def columns(table):
+        return {column.name for column in connection.introspection.get_table_description(connection.cursor(), table)}
+
+    change(migrations.AddField("Visit", "stars", models.IntegerField(null=True)), atomic=False)
+    change(migrations.AddField("Visit", "moons", models.IntegerField(null=True)))
+    assert {"stars", "moons", "shop_id"} <= columns("shop_visit"), columns("shop_visit")
+    # Rows that a migration writes before and behind what it alters, and what it looks up between the two.
+    n_visits = Visit.objects.count()
+
+    def fill(apps, editor):
+        visits = apps.get_model("shop", "Visit").objects
+        assert {"suns"} <= columns("shop_visit") and visits.filter(suns=None).count() == n_visits
+        visits.update(suns=F("id") + 1)
+
+    change(
+        migrations.AddField("Visit", "suns", models.BigIntegerField(null=True)),
+        migrations.RunPython(fill),
+        migrations.AlterField("Visit", "suns", models.BigIntegerField()),
+        migrations.RenameField("Visit", "suns", "light"),
+        migrations.CreateModel("Sky", [("id", models.AutoField(primary_key=True)), ("n", models.IntegerField(null=True))]),
+        migrations.AddField("Sky", "colour", models.CharField(max_length=9, null=True)),
+        migrations.RunPython(lambda apps, editor: apps.get_model("shop", "Sky").objects.create(n=1, colour="blue")),
+        migrations.RenameModel("Sky", "Heaven"),
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM shop_visit WHERE light = id + 1")
+        assert cursor.fetchone() == (n_visits,)
+        cursor.execute("SELECT n, colour FROM shop_heaven")
+        assert cursor.fetchall() == [(1, "blue")]
+        refused("23502", lambda: cursor.execute("UPDATE shop_visit SET light = NULL"))
+
+    # One that fails leaves nothing behind.
+    class Wrong(Exception):
+        pass
+
+    def fail(apps, editor):
+        raise Wrong
+
+    with contextlib.suppress(Wrong):
+        change(
+            migrations.AddField("Visit", "never", models.IntegerField(null=True)),
+            migrations.RunSQL("UPDATE shop_visit SET light = 0, never = 1"),
+            migrations.RunPython(fail),
+        )
+    assert "never" not in columns("shop_visit") and "light" in columns("shop_visit")
+    change(migrations.RunSQL("ALTER TABLE shop_visit ALTER light DROP NOT NULL"), migrations.RunSQL("DROP TABLE shop_heaven"))
     change(migrations.AlterField("Shop", "name", models.CharField(max_length=200)))
     change(migrations.CreateModel("Extra", [("id", models.AutoField(primary_key=True)), ("n", models.PositiveIntegerField())]))
     with connection.cursor() as cursor:

@@ -59,9 +59,6 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
             return invalid(format!("column {} is part of the key, which keeps its type", before.name));
         }
     }
-    if let Some(column) = shown[n_before..].iter().find(|column| !column.nullable || column.default.is_some()) {
-        return invalid(format!("column {} is new: it must be nullable and have no default", column.name));
-    }
     let last = current.columns.iter().map(|column| column.id.0).max().unwrap_or(0);
     let n_new = shown.len() - n_before;
     let mut ids: Vec<ColumnId> = current.columns.iter().map(|column| column.id).collect();

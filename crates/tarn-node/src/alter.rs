@@ -107,16 +107,12 @@ impl Altering {
         }
         match self.is_delivered() {
             true => Ok(()),
-            false => Err(Error::new(
-                ErrorKind::Conflict,
-                format!("rows of table \"{}\" are not in the lake yet", self.schema().name),
-            )
-            .with_hint("try again")),
+            false => Err(not_delivered(&self.handle)),
         }
     }
 
     fn is_delivered(&self) -> bool {
-        self.handle.table.pending().oldest_ms.is_none()
+        is_delivered(&self.handle)
     }
 
     /// Defines the table so, durably, and lets writers in. Where columns are called otherwise, views that read it have other texts from the
@@ -132,7 +128,7 @@ impl Altering {
         if !self.is_delivered() && to.arrow() != from.arrow() {
             return Err(tarn_rows::Error::Undelivered { table: from.name.clone() }.into());
         }
-        let names_change = to.columns.iter().any(|column| is_called_otherwise(&from, column));
+        let names_change = names_change(&from, &to);
         let mut readers = vec![];
         if names_change {
             readers = self.readers_of(&to, rewrite)?;
@@ -182,8 +178,20 @@ impl Altering {
     }
 }
 
-fn is_called_otherwise(before: &TableSchema, column: &Column) -> bool {
-    before.column_by_id(column.id).is_some_and(|of| of.name != column.name)
+/// Whether columns are called otherwise.
+pub(crate) fn names_change(before: &TableSchema, after: &TableSchema) -> bool {
+    let is_called_otherwise = |column: &Column| before.column_by_id(column.id).is_some_and(|of| of.name != column.name);
+    after.columns.iter().any(is_called_otherwise)
+}
+
+/// Whether all rows of a table are in the lake.
+pub(crate) fn is_delivered(handle: &TableHandle) -> bool {
+    handle.table.pending().oldest_ms.is_none()
+}
+
+pub(crate) fn not_delivered(handle: &TableHandle) -> Error {
+    let message = format!("rows of table \"{}\" are not in the lake yet", handle.schema().name);
+    Error::new(ErrorKind::Conflict, message).with_hint("try again")
 }
 
 impl Drop for Altering {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tarn_replica::Replicas;
 use tarn_rows::{RecentBytes, Table};
-use tarn_types::TableSchema;
+use tarn_types::{Cursor, TableSchema};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -132,6 +132,30 @@ impl TableHandle {
         self.damage.as_deref()
     }
 
+    /// The same table for a transaction that sees it otherwise: with another definition, and without a worker. Its rows are written by whoever
+    /// commits the transaction.
+    ///
+    /// Errors: `WrongState` for a temporary table.
+    pub fn seen_as(&self, schema: Arc<TableSchema>) -> Result<Arc<TableHandle>> {
+        Ok(Arc::new(TableHandle {
+            schema,
+            table: Arc::clone(&self.table),
+            way_in: WayIn::Logged(Arc::clone(self.replicas()?)),
+            jobs: self.jobs.clone(),
+            kick: Notify::new(),
+            stop: self.stop.clone(),
+            worker: Mutex::new(None),
+            damage: self.damage.clone(),
+            stuck: Mutex::new(self.stuck()),
+            gate: Arc::clone(&self.gate),
+        }))
+    }
+
+    /// The last change of each tablet that is in effect: rows, and what its log has of deliveries and splits.
+    pub fn position(&self) -> Cursor {
+        self.table.applied_cursor()
+    }
+
     /// Before a write, which goes on while what this answers is held.
     ///
     /// Errors: `NoTable` for one that was dropped; `Conflict` for one that was altered; `Corrupt`.
@@ -182,7 +206,17 @@ pub enum Entry {
 }
 
 impl Entry {
-    fn schema(&self) -> Arc<TableSchema> {
+    /// A table to write to or work on; as of [`Catalog::require`].
+    pub fn require(self) -> Result<Arc<TableHandle>> {
+        match self {
+            Entry::Table(handle) => Ok(handle),
+            Entry::External(external) => Err(external.read_only()),
+            Entry::View(view) => Err(Error::is_view(&view.name)),
+        }
+    }
+
+    /// Its definition.
+    pub fn schema(&self) -> Arc<TableSchema> {
         match self {
             Entry::Table(handle) => Arc::clone(handle.schema()),
             Entry::External(external) => external.schema(),
@@ -207,12 +241,7 @@ impl Catalog {
 
     /// A table to write to or work on; `NoTable` when there is none, `ReadOnly` when others write it, `WrongObject` for a view.
     pub fn require(&self, name: &str) -> Result<Arc<TableHandle>> {
-        match self.entry(name) {
-            Some(Entry::Table(handle)) => Ok(handle),
-            Some(Entry::External(external)) => Err(external.read_only()),
-            Some(Entry::View(view)) => Err(Error::is_view(&view.name)),
-            None => Err(Error::no_table(name)),
-        }
+        self.entry(name).ok_or_else(|| Error::no_table(name))?.require()
     }
 
     /// A table that others write.

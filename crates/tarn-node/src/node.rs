@@ -107,6 +107,10 @@ impl Node {
             node.end_tasks().await;
             return Err(error);
         }
+        if let Err(error) = node.finish_committing().await {
+            node.end_tasks().await;
+            return Err(error);
+        }
         node.drop_all_beside().await;
         node.start_maintenance();
         node.follow_users();

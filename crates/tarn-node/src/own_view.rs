@@ -3,11 +3,14 @@
 //!
 //! Its own rows count as recent ones: they are hidden in files and among the recent rows of others, and given out beside them. A range of keys is
 //! read piece by piece, between the keys that the transaction wrote.
+//!
+//! A transaction that altered the table sees other columns than the snapshot has. Cells go by the ids of columns, so rows of either definition are
+//! read by the other; batches are put together anew, of the columns that both have and of what a column has in rows that were there before it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{AsArray, BooleanArray};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatchOptions};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::Int64Type;
 use arrow::error::ArrowError;
@@ -15,8 +18,11 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tarn_rows::{HotSnapshot, KeyRange, Lookup, RangeOfRows, RowScan, ScannedRows};
-use tarn_types::{Direction, FileId, RowDecoder, TableSchema, encode_keys, prefix_end, table_prefix};
+use tarn_types::{
+    Direction, FileId, RowDecoder, TableSchema, Value, encode_keys, prefix_end, projected_schema, table_prefix,
+};
 
+use crate::catalog::altered;
 use crate::error::Result;
 use crate::own::{OWN_SEQNO, OwnWrites};
 
@@ -27,12 +33,18 @@ const LOOKED_UP: usize = 1024;
 pub(crate) struct OwnView {
     rows: Arc<HotSnapshot>,
     own: Arc<OwnWrites>,
+    /// The table as the transaction sees it.
+    schema: Arc<TableSchema>,
+    /// The columns of that, read from `rows`. `None`: both have the same.
+    shape: Option<Arc<Shape>>,
     n_recent: OnceLock<u64>,
 }
 
 impl OwnView {
-    pub(crate) fn new(rows: Arc<HotSnapshot>, own: Arc<OwnWrites>) -> OwnView {
-        OwnView { rows, own, n_recent: OnceLock::new() }
+    pub(crate) fn new(rows: Arc<HotSnapshot>, own: Arc<OwnWrites>, schema: Arc<TableSchema>) -> OwnView {
+        let is_same = schema.has_columns_of(rows.schema());
+        let shape = (!is_same).then(|| Arc::new(Shape::new(rows.schema(), &schema)));
+        OwnView { rows, own, schema, shape, n_recent: OnceLock::new() }
     }
 
     /// Without the transaction's writes.
@@ -41,7 +53,7 @@ impl OwnView {
     }
 
     pub(crate) fn schema(&self) -> &Arc<TableSchema> {
-        self.own.schema()
+        &self.schema
     }
 
     pub(crate) fn recent_rows(&self) -> Result<u64> {
@@ -67,12 +79,19 @@ impl OwnView {
 
     /// Recent rows whose keys the transaction did not write.
     fn of_others(&self, projection: &[usize], with_seqno: bool) -> Result<Vec<RecordBatch>> {
+        let Some(shape) = &self.shape else { return self.of_others_as_they_are(projection, with_seqno) };
+        let batches = self.of_others_as_they_are(&shape.read(projection), with_seqno)?;
+        batches.into_iter().map(|batch| shape.shown(&batch, projection, with_seqno)).collect()
+    }
+
+    /// The same, with columns of the snapshot's definition.
+    fn of_others_as_they_are(&self, projection: &[usize], with_seqno: bool) -> Result<Vec<RecordBatch>> {
         let changes = self.changes_of_own_keys()?;
         if changes.as_ref().is_some_and(HashSet::is_empty) {
             return Ok(self.rows.recent(Some(projection), with_seqno)?);
         }
         let mut read = projection.to_vec();
-        let key = self.schema().key.iter().map(|part| part.column_idx);
+        let key = self.rows.schema().key.iter().map(|part| part.column_idx);
         read.extend(key.filter(|column| !projection.contains(column)));
         // A column that is asked for twice is read twice.
         let wanted: Vec<usize> = (0..projection.len()).chain(with_seqno.then_some(read.len())).collect();
@@ -115,7 +134,7 @@ impl OwnView {
         }
         let suspicious = filter_record_batch(batch, &suspects);
         let suspicious = suspicious.map_err(arrow_error("look for rows of a transaction"))?;
-        let keys = encode_keys(self.schema(), &suspicious)?;
+        let keys = encode_keys(self.rows.schema(), &suspicious)?;
         let mut at = 0;
         let is_kept = suspects.iter().map(|is_suspect| {
             if is_suspect != Some(true) {
@@ -170,6 +189,7 @@ impl OwnView {
         OwnScan {
             rows: Arc::clone(&self.rows),
             schema: Arc::clone(self.schema()),
+            shape: self.shape.clone(),
             wanted: wanted.clone(),
             steps,
             reading: None,
@@ -179,6 +199,47 @@ impl OwnView {
 
     pub(crate) fn rows_complete(&self) -> bool {
         self.rows.rows_complete()
+    }
+}
+
+/// Where the columns of one definition are among those of another, by their ids.
+struct Shape {
+    to: Arc<TableSchema>,
+    /// Of each column of `to`, its place; `None`: rows that are there do not have it.
+    places: Vec<Option<usize>>,
+}
+
+impl Shape {
+    fn new(from: &TableSchema, to: &Arc<TableSchema>) -> Shape {
+        let place = |id| from.columns.iter().position(|column| column.id == id);
+        Shape { to: Arc::clone(to), places: to.columns.iter().map(|column| place(column.id)).collect() }
+    }
+
+    /// What is read for columns of `to`.
+    fn read(&self, projection: &[usize]) -> Vec<usize> {
+        projection.iter().filter_map(|column| self.places[*column]).collect()
+    }
+
+    /// The columns of `to`, of a batch of what was read for them.
+    ///
+    /// Errors: `Conflict` for a NULL that is not allowed any more: who altered the table looked, and it came since.
+    fn shown(&self, batch: &RecordBatch, projection: &[usize], with_seqno: bool) -> Result<RecordBatch> {
+        let mut read = batch.columns().iter();
+        let column = |column: &usize| -> Result<Option<ArrayRef>> {
+            match self.places[*column] {
+                Some(_) => Ok(read.next().cloned()),
+                None => {
+                    let missing = Value::Null.to_array(&self.to.columns[*column].data_type, batch.num_rows())?;
+                    Ok(Some(missing))
+                }
+            }
+        };
+        let columns = projection.iter().map(column).collect::<Result<Option<Vec<ArrayRef>>>>()?;
+        let columns = columns.into_iter().flatten().chain(batch.columns().last().filter(|_| with_seqno).cloned());
+        let schema = projected_schema(&self.to, projection, with_seqno);
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let shown = RecordBatch::try_new_with_options(schema, columns.collect(), &options);
+        shown.map_err(|_| altered(&self.to.name))
     }
 }
 
@@ -194,6 +255,7 @@ enum Step {
 pub(crate) struct OwnScan {
     rows: Arc<HotSnapshot>,
     schema: Arc<TableSchema>,
+    shape: Option<Arc<Shape>>,
     wanted: RangeOfRows,
     /// Not begun yet, ascending.
     steps: VecDeque<Step>,
@@ -209,13 +271,27 @@ impl OwnScan {
         }
     }
 
+    /// The columns that are wanted, of the transaction's definition.
+    fn projection(&self) -> Vec<usize> {
+        self.wanted.projection.clone().unwrap_or_else(|| (0..self.schema.columns.len()).collect())
+    }
+
+    /// Rows of others, as the transaction sees them.
+    fn shown(&self, read: ScannedRows) -> Result<ScannedRows> {
+        let rows = match &self.shape {
+            Some(shape) => shape.shown(&read.rows, &self.projection(), self.wanted.with_seqno)?,
+            None => read.rows,
+        };
+        Ok(ScannedRows { rows, last_key: None, evicted: read.evicted })
+    }
+
     /// The next batch: of others, or of own rows that lie side by side.
     fn read(&mut self) -> Result<Option<ScannedRows>> {
         let mut own = RowDecoder::new(&self.schema, self.wanted.projection.as_deref(), self.wanted.with_seqno);
         loop {
             if let Some(reading) = &mut self.reading {
                 if let Some(batch) = reading.next() {
-                    return Ok(Some(ScannedRows { last_key: None, ..batch? }));
+                    return Ok(Some(self.shown(batch?)?));
                 }
                 self.reading = None;
             }
@@ -226,19 +302,22 @@ impl OwnScan {
                 Some(Step::Own(key, cells)) => own.push(&key, &cells, OWN_SEQNO)?,
                 Some(Step::Others(range)) if range.start >= range.end => {}
                 Some(Step::Others(range)) => {
-                    let wanted = RangeOfRows { range: KeyRange::Range(range.clone()), ..self.wanted.clone() };
+                    let mut wanted = RangeOfRows { range: KeyRange::Range(range.clone()), ..self.wanted.clone() };
+                    if let Some(shape) = &self.shape {
+                        wanted.projection = Some(shape.read(&self.projection()));
+                    }
                     let mut others = self.rows.scan(&wanted)?;
                     match others.next() {
                         None => {}
                         // Own rows come before these.
                         Some(first) if !own.is_empty() => {
                             self.reading = Some(others);
-                            let first = ScannedRows { last_key: None, ..first? };
+                            let first = self.shown(first?)?;
                             return Ok(Some(before(scanned(own.finish()?), first)?));
                         }
                         Some(first) => {
                             self.reading = Some(others);
-                            return Ok(Some(ScannedRows { last_key: None, ..first? }));
+                            return Ok(Some(self.shown(first?)?));
                         }
                     }
                 }

@@ -108,12 +108,14 @@ impl TableSnapshot {
         TableSnapshot(Of::Files { version, position: Cursor::default() })
     }
 
-    /// The same position as a transaction sees it that wrote these rows: they are among the recent ones, instead of those of their keys.
+    /// The same position as a transaction sees it that wrote these rows: they are among the recent ones, instead of those of their keys. The table
+    /// has the columns of `seen`, which the transaction may have altered.
     #[must_use]
-    pub fn with_own(self, own: Arc<OwnWrites>) -> TableSnapshot {
+    pub fn with_own(self, own: Arc<OwnWrites>, seen: &Arc<TableSchema>) -> TableSnapshot {
+        let view = |rows| TableSnapshot(Of::Own(Arc::new(OwnView::new(rows, own, Arc::clone(seen)))));
         match self.0 {
-            Of::Rows(rows) => TableSnapshot(Of::Own(Arc::new(OwnView::new(rows, own)))),
-            Of::Own(view) => TableSnapshot(Of::Own(Arc::new(OwnView::new(Arc::clone(view.rows()), own)))),
+            Of::Rows(rows) => view(rows),
+            Of::Own(own) => view(Arc::clone(own.rows())),
             files @ Of::Files { .. } => TableSnapshot(files),
         }
     }
@@ -122,13 +124,12 @@ impl TableSnapshot {
     ///
     /// Errors: `Conflict` for a table that got other columns in between.
     pub fn check_for(&self, planned: &Arc<TableSchema>) -> Result<()> {
-        let (rows, own) = match &self.0 {
-            Of::Rows(rows) => (rows, None),
-            Of::Own(view) => (view.rows(), Some(view.schema())),
+        let rows = match &self.0 {
+            Of::Rows(rows) => rows,
+            Of::Own(view) => view.rows(),
             Of::Files { .. } => return Ok(()),
         };
-        let is_it = |shown: &Arc<TableSchema>| Arc::ptr_eq(shown, planned) || shown.has_columns_of(planned);
-        match is_it(rows.schema()) && own.is_none_or(is_it) {
+        match Arc::ptr_eq(rows.schema(), planned) || rows.schema().has_columns_of(planned) {
             true => Ok(()),
             false => Err(altered(&planned.name)),
         }

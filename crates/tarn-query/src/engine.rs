@@ -199,20 +199,31 @@ impl Engine {
     /// A new connection with default settings, for `reader`.
     pub fn session(&self, reader: Arc<dyn HotReader>) -> Session {
         // A catalog of its own: what a session registers (pg_catalog) is its own.
-        self.session_over(reader, Arc::new(MemoryCatalogProvider::new()), PUBLIC)
+        let public = Arc::clone(&self.public);
+        self.session_over(reader, public, Arc::new(MemoryCatalogProvider::new()), PUBLIC)
     }
 
     /// As [`Engine::session`], beside tables that are the session's own: they hide those of their names, and are in the schemas `pg_temp`
-    /// and `schema`. `own` may have others at any time.
-    pub fn session_beside(&self, reader: Arc<dyn HotReader>, own: Arc<dyn HotCatalog>, schema: &str) -> Session {
-        let of_session = PublicSchema { lake: Arc::clone(&self.public.lake), hot: Arc::clone(&own) };
-        let schemas = Schemas::new(&self.public, Arc::new(of_session), schema);
-        Session { own: Some(own), ..self.session_over(reader, Arc::new(schemas), SEARCH_PATH) }
+    /// and `schema`. `public` is what the session sees of everybody's. Both may have others at any time.
+    pub fn session_beside(
+        &self,
+        reader: Arc<dyn HotReader>,
+        public: Arc<dyn HotCatalog>,
+        own: Arc<dyn HotCatalog>,
+        schema: &str,
+    ) -> Session {
+        let of = |hot: &Arc<dyn HotCatalog>| {
+            Arc::new(PublicSchema { lake: Arc::clone(&self.public.lake), hot: Arc::clone(hot) })
+        };
+        let public = of(&public);
+        let schemas = Schemas::new(&public, of(&own), schema);
+        Session { own: Some(own), ..self.session_over(reader, public, Arc::new(schemas), SEARCH_PATH) }
     }
 
     fn session_over(
         &self,
         reader: Arc<dyn HotReader>,
+        public: Arc<PublicSchema>,
         catalog: Arc<dyn CatalogProvider>,
         default_schema: &str,
     ) -> Session {
@@ -287,13 +298,13 @@ impl Engine {
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         context.register_udf(TimeZone::new(self.config.options()).into());
         let registered = catalog
-            .register_schema(PUBLIC, Arc::clone(&self.public) as _)
+            .register_schema(PUBLIC, Arc::clone(&public) as _)
             .and_then(|_| catalog.register_schema("tarn", Arc::clone(&self.system) as _));
         registered.expect("a memory catalog takes any schema");
         context.register_catalog(&self.catalog, catalog);
         let planned = self.meaning.planned.iter().chain(&self.meaning.written).cloned().collect();
         let views = self.meaning.views;
-        let (public, threads) = (Arc::clone(&self.public), self.threads.clone());
+        let threads = self.threads.clone();
         Session { context, public, own: None, reader, threads, planned, views, began: Mutex::default() }
     }
 

@@ -93,9 +93,10 @@ impl Alter {
         }
     }
 
-    /// Whether it is `RENAME TO`, which is held until COMMIT; the others act at once.
-    pub fn is_renaming(&self) -> bool {
-        matches!(self.change, Change::Rename(_))
+    /// Whether it is no part of a transaction: `ADD PRIMARY KEY`. The others are held until COMMIT.
+    pub fn acts_at_once(&self) -> bool {
+        let Change::Actions(actions) = &self.change else { return false };
+        actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_)))
     }
 }
 

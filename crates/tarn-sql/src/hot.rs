@@ -12,12 +12,14 @@ use tarn_node::auth::Principal;
 use tarn_node::catalog::TableHandle;
 use tarn_node::error::Error;
 use tarn_node::node::Node;
+use tarn_node::own::OwnWrites;
 use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableSnapshot};
 use tarn_query::{
     FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, RangeScan, Result, RowBatches,
 };
 use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
+use crate::altered::Called;
 use crate::error::SqlError;
 use crate::error_from::in_query;
 use crate::temporary::Temporary;
@@ -38,6 +40,31 @@ impl HotCatalog for Tables {
 
     fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
         self.0.catalog().view(name)
+    }
+}
+
+/// The same, as a session sees them.
+pub(crate) struct SeenTables {
+    pub node: Arc<Node>,
+    pub temporary: Arc<Temporary>,
+}
+
+impl HotCatalog for SeenTables {
+    fn tables(&self) -> Vec<Arc<TableSchema>> {
+        self.temporary.public(self.node.catalog())
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
+        let table = match self.temporary.called(name) {
+            Called::AsCommitted => self.node.tables().open(name)?,
+            Called::Altered(altered) => Opened::Table(altered.handle),
+            Called::Nothing => return None,
+        };
+        Some(Arc::new(OpenedSource { table: Planned::Everybodys(table), through: None }))
+    }
+
+    fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
+        self.temporary.view(self.node.catalog(), name)
     }
 }
 
@@ -115,6 +142,7 @@ pub struct Reader {
     /// Who that is by now.
     pub who: Arc<Mutex<Principal>>,
     pub transaction: Arc<Mutex<Transaction>>,
+    pub(crate) temporary: Arc<Temporary>,
 }
 
 impl HotReader for Reader {
@@ -138,13 +166,17 @@ impl HotReader for Reader {
             transaction.sees(&self.node).map_err(failed)?
         };
         let taken = self.node.tables().snapshot(&who, &opened).map_err(failed)?;
+        let altered = self.temporary.now();
         let taken = opened.iter().zip(taken).map(|((table, _), now)| {
             let snapshot = moment.as_ref().and_then(|moment| moment.of(table)).unwrap_or(now);
-            let snapshot = match own.get(&table.schema().id) {
-                Some(own) => snapshot.with_own(Arc::clone(own)),
+            let (seen, id) = (table.schema(), table.schema().id);
+            let altered = altered.altered.get(id).filter(|altered| Arc::ptr_eq(altered.handle.schema(), seen));
+            snapshot.check_for(altered.map_or(seen, |altered| &altered.from)).map_err(failed)?;
+            Ok(match own.get(&id) {
+                Some(own) => snapshot.with_own(Arc::clone(own), seen),
+                None if altered.is_some() => snapshot.with_own(Arc::new(OwnWrites::new(Arc::clone(seen))), seen),
                 None => snapshot,
-            };
-            snapshot.check_for(table.schema()).map_err(failed).map(|()| snapshot)
+            })
         });
         let taken = taken.collect::<Result<Vec<TableSnapshot>>>()?;
         let views = opened.into_iter().zip(taken);

@@ -290,20 +290,24 @@ fn constraint(table: &TableSchema) -> [(&'static str, Cell); 3] {
 }
 
 impl Relations {
+    /// The tables and views of schema `public`.
+    fn public(&self) -> Vec<Arc<TableSchema>> {
+        self.own.temporary.public(self.node.catalog())
+    }
+
     /// Tables with a primary key.
     fn each_key(&self, mut each: impl FnMut(&TableSchema)) {
-        for handle in self.node.catalog().all() {
-            let table = handle.schema();
-            if has_primary_key(table) {
-                each(table);
+        for table in self.public() {
+            // Views and archives have none.
+            if has_primary_key(&table) {
+                each(&table);
             }
         }
     }
 
     fn each_check(&self, mut each: impl FnMut(&TableSchema, &Check)) {
-        for handle in self.node.catalog().all() {
-            let table = handle.schema();
-            table.options.rules.checks.iter().for_each(|check| each(table, check));
+        for table in self.public() {
+            table.options.rules.checks.iter().for_each(|check| each(&table, check));
         }
     }
 
@@ -318,7 +322,7 @@ impl Relations {
             let kind = [("table_type", text(kind)), ("is_insertable_into", yes(is_table)), ("is_typed", yes(false))];
             rows.push(place(schema, name).into_iter().chain(kind));
         };
-        for schema in self.node.catalog().schemas() {
+        for schema in self.public() {
             let is_table = !schema.is_view();
             push(PUBLIC, &schema.name, if is_table { "BASE TABLE" } else { "VIEW" }, is_table);
         }
@@ -331,7 +335,7 @@ impl Relations {
     }
 
     fn views(&self, rows: &mut Rows) {
-        for schema in self.node.catalog().views() {
+        for schema in self.public().into_iter().filter(|schema| schema.is_view()) {
             let query = schema.options.view.as_ref().map_or(Cell::Null, |view| Cell::Text(definition(view)));
             let kind =
                 [("check_option", text("NONE")), ("is_updatable", yes(false)), ("is_insertable_into", yes(false))];
@@ -378,7 +382,7 @@ impl Relations {
     async fn columns(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
         let sequences = self.all_sequences().await?;
         let own = self.own.temporary.schemas().into_iter().map(|table| (self.own.name.as_str(), table));
-        let others = self.node.catalog().schemas().into_iter().map(|table| (PUBLIC, table));
+        let others = self.public().into_iter().map(|table| (PUBLIC, table));
         for (schema, table) in others.chain(own) {
             let table = &*table;
             let stored = table.arrow();

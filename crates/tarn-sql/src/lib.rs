@@ -5,7 +5,7 @@
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
 //! - `ddl`, `spelled`, `column_rules`, `expressions`, `sequence_sql`, `like_sql`, `alter_sql`, `view_sql`, `comment_sql`, `cursor_sql`, `lock_sql`, `vacuum_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `channels`, `session_functions`, `schema_path`, `sequence_functions`, `advisory`: what Postgres clients ask.
-//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a session has to itself, `cursors`: results that stay open.
+//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a session has to itself, `altered`: those that its transaction sees otherwise, `seen_schemas`: what names mean then, `cursors`: results that stay open.
 //! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`binary`], [`copy_format`], [`copy_binary`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -14,6 +14,7 @@ mod access_sql;
 pub mod activity;
 mod advisory;
 mod alter_sql;
+mod altered;
 pub mod arrays;
 mod attach_sql;
 pub mod binary;
@@ -53,6 +54,7 @@ pub mod quiet;
 mod relations;
 pub mod rows;
 mod schema_path;
+mod seen_schemas;
 mod sequence_functions;
 mod sequence_sql;
 pub mod service;

@@ -198,7 +198,7 @@ impl Relation {
         let (mut tables, mut renumbered) = (vec![], Renumbered::new());
         for ((theirs, name), of) in named {
             let table = match of {
-                of if of == public => self.node.catalog().schema(&name).ok(),
+                of if of == public => self.own.temporary.schema(self.node.catalog(), &name).ok(),
                 of if of == own => self.own.temporary.table(&name).map(|own| Arc::clone(own.schema())),
                 _ => None,
             };
@@ -245,8 +245,9 @@ impl Relation {
 
     fn without_views(&self, theirs: &RecordBatch) -> Result<RecordBatch> {
         let named = texts(theirs, "schemaname")?.into_iter().zip(texts(theirs, "tablename")?);
-        let is_table =
-            named.map(|(schema, name)| Some(schema != "public" || self.node.catalog().view(&name).is_none()));
+        let is_table = named.map(|(schema, name)| {
+            Some(schema != "public" || self.own.temporary.view(self.node.catalog(), &name).is_none())
+        });
         Ok(filter_record_batch(theirs, &is_table.collect::<BooleanArray>())?)
     }
 
@@ -537,7 +538,7 @@ pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
         let answer = move |args: &[ColumnarValue]| {
             let args = ColumnarValue::values_to_arrays(args)?;
             let oids = cast(&args[0], &DataType::Int32)?;
-            let mut tables = node.catalog().schemas();
+            let mut tables = own.public(node.catalog());
             tables.extend(own.schemas());
             // A second number asks for one column alone.
             let places = match args.get(1).filter(|place| place.data_type().is_integer()) {

@@ -165,7 +165,7 @@ impl Numbering {
         let own = self.own.table(table);
         let schema = match &own {
             Some(own) => Arc::clone(own.schema()),
-            None => self.node.catalog().schema(table)?,
+            None => self.own.schema(self.node.catalog(), table)?,
         };
         if schema.column(column).is_none() {
             let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
@@ -178,7 +178,11 @@ impl Numbering {
         }
         let sequences = Arc::clone(self.node.sequences());
         let all = self.wait(async move { sequences.all().await })?;
-        Ok(all.into_iter().find(|(_, of)| is_of(of, table, column)).map(|(name, _)| format!("public.{}", quote(&name))))
+        let (table, column) = self.own.committed_names(table, column);
+        Ok(all
+            .into_iter()
+            .find(|(_, of)| is_of(of, &table, &column))
+            .map(|(name, _)| format!("public.{}", quote(&name))))
     }
 
     /// Errors: `25006` in a transaction that only reads.

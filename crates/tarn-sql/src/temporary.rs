@@ -1,7 +1,7 @@
 //! Which tables and sequences has a session to itself?
 //!
 //! By name, all of them at one moment: what a transaction or a savepoint goes back to is the map that was there then. Tables that are in no
-//! map any more are gone, with their rows.
+//! map any more are gone, with their rows. With them is what a transaction sees otherwise than others do (`altered.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use tarn_node::node::Node;
 use tarn_node::sequences::Sequence;
 use tarn_types::{TableId, TableSchema};
 
+use crate::altered::AlteredTables;
 use crate::error::{Result, SqlError, state};
 
 /// Tables and sequences of one session; a client may forget to drop them.
@@ -50,6 +51,8 @@ pub struct Own {
     tables: BTreeMap<String, OwnTable>,
     /// Their numbers are given once, whatever is undone.
     sequences: BTreeMap<String, Arc<Mutex<Sequence>>>,
+    /// Tables of everybody's that the transaction altered.
+    pub(crate) altered: AlteredTables,
 }
 
 /// What a session has now.
@@ -104,7 +107,7 @@ impl Temporary {
         }
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Own) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut Own) -> T) -> T {
         let mut now = self.now.lock();
         // What a transaction goes back to stays.
         let changed = change(Arc::make_mut(&mut now));
@@ -156,7 +159,8 @@ impl Temporary {
 
     /// Drops all.
     pub fn clear(&self) {
-        self.restore(Arc::default());
+        let altered = self.now().altered.clone();
+        self.restore(Arc::new(Own { altered, ..Own::default() }));
     }
 
     /// Puts an empty table of the same definition in the place of one.

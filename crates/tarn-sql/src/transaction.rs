@@ -8,7 +8,8 @@
 //! `SERIALIZABLE` is refused: what a transaction read and did not write is not looked at again.
 //!
 //! A table that is made in a transaction is there at once, for everybody and empty, so that rows can be written into it; what undoes the
-//! transaction drops it. After a crash it is there, empty. Tables are dropped when it commits, behind its writes.
+//! transaction drops it. After a crash it is there, empty. Tables that are altered are seen so by its own statements (`altered.rs`), and by others
+//! when it commits, together with its writes. Tables are dropped when it commits, behind its writes.
 //!
 //! What a session has to itself (temporary tables) is a map, and what undoes a transaction goes back to the one that was there.
 //! The statements of one message are such a transaction, too, which nobody began (`session/implicit.rs`).
@@ -359,18 +360,16 @@ impl Transaction {
         }
     }
 
-    /// Whether it made the table, and nothing can bring it back but the transaction itself: it is forgotten then, and what was written into it.
-    pub fn unmake(&mut self, name: &str) -> bool {
-        let Transaction::Open(Open { made, savepoints, writes, own, .. }) = self else { return false };
+    /// The table, if it made it, and nothing can bring it back but the transaction itself: it is forgotten then, and what was written into it.
+    pub fn unmake(&mut self, name: &str) -> Option<TableId> {
+        let Transaction::Open(Open { made, savepoints, writes, own, .. }) = self else { return None };
         let n_kept = savepoints.last().map_or(0, |savepoint| savepoint.n_made);
-        let Some(place) = made.iter().rposition(|made| made.name == name).filter(|place| *place >= n_kept) else {
-            return false;
-        };
+        let place = made.iter().rposition(|made| made.name == name).filter(|place| *place >= n_kept)?;
         // Written only since it was made, so no savepoint counts these.
         let id = made.remove(place).id;
         writes.retain(|held| held.table.schema().id != id);
         own.remove(&id);
-        true
+        Some(id)
     }
 
     /// The tables that it made, when it is undone.
@@ -451,6 +450,15 @@ impl Transaction {
         let Transaction::Open(open) = self else { return true };
         open.has_begun = true;
         open.own.is_empty() && open.drops.is_empty() && open.isolation != Isolation::RepeatableRead
+    }
+
+    /// Whether names of tables and views are taken or given when it commits, behind all else.
+    pub fn changes_names(&self) -> bool {
+        let Transaction::Open(open) = self else { return false };
+        open.drops.iter().any(|ddl| match ddl {
+            Ddl::Drop { .. } | Ddl::Rename(_) | Ddl::Views(Change::Drop { .. }) => true,
+            Ddl::Create { .. } | Ddl::Views(Change::Create { .. } | Change::Comment(_)) => false,
+        })
     }
 
     /// What tables and views will be called when it commits, each with what it is called now.

@@ -136,12 +136,19 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let swap = "BEGIN; ALTER TABLE t RENAME TO old; ALTER TABLE fresh RENAME TO t; COMMIT";
+        // Names that are free at COMMIT alone are given behind all else.
+        let behind =
+            "BEGIN; DROP TABLE IF EXISTS nothing; ALTER TABLE t RENAME TO old; ALTER TABLE fresh RENAME TO t; COMMIT";
         let add = "ALTER TABLE t ADD COLUMN n BIGINT";
         let key = "ALTER TABLE keyless ADD PRIMARY KEY (k)";
         let column = "ALTER TABLE t RENAME COLUMN k TO id";
         for (place, statement, has_happened) in [
-            ("renames::known_by_id", swap, false),
-            ("renames::defined", swap, true),
+            ("renames::known_by_id", behind, false),
+            ("renames::defined", behind, true),
+            ("commit::shut", swap, false),
+            ("commit::noted", swap, false),
+            ("commit::defined", swap, true),
+            ("commit::written", swap, true),
             ("alter::shut", add, false),
             ("alter::defined", add, true),
             ("lake::after_commit", add, false),
@@ -172,9 +179,10 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
             let server = start(folder.path(), None).await.context(place)?;
             let client = server.connect().await?;
             let n_rows = one(&client, "SELECT count(*) FROM t").await?;
-            ensure!(n_rows == if statement == swap && has_happened { 50 } else { 100 }, "{place}: {n_rows}");
+            let is_swap = [swap, behind].contains(&statement);
+            ensure!(n_rows == if is_swap && has_happened { 50 } else { 100 }, "{place}: {n_rows}");
             ensure!(one(&client, "SELECT count(*) FROM reads").await? == 100, "{place}: the view reads another table");
-            if statement == swap {
+            if is_swap {
                 let left = if has_happened { ["old", "fresh"] } else { ["fresh", "old"] };
                 ensure!(one(&client, &format!("SELECT count(*) FROM {}", left[0])).await.is_ok(), "{place}");
                 ensure!(one(&client, &format!("SELECT count(*) FROM {}", left[1])).await.is_err(), "{place}");
@@ -204,6 +212,73 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
             }
             server.stop()?;
             start(folder.path(), None).await.context(place)?.stop()?;
+        }
+        Ok(())
+    })
+}
+
+/// A transaction that alters a table and writes rows is there as a whole or not at all, whichever step of its COMMIT the server dies at.
+#[test]
+fn a_commit_that_alters_tables_and_dies_at_any_step_is_whole_or_nothing() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let migration = "BEGIN; CREATE TABLE made (k BIGINT PRIMARY KEY, v TEXT); INSERT INTO made VALUES (1, 'before'); \
+                         ALTER TABLE made ADD COLUMN n BIGINT; INSERT INTO made VALUES (2, 'behind', 2); \
+                         UPDATE t SET v = 'moved' WHERE k <= 10; ALTER TABLE t RENAME COLUMN v TO w; ALTER TABLE t ADD COLUMN n BIGINT; \
+                         UPDATE t SET n = k; ALTER TABLE t ALTER n SET NOT NULL; INSERT INTO t VALUES (101, 'new', 101); \
+                         DELETE FROM t WHERE k = 100; UPDATE version SET number = '2'; COMMIT";
+        for (place, has_happened) in [
+            ("commit::shut", false),
+            ("lake::after_commit", false),
+            ("commit::noted", false),
+            ("commit::defined", true),
+            ("commit::written", true),
+        ] {
+            let folder = tempfile::tempdir()?;
+            let server = start(folder.path(), None).await?;
+            let client = server.connect().await?;
+            let setup = "CREATE TABLE t (k BIGINT PRIMARY KEY, v TEXT); CREATE TABLE version (number TEXT PRIMARY KEY); \
+                         INSERT INTO t SELECT value, 'old' FROM generate_series(1, 60) AS s(value); INSERT INTO version VALUES ('1')";
+            client.batch_execute(setup).await?;
+            client.batch_execute("CALL tarn.deliver('t')").await?;
+            let more = "INSERT INTO t SELECT value, 'old' FROM generate_series(61, 100) AS s(value)";
+            client.batch_execute(more).await?;
+            server.stop()?;
+            let server = start(folder.path(), Some(place)).await?;
+            let client = server.connect().await?;
+            ensure!(client.batch_execute(migration).await.is_err(), "{place} was not reached");
+            server.wait();
+
+            let mut server = start(folder.path(), None).await.context(place)?;
+            // The second time nothing is left to be done, and nothing is done twice.
+            for step in ["SELECT 1", "CALL tarn.deliver('t'); CALL tarn.evict('t')"] {
+                let client = server.connect().await?;
+                client.batch_execute(step).await?;
+                ensure!(one(&client, "SELECT count(*) FROM t").await? == 100, "{place}, {step}");
+                let version = one(&client, "SELECT number::bigint FROM version").await?;
+                ensure!(version == if has_happened { 2 } else { 1 }, "{place}, {step}: version {version}");
+                if has_happened {
+                    let moved = one(&client, "SELECT count(*) FROM t WHERE w = 'moved' AND n = k AND k <= 10").await?;
+                    let sum = one(&client, "SELECT sum(n)::bigint FROM t").await?;
+                    ensure!((moved, sum) == (10, 5050 + 101 - 100), "{place}, {step}: {moved}, {sum}");
+                    ensure!(one(&client, "SELECT sum(k * coalesce(n, 10))::bigint FROM made").await? == 14, "{place}");
+                    ensure!(client.batch_execute("INSERT INTO t VALUES (0, 'x', NULL)").await.is_err(), "{place}");
+                } else {
+                    ensure!(one(&client, "SELECT count(*) FROM t WHERE v = 'old'").await? == 100, "{place}, {step}");
+                    ensure!(client.batch_execute("SELECT n FROM t").await.is_err(), "{place}, {step}");
+                    ensure!(one(&client, "SELECT count(*) FROM made").await? == 0, "{place}: what was made is empty");
+                    ensure!(client.batch_execute("SELECT n FROM made").await.is_err(), "{place}, {step}");
+                }
+                server.stop()?;
+                server = start(folder.path(), None).await.context(place)?;
+            }
+            let client = server.connect().await?;
+            if !has_happened {
+                client.batch_execute("DROP TABLE made").await?;
+                client.batch_execute(migration).await.context(place)?;
+            }
+            ensure!(one(&client, "SELECT max(n) FROM t").await? == 101, "{place}");
+            server.stop()?;
         }
         Ok(())
     })

@@ -26,6 +26,7 @@ use super::literals::call_texts;
 use super::prepare::Kind;
 use super::{Answer, Prepared, Session};
 use crate::access_sql::tag;
+use crate::altered::Called;
 use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError};
 use crate::names::table_name;
@@ -209,7 +210,7 @@ impl Session {
                 }
                 self.allow_create(&asking, &like.create)
             }
-            Kind::Alter(alter) => match self.node.catalog().contains(&alter.name) {
+            Kind::Alter(alter) => match self.temporary.entry(self.node.catalog(), &alter.name).is_some() {
                 true => self.allow_own(&asking, &alter.name),
                 // It may be a sequence, or need not be there: asked for when it is known whose it is.
                 false => asking.may(Action::Session),
@@ -273,6 +274,9 @@ impl Session {
     }
 
     fn allow_own(&self, asking: &Asking, table: &str) -> Result<()> {
+        if let Called::Altered(altered) = self.temporary.called(table) {
+            return Ok(authorize(&asking.users, &asking.who, &Action::Own { of: altered.handle.schema() })?);
+        }
         may_own(&self.node, &asking.users, &asking.who, table)
     }
 
@@ -293,7 +297,9 @@ impl Session {
             Statement::Drop { object_type: ObjectType::Table | ObjectType::View, names, .. } => {
                 let names = names.iter().map(table_name).collect::<Result<Vec<_>>>()?;
                 // Those that are not there may be fine (IF EXISTS); `may_drop` asks again when it is done.
-                let is_others = |name: &str| self.node.catalog().contains(name) && self.temporary.table(name).is_none();
+                let is_others = |name: &str| {
+                    self.temporary.entry(self.node.catalog(), name).is_some() && self.temporary.table(name).is_none()
+                };
                 let mut there = names.iter().filter(|name| is_others(name));
                 there.try_for_each(|name| self.allow_own(asking, name))
             }

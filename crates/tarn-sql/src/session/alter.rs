@@ -1,7 +1,8 @@
 //! What do `ALTER TABLE`, `ALTER VIEW` and `ALTER SEQUENCE … RENAME` do?
 //!
-//! A rename inside a transaction is held until COMMIT: the renames of a transaction that follow on each other are one change, so that a table
-//! which takes the place of another does so at one moment. All else holds at once, and not inside a transaction.
+//! Inside a transaction tables are altered for its own statements, and for others at COMMIT (`alter_held.rs`). Names of views, and names that are
+//! free at COMMIT alone, because the transaction drops what has them, are given behind all else: the renames that follow on each other are one
+//! change, so that what takes the place of another does so at one moment. Outside of a transaction all of it holds at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tarn_node::renames::Rename;
 use tarn_node::views::no_view;
 use tarn_types::{ColumnId, ColumnRules, TableSchema, Value, Zone};
 
-use super::access::may_drop;
+use super::access::{may_drop, may_own_relation};
 use super::create_as::written;
 use super::execute::to_its_end;
 use super::sequences::taken;
@@ -37,19 +38,22 @@ impl Session {
         self.refuse_own(alter.tag(), &alter.name)?;
         match &alter.change {
             Change::Rename(to) => self.rename(alter, to).await?,
-            Change::Actions(actions) => {
-                self.outside_transaction("ALTER TABLE")?;
-                self.must_hold()?;
-                self.change_table(alter, actions).await?;
-            }
+            Change::Actions(actions) => match self.must_hold()? {
+                true => self.alter_later(alter, actions).await?,
+                false => self.change_table(alter, actions).await?,
+            },
         }
         Ok(Answer::done(alter.tag()))
     }
 
     async fn rename(&self, alter: &Alter, to: &str) -> Result<()> {
         let in_transaction = self.must_hold()?;
+        if in_transaction && alter.kind == Kind::Table && self.rename_later(&alter.name, to).await? {
+            return Ok(());
+        }
         // Then, and now.
-        let names: BTreeMap<String, String> = self.transaction.lock().names_at_commit(self.node.catalog().names());
+        let now = self.temporary.public_names(self.node.catalog()).into_iter().collect();
+        let names: BTreeMap<String, String> = self.transaction.lock().names_at_commit(now);
         let sequences = self.node.sequences().all().await?;
         let is_sequence = |name: &str| sequences.iter().any(|(other, _)| other == name);
         let name = &alter.name;
@@ -63,7 +67,7 @@ impl Session {
                 false => Err(SqlError::undefined_table(name)),
             };
         };
-        let schema = self.node.catalog().schema(now)?;
+        let schema = self.temporary.schema(self.node.catalog(), now)?;
         match alter.kind {
             Kind::View if !schema.is_view() => return Err(no_view(name).into()),
             Kind::Sequence => {
@@ -74,7 +78,7 @@ impl Session {
         if names.contains_key(to) || is_sequence(to) {
             return Err(taken(to));
         }
-        may_drop(&self.node, &self.principal(), now)?;
+        may_own_relation(&self.node, &self.principal(), &schema)?;
         let ddl = Ddl::Rename(vec![Rename { from: name.clone(), to: to.to_owned() }]);
         match in_transaction {
             true => self.transaction.lock().drop_later(ddl),
@@ -93,13 +97,7 @@ impl Session {
         if alter.if_exists && !self.node.catalog().contains(name) {
             return Ok(());
         }
-        if self.query.settings().as_of.is_some() {
-            return Err(SqlError::new(
-                state::NOT_IN_PREREQUISITE_STATE,
-                "ALTER TABLE looks at the rows as they are now",
-            )
-            .with_hint("RESET tarn.as_of_version, or tarn.as_of_time, first"));
-        }
+        self.check_now()?;
         if let [Action::AddPrimaryKey(key)] = actions {
             return self.add_key(name, key).await;
         }
@@ -120,6 +118,17 @@ impl Session {
         }
         let finished = to_its_end(async move { altering.finish(to, view_columns::rewrite).await });
         self.interrupt.submit(finished, |()| 0).await
+    }
+
+    /// Errors: `55000` while the session reads an earlier version.
+    pub(super) fn check_now(&self) -> Result<()> {
+        match self.query.settings().as_of {
+            None => Ok(()),
+            Some(_) => {
+                Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, "ALTER TABLE looks at the rows as they are now")
+                    .with_hint("RESET tarn.as_of_version, or tarn.as_of_time, first"))
+            }
+        }
     }
 
     /// Writes all rows into a table with that key, which takes the place. The table is read meanwhile.
@@ -169,7 +178,7 @@ impl Session {
     }
 
     /// The table as it is to be, and what its rows have to be for that.
-    async fn changed(&self, table: &Arc<TableSchema>, actions: &[Action]) -> Result<Changed> {
+    pub(super) async fn changed(&self, table: &Arc<TableSchema>, actions: &[Action]) -> Result<Changed> {
         let mut changed = Changed { to: (**table).clone(), n_new: 0, looks: vec![] };
         for action in actions {
             changed.apply(action, &self.zone())?;
@@ -189,7 +198,7 @@ impl Session {
     }
 
     /// Whether a table has no row that must not be there.
-    async fn look(&self, table: &str, Look { condition, error }: Look) -> Result<()> {
+    pub(super) async fn look(&self, table: &str, Look { condition, error }: Look) -> Result<()> {
         let statement = written(&format!("SELECT 1 FROM {} WHERE {condition} LIMIT 1", quote(table)))?;
         let plan = self.permitted(self.plan(&statement, &[]).await?)?;
         let mut batches = self.query.stream(plan, None).await?;
@@ -203,7 +212,7 @@ impl Session {
 }
 
 /// What is looked for in the rows of a table, and what is wrong if it is there.
-struct Look {
+pub(super) struct Look {
     condition: String,
     error: SqlError,
 }
@@ -216,11 +225,12 @@ fn has_null(table: &TableSchema, column: &str) -> Look {
     }
 }
 
-struct Changed {
-    to: TableSchema,
+/// A table as it is to be.
+pub(super) struct Changed {
+    pub to: TableSchema,
     /// Columns that were not there before, the last that are shown.
     n_new: usize,
-    looks: Vec<Look>,
+    pub looks: Vec<Look>,
 }
 
 impl Changed {

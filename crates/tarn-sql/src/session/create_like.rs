@@ -65,7 +65,7 @@ impl Session {
         let table = table_name(name)?;
         match name.0.len() {
             1 => self.definition(&table),
-            _ => Ok(self.node.catalog().schema(&table)?),
+            _ => self.temporary.schema(self.node.catalog(), &table),
         }
     }
 

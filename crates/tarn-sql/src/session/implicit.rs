@@ -10,8 +10,9 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `ALTER TABLE` but `RENAME TO`, of sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `VACUUM`, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
-//! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
+//! | `ALTER TABLE … ADD PRIMARY KEY`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `VACUUM`, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `ALTER VIEW … RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
+//! | `CREATE TABLE`, `CREATE VIEW` behind `ALTER TABLE … RENAME TO` | the name that it takes may be free at COMMIT alone |
 
 use std::pin::pin;
 
@@ -34,6 +35,8 @@ enum Part {
     AtOnce,
     /// It writes rows, and reads none of a cursor.
     Writes,
+    /// It makes a table or view, and writes rows into it.
+    Makes,
     Other,
 }
 
@@ -46,11 +49,11 @@ impl Part {
             | Parsed::Detach { .. }
             | Parsed::Access(_)
             | Parsed::Sequence(_) => return Part::AtOnce,
-            Parsed::Copy { .. } | Parsed::CreateLike(_) => return Part::Writes,
-            Parsed::Alter(alter) if !alter.is_renaming() => return Part::AtOnce,
+            Parsed::Copy { .. } => return Part::Writes,
+            Parsed::CreateLike(_) | Parsed::CreateView(_) => return Part::Makes,
+            Parsed::Alter(alter) if alter.acts_at_once() => return Part::AtOnce,
             Parsed::CacheTable(_)
             | Parsed::DropCache(_)
-            | Parsed::CreateView(_)
             | Parsed::Alter(_)
             | Parsed::Comment(_)
             | Parsed::Declare(_)
@@ -69,8 +72,8 @@ impl Part {
             | Statement::Delete(_)
             | Statement::Merge(_)
             | Statement::Copy { .. }
-            | Statement::CreateTable(_)
             | Statement::Truncate(_) => Part::Writes,
+            Statement::CreateTable(_) => Part::Makes,
             _ => Part::Other,
         }
     }
@@ -85,22 +88,23 @@ impl Session {
     }
 
     async fn begin_as(&self, part: Part, is_last: bool) -> Result<()> {
-        let ends = |open: &Open| part == Part::AtOnce || (part != Part::Control && open.has_drops());
+        let takes_name = part == Part::Makes && self.temporary.has_renamed();
+        let ends = |open: &Open| part == Part::AtOnce || takes_name || (part != Part::Control && open.has_drops());
         if self.transaction.lock().implicit().is_some_and(ends) {
             self.commit().await?;
         }
         let (read_only, isolation) = self.transaction_defaults()?;
-        let has_cursors = !self.cursors.is_empty();
+        let (has_cursors, has_altered) = (!self.cursors.is_empty(), self.temporary.has_altered());
         let mut transaction = self.transaction.lock();
         // The last one commits by itself if nothing is held: so it may be as large as one that is alone.
-        let is_alone = is_last && part == Part::Writes && !has_cursors;
+        let is_alone = is_last && matches!(part, Part::Writes | Part::Makes) && !has_cursors;
         match &*transaction {
             Transaction::Idle if matches!(part, Part::Control | Part::AtOnce) || is_alone => {}
             Transaction::Idle => {
                 *transaction = Transaction::Open(Open::implicit(read_only, isolation, self.temporary.now()));
                 self.query.begin();
             }
-            Transaction::Open(open) if open.is_implicit && open.is_idle() && is_alone => {
+            Transaction::Open(open) if open.is_implicit && open.is_idle() && is_alone && !has_altered => {
                 *transaction = Transaction::Idle;
                 self.query.end();
             }

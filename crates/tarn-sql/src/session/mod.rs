@@ -4,11 +4,12 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `alter_held`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
 mod alter;
+mod alter_held;
 pub mod answer;
 mod caches;
 mod checks;
@@ -74,7 +75,7 @@ use crate::advisory::OwnLocks;
 use crate::channels::{Mail, Notification};
 use crate::cursors::book::Book;
 use crate::error::{Result, SqlError, state};
-use crate::hot::{OwnTables, Reader};
+use crate::hot::{OwnTables, Reader, SeenTables};
 use crate::sequence_functions::{Given, Numbering};
 use crate::service::Sql;
 use crate::statement::{Parsed, parse};
@@ -119,7 +120,7 @@ impl Session {
         let (vars, interrupt) = (Arc::<Mutex<Vars>>::default(), Arc::<Interrupt>::default());
         let backend = sql.activity().come_in(Arc::clone(&vars), Arc::clone(&principal), Arc::clone(&interrupt));
         let temporary = Arc::<Temporary>::default();
-        let reader = reader(&sql, &principal, &transaction);
+        let reader = reader(&sql, &principal, &transaction, &temporary);
         let query = Opaque::new(query_session(&sql, reader, &temporary, backend.pid()));
         let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
         let mail = Arc::new(Mail::new(&sql.channels, backend.pid()));
@@ -397,7 +398,7 @@ impl Session {
 
     /// As it was when this session began.
     pub(super) fn fresh_query(&self) -> tarn_query::Session {
-        let reader = reader(&self.sql, &self.principal, &self.transaction);
+        let reader = reader(&self.sql, &self.principal, &self.transaction, &self.temporary);
         query_session(&self.sql, reader, &self.temporary, self.backend.pid())
     }
 
@@ -455,14 +456,21 @@ impl Session {
 }
 
 /// Reads for whoever `who` is by then, and what `transaction` sees by then.
-fn reader(sql: &Sql, who: &Arc<Mutex<Principal>>, transaction: &Arc<Mutex<Transaction>>) -> Reader {
-    Reader { node: Arc::clone(sql.node()), who: Arc::clone(who), transaction: Arc::clone(transaction) }
+fn reader(
+    sql: &Sql,
+    who: &Arc<Mutex<Principal>>,
+    transaction: &Arc<Mutex<Transaction>>,
+    temporary: &Arc<Temporary>,
+) -> Reader {
+    let (who, transaction, temporary) = (Arc::clone(who), Arc::clone(transaction), Arc::clone(temporary));
+    Reader { node: Arc::clone(sql.node()), who, transaction, temporary }
 }
 
 /// A session of the query engine, with the tables that session `pid` has to itself by then.
 fn query_session(sql: &Sql, reader: Reader, temporary: &Arc<Temporary>, pid: i32) -> tarn_query::Session {
     let own = Arc::new(OwnTables(Arc::clone(temporary)));
-    sql.query().session_beside(Arc::new(reader), own, &own_schema(pid))
+    let seen = Arc::new(SeenTables { node: Arc::clone(sql.node()), temporary: Arc::clone(temporary) });
+    sql.query().session_beside(Arc::new(reader), seen, own, &own_schema(pid))
 }
 
 impl Drop for Session {

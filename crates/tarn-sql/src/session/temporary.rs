@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     CopySource, CreateTable, CreateTableOptions, FromTable, ObjectName, ObjectType, OnCommit as SaidOnCommit, Query,
     Statement, TableFactor, TableObject, TableWithJoins,
 };
-use tarn_node::catalog::TableHandle;
+use tarn_node::catalog::{Entry, TableHandle};
 use tarn_node::sequences::Sequence;
 use tarn_query::each_relation;
 use tarn_types::TableSchema;
@@ -29,20 +29,26 @@ impl Session {
     pub(super) fn table(&self, name: &str) -> Result<Arc<TableHandle>> {
         match self.temporary.table(name) {
             Some(own) => Ok(own),
-            None => Ok(self.node.catalog().require(name)?),
+            None => {
+                let entry = self.temporary.entry(self.node.catalog(), name);
+                Ok(entry.ok_or_else(|| tarn_node::error::Error::no_table(name))?.require()?)
+            }
         }
     }
 
     /// The same, if it is a table that is written here.
     pub(super) fn written_here(&self, name: &str) -> Option<Arc<TableHandle>> {
-        self.temporary.table(name).or_else(|| self.node.catalog().get(name))
+        self.temporary.table(name).or_else(|| match self.temporary.entry(self.node.catalog(), name)? {
+            Entry::Table(handle) => Some(handle),
+            Entry::External(_) | Entry::View(_) => None,
+        })
     }
 
     /// The definition of the table or view that is called so.
     pub(super) fn definition(&self, name: &str) -> Result<Arc<TableSchema>> {
         match self.temporary.table(name) {
             Some(own) => Ok(Arc::clone(own.schema())),
-            None => Ok(self.node.catalog().schema(name)?),
+            None => self.temporary.schema(self.node.catalog(), name),
         }
     }
 
@@ -50,7 +56,7 @@ impl Session {
     pub(super) fn view_of(&self, name: &str) -> Option<Arc<TableSchema>> {
         match self.temporary.table(name) {
             Some(_) => None,
-            None => self.node.catalog().view(name),
+            None => self.temporary.view(self.node.catalog(), name),
         }
     }
 

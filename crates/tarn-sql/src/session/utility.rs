@@ -90,7 +90,7 @@ impl Session {
             Statement::Reset(reset) => self.reset(&reset.reset),
             Statement::ShowVariable { variable } => self.show(&name_of(variable)),
             Statement::ShowTables { .. } => {
-                let tables = self.node.catalog().schemas().into_iter().filter(|schema| !schema.is_view());
+                let tables = self.temporary.public(self.node.catalog()).into_iter().filter(|schema| !schema.is_view());
                 let own = self.temporary.schemas().into_iter();
                 text_rows(&["table_name"], vec![own.chain(tables).map(|schema| schema.name.clone()).collect()])
             }
@@ -245,11 +245,16 @@ impl Session {
         let own = self.temporary.now();
         let is_kept = |table: &TableSchema| !table.id.is_temporary() || own.keeps(table.id);
         writes.retain(|of_table| is_kept(of_table.table.schema()));
-        let has_written = !writes.is_empty();
-        if let Err(error) = self.commit_held(writes).await {
+        let has_written = !writes.is_empty() || !own.altered.is_empty();
+        let committed = match own.altered.is_empty() {
+            true => self.commit_held(writes).await,
+            false => self.commit_altered(&own.altered, writes).await,
+        };
+        if let Err(error) = committed {
             self.undo(made, before).await?;
             return Err(error);
         }
+        self.temporary.altered_committed();
         self.temporary.commit(&self.node)?;
         for ddl in drops {
             let dropped = self.run_ddl(ddl).await;
@@ -314,12 +319,9 @@ impl Session {
         let in_transaction = self.must_hold()?;
         let name = defined.schema.name.clone();
         if self.transaction.lock().check_there(&name).is_err() {
-            // The old one is there until COMMIT, for everybody.
-            return Err(SqlError::unsupported(
-                format!("making \"{name}\" anew in the transaction that drops or changes it"),
-                "COMMIT between the two; or TRUNCATE it, or DELETE FROM it, and INSERT, which ROLLBACK undoes",
-            ));
+            return Err(made_anew(&name));
         }
+        self.check_free(&name)?;
         let is_made = self.run_ddl(Ddl::Create { defined: Box::new(defined), if_not_exists }).await?;
         if in_transaction && is_made {
             let id = self.node.catalog().schema(&name)?.id;
@@ -666,6 +668,14 @@ impl Session {
         }
         Ok(Answer::done("DEALLOCATE"))
     }
+}
+
+/// The old one is there until COMMIT, for everybody.
+pub(super) fn made_anew(name: &str) -> SqlError {
+    SqlError::unsupported(
+        format!("making \"{name}\" anew in the transaction that drops or changes it"),
+        "COMMIT between the two; or TRUNCATE it, or DELETE FROM it, and INSERT, which ROLLBACK undoes",
+    )
 }
 
 /// What BEGIN and SET TRANSACTION say of a transaction.

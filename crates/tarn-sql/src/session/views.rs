@@ -17,6 +17,7 @@ use super::access::{may_drop, may_own_relation, own};
 use super::placeholders::parameter_fields;
 use super::sequences::taken;
 use super::{Answer, Session};
+use crate::altered::Called;
 use crate::comment_sql::{Comment, Commented};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
@@ -64,15 +65,22 @@ impl Session {
                 return Ok(Answer::done("DROP TABLE"));
             }
         }
+        let is_gone = |name: &String| matches!(self.temporary.called(name), Called::Nothing);
+        let (gone, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_gone);
         if !if_exists {
+            gone.first().map_or(Ok(()), |name| Err(SqlError::undefined_table(name)))?;
             names.iter().try_for_each(|name| self.transaction.lock().check_named(name))?;
         }
-        let is_own = matches!(&names[..], [name] if self.transaction.lock().unmake(name));
-        let held = self.must_hold()? && !is_own;
+        let unmade = if let [name] = &names[..] { self.transaction.lock().unmake(name) } else { None };
+        unmade.into_iter().for_each(|id| self.temporary.forget_altered(id));
+        let held = self.must_hold()? && unmade.is_none();
         if held && !if_exists {
             // What would fail at COMMIT fails when it is asked for.
             for name in &names {
                 self.transaction.lock().check_there(name)?;
+                if !are_views && matches!(self.temporary.called(name), Called::Altered(_)) {
+                    continue;
+                }
                 let Err(absent) = found(&self.node, name, are_views) else { continue };
                 // A table that is half made is in no catalog, and goes all the same.
                 let is_known = are_views || self.node.catalog().contains(name);
@@ -97,12 +105,27 @@ impl Session {
         let ddl = Ddl::Views(Change::Comment(comment.clone()));
         match self.must_hold()? {
             true => {
-                column_of(&self.node, comment)?;
+                self.check_commented(comment)?;
                 self.transaction.lock().drop_later(ddl)?;
             }
             false => drop(self.run_ddl(ddl).await?),
         }
         Ok(Answer::done("COMMENT"))
+    }
+
+    /// Whether there is what is said something of, as the transaction sees it.
+    fn check_commented(&self, comment: &Comment) -> Result<()> {
+        let (Called::Altered(altered), Commented::Table | Commented::Column(_)) =
+            (self.temporary.called(&comment.table), &comment.on)
+        else {
+            return column_of(&self.node, comment).map(drop);
+        };
+        let Commented::Column(name) = &comment.on else { return Ok(()) };
+        let table = altered.handle.schema();
+        match table.shown().iter().any(|column| column.name == *name) {
+            true => Ok(()),
+            false => Err(SqlError::undefined_column(&table.name, name)),
+        }
     }
 
     /// The definition of a view that is asked for.
@@ -130,6 +153,13 @@ impl Session {
                     ));
                 }
                 self.transaction.lock().check_there(&of.name)?;
+                // It would be there for everybody at once, who see the table otherwise.
+                if self.temporary.now().altered.get(of.id).is_some() {
+                    return Err(SqlError::unsupported(
+                        format!("view \"{}\" of \"{}\", which this transaction altered", asked.name, of.name),
+                        "COMMIT first",
+                    ));
+                }
                 below.insert(of.name.clone(), of.id);
             }
         }

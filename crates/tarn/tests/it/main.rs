@@ -4,6 +4,7 @@
 
 mod activity;
 mod alter;
+mod alter_in_transactions;
 mod attach;
 mod attach_faults;
 mod auth;

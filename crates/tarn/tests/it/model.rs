@@ -1,4 +1,4 @@
-//! Law 3 from the outside: any table, any interleaving of writes, transactions, deliveries, compactions, evictions and restarts; every way to
+//! Law 3 from the outside: any table, any interleaving of writes, columns that come, transactions, deliveries, compactions, evictions and restarts; every way to
 //! read it gives what a map in memory has, on every access path, inside a transaction and outside of one.
 //!
 //! Values come from small sorted pools (literal, text as printed), so that keys meet again and order is the order of indexes.
@@ -56,6 +56,9 @@ const POOLS: &[Pool] = &[
     ),
 ];
 
+/// Columns beside the key.
+const MAX_VALUES: usize = 6;
+
 /// Types of the key's and of the other columns, as indexes into [`POOLS`].
 #[derive(Debug, Clone)]
 struct Shape {
@@ -75,6 +78,8 @@ enum Step {
     UpdateWhere(u32, u32),
     Delete(u32),
     DeletePartition(u32),
+    /// Of the type of a pool; the table has a few at most.
+    AddColumn(usize),
     Deliver,
     Compact,
     Evict,
@@ -104,6 +109,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any(), any()).prop_map(|(old, new)| Step::UpdateWhere(old, new)),
         2 => any().prop_map(Step::Delete),
         1 => any().prop_map(Step::DeletePartition),
+        2 => (0..POOLS.len()).prop_map(Step::AddColumn),
         4 => Just(Step::Deliver),
         2 => Just(Step::Compact),
         2 => Just(Step::Evict),
@@ -127,13 +133,16 @@ proptest! {
 
 type Model = BTreeMap<Vec<usize>, Vec<Option<usize>>>;
 
-async fn run(shape: Shape, steps: Vec<Step>) -> Result<(), TestCaseError> {
+/// The rows, and what the table is by then.
+type State = (Model, Shape);
+
+async fn run(mut shape: Shape, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut server = Server::start().await;
     let mut client = server.client().await;
     client.batch_execute(&shape.ddl()).await.unwrap();
     let mut model = Model::new();
     // What it was at BEGIN, and at the savepoint.
-    let (mut before, mut at_savepoint): (Option<Model>, Option<Model>) = (None, None);
+    let (mut before, mut at_savepoint): (Option<State>, Option<State>) = (None, None);
     let end = [Step::Check(0), Step::End { commit: true }, Step::Check(0), Step::Deliver, Step::Check(1)];
     for step in steps.into_iter().chain(end) {
         match &step {
@@ -141,29 +150,36 @@ async fn run(shape: Shape, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 server = server.restart().await;
                 client = server.client().await;
                 // What was not committed is lost.
-                model = before.take().unwrap_or(model);
+                (model, shape) = before.take().unwrap_or((model, shape));
                 at_savepoint = None;
             }
             Step::Begin if before.is_none() => {
                 client.batch_execute("BEGIN").await.unwrap();
-                before = Some(model.clone());
+                before = Some((model.clone(), shape.clone()));
             }
             Step::Savepoint if before.is_some() => {
                 client.batch_execute("SAVEPOINT s").await.unwrap();
-                at_savepoint = Some(model.clone());
+                at_savepoint = Some((model.clone(), shape.clone()));
             }
             Step::RollBackTo if at_savepoint.is_some() => {
                 client.batch_execute("ROLLBACK TO s").await.unwrap();
-                model = at_savepoint.clone().unwrap_or_default();
+                (model, shape) = at_savepoint.clone().unwrap_or((model, shape));
             }
             Step::End { commit } if before.is_some() => {
                 client.batch_execute(if *commit { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
                 let undone = before.take().filter(|_| !commit);
-                model = undone.unwrap_or(model);
+                (model, shape) = undone.unwrap_or((model, shape));
                 at_savepoint = None;
             }
             Step::Begin | Step::Savepoint | Step::RollBackTo | Step::End { .. } => {}
             Step::Check(pick) => check(&client, &shape, &model, *pick, before.is_some()).await?,
+            Step::AddColumn(pool) if shape.values.len() < MAX_VALUES => {
+                let alter = format!("ALTER TABLE t ADD COLUMN v{} {}", shape.values.len(), POOLS[*pool].0);
+                client.batch_execute(&alter).await.unwrap();
+                shape.values.push(*pool);
+                model.values_mut().for_each(|row| row.push(None));
+            }
+            Step::AddColumn(_) => {}
             Step::Deliver => client.batch_execute("CALL tarn.deliver('t')").await.unwrap(),
             Step::Compact => client.batch_execute("CALL tarn.compact('t')").await.unwrap(),
             Step::Evict => client.batch_execute("CALL tarn.evict('t')").await.unwrap(),

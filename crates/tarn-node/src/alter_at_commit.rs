@@ -1,0 +1,392 @@
+//! How does a transaction define tables otherwise when it commits, so that its rows and its definitions are there together or not at all?
+//!
+//! ```text
+//! writers of the altered tables are kept out ─> [rows are delivered] ─> writers of all its tables wait ─> would its rows get in?
+//!    ─> COMMITTING has the rows ─> metastore ─> catalog ─> log ─> COMMITTING is gone ─> writers go on
+//! ```
+//!
+//! The metastore's change is the moment, for all tables and the views that read them. Before it, whatever dies or is refused, nothing happened:
+//! that rows conflict is found out first, while nobody can write them. Behind it the rows get in: nothing can refuse them any more, and if the
+//! process dies, the next start writes them from the file (`committing.rs`). Rows first and definitions behind would be the other order; then
+//! a crash left rows in the log with cells of columns that no definition has.
+//!
+//! | dies | the next start finds |
+//! |---|---|
+//! | before the file is there, or before the metastore changed | the old definitions; the file is dropped; nothing happened |
+//! | behind the metastore's change | the new definitions, and the file: the rows are written, unless they are in the log |
+//! | when the file is gone | what was committed |
+//!
+//! Writers that were planned for an old definition are refused (`Conflict`) and planned anew; those of other tables wait for as long as the
+//! metastore and the log take. Readers go on: for the time of one write of the log they may see the new definitions without the rows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{RwLock, RwLockWriteGuard};
+use tarn_feed::HotTable;
+use tarn_metastore::Alteration;
+use tarn_replica::{Decided, Replicas, commit_together};
+use tarn_rows::Outcome;
+use tarn_types::{BatchBuilder, Cursor, Mutation, MutationBatch, Op, TableId, TableSchema, decode_row, encode_cells};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedMutexGuard;
+
+use crate::alter::{is_delivered, names_change, not_delivered};
+use crate::auth::Principal;
+use crate::beside::check_name;
+use crate::catalog::{Entry, Gate, TableHandle, WayIn, altered};
+use crate::committing::{Committing, Noted, check};
+use crate::error::{Error, ErrorKind, Result};
+use crate::node::Node;
+use crate::renames::end_worker;
+use crate::threads::blocking;
+use crate::transaction::TableWrites;
+use crate::view_readers::{Rewrites, reader_of};
+use crate::write::conflict;
+
+/// Deliveries until nothing waits: what was frozen by a failed one, then the rest.
+const MAX_DELIVERIES: usize = 3;
+
+/// A table that a transaction altered.
+#[derive(Clone)]
+pub struct Altered {
+    /// As it was when the transaction first altered it, which it has to be still.
+    pub from: Arc<TableSchema>,
+    /// As it is to be.
+    pub to: Arc<TableSchema>,
+    /// Where the table stood when its rows were looked at, if they have to be those still.
+    pub looked_at: Option<Cursor>,
+}
+
+/// Tables that nobody writes until they are altered. Dropped before that, they are as they were.
+struct Shut {
+    node: Arc<Node>,
+    tables: Vec<(Arc<TableHandle>, Altered)>,
+    /// Others are there in their place, or it is not known what the metastore did.
+    is_over: bool,
+    _one: OwnedMutexGuard<()>,
+}
+
+/// What is done on one thread, which waits for the metastore and the disk.
+struct Moment {
+    node: Arc<Node>,
+    runtime: Handle,
+    tables: Vec<(Arc<TableHandle>, Altered)>,
+    readers: Vec<Alteration>,
+    /// By table, in the order of their ids; of altered tables as they are to be.
+    writes: Vec<(Arc<TableHandle>, MutationBatch)>,
+}
+
+/// What became of it.
+enum Ended {
+    Committed {
+        rows: u64,
+    },
+    /// Nothing happened.
+    Refused(Error),
+    /// It may have happened, and is looked at when the node starts again: until then nobody writes its tables.
+    Unknown(Error),
+}
+
+impl Node {
+    /// Commits a transaction that altered tables: all of its writes and definitions, or nothing. Answers how many rows were written and deleted. Waits
+    /// for room first. To be called where it is not given up half-way.
+    ///
+    /// Errors: as of [`TableService::commit_together`](crate::tables::TableService::commit_together); `Conflict` where somebody else altered one of
+    /// the tables, or wrote one whose rows were looked at; `TableExists` for a name that is taken by now; `WrongState` for writes of append-only
+    /// tables, of which a restart could not tell whether they are there. `Indeterminate`: what became of it is known when the node starts again;
+    /// its tables take no writes until then.
+    pub async fn commit_altering(
+        self: &Arc<Self>,
+        who: &Principal,
+        mut tables: Vec<Altered>,
+        writes: Vec<TableWrites>,
+        rewrites: Rewrites,
+    ) -> Result<u64> {
+        tables.sort_by_key(|table| table.from.id);
+        self.check_writes(who, &writes).await?;
+        let mut shut = Shut { node: Arc::clone(self), tables: vec![], is_over: false, _one: self.lock_catalog().await };
+        self.check_open()?;
+        for table in tables {
+            shut.shut(table).await?;
+        }
+        fail::fail_point!("commit::shut");
+        for (handle, table) in &shut.tables {
+            if table.to.arrow() != table.from.arrow() {
+                self.deliver_all(handle).await?;
+            }
+        }
+        let readers = shut.readers(rewrites)?;
+        self.mark_owners(&shut.tables).await?;
+        let writes = shut.writes(writes)?;
+        let tables = shut.tables.clone();
+        let moment = Moment { node: Arc::clone(self), runtime: Handle::current(), tables, readers, writes };
+        // Whatever becomes of the thread: only what was refused is as it was.
+        shut.is_over = true;
+        match blocking(move || Ok(moment.commit())).await? {
+            Ended::Committed { rows } => {
+                if shut.tables.iter().any(|(_, Altered { from, to, .. })| from.name != to.name || names_change(from, to)) {
+                    self.sequences().forget_owners();
+                }
+                for (_, table) in &shut.tables {
+                    self.metrics().set_delivery_failing(&table.from.name, false);
+                }
+                self.metrics().rows_written.inc_by(rows);
+                Ok(rows)
+            }
+            Ended::Refused(error) => {
+                shut.is_over = false;
+                Err(error)
+            }
+            Ended::Unknown(error) => Err(Error::new(ErrorKind::Indeterminate, error.message().to_owned()).with_hint(
+                "the server must start again to know what became of the transaction; until then its tables take no writes",
+            )),
+        }
+    }
+
+    async fn check_writes(&self, who: &Principal, writes: &[TableWrites]) -> Result<()> {
+        for TableWrites { table, privileges, .. } in writes {
+            for privilege in privileges {
+                self.tables().may(who, table.schema(), *privilege)?;
+            }
+            if table.schema().options.append_only {
+                let name = &table.schema().name;
+                let message = format!("append-only table \"{name}\" is written in a transaction that alters a table");
+                return Err(Error::new(ErrorKind::WrongState, message)
+                    .with_hint("COMMIT between the two: what is appended cannot be told from what a crash left"));
+            }
+            // By the handle that has a worker.
+            let served = self.catalog().all().into_iter().find(|handle| handle.schema().id == table.schema().id);
+            self.parts().wait_for_room(served.as_ref().unwrap_or(table)).await?;
+        }
+        self.parts().check_writable()
+    }
+
+    /// All rows into the lake.
+    async fn deliver_all(&self, handle: &Arc<TableHandle>) -> Result<()> {
+        for _ in 0..MAX_DELIVERIES {
+            if is_delivered(handle) {
+                return Ok(());
+            }
+            let (parts, replicas) = (Arc::clone(self.parts()), Arc::clone(handle.replicas()?));
+            let hot: Arc<dyn HotTable> = replicas;
+            self.in_background(async move { Ok(parts.lake.deliver(&hot).await?) }).await?;
+        }
+        if is_delivered(handle) { Ok(()) } else { Err(not_delivered(handle)) }
+    }
+
+    /// What goes with columns of tables that are called otherwise knows them by their ids from now on.
+    async fn mark_owners(&self, tables: &[(Arc<TableHandle>, Altered)]) -> Result<()> {
+        for (_, Altered { from, to, .. }) in tables {
+            if names_change(from, to) {
+                self.sequences().know_columns(from).await?;
+            }
+            if from.name != to.name {
+                check_name(&to.name)?;
+                if self.sequences().all().await?.iter().any(|(name, _)| *name == to.name) {
+                    let message = format!("relation \"{}\" already exists", to.name);
+                    return Err(Error::new(ErrorKind::TableExists, message)
+                        .with_hint("tables, views and sequences share their names"));
+                }
+                self.sequences().know_by_id(&from.name, from.id).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shut {
+    /// Keeps writers out of one more table.
+    async fn shut(&mut self, table: Altered) -> Result<()> {
+        let name = &table.from.name;
+        let handle = self.node.catalog().require(name)?;
+        if **handle.schema() != *table.from {
+            return Err(altered(name));
+        }
+        handle.check_whole()?;
+        self.tables.push((Arc::clone(&handle), table.clone()));
+        end_worker(&handle).await;
+        let gate = Arc::clone(&handle.gate);
+        blocking(move || {
+            *gate.write() = Gate::Altered;
+            Ok(())
+        })
+        .await?;
+        if table.looked_at.is_some_and(|position| position != handle.position()) {
+            let message =
+                format!("could not serialize access to table \"{name}\": it was written since its rows were looked at");
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint("run the transaction again"));
+        }
+        Ok(())
+    }
+
+    /// Views whose texts are others then.
+    fn readers(&self, rewrites: Rewrites) -> Result<Vec<Alteration>> {
+        let changes: Vec<(&TableSchema, &TableSchema)> =
+            self.tables.iter().map(|(_, table)| (&*table.from, &*table.to)).collect();
+        let mut readers = vec![];
+        for view in self.node.catalog().views() {
+            if let Some(to) = reader_of(&view, &changes, rewrites)? {
+                readers.push(Alteration { from: view, to: Box::new(to) });
+            }
+        }
+        Ok(readers)
+    }
+
+    /// What is written into each table, by the handle that is the table's now.
+    fn writes(&self, writes: Vec<TableWrites>) -> Result<Vec<(Arc<TableHandle>, MutationBatch)>> {
+        let mut asked: BTreeMap<TableId, (Arc<TableHandle>, MutationBatch)> = BTreeMap::new();
+        for TableWrites { table, own, .. } in writes {
+            let schema = table.schema();
+            let batch = own.batch();
+            let is_altered = self.tables.iter().find(|(_, altered)| altered.from.id == schema.id);
+            let (handle, batch) = match is_altered {
+                Some((handle, Altered { to, .. })) => (Arc::clone(handle), as_it_is_to_be(to, &batch)?),
+                None => (table, batch),
+            };
+            if !batch.is_empty() {
+                asked.insert(handle.schema().id, (handle, batch));
+            }
+        }
+        Ok(asked.into_values().collect())
+    }
+}
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let opened = self.tables.iter().filter_map(|(handle, _)| {
+            let (schema, replicas) = (Arc::clone(handle.schema()), handle.replicas().ok()?);
+            Some(Entry::Table(self.node.served_anew(handle, replicas, schema, Arc::default())))
+        });
+        let opened = opened.collect();
+        self.node.catalog().replace(&[], opened);
+    }
+}
+
+/// Rows that were written by an older definition, or by the one that is to be, by that.
+///
+/// Errors: `Conflict` for a NULL where none may be: who altered the table looked for those.
+fn as_it_is_to_be(to: &TableSchema, batch: &MutationBatch) -> Result<MutationBatch> {
+    let mut written = BatchBuilder::new(to);
+    for mutation in batch.iter() {
+        if mutation.op == Op::Delete {
+            written.push(&mutation);
+            continue;
+        }
+        let values = decode_row(to, mutation.key, mutation.cells)?;
+        let cells = encode_cells(to, &values).map_err(|_| altered(&to.name))?;
+        written.push(&Mutation { cells: &cells, ..mutation });
+    }
+    Ok(written.finish())
+}
+
+impl Moment {
+    fn commit(self) -> Ended {
+        let is_altered = |handle: &TableHandle| self.tables.iter().any(|(_, of)| of.from.id == handle.schema().id);
+        let gates: Vec<Arc<RwLock<Gate>>> = self.tables.iter().map(|_| Arc::default()).collect();
+        let mut waiting: Vec<RwLockWriteGuard<'_, Gate>> = vec![];
+        for (handle, _) in self.writes.iter().filter(|(handle, _)| !is_altered(handle)) {
+            // In the order of ids, as all who hold several.
+            let gate = handle.gate.write();
+            let refused = match *gate {
+                Gate::Open => handle.check_whole().err(),
+                Gate::Dropped => Some(Error::no_table(&handle.schema().name)),
+                Gate::Altered => Some(altered(&handle.schema().name)),
+            };
+            if let Some(error) = refused {
+                return Ended::Refused(error);
+            }
+            waiting.push(gate);
+        }
+        for (handle, batch) in &self.writes {
+            if let Err(error) = check(handle.schema(), &handle.table, batch) {
+                return Ended::Refused(error);
+            }
+        }
+        let noted = match self.note() {
+            Ok(noted) => noted,
+            Err(error) => return Ended::Refused(error),
+        };
+        fail::fail_point!("commit::noted");
+        let mut changes: Vec<Alteration> = self.tables.iter().map(|(_, of)| of.alteration()).collect();
+        changes.extend(self.readers.iter().cloned());
+        if let Err(error) = self.runtime.block_on(self.node.define_all(changes)) {
+            if error.kind() != ErrorKind::Indeterminate {
+                if let Some(Err(left)) = noted.map(Noted::forget) {
+                    // The next start finds that the metastore has another definition, and drops it.
+                    tracing::warn!(error = %left, "what a transaction noted before it was refused is left until the next start");
+                }
+                return Ended::Refused(error);
+            }
+            waiting.iter_mut().for_each(|gate| **gate = Gate::Altered);
+            return Ended::Unknown(error);
+        }
+        fail::fail_point!("commit::defined");
+        let mut opening: Vec<RwLockWriteGuard<'_, Gate>> = gates.iter().map(|gate| gate.write()).collect();
+        let written = self.show(&gates).and_then(|()| self.write()).and_then(|rows| {
+            fail::fail_point!("commit::written");
+            noted.map_or(Ok(()), Noted::forget).map(|()| rows)
+        });
+        written.map_or_else(
+            |error| {
+                waiting.iter_mut().chain(&mut opening).for_each(|gate| **gate = Gate::Altered);
+                Ended::Unknown(error)
+            },
+            |rows| Ended::Committed { rows },
+        )
+    }
+
+    /// `None`: there are no rows that a crash could take.
+    fn note(&self) -> Result<Option<Noted>> {
+        let logged = self.writes.iter().filter(|(handle, _)| !handle.schema().id.is_temporary());
+        let batches: Vec<MutationBatch> = logged.map(|(_, batch)| batch.clone()).collect();
+        let Some((_, first)) = self.tables.first().filter(|_| !batches.is_empty()) else { return Ok(None) };
+        Committing::new(&first.to, batches).note(&self.node.settings().data_dir).map(Some)
+    }
+
+    /// Puts the tables and views into the catalog as they are now, by handles with these gates.
+    fn show(&self, gates: &[Arc<RwLock<Gate>>]) -> Result<()> {
+        let mut there: Vec<Entry> =
+            self.readers.iter().map(|change| Entry::View(Arc::new((*change.to).clone()))).collect();
+        for ((handle, of), gate) in self.tables.iter().zip(gates) {
+            handle.table.alter(Arc::clone(&of.to))?;
+            let served = self.node.served_anew(handle, handle.replicas()?, Arc::clone(&of.to), Arc::clone(gate));
+            there.push(Entry::Table(served));
+        }
+        let gone: Vec<String> = self.tables.iter().map(|(_, of)| of.from.name.clone()).collect();
+        self.node.catalog().replace(&gone, there);
+        Ok(())
+    }
+
+    /// Writes the rows, of tables that are in the log as one, then those of temporary ones.
+    fn write(&self) -> Result<u64> {
+        let (mut logged, mut unlogged): (Vec<(&Replicas, MutationBatch)>, Vec<_>) = (vec![], vec![]);
+        for (handle, batch) in &self.writes {
+            match &handle.way_in {
+                WayIn::Logged(replicas) => logged.push((&**replicas, batch.clone())),
+                WayIn::Unlogged(table) => unlogged.push((table, batch.clone())),
+            }
+        }
+        let mut decided: Vec<Decided> = if logged.is_empty() { vec![] } else { commit_together(&logged)? };
+        for (table, batch) in unlogged {
+            decided.extend(table.propose(&[batch])?);
+        }
+        let mut rows = 0;
+        for Decided { outcome, .. } in decided {
+            match outcome {
+                Outcome::Applied { affected } => rows += affected,
+                _ => return Err(conflict("that nobody could write")),
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl Altered {
+    fn alteration(&self) -> Alteration {
+        Alteration { from: Arc::clone(&self.from), to: Box::new((*self.to).clone()) }
+    }
+}

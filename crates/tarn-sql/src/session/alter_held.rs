@@ -1,0 +1,181 @@
+//! What does `ALTER TABLE` do inside a transaction? The session sees the table otherwise from then on (`altered.rs`); COMMIT defines it so for everybody,
+//! together with what the transaction writes.
+//!
+//! What a change demands of the rows (`SET NOT NULL`, `ADD CHECK`) is looked for when the statement runs, among those of the transaction and those
+//! that are committed, and COMMIT is 40001 if somebody wrote the table since. It is 40001, too, if somebody else altered the table; a transaction
+//! that wrote it by the definition of before is 40001 at its own COMMIT, if it comes later.
+//!
+//! A key is not added inside a transaction: all rows would be written into another table, by another key.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tarn_node::alter_at_commit;
+use tarn_node::catalog::Entry;
+use tarn_node::jobs::Work;
+use tarn_node::transaction::TableWrites;
+
+use super::Session;
+use super::access::may_own_relation;
+use super::alter::Changed;
+use super::execute::to_its_end;
+use crate::alter_sql::{Action, Alter};
+use crate::altered::{Altered, AlteredTables, Called};
+use crate::error::{Result, SqlError, state};
+use crate::seen_schemas::{REWRITES, with_views};
+
+impl Session {
+    /// The table as everybody sees it, and as the transaction does so far.
+    ///
+    /// Errors: as of [`Session::table`].
+    fn altered_so_far(&self, name: &str) -> Result<Altered> {
+        match self.temporary.called(name) {
+            Called::Altered(altered) => Ok(altered),
+            Called::AsCommitted | Called::Nothing => {
+                let handle = self.table(name)?;
+                Ok(Altered { from: Arc::clone(handle.schema()), handle, looked_at: None })
+            }
+        }
+    }
+
+    /// All actions, or none.
+    pub(super) fn alter_later<'a>(&'a self, alter: &'a Alter, actions: &'a [Action]) -> BoxFuture<'a, Result<()>> {
+        // On the heap, as what it runs of other statements stands on a deep stack; so are the others of this file.
+        self.altered_later(alter, actions).boxed()
+    }
+
+    async fn altered_later(&self, alter: &Alter, actions: &[Action]) -> Result<()> {
+        let name = &alter.name;
+        self.transaction.lock().check_there(name)?;
+        if alter.if_exists && self.temporary.entry(self.node.catalog(), name).is_none() {
+            return Ok(());
+        }
+        self.check_now()?;
+        let mut altered = self.altered_so_far(name)?;
+        let before = Arc::clone(altered.handle.schema());
+        may_own_relation(&self.node, &self.principal(), &before)?;
+        if actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_))) {
+            return Err(SqlError::unsupported(
+                format!(
+                    "ALTER TABLE {name} ADD PRIMARY KEY inside a transaction, which writes all rows into another table"
+                ),
+                "say the key in CREATE TABLE, or run ALTER TABLE … ADD PRIMARY KEY by itself, outside of BEGIN … COMMIT",
+            ));
+        }
+        let Changed { to, looks, .. } = self.changed(&before, actions).await?;
+        if to == *before {
+            return Ok(());
+        }
+        // Most of the rows are in the lake by then, so that others are kept out for a moment only; and what is delivered now moves the table no
+        // more once it was looked at.
+        let is_due = to.arrow() != altered.from.arrow() || !looks.is_empty();
+        if is_due && altered.looked_at.is_none() && altered.handle.has_recent_rows() {
+            self.admin(Work::Deliver, &altered.from.name).await?;
+        }
+        if !looks.is_empty() && altered.looked_at.is_none() {
+            // Before the first look: what comes between the two counts.
+            altered.looked_at = Some(altered.handle.position());
+        }
+        for look in looks {
+            self.look(&before.name, look).await?;
+        }
+        self.see(Altered { handle: altered.handle.seen_as(Arc::new(to))?, ..altered }).await
+    }
+
+    /// Calls a table otherwise. False: that is not for it, and COMMIT renames behind all else.
+    ///
+    /// Errors: `42P01`, `42P07`; `2BP01` for a view that cannot follow.
+    pub(super) fn rename_later<'a>(&'a self, name: &'a str, to: &'a str) -> BoxFuture<'a, Result<bool>> {
+        self.renamed_later(name, to).boxed()
+    }
+
+    async fn renamed_later(&self, name: &str, to: &str) -> Result<bool> {
+        let catalog = self.node.catalog();
+        let is_table = matches!(self.temporary.entry(catalog, name), Some(Entry::Table(_)));
+        // Names that are free at COMMIT alone are given behind what frees them.
+        if !is_table || self.transaction.lock().changes_names() {
+            return Ok(false);
+        }
+        let sequences = self.node.sequences().all().await?;
+        if self.temporary.entry(catalog, to).is_some() || sequences.iter().any(|(other, _)| other == to) {
+            return Err(super::sequences::taken(to));
+        }
+        let altered = self.altered_so_far(name)?;
+        may_own_relation(&self.node, &self.principal(), altered.handle.schema())?;
+        let called = Arc::new(altered.handle.schema().renamed(to));
+        self.see(Altered { handle: altered.handle.seen_as(called)?, ..altered }).await?;
+        Ok(true)
+    }
+
+    /// The session sees a table otherwise from now on.
+    ///
+    /// Errors: `2BP01` for a view that cannot follow.
+    async fn see(&self, altered: Altered) -> Result<()> {
+        let mut tables = self.temporary.now().altered.clone();
+        tables.insert(altered);
+        let views = self.node.catalog().views();
+        if !views.is_empty() {
+            tables = self.query.compute(async move { Ok(with_views(tables, views)) }).await??;
+        }
+        self.temporary.alter(tables);
+        Ok(())
+    }
+
+    /// Commits what a transaction held, with the tables that it altered: all of it or nothing.
+    pub(super) fn commit_altered<'a>(
+        &'a self,
+        altered: &'a AlteredTables,
+        writes: Vec<TableWrites>,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.committed_altered(altered, writes).boxed()
+    }
+
+    async fn committed_altered(&self, altered: &AlteredTables, writes: Vec<TableWrites>) -> Result<()> {
+        let of = |altered: &Altered| alter_at_commit::Altered {
+            from: Arc::clone(&altered.from),
+            to: Arc::clone(altered.handle.schema()),
+            looked_at: altered.looked_at.clone(),
+        };
+        // One that is as it was again.
+        let is_other = |altered: &&Altered| altered.from != *altered.handle.schema();
+        let tables: Vec<alter_at_commit::Altered> = altered.iter().filter(is_other).map(of).collect();
+        if tables.is_empty() {
+            let by_its_name = |of_table: TableWrites| match altered.get(of_table.table.schema().id) {
+                Some(altered) => {
+                    Ok(TableWrites { table: self.node.catalog().require(&altered.from.name)?, ..of_table })
+                }
+                None => Ok(of_table),
+            };
+            return self.commit_held(writes.into_iter().map(by_its_name).collect::<Result<_>>()?).await;
+        }
+        let who = self.principal();
+        for table in &tables {
+            may_own_relation(&self.node, &who, &table.from)?;
+        }
+        let node = Arc::clone(&self.node);
+        let committing =
+            to_its_end(async move { Ok::<_, SqlError>(node.commit_altering(&who, tables, writes, REWRITES).await) });
+        let committed = self.interrupt.submit(committing, |rows| *rows.as_ref().unwrap_or(&0)).await?;
+        committed.map(drop).map_err(|error| {
+            let error = self.told(error);
+            match error.state() {
+                state::SERIALIZATION_FAILURE => error.with_hint("nothing was written: run the transaction again"),
+                _ => error,
+            }
+        })
+    }
+
+    /// Before a table is made inside or outside of a transaction.
+    ///
+    /// Errors: `0A000` for a name that the transaction takes from another table, which everybody else finds by it until COMMIT; `42P07` for one
+    /// that it gives.
+    pub(super) fn check_free(&self, name: &str) -> Result<()> {
+        match self.temporary.called(name) {
+            Called::AsCommitted => Ok(()),
+            Called::Altered(altered) if altered.from.name == name => Ok(()),
+            Called::Altered(_) => Err(super::sequences::taken(name)),
+            Called::Nothing => Err(super::utility::made_anew(name)),
+        }
+    }
+}
