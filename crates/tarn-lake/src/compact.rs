@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{FieldRef, SchemaRef};
 use futures::TryStreamExt;
 use roaring::RoaringBitmap;
@@ -21,7 +21,7 @@ use tarn_metastore::{At, Commit, CommitKind, Expected, File, TableVersion};
 use tarn_types::{FileId, TableSchema, Version};
 use tracing::Instrument;
 
-use crate::error::{arrow_error, parquet_error};
+use crate::error::{arrow_error, parquet_error, types_error};
 use crate::flaws::Flaw;
 use crate::lake::{commit_id, failpoint, metastore_error};
 use crate::merge::{Merged, SortedBatches};
@@ -169,24 +169,28 @@ impl Lake {
         let mut stream = live_rows(self.store.clone(), file, None, dead).await?;
         let (runtime, file) = (Handle::current(), file.clone());
         let (in_files, schema) = (table.arrow_in_files(), table.arrow_with_seqno());
+        let table = table.clone();
         Ok(Box::new(move || -> Result<Option<RecordBatch>> {
             let batch = runtime.block_on(stream.try_next()).map_err(parquet_error("read", &file.path))?;
-            batch.map(|batch| called(&as_defined(&in_files, &batch, &file)?, &schema)).transpose()
+            batch.map(|batch| called(&as_defined(&table, &in_files, &batch, &file)?, &schema)).transpose()
         }))
     }
 }
 
-/// Rows of a file that was written when the table may have had fewer columns, or others that may be NULL. By the names in files.
-fn as_defined(schema: &SchemaRef, batch: &RecordBatch, file: &File) -> Result<RecordBatch> {
+/// Rows of a file that was written when the table may have had other columns, or others that may be NULL. By the names in files, which `schema`
+/// has in the table's order. What the table has not any more is left behind.
+fn as_defined(table: &TableSchema, schema: &SchemaRef, batch: &RecordBatch, file: &File) -> Result<RecordBatch> {
     if batch.schema() == *schema {
         return Ok(batch.clone());
     }
-    let column = |field: &FieldRef| match batch.column_by_name(field.name()) {
+    let column = |(idx, field): (usize, &FieldRef)| match batch.column_by_name(field.name()) {
         Some(column) => Ok(Arc::clone(column)),
-        None if field.is_nullable() => Ok(new_null_array(field.data_type(), batch.num_rows())),
+        None if idx < table.columns.len() => {
+            table.missing_column(idx, batch.num_rows()).map_err(types_error("fill in a column that came later"))
+        }
         None => Err(Error::NoColumn { path: file.path.clone(), column: field.name().clone() }),
     };
-    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
+    let columns = schema.fields().iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
         .map_err(arrow_error("read rows as defined"))

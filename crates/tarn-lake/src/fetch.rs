@@ -98,7 +98,9 @@ fn values(
         return Err(mismatch(file, address, what));
     }
     // A column that came after the file was written.
-    let value = |(column, name): (&Column, &&str)| Ok(cell(name, &column.data_type)?.unwrap_or(Value::Null));
+    let missing = |column: &Column| table.missing(column.id).cloned().unwrap_or(Value::Null);
+    let value =
+        |(column, name): (&Column, &&str)| Ok(cell(name, &column.data_type)?.unwrap_or_else(|| missing(column)));
     let values = table.columns.iter().zip(names).map(value);
     values.collect()
 }

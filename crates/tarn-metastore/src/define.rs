@@ -1,6 +1,6 @@
 //! Which changes of the catalog are lawful? Pure, like `check.rs`.
 
-use tarn_types::{Column, ColumnId, DataType, TableSchema, TokenColumns};
+use tarn_types::{Column, ColumnId, DataType, DroppedColumn, TableSchema, TokenColumns};
 
 use crate::{Error, Result};
 
@@ -35,19 +35,22 @@ fn renumber(schema: &mut TableSchema, ids: &[ColumnId]) {
 /// The table as it will be. `current` is what the caller saw.
 pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<TableSchema> {
     let invalid = |reason: String| Err(Error::InvalidChange { name: current.name.clone(), reason });
-    let (shown, n_before) = (to.shown(), current.shown().len());
-    if shown.len() < n_before || to.is_keyless() != current.is_keyless() {
-        return invalid(format!("{} of {n_before} columns are left", shown.len()));
+    let gone = gone(current, &to)?;
+    let is_left = |column: &&Column| !gone.contains(&column.id);
+    let (shown, n_left) = (to.shown(), current.shown().iter().filter(is_left).count());
+    if shown.len() < n_left || to.is_keyless() != current.is_keyless() {
+        return invalid(format!("{} of {n_left} columns are left", shown.len()));
     }
     // The hidden key of a table without one stays behind the columns that are new.
     let hidden = &to.columns[shown.len()..];
-    if current.columns[n_before..] != *hidden {
+    if current.columns[current.shown().len()..] != *hidden {
         return invalid("the key of rows without one changes".to_owned());
     }
     // Files go by one name for good; what a column is called may change where there are files of ours.
-    let names = current.stored_names().into_iter().zip(to.stored_names());
+    let names_left = current.columns.iter().zip(current.stored_names()).filter(|(column, _)| is_left(column));
+    let names = names_left.map(|(_, stored)| stored).zip(to.stored_names());
     let may_be_called = current.has_rows();
-    for ((before, after), (stored, stored_after)) in current.shown().iter().zip(shown).zip(names) {
+    for ((before, after), (stored, stored_after)) in current.shown().iter().filter(is_left).zip(shown).zip(names) {
         if after.id != before.id || stored != stored_after || !may_be_called && before.name != after.name {
             return invalid(format!("column {} changes its place, or its name in files", before.name));
         } else if !before.data_type.widens_to(&after.data_type) {
@@ -57,12 +60,13 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
             && current.key.iter().any(|part| current.columns[part.column_idx].id == before.id)
         {
             return invalid(format!("column {} is part of the key, which keeps its type", before.name));
+        } else if to.missing(after.id) != current.missing(before.id) {
+            return invalid(format!("column {} has another value in older rows", before.name));
         }
     }
-    let last = current.columns.iter().map(|column| column.id.0).max().unwrap_or(0);
-    let n_new = shown.len() - n_before;
-    let mut ids: Vec<ColumnId> = current.columns.iter().map(|column| column.id).collect();
-    ids.splice(n_before..n_before, (last + 1..).map(ColumnId).take(n_new));
+    let n_new = shown.len() - n_left;
+    let mut ids: Vec<ColumnId> = current.columns.iter().filter(is_left).map(|column| column.id).collect();
+    ids.splice(n_left..n_left, (current.next_column_id().0..).map(ColumnId).take(n_new));
     renumber(&mut to, &ids);
 
     // Filters that are there know nothing of it: its rows would not be found by them.
@@ -86,8 +90,10 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     }
     let mut may_differ = TableSchema { name: to.name.clone(), columns: to.columns.clone(), ..current.clone() };
     may_differ.options.indexing = to.options.indexing.clone();
-    if current.is_keyless() {
-        may_differ.key.iter_mut().for_each(|part| part.column_idx += n_new);
+    // None of the key is gone: what is in front of it may be, or is new.
+    for part in &mut may_differ.key {
+        let id = current.columns[part.column_idx].id;
+        part.column_idx = to.columns.iter().position(|column| column.id == id).unwrap_or(part.column_idx);
     }
     may_differ.options.rules = to.options.rules.clone();
     // Its files stay where they are.
@@ -110,6 +116,23 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     }
     to.validate().map_err(|source| Error::Schema { source })?;
     Ok(to)
+}
+
+/// The columns that are dropped: those that the table is said not to have any more, which is all that changes in what was dropped.
+fn gone(current: &TableSchema, to: &TableSchema) -> Result<Vec<ColumnId>> {
+    let (before, after) = (&current.options.rules.dropped, &to.options.rules.dropped);
+    let names = current.stored_names();
+    let is_gone = |of: &&DroppedColumn| {
+        let at = current.shown().iter().position(|column| column.id == of.id);
+        at.is_some_and(|at| names[at] == of.stored && !current.is_key(at) && current.has_rows())
+    };
+    match after.strip_prefix(&before[..]) {
+        Some(gone) if gone.iter().all(|of| is_gone(&of)) => Ok(gone.iter().map(|of| of.id).collect()),
+        _ => {
+            let reason = "only columns that it has, and that are not in its key, can be dropped".to_owned();
+            Err(Error::InvalidChange { name: current.name.clone(), reason })
+        }
+    }
 }
 
 /// Whether the tokens of this column's texts are in the filters.

@@ -8,14 +8,15 @@
 //! time, with what was there when they began. Writers that were planned for the old definition are refused (`Conflict`), and planned anew.
 //!
 //! Where rows have other columns, or other columns may be NULL, all of them are in the lake first: recent rows, and entries of the log that
-//! a restart would replay, are as they were written.
+//! a restart would replay, are as they were written. No row is written anew: who reads rows and files that were stored before gives each column
+//! that came since its value in them ([`TableSchema::missing`]), and passes over those that went.
 
 use std::sync::Arc;
 
 use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
 use tarn_replica::Replicas;
-use tarn_types::{Column, TableSchema};
+use tarn_types::{Column, ColumnId, TableSchema};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
@@ -62,6 +63,18 @@ impl Node {
         })
         .await?;
         Ok(altering)
+    }
+}
+
+impl Node {
+    /// Nobody sees what is said of columns that are gone: it is only in the way.
+    pub(crate) async fn forget_comments(&self, table: &TableSchema, gone: &[ColumnId]) {
+        let said = self.comments().of(table.id);
+        for id in gone.iter().filter(|id| said.column(**id).is_some()) {
+            if let Err(error) = self.comments().say(table, Some(*id), None).await {
+                tracing::warn!(table = %table.name, %error, "what was said of a column that was dropped is left");
+            }
+        }
     }
 }
 
@@ -125,17 +138,22 @@ impl Altering {
         if to == *from {
             return Ok(());
         }
-        if !self.is_delivered() && to.arrow() != from.arrow() {
+        if !self.is_delivered() && !to.stores_as(&from) {
             return Err(tarn_rows::Error::Undelivered { table: from.name.clone() }.into());
         }
         let names_change = names_change(&from, &to);
+        let gone = gone(&from, &to);
         let mut readers = vec![];
         if names_change {
             readers = self.readers_of(&to, rewrite)?;
-            self.node.sequences().know_columns(&from).await?;
+            let all: Vec<ColumnId> = from.columns.iter().map(|column| column.id).collect();
+            self.node.sequences().know_columns(&from, &all).await?;
+        } else if !gone.is_empty() {
+            // Sequences go with their columns: those of one that is gone are, from the same moment on.
+            self.node.sequences().know_columns(&from, &gone).await?;
         }
         fail::fail_point!("alter::shut");
-        let mut changes = vec![Alteration { from, to: Box::new(to.clone()) }];
+        let mut changes = vec![Alteration { from: Arc::clone(&from), to: Box::new(to.clone()) }];
         changes.extend(readers.iter().cloned());
         let defined = self.node.define_all(changes).await;
         if let Err(error) = &defined {
@@ -146,10 +164,12 @@ impl Altering {
         let schema = Arc::new(to);
         self.handle.table.alter(Arc::clone(&schema))?;
         let views = readers.into_iter().map(|change| Entry::View(Arc::new(*change.to)));
-        self.open(schema, views.collect());
+        self.open(Arc::clone(&schema), views.collect());
         if names_change {
             self.node.sequences().forget_owners();
         }
+        self.node.sequences().forget_columns(&from, &gone);
+        self.node.forget_comments(&schema, &gone).await;
         Ok(())
     }
 
@@ -192,6 +212,11 @@ pub(crate) fn is_delivered(handle: &TableHandle) -> bool {
 pub(crate) fn not_delivered(handle: &TableHandle) -> Error {
     let message = format!("rows of table \"{}\" are not in the lake yet", handle.schema().name);
     Error::new(ErrorKind::Conflict, message).with_hint("try again")
+}
+
+/// Columns that are dropped.
+pub(crate) fn gone(before: &TableSchema, after: &TableSchema) -> Vec<ColumnId> {
+    before.columns.iter().map(|column| column.id).filter(|id| after.column_by_id(*id).is_none()).collect()
 }
 
 impl Drop for Altering {

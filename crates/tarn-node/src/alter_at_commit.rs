@@ -27,11 +27,13 @@ use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
 use tarn_replica::{Decided, Replicas, commit_together};
 use tarn_rows::Outcome;
-use tarn_types::{BatchBuilder, Cursor, Mutation, MutationBatch, Op, TableId, TableSchema, decode_row, encode_cells};
+use tarn_types::{
+    BatchBuilder, ColumnId, Cursor, Mutation, MutationBatch, Op, TableId, TableSchema, decode_row, encode_cells,
+};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::alter::{is_delivered, names_change, not_delivered};
+use crate::alter::{gone, is_delivered, names_change, not_delivered};
 use crate::auth::Principal;
 use crate::beside::check_name;
 use crate::catalog::{Entry, Gate, TableHandle, WayIn, altered};
@@ -112,7 +114,7 @@ impl Node {
         }
         fail::fail_point!("commit::shut");
         for (handle, table) in &shut.tables {
-            if table.to.arrow() != table.from.arrow() {
+            if !table.to.stores_as(&table.from) {
                 self.deliver_all(handle).await?;
             }
         }
@@ -129,6 +131,9 @@ impl Node {
                     self.sequences().forget_owners();
                 }
                 for (_, table) in &shut.tables {
+                    let gone = gone(&table.from, &table.to);
+                    self.sequences().forget_columns(&table.from, &gone);
+                    self.forget_comments(&table.to, &gone).await;
                     self.metrics().set_delivery_failing(&table.from.name, false);
                 }
                 self.metrics().rows_written.inc_by(rows);
@@ -178,8 +183,13 @@ impl Node {
     /// What goes with columns of tables that are called otherwise knows them by their ids from now on.
     async fn mark_owners(&self, tables: &[(Arc<TableHandle>, Altered)]) -> Result<()> {
         for (_, Altered { from, to, .. }) in tables {
+            let gone = gone(from, to);
             if names_change(from, to) {
-                self.sequences().know_columns(from).await?;
+                let all: Vec<ColumnId> = from.columns.iter().map(|column| column.id).collect();
+                self.sequences().know_columns(from, &all).await?;
+            } else if !gone.is_empty() {
+                // Sequences go with their columns.
+                self.sequences().know_columns(from, &gone).await?;
             }
             if from.name != to.name {
                 check_name(&to.name)?;

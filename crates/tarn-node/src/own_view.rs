@@ -18,9 +18,7 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tarn_rows::{HotSnapshot, KeyRange, Lookup, RangeOfRows, RowScan, ScannedRows};
-use tarn_types::{
-    Direction, FileId, RowDecoder, TableSchema, Value, encode_keys, prefix_end, projected_schema, table_prefix,
-};
+use tarn_types::{Direction, FileId, RowDecoder, TableSchema, encode_keys, prefix_end, projected_schema, table_prefix};
 
 use crate::catalog::altered;
 use crate::error::Result;
@@ -228,10 +226,8 @@ impl Shape {
         let column = |column: &usize| -> Result<Option<ArrayRef>> {
             match self.places[*column] {
                 Some(_) => Ok(read.next().cloned()),
-                None => {
-                    let missing = Value::Null.to_array(&self.to.columns[*column].data_type, batch.num_rows())?;
-                    Ok(Some(missing))
-                }
+                // Rows without it may have NULL that is not allowed any more, as above.
+                None => Ok(self.to.missing_column(*column, batch.num_rows()).ok()),
             }
         };
         let columns = projection.iter().map(column).collect::<Result<Option<Vec<ArrayRef>>>>()?;

@@ -1,4 +1,4 @@
-//! How does a table that has no key get one? Its rows are written into another table, which takes its place.
+//! How does a table get another key, or rows of another shape? They are written into another table, which takes its place.
 //!
 //! ```text
 //! writers are kept out ─> a table beside it ─> rows are copied ─> metastore: both names, and what views read, at one moment ─> the old one is dropped
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use tarn_metastore::Alteration;
-use tarn_types::{ColumnId, Rules, TableId, TableSchema};
+use tarn_types::{ColumnId, TableId, TableSchema};
 
 use crate::alter::Altering;
 use crate::beside::{beside, is_beside};
@@ -20,7 +20,7 @@ use crate::node::Node;
 use crate::renames::end_worker;
 
 impl Altering {
-    /// Makes an empty table beside this one, with the same columns and rights. Answers its name. Dropped with what it is beside of, unless it
+    /// Makes an empty table beside this one, with the same rights. Answers its name. Dropped with what it is beside of, unless it
     /// takes its place.
     ///
     /// Errors: as of CREATE TABLE.
@@ -37,21 +37,23 @@ impl Altering {
         Ok(name)
     }
 
-    /// The table beside takes the place, with these rules, which name the columns of the old one; that is dropped.
+    /// The table beside takes the place, with the rules of `to`, after which it was made; the old one is dropped. What is said of columns of the
+    /// old one is said of those that have their ids in `to`.
     ///
     /// Errors: the metastore's; the old table is as it was then.
-    pub async fn take_place(mut self, rules: Rules) -> Result<()> {
+    pub async fn take_place(mut self, to: &TableSchema) -> Result<()> {
         let node = Arc::clone(self.node());
         let old = Arc::clone(self.schema());
         let name = beside(old.id);
         let handle = node.catalog().require(&name)?;
         let made = Arc::clone(handle.schema());
         let ids = |id: ColumnId| {
-            let place = old.columns.iter().position(|column| column.id == id);
+            let place = to.columns.iter().position(|column| column.id == id);
             place.and_then(|place| made.columns.get(place)).map(|column| column.id)
         };
         node.comments().copy(&old, &made, &ids).await?;
         node.sequences().know_by_name(&old.name, old.id).await?;
+        let rules = to.options.rules.clone();
         let mut to = made.renamed(&old.name);
         to.options.rules = rules;
         to.options.rules.ids_mut().for_each(|id| *id = ids(*id).unwrap_or(*id));
@@ -82,11 +84,10 @@ impl Altering {
         self.end_beside();
         self.stay_shut();
         node.catalog().replace(&[old.name.clone(), name.clone()], there);
-        node.sequences().forget_owners();
         node.metrics().set_delivery_failing(&old.name, false);
         // It is in nobody's way, and goes when the node starts again, if it does not now.
         if let Err(error) = node.drop_alone(&name, true).await {
-            tracing::warn!(table = %old.name, %error, "what the table was before it had its key is left until the next start");
+            tracing::warn!(table = %old.name, %error, "what the table was before it was altered is left until the next start");
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use tarn_metastore::{At, TableVersion};
 use tarn_rows::Lookup;
-use tarn_types::{Address, FileId, SeqNo, TableId, TableSchema, Value, Version, decode_row};
+use tarn_types::{Address, Column, FileId, SeqNo, TableId, TableSchema, Value, Version, decode_row};
 
 use crate::auth::access::Privilege;
 use crate::auth::{Action, Principal, authorize};
-use crate::catalog::TableHandle;
+use crate::catalog::{TableHandle, altered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parts::Parts;
 
@@ -67,16 +67,36 @@ impl TableService {
     }
 }
 
+/// Whether rows that were just read have all columns of the handle: those that were stored since a column was dropped lack it.
+///
+/// Errors: `Conflict` for a column that was dropped since the handle was taken.
+fn check_columns(table: &TableHandle) -> Result<()> {
+    let (planned, now) = (table.schema(), table.table.table_schema());
+    let has = |column: &Column| now.column_by_id(column.id).is_some();
+    match Arc::ptr_eq(&now, planned) || planned.columns.iter().all(has) {
+        true => Ok(()),
+        false => Err(altered(&planned.name)),
+    }
+}
+
 impl Parts {
     pub(crate) async fn row(&self, table: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
-        match table.table.get(key)? {
-            Lookup::Row { cells, seqno } => Ok(Some(Row { values: decode_row(table.schema(), key, &cells)?, seqno })),
-            Lookup::Absent => Ok(None),
-            Lookup::InLake(_) => Ok(Box::pin(self.rows(table, &[key])).await?.pop().flatten()),
-        }
+        let row = match table.table.get(key)? {
+            Lookup::Row { cells, seqno } => Some(Row { values: decode_row(table.schema(), key, &cells)?, seqno }),
+            Lookup::Absent => None,
+            Lookup::InLake(_) => Box::pin(self.rows_of(table, &[key])).await?.pop().flatten(),
+        };
+        check_columns(table)?;
+        Ok(row)
     }
 
     async fn rows(&self, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
+        let rows = self.rows_of(table, keys).await?;
+        check_columns(table)?;
+        Ok(rows)
+    }
+
+    async fn rows_of(&self, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
         let schema = table.schema();
         let mut rows: Vec<Option<Row>> = keys.iter().map(|_| None).collect();
         let mut wanted: Vec<usize> = (0..keys.len()).collect();

@@ -59,7 +59,7 @@ fn ways(expr: &Expr, table: &TableSchema) -> Option<Vec<AllOf>> {
         }
         Expr::ScalarFunction(call) if call.name() == MATCHES => {
             let [text, words] = call.args.as_slice() else { return None };
-            let column = column(text, table)?;
+            let column = column(text, table).filter(|column| is_in_filters(table, column))?;
             vec![words_of(column, literal(words)?.try_as_str()??, &table.options.indexing)?]
         }
         _ => return None,
@@ -75,13 +75,18 @@ fn both(left: &AllOf, right: &AllOf) -> AllOf {
 }
 
 fn equal(left: &Expr, right: &Expr, table: &TableSchema) -> Option<AllOf> {
-    let column = column(left, table)?;
+    let column = column(left, table).filter(|column| is_in_filters(table, column))?;
     let indexing = &table.options.indexing;
     let value = from_scalar(literal(right)?, &column.data_type)?;
     if indexing.bloom.contains(&column.id) {
         return Some(vec![value_hash(column.id, &column.data_type, &value)?]);
     }
     words_of(column, literal(right)?.try_as_str()??, indexing)
+}
+
+/// Whether filters know all values of the column: they are silent about what older files have in one that was added with a value.
+fn is_in_filters(table: &TableSchema, column: &Column) -> bool {
+    table.missing(column.id).is_none()
 }
 
 /// The keys of the words that a text in this column must have. `None` when there are none, or they are in no bloom.
@@ -210,6 +215,10 @@ mod tests {
         ] {
             assert!(of(filter.clone()).is_empty(), "{filter}");
         }
+        let mut added = table();
+        added.options.rules.entry(ColumnId(1)).missing = Some(Value::Text("older".into()));
+        assert!(clauses(&[matches("body", "a"), col("body").eq(lit("a"))], &added).is_empty());
+        assert_eq!(clauses(&[matches("body", "a").and(col("trace").eq(lit("b")))], &added), [[trace("b")]]);
         let mut plain = table();
         plain.options.indexing = Indexing::default();
         assert!(clauses(&[matches("body", "a")], &plain).is_empty());

@@ -12,7 +12,7 @@ use datafusion::common::ColumnStatistics;
 use datafusion::common::stats::Precision;
 use datafusion::scalar::ScalarValue;
 use tarn_metastore::ColumnStats;
-use tarn_types::DataType;
+use tarn_types::{ColumnId, DataType, Value};
 
 use crate::values::to_scalar;
 
@@ -91,6 +91,23 @@ impl ColumnBounds {
         let attained = stats.exact && block.dead == 0 && !float;
         keep(&mut self.min, Bound { value: min, attained }, Ordering::Less);
         keep(&mut self.max, Bound { value: max, attained }, Ordering::Greater);
+    }
+
+    /// Rows of a file that lacks the column, which was added with this value.
+    pub(crate) fn add_value(&mut self, data_type: &DataType, value: &Value, n_rows: u64) {
+        // Bounds are silent about NaN.
+        let is_nan =
+            matches!(value, Value::Float32(v) if v.is_nan()) || matches!(value, Value::Float64(v) if v.is_nan());
+        let bound = Some(value.clone()).filter(|_| !is_nan);
+        let text_bytes = match value {
+            Value::Text(text) | Value::Uuid(text) | Value::Json(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let stored_bytes = n_rows.saturating_mul(text_bytes as u64);
+        let (min, max, column) = (bound.clone(), bound, ColumnId::default());
+        let stats = ColumnStats { column, min, max, exact: true, null_count: 0, bytes: stored_bytes };
+        self.add(data_type, &OfBlock { n_rows, dead: 0, stats: Some(&stats), counted: true, stored_bytes });
     }
 
     /// Rows of a file that lacks the column.
@@ -194,8 +211,6 @@ fn keep(so_far: &mut Option<Bound>, new: Bound, further: Ordering) {
 
 #[cfg(test)]
 mod tests {
-    use tarn_types::{ColumnId, Value};
-
     use super::*;
 
     fn stats(min: i64, max: i64, null_count: u64) -> ColumnStats {
@@ -251,6 +266,18 @@ mod tests {
         let block = OfBlock { n_rows: 10, dead: 0, stats: Some(&guessed), counted: false, stored_bytes: 0 };
         bounds.add(&DataType::Int64, &block);
         assert_eq!(finished(bounds).null_count, Precision::Inexact(1));
+    }
+
+    #[test]
+    fn a_file_that_lacks_the_column_has_what_it_was_added_with() {
+        let mut bounds = of(&[(10, 0, Some(stats(5, 9, 0)))]);
+        bounds.add_value(&DataType::Int64, &Value::Int64(11), 3);
+        let known = finished(bounds);
+        assert_eq!((known.min_value, known.max_value), (Precision::Exact(int(5)), Precision::Exact(int(11))));
+        assert_eq!(known.null_count, Precision::Exact(0));
+        let mut bounds = ColumnBounds::new();
+        bounds.add_value(&DataType::Float64, &Value::Float64(f64::NAN), 3);
+        assert_eq!(bounds.finish(3, &ArrowType::Float64).max_value, Precision::Absent);
     }
 
     #[test]

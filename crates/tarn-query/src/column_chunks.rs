@@ -8,7 +8,8 @@
 //!
 //! Invariants: of one file, a scan sees either metadata from here or the file's footer, never both: pieces of a file must agree on its
 //! columns. A file of which the metastore keeps no block metadata is read by its footer. A file that has block metadata
-//! has it of every column that it holds of the table's: a column without any is not in the file, and NULL in its rows.
+//! has it of every column that it holds of the table's: a column without any is not in the file (`missing.rs` says what its rows
+//! have).
 //! The change of a row is in every file, but not in the block metadata of older ones: whoever reads it reads their
 //! footers.
 

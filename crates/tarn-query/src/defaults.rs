@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use datafusion::common::DFSchema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection};
 
 use crate::dml::{Dml, DmlKind};
 use crate::values::sql_schema;
@@ -54,6 +54,14 @@ pub fn only_expression(plan: LogicalPlan) -> Option<Expr> {
     let LogicalPlan::EmptyRelation(_) = list.input.as_ref() else { return None };
     let [expr] = <[Expr; 1]>::try_from(list.expr).ok()?;
     Some(expr.unalias())
+}
+
+/// A query of one row and one column: an expression that names no columns, as a value of `field`'s type, as an INSERT would put it there.
+///
+/// Errors: an expression that can never be of that type.
+pub fn computing(expr: Expr, field: &arrow::datatypes::Field) -> Result<LogicalPlan> {
+    let column = expr.cast_to(field.data_type(), &DFSchema::empty())?.alias(field.name());
+    Ok(LogicalPlanBuilder::empty(true).project([column])?.build()?)
 }
 
 /// The type that an expression without columns has.

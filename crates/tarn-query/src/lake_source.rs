@@ -24,6 +24,7 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning, 
 use crate::error_context::ContextSource;
 use crate::failing::may_fail;
 use crate::lake::lake_url;
+use crate::missing::MissingValues;
 use crate::opening::{OpenScan, Opener};
 use crate::spec::ScanSpec;
 
@@ -84,7 +85,8 @@ pub(crate) fn files_config(
     let mut config = FileScanConfigBuilder::new(lake_url()?, Arc::new(source))
         .with_file_groups(groups)
         .with_projection_indices(Some(spec.projection.clone()))?
-        .with_limit(spec.limit);
+        .with_limit(spec.limit)
+        .with_expr_adapter(MissingValues::of(&spec.table)?);
     if let Some(statistics) = statistics {
         config = config.with_statistics(statistics);
     }

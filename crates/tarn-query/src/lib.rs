@@ -68,6 +68,7 @@ mod zeros;
 
 mod clauses;
 mod late_materialization;
+mod missing;
 mod predicate;
 
 mod page_index;

@@ -1,4 +1,5 @@
-//! How is a footer of the lake read when columns were renamed since? As if its columns had the names that they have by now.
+//! How is a footer of the lake read when columns were renamed or dropped since? As if its columns had the names that they have by now, and
+//! those that are no more a name that nobody asks for.
 //!
 //! A file keeps the names that it was written with ([`TableSchema::names_in_files`]). What the metastore says of a file goes by ids, and has
 //! the table's names already (`projected.rs`); only who reads the file's own footer needs this.
@@ -20,8 +21,9 @@ pub(crate) struct ShownNames(HashMap<String, String>);
 impl ShownNames {
     /// `None`: they are the same.
     pub(crate) fn of(table: &TableSchema) -> Option<Arc<ShownNames>> {
-        let names: HashMap<String, String> =
-            table.names_in_files().map(|(stored, shown)| (stored.to_owned(), shown.to_owned())).collect();
+        let dropped = table.options.rules.dropped.iter().map(|of| (of.stored.clone(), format!("__dropped_{}", of.id)));
+        let renamed = table.names_in_files().map(|(stored, shown)| (stored.to_owned(), shown.to_owned()));
+        let names: HashMap<String, String> = dropped.chain(renamed).collect();
         (!names.is_empty()).then(|| Arc::new(ShownNames(names)))
     }
 

@@ -24,7 +24,7 @@ use tarn_metastore::prune::PrunedFile;
 use tarn_metastore::{
     Block, BlockRef, ColumnChunk, ColumnStats, File, HourBlocks, Metastore, Piece, TableVersion, Wanted,
 };
-use tarn_types::{Column, ColumnId, DataType, Kind, TableSchema, arrow_type};
+use tarn_types::{Column, ColumnId, DataType, Kind, TableSchema, Value, arrow_type};
 
 use crate::column_bounds::{ColumnBounds, OfBlock, fixed_width};
 use crate::{Error, Result};
@@ -184,7 +184,8 @@ impl Totals {
             }
             let mut of_pieces = vec![ColumnBounds::new(); pieces.len()];
             for ((place, told), has_block_metadata) in blocks.sorted.iter().zip(told).zip(&has_block_metadata) {
-                of_pieces[place.piece].add_block(column, place.block, told, *has_block_metadata);
+                let missing = has_block_metadata.then(|| table.missing(column.id));
+                of_pieces[place.piece].add_block(column, place.block, told, missing);
             }
             of_pieces.into_iter().zip(&mut totals).for_each(|(bounds, totals)| totals.push((column, bounds)));
         }
@@ -198,13 +199,13 @@ impl Totals {
 
 impl ColumnBounds {
     /// A block, by what it has in memory, else by its metadata. Where a file has block metadata of other columns and
-    /// none of this one, it lacks the column.
+    /// none of this one, it lacks the column: then `missing` is what its rows have in it.
     fn add_block(
         &mut self,
         column: &Column,
         block: &Block,
         told: Option<(&ColumnStats, Option<&ColumnChunk>)>,
-        has_block_metadata: bool,
+        missing: Option<Option<&Value>>,
     ) {
         let inline = block.column(column.id);
         let n_rows = block.n_rows;
@@ -212,8 +213,11 @@ impl ColumnBounds {
             (Some(stats), told) => (stats, true, stored(stats, told)),
             // A file of somebody else that does not say how many NULLs there are is taken to have one.
             (None, Some((stats, _))) => (stats, stats.exact || stats.null_count != 1, stored(stats, told)),
-            (None, None) if has_block_metadata => return self.add_nulls(n_rows),
+            (None, None) if missing == Some(None) => return self.add_nulls(n_rows),
             (None, None) => {
+                if let Some(Some(value)) = missing {
+                    return self.add_value(&column.data_type, value, n_rows);
+                }
                 let nothing = OfBlock { n_rows, dead: 0, stats: None, counted: false, stored_bytes: 0 };
                 return self.add(&column.data_type, &nothing);
             }

@@ -108,7 +108,7 @@ impl Table {
             before.name
         );
         let pending = self.pending();
-        if pending.oldest_ms.is_some() && schema.arrow() != before.arrow() {
+        if pending.oldest_ms.is_some() && !schema.stores_as(&before) {
             return Err(Error::Undelivered { table: before.name.clone() });
         }
         self.base.set_schema(schema);

@@ -39,7 +39,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     Rename(String),
-    /// In order; all of them or none.
+    /// As they are said; all of them or none.
     Actions(Vec<Action>),
 }
 
@@ -66,21 +66,32 @@ pub enum Action {
     },
     /// Its columns, and whether they descend. All rows are written anew.
     AddPrimaryKey(Vec<(String, bool)>),
-    /// NULL in the rows that are there.
+    /// Its default in the rows that are there, which stay as they are unless it is another value for each.
     AddColumn {
         def: Box<ColumnDef>,
         if_not_exists: bool,
     },
     /// Rows and files stay as they are.
+    DropColumn(DropColumn),
+    /// Rows and files stay as they are.
     RenameColumn {
         column: String,
         to: String,
     },
-    /// Without another value in any row.
+    /// All rows are written anew, unless each value is one of the other type as it is.
     SetType {
         column: String,
         to: SqlType,
+        using: Option<Expr>,
     },
+}
+
+/// A column that goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropColumn {
+    pub column: String,
+    pub if_exists: bool,
+    pub cascade: bool,
 }
 
 impl Alter {
@@ -93,10 +104,11 @@ impl Alter {
         }
     }
 
-    /// Whether it is no part of a transaction: `ADD PRIMARY KEY`. The others are held until COMMIT.
+    /// Whether it is no part of a transaction, as all rows are written anew for it: `ADD PRIMARY KEY`, and most of `TYPE`. The others are held until
+    /// COMMIT.
     pub fn acts_at_once(&self) -> bool {
         let Change::Actions(actions) = &self.change else { return false };
-        actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_)))
+        actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_) | Action::SetType { .. }))
     }
 }
 
@@ -280,8 +292,12 @@ fn action(operation: AlterTableOperation) -> Result<Action> {
         AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, column_keyword: _ } => {
             Ok(Action::AddColumn { def: Box::new(column_def), if_not_exists })
         }
-        AlterTableOperation::DropColumn { .. } => {
-            Err(unsupported("TABLE … DROP COLUMN", "CREATE TABLE another and INSERT INTO … SELECT, then rename it"))
+        AlterTableOperation::DropColumn { has_column_keyword: _, column_names, if_exists, drop_behavior } => {
+            let cascade = drop_behavior == Some(DropBehavior::Cascade);
+            match &column_names[..] {
+                [column] => Ok(Action::DropColumn(DropColumn { column: fold(column), if_exists, cascade })),
+                _ => Err(unsupported("TABLE … DROP COLUMN of several at once", "DROP COLUMN a, DROP COLUMN b")),
+            }
         }
         _ => Err(unsupported("TABLE with this action", "docs/sql.md has those there are")),
     }
@@ -303,11 +319,8 @@ fn column_action(column: String, op: AlterColumnOperation) -> Result<Action> {
         AlterColumnOperation::DropNotNull => Action::DropNotNull { column },
         AlterColumnOperation::SetDefault { value } => Action::SetDefault { column, to: value },
         AlterColumnOperation::DropDefault => Action::DropDefault { column },
-        AlterColumnOperation::SetDataType { data_type, using: None, had_set: _ } => {
-            Action::SetType { column, to: data_type }
-        }
-        AlterColumnOperation::SetDataType { using: Some(_), .. } => {
-            return Err(unsupported("TABLE … TYPE … USING", "CREATE TABLE … AS computes the values"));
+        AlterColumnOperation::SetDataType { data_type, using, had_set: _ } => {
+            Action::SetType { column, to: data_type, using }
         }
         AlterColumnOperation::AddGenerated { .. } => {
             return Err(unsupported("TABLE … ADD GENERATED", "SET DEFAULT nextval('a sequence')"));
@@ -353,6 +366,18 @@ mod tests {
         for sql in ["ALTER TABLE t RENAME COLUMN a TO \"B\"", "alter table only t rename A to \"B\""] {
             let rename = Action::RenameColumn { column: "a".into(), to: "B".into() };
             assert_eq!(of(sql).change, Change::Actions(vec![rename]), "{sql}");
+        }
+    }
+
+    #[test]
+    fn columns_are_dropped_with_and_without_the_word() {
+        for (sql, if_exists, cascade) in [
+            ("ALTER TABLE t DROP COLUMN a", false, false),
+            ("alter table t drop if exists A restrict", true, false),
+            ("ALTER TABLE t DROP COLUMN IF EXISTS a CASCADE", true, true),
+        ] {
+            let drop = Action::DropColumn(DropColumn { column: "a".into(), if_exists, cascade });
+            assert_eq!(of(sql).change, Change::Actions(vec![drop]), "{sql}");
         }
     }
 

@@ -134,14 +134,16 @@ pub fn table_like(
         let default = column.default.clone().filter(|_| including.defaults);
         let id = ids[&column.id];
         columns.push(Column { id, default, ..column.clone() });
-        let Some(ColumnRules { id: _, default, identity, length, stored: _ }) = of.rules_of(at) else { continue };
+        let Some(said) = of.rules_of(at) else { continue };
+        // Rows are not copied: what tells rows that are there of the column is not either.
+        let ColumnRules { id: _, default, identity, length, stored: _, missing: _ } = said;
         let is_copied = if identity.is_some() { including.identity } else { including.defaults };
         let (default, identity) = match is_copied {
             true => (default.clone(), *identity),
             false => (None, None),
         };
         if default.is_some() || length.is_some() {
-            rules.columns.push(ColumnRules { id, default, identity, length: *length, stored: None });
+            rules.columns.push(ColumnRules { id, default, identity, length: *length, ..ColumnRules::default() });
         }
     }
     if including.constraints {
@@ -426,22 +428,27 @@ pub fn check_column_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A column that a table gets which has rows: they have NULL in it, which is all that can be said of it.
+/// A column that a table gets which may have rows, and what is said of it. Defaults that are instants without an offset are of `zone`.
 ///
-/// Errors: `0A000` for anything more.
-pub fn added_column(def: &ColumnDef, id: ColumnId) -> Result<(Column, ColumnRules)> {
+/// Errors: `0A000` for a key, and for a column that counts by itself; those of CREATE TABLE.
+pub fn added_column(def: &ColumnDef, id: ColumnId, table: &str, zone: &Zone) -> Result<(Column, Said)> {
     let (column, is_key) = column(def, 0)?;
+    let mut column = Column { id, ..column };
+    let said = Said::of(def, &mut column, table, zone)?;
     let name = &column.name;
-    let says_more =
-        def.options.iter().any(|option| !matches!(option.option, ColumnOption::Null | ColumnOption::Comment(_)));
-    if is_key || says_more || column_rules::serial(&def.data_type).is_some() {
+    if is_key {
         return Err(SqlError::unsupported(
-            format!("ALTER TABLE … ADD COLUMN \"{name}\" with more than its type"),
-            "ADD COLUMN with the type alone and UPDATE the rows; then ALTER COLUMN … SET DEFAULT and SET NOT NULL, and ADD CHECK",
+            format!("ALTER TABLE … ADD COLUMN \"{name}\" … PRIMARY KEY"),
+            "ADD COLUMN first, and ADD PRIMARY KEY then, if the table has none",
         ));
     }
-    let rules = ColumnRules { id, length: column_rules::length(&def.data_type)?, ..ColumnRules::default() };
-    Ok((Column { id, ..column }, rules))
+    if said.sequence.is_some() {
+        return Err(SqlError::unsupported(
+            format!("ALTER TABLE … ADD COLUMN \"{name}\" that counts by itself"),
+            "CREATE SEQUENCE s, ADD COLUMN … NOT NULL DEFAULT nextval('s'), and ALTER SEQUENCE s OWNED BY the column",
+        ));
+    }
+    Ok((column, said))
 }
 
 /// One column and whether it says PRIMARY KEY itself; the rest of what it says is `column_rules`'.

@@ -28,6 +28,8 @@ const NEXTVAL: &str = "nextval";
 pub enum Place {
     Default,
     Check,
+    /// `USING`: what a row has in a column of another type.
+    Transform,
 }
 
 impl Place {
@@ -36,6 +38,7 @@ impl Place {
         match self {
             Place::Default => "DEFAULT expression",
             Place::Check => "check constraint",
+            Place::Transform => "transform expression",
         }
     }
 
@@ -43,6 +46,7 @@ impl Place {
         match self {
             Place::Default => "DEFAULT expressions",
             Place::Check => "check constraints",
+            Place::Transform => "transform expressions",
         }
     }
 }

@@ -39,7 +39,8 @@ fn depended(view: &TableSchema, table: &TableSchema) -> Error {
 fn of_text(text: &str, before: &TableSchema, after: &TableSchema) -> Result<Option<Option<String>>> {
     let pairs = || before.shown().iter().filter_map(|old| Some((old, after.column_by_id(old.id)?)));
     let renamed: Vec<(&Column, &Column)> = pairs().filter(|(old, new)| old.name != new.name).collect();
-    if !names_any(text, &renamed)? {
+    // What has the new name may be another table's column: with this one beside it, it would be ambiguous.
+    if !names_any(text, |name| renamed.iter().any(|(old, new)| old.name == name || new.name == name))? {
         return Ok(Some(None));
     }
     let column = |(old, new): (&Column, &Column)| match old.name == new.name {
@@ -54,9 +55,14 @@ fn of_text(text: &str, before: &TableSchema, after: &TableSchema) -> Result<Opti
     Ok(new.filter(|new| new != text).map(Some))
 }
 
-/// Whether a text names one of the columns, by its old name or by what would be another column's, or whatever there is.
-fn names_any(text: &str, renamed: &[(&Column, &Column)]) -> Result<bool> {
-    let is_it = |name: &str| renamed.iter().any(|(old, new)| old.name == name || new.name == name);
+/// Whether the query of a view may read this column of a table that it reads: it names one that is called so, or whatever there is.
+pub fn may_read(view: &TableSchema, column: &str) -> bool {
+    let text = view.options.view.as_ref().map(|view| view.query.as_str()).unwrap_or_default();
+    names_any(text, |name| name == column).unwrap_or(true)
+}
+
+/// Whether a text names one of these, or whatever columns there are.
+fn names_any(text: &str, is_it: impl Fn(&str) -> bool) -> Result<bool> {
     parse_with(text, |parser| {
         loop {
             let names = match parser.next_token().token {
@@ -104,6 +110,19 @@ mod tests {
             assert_eq!(of(text), Some(Some(want)), "{text}");
         }
         assert_eq!(of("SELECT id, n AS noted, 'note' FROM t"), Some(None));
+    }
+
+    #[test]
+    fn a_view_may_read_what_it_names_and_what_there_is() {
+        let names_note = |text: &str| names_any(text, |name| name == "note").unwrap();
+        for text in
+            ["SELECT NOTE FROM t", "SELECT t.* FROM t", "SELECT 1 FROM t NATURAL JOIN u", "SELECT \"note\" FROM t"]
+        {
+            assert!(names_note(text), "{text}");
+        }
+        for text in ["SELECT notes, 'note' FROM t -- note", "SELECT \"Note\" FROM t"] {
+            assert!(!names_note(text), "{text}");
+        }
     }
 
     #[test]

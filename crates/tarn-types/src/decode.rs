@@ -1,7 +1,8 @@
 //! How do keys and cells become rows again: values for one, an Arrow batch for many?
 //!
-//! A column whose cell is absent was added after the row was written: it is NULL, whatever default the column has by now.
-//! Cells of columns the table does not have any more are passed over.
+//! A column whose cell is absent was added after the row was written: it is what the column was added with
+//! ([`TableSchema::missing`]), else NULL, whatever default the column has by now. Cells of columns the table does not have
+//! any more are passed over.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ use crate::value::Value;
 /// # Errors
 /// [`Error::Corrupt`].
 pub fn decode_row(schema: &TableSchema, key: &[u8], cells: &[u8]) -> Result<Vec<Value>> {
-    let mut row: Vec<Value> = vec![Value::Null; schema.columns.len()];
+    let missing = schema.columns.iter().map(|column| schema.missing(column.id).cloned().unwrap_or(Value::Null));
+    let mut row: Vec<Value> = missing.collect();
     for (part, value) in schema.key.iter().zip(decode_key(schema, key)?) {
         row[part.column_idx] = value;
     }
@@ -78,6 +80,8 @@ struct ValueSlot {
     id: u32,
     data_type: DataType,
     writer: usize,
+    /// Of a row without such a cell; `None`: NULL.
+    missing: Option<Value>,
 }
 
 impl RowDecoder {
@@ -105,7 +109,8 @@ impl RowDecoder {
             .value_columns()
             .filter_map(|idx| {
                 let column = &schema.columns[idx];
-                Some(ValueSlot { id: column.id.0, data_type: column.data_type, writer: writer_of(idx)? })
+                let missing = schema.missing(column.id).cloned();
+                Some(ValueSlot { id: column.id.0, data_type: column.data_type, writer: writer_of(idx)?, missing })
             })
             .collect();
         slots.sort_by_key(|slot| slot.id);
@@ -194,7 +199,7 @@ impl RowDecoder {
         while slots.peek().is_some() {
             let Some(raw) = reader.next_cell()? else { break };
             while let Some(slot) = slots.next_if(|slot| slot.id < raw.id) {
-                self.writers[slot.writer].push_null();
+                push_missing(&mut self.writers[slot.writer], slot)?;
             }
             let Some(slot) = slots.next_if(|slot| slot.id == raw.id) else { continue };
             let writer = &mut self.writers[slot.writer];
@@ -204,7 +209,7 @@ impl RowDecoder {
             }
         }
         for slot in slots {
-            self.writers[slot.writer].push_null();
+            push_missing(&mut self.writers[slot.writer], slot)?;
         }
         Ok(())
     }
@@ -243,6 +248,17 @@ pub fn projected_schema(schema: &TableSchema, projection: &[usize], with_seqno: 
     };
     let fields: Vec<Field> = projection.iter().map(field).chain(with_seqno.then(seqno_field)).collect();
     Arc::new(Schema::new(fields))
+}
+
+#[inline]
+fn push_missing(writer: &mut ColumnWriter, slot: &ValueSlot) -> Result<()> {
+    match slot.missing.as_ref().map(|value| Cell::of(value, &slot.data_type)).transpose()?.flatten() {
+        Some(cell) => push_cell(writer, cell, "cells", &slot.data_type),
+        None => {
+            writer.push_null();
+            Ok(())
+        }
+    }
 }
 
 #[inline]

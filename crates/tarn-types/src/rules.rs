@@ -2,6 +2,9 @@
 //!
 //! Defaults that are computed for each row, how long texts may be, which column counts by itself, and what every row has to fulfil. All
 //! of it is kept as it was written: expressions are texts of SQL, which this crate does not read.
+//!
+//! And what tells rows and files that were stored before the columns changed: what a column has in them that came later, and which of their
+//! columns are no more.
 
 use std::borrow::Cow;
 
@@ -10,12 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::ids::ColumnId;
+use crate::value::Value;
 
 /// The key of the field metadata that tells the length of a text: `varying 3`, `fixed 3`.
 const LENGTH_METADATA: &str = "tarn.length";
 
 /// What is said of a table. By default nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rules {
     /// Of columns, in no order; a column of which nothing is said is not in it.
@@ -24,10 +28,23 @@ pub struct Rules {
     /// What every row has to fulfil, in the order in which it was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
+    /// Columns that the table had, in the order in which they went.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<DroppedColumn>,
+}
+
+/// A column that a table had. Rows and files that are there may still have values of it, which nobody reads: neither its id nor its name in
+/// files is ever another column's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedColumn {
+    /// The id that it had.
+    pub id: ColumnId,
+    /// What lake files call it.
+    pub stored: String,
 }
 
 /// What is said of one column.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ColumnRules {
     /// Which.
@@ -44,6 +61,10 @@ pub struct ColumnRules {
     /// What lake files call it, where that is not its name: it was renamed since, or its name was another column's in files that are there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
+    /// The column's value in rows and files that were stored before it was there: the default that it was added with, whatever that is by
+    /// now. It never changes. Without it they have NULL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Value>,
 }
 
 /// May somebody else say what an identity column has?
@@ -81,7 +102,7 @@ impl Rules {
     /// Is nothing said?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.columns.is_empty() && self.checks.is_empty()
+        self.columns.is_empty() && self.checks.is_empty() && self.dropped.is_empty()
     }
 
     /// What is said of a column.
@@ -104,7 +125,7 @@ impl Rules {
         self.columns.retain(|rules| *rules != ColumnRules { id: rules.id, ..ColumnRules::default() });
     }
 
-    /// Every id that is named.
+    /// Every id of a column that is named.
     pub fn ids_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
         let of_checks = self.checks.iter_mut().flat_map(|check| &mut check.columns);
         self.columns.iter_mut().map(|rules| &mut rules.id).chain(of_checks)

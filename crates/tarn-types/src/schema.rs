@@ -7,14 +7,15 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use crate::data_type::{DataType, MAX_PRECISION, arrow_field};
+use crate::data_type::{DataType, MAX_PRECISION, arrow_field, arrow_type};
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
-use crate::rules::ColumnRules;
+use crate::rules::{ColumnRules, DroppedColumn};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -196,6 +197,17 @@ impl TableSchema {
             if of.length.is_some() && column.data_type != DataType::Text {
                 return Err(format!("column {} is {}, and has a length", column.name, column.data_type));
             }
+            if let Some(missing) = &of.missing
+                && (missing.is_null() || !is_of(missing, &column.data_type))
+            {
+                return Err(format!("column {}: {missing:?} in older rows is no {}", column.name, column.data_type));
+            }
+        }
+        for of in &rules.dropped {
+            if self.column_by_id(of.id).is_some() || rules.dropped.iter().filter(|other| other.id == of.id).count() > 1
+            {
+                return Err(format!("column id {} was dropped, and is there", of.id));
+            }
         }
         let mut names = HashSet::new();
         for check in &rules.checks {
@@ -267,7 +279,10 @@ impl TableSchema {
                 ));
             }
         }
-        Ok(())
+        match self.options.rules.dropped.iter().find(|of| !names.insert(&of.stored)) {
+            Some(of) => Err(format!("files have two columns that are called \"{}\"", of.stored)),
+            None => Ok(()),
+        }
     }
 
     /// All columns in order, in their storage types ([`arrow_field`]). Builds a schema each time: keep it.
@@ -345,6 +360,79 @@ impl TableSchema {
         renamed
     }
 
+    /// The same table with a column more, the last that is shown, of the id [`TableSchema::next_column_id`]; rows and files stay as they are,
+    /// and have `rules.missing` in it. What files call it is said here.
+    #[must_use]
+    pub fn with_column_added(&self, column: Column, rules: ColumnRules) -> TableSchema {
+        let mut wider = self.clone();
+        let (at, id) = (self.shown().len(), column.id);
+        let is_taken = self.stored_names().contains(&column.name.as_str())
+            || self.options.rules.dropped.iter().any(|of| of.stored == column.name);
+        // Files that are there have another column by its name.
+        let stored = is_taken.then(|| format!("__{id}"));
+        // The hidden key of a table without one stays the last.
+        wider.key.iter_mut().filter(|part| part.column_idx >= at).for_each(|part| part.column_idx += 1);
+        wider.columns.insert(at, column);
+        wider.options.rules.columns.push(ColumnRules { id, stored, ..rules });
+        wider.options.rules.forget_empty();
+        wider
+    }
+
+    /// The same table without the column at this place, and without the checks that name it. Rows and files stay as they are. What else needs
+    /// the column is the caller's: it is not in the key, and no view reads it. Panics for a place beyond the last.
+    #[must_use]
+    pub fn with_column_dropped(&self, column_idx: usize) -> TableSchema {
+        let mut narrower = self.clone();
+        let stored = self.stored_names()[column_idx].to_owned();
+        let id = narrower.columns.remove(column_idx).id;
+        narrower.key.retain(|part| part.column_idx != column_idx);
+        narrower.key.iter_mut().filter(|part| part.column_idx > column_idx).for_each(|part| part.column_idx -= 1);
+        let rules = &mut narrower.options.rules;
+        rules.columns.retain(|of| of.id != id);
+        rules.checks.retain(|check| !check.columns.contains(&id));
+        rules.dropped.push(DroppedColumn { id, stored });
+        let indexing = &mut narrower.options.indexing;
+        indexing.bloom.retain(|of| *of != id);
+        if let TokenColumns::Some(of) = &mut indexing.tokens {
+            of.retain(|of| *of != id);
+            if of.is_empty() {
+                indexing.tokens = TokenColumns::None;
+            }
+        }
+        narrower
+    }
+
+    /// An id that no column has, or had.
+    #[must_use]
+    pub fn next_column_id(&self) -> ColumnId {
+        let dropped = self.options.rules.dropped.iter().map(|of| of.id);
+        ColumnId(self.columns.iter().map(|column| column.id).chain(dropped).max().map_or(0, |id| id.0) + 1)
+    }
+
+    /// What the column of this id has in rows and files that were stored before it was there; `None`: NULL.
+    #[must_use]
+    pub fn missing(&self, id: ColumnId) -> Option<&Value> {
+        // Asked for each column of each statement: most tables have no rules at all.
+        if self.options.rules.is_empty() {
+            return None;
+        }
+        self.options.rules.of(id)?.missing.as_ref()
+    }
+
+    /// The column at this place in so many rows of a file that does not have it, in its storage type.
+    ///
+    /// # Errors
+    /// [`Error::MissingColumn`] if there must be a value and none is known.
+    pub fn missing_column(&self, column_idx: usize, n_rows: usize) -> Result<ArrayRef> {
+        let column = &self.columns[column_idx];
+        match self.missing(column.id) {
+            Some(value) => value.to_array(&column.data_type, n_rows),
+            // In no row, nothing is missing.
+            None if column.nullable || n_rows == 0 => Ok(new_null_array(&arrow_type(&column.data_type), n_rows)),
+            None => Err(Error::MissingColumn { table: self.name.clone(), column: column.name.clone() }),
+        }
+    }
+
     /// What lake files call the columns, in order: the same for as long as a column is there, whatever its name is by then.
     #[must_use]
     pub fn stored_names(&self) -> Vec<&str> {
@@ -363,6 +451,13 @@ impl TableSchema {
     pub fn names_in_files(&self) -> impl Iterator<Item = (&str, &str)> {
         let of_rules = self.options.rules.columns.iter();
         of_rules.filter_map(|rules| Some((rules.stored.as_deref()?, self.column_by_id(rules.id)?.name.as_str())))
+    }
+
+    /// Whether a batch of stored rows of the other is one of this one: the same columns in the same places, of the same types.
+    #[must_use]
+    pub fn stores_as(&self, other: &TableSchema) -> bool {
+        let ids = |of: &TableSchema| of.columns.iter().map(|column| column.id).collect::<Vec<_>>();
+        ids(self) == ids(other) && self.arrow() == other.arrow()
     }
 
     /// Whether rows of the other are rows of this one, column by column: it may have another name, other defaults and checks.
@@ -499,13 +594,16 @@ fn check_column(column: &Column) -> Result<(), String> {
     }
     match &column.default {
         Some(Value::Null) if !column.nullable => Err(format!("column {name} is NOT NULL with default NULL")),
-        Some(value) => match value.clone().coerce(&column.data_type) {
-            Ok(same) if same.cmp_same_type(value).is_eq() => Ok(()),
-            Ok(_) => Err(format!("column {name}: its default {value:?} is no {}", column.data_type)),
-            Err(error) => Err(format!("column {name}: default: {error}")),
-        },
-        None => Ok(()),
+        Some(value) if !is_of(value, &column.data_type) => {
+            Err(format!("column {name}: its default {value:?} is no {}", column.data_type))
+        }
+        Some(_) | None => Ok(()),
     }
+}
+
+/// Whether a value is one of the type as it is, or NULL.
+fn is_of(value: &Value, data_type: &DataType) -> bool {
+    value.clone().coerce(data_type).is_ok_and(|same| same.cmp_same_type(value).is_eq())
 }
 
 #[cfg(test)]
@@ -521,6 +619,14 @@ mod tests {
         assert_eq!(serde_json::from_str::<TableSchema>(&json).unwrap(), schema);
         assert_eq!(schema.arrow_with_seqno().fields().len(), schema.columns.len() + 1);
         assert_eq!(schema.value_columns().collect::<Vec<_>>(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_table_with_nan_for_a_default_is_equal_to_itself() {
+        let mut schema = orders();
+        (schema.columns[2].data_type, schema.columns[2].default) = (DataType::Float64, Some(Value::Float64(f64::NAN)));
+        schema.validate().unwrap();
+        assert_eq!(schema, schema.clone());
     }
 
     #[test]
@@ -627,6 +733,64 @@ mod tests {
         assert!(taken.validate().unwrap_err().to_string().contains("is called \"note\" in files"));
         taken.options.rules.entry(taken.columns[2].id).stored = Some("__3".into());
         taken.validate().unwrap();
+    }
+
+    #[test]
+    fn a_column_that_is_dropped_leaves_its_id_and_its_name_in_files() {
+        let mut schema = orders();
+        schema.options.indexing.tokens = TokenColumns::Some(vec![ColumnId(4)]);
+        schema.options.rules.checks.push(crate::Check {
+            name: "said".into(),
+            expr: "note <> ''".into(),
+            columns: vec![ColumnId(4)],
+        });
+        let narrower = schema.with_column_dropped(3).with_column_dropped(3);
+        narrower.validate().unwrap();
+        assert_eq!((narrower.columns.len(), narrower.next_column_id()), (3, ColumnId(6)));
+        assert_eq!(narrower.options.indexing.tokens, TokenColumns::None);
+        assert!(narrower.options.rules.checks.is_empty());
+        let json = serde_json::to_string(&narrower).unwrap();
+        assert_eq!(serde_json::from_str::<TableSchema>(&json).unwrap(), narrower);
+        let note = Column { id: ColumnId(6), name: "note".into(), ..schema.columns[3].clone() };
+        let rules = ColumnRules { missing: Some(Value::Text("none".into())), ..ColumnRules::default() };
+        let again = narrower.with_column_added(note.clone(), rules);
+        again.validate().unwrap();
+        assert_eq!(again.stored_names(), ["customer", "id", "total", "__6"]);
+        assert_eq!(again.missing(ColumnId(6)), Some(&Value::Text("none".into())));
+        let column = again.missing_column(3, 2).unwrap();
+        assert_eq!(Value::from_arrow(&column, 1, &DataType::Text).unwrap(), Value::Text("none".into()));
+        assert!(!again.stores_as(&schema) && again.stores_as(&again.renamed("other")));
+        let mut taken = again.clone();
+        taken.options.rules.entry(ColumnId(6)).stored = None;
+        assert!(taken.validate().unwrap_err().to_string().contains("two columns that are called \"note\""));
+        let mut wrong = again.clone();
+        wrong.options.rules.entry(ColumnId(6)).missing = Some(Value::Int32(1));
+        assert!(wrong.validate().unwrap_err().to_string().contains("in older rows is no TEXT"));
+        let mut back = again;
+        back.columns[3].id = ColumnId(4);
+        back.options.rules.columns.clear();
+        assert!(back.validate().unwrap_err().to_string().contains("column id 4 was dropped"));
+    }
+
+    #[test]
+    fn the_hidden_key_stays_behind_columns_that_come() {
+        let mut schema = orders();
+        schema.columns.push(Column {
+            id: ColumnId(6),
+            name: ROW_COLUMN.into(),
+            data_type: DataType::Bytes,
+            nullable: false,
+            default: None,
+        });
+        (schema.key, schema.n_partition_key) = (vec![KeyPart { column_idx: 5, descending: false }], 1);
+        schema.validate().unwrap();
+        let more = Column { id: schema.next_column_id(), name: "more".into(), ..schema.columns[3].clone() };
+        let wider = schema.with_column_added(more, ColumnRules::default());
+        wider.validate().unwrap();
+        assert_eq!((wider.columns[5].id, wider.key[0].column_idx), (ColumnId(7), 6));
+        let narrower = wider.with_column_dropped(0);
+        narrower.validate().unwrap();
+        assert_eq!(narrower.key[0].column_idx, 5);
     }
 
     #[test]

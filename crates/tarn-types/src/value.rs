@@ -23,7 +23,7 @@ use crate::{json, text};
 /// One cell.
 ///
 /// Serialized, floats, decimals and bytes are texts, so that JSON keeps every digit, NaN and infinity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Value {
     /// No value, of any type.
@@ -60,6 +60,29 @@ pub enum Value {
     Uuid(String),
     /// `JSON`: a text that parses; `JSONB`: one in its normal form.
     Json(String),
+}
+
+/// As of one type and kept alike: NaN is itself, as in Postgres, so that a definition that has one is equal to itself.
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(one), Self::Bool(two)) => one == two,
+            (Self::Int16(one), Self::Int16(two)) => one == two,
+            (Self::Int32(one), Self::Int32(two)) | (Self::Date(one), Self::Date(two)) => one == two,
+            (Self::Int64(one), Self::Int64(two))
+            | (Self::Time(one), Self::Time(two))
+            | (Self::Timestamp(one), Self::Timestamp(two)) => one == two,
+            (Self::Float32(one), Self::Float32(two)) => one == two || one.is_nan() && two.is_nan(),
+            (Self::Float64(one), Self::Float64(two)) => one == two || one.is_nan() && two.is_nan(),
+            (Self::Decimal(one), Self::Decimal(two)) => one == two,
+            (Self::Text(one), Self::Text(two))
+            | (Self::Uuid(one), Self::Uuid(two))
+            | (Self::Json(one), Self::Json(two)) => one == two,
+            (Self::Bytes(one), Self::Bytes(two)) => one == two,
+            _ => false,
+        }
+    }
 }
 
 impl Value {

@@ -142,6 +142,9 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
         let add = "ALTER TABLE t ADD COLUMN n BIGINT";
         let key = "ALTER TABLE keyless ADD PRIMARY KEY (k)";
         let column = "ALTER TABLE t RENAME COLUMN k TO id";
+        let valued = "ALTER TABLE t ADD COLUMN d TEXT NOT NULL DEFAULT 'older'";
+        let retyped = "ALTER TABLE t ALTER s TYPE TEXT USING 'of ' || s";
+        let dropped = "ALTER TABLE t DROP COLUMN s, DROP COLUMN v";
         for (place, statement, has_happened) in [
             ("renames::known_by_id", behind, false),
             ("renames::defined", behind, true),
@@ -156,6 +159,14 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
             ("alter::shut", column, false),
             ("alter::defined", column, true),
             ("lake::after_commit", column, false),
+            ("alter::shut", valued, false),
+            ("alter::defined", valued, true),
+            ("lake::before_install", valued, false),
+            ("alter::shut", dropped, false),
+            ("alter::defined", dropped, true),
+            ("lake::after_commit", dropped, false),
+            ("rekey::filled", retyped, false),
+            ("rekey::defined", retyped, true),
             ("rekey::filled", key, false),
             ("rekey::defined", key, true),
             ("drops::dropped", key, true),
@@ -164,7 +175,8 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
             let server = start(folder.path(), None).await?;
             let client = server.connect().await?;
             for (table, n_rows) in [("t", 100), ("fresh", 50)] {
-                client.batch_execute(&format!("CREATE TABLE {table} (k BIGSERIAL PRIMARY KEY, v TEXT)")).await?;
+                let columns = "k BIGSERIAL PRIMARY KEY, v TEXT, s SERIAL";
+                client.batch_execute(&format!("CREATE TABLE {table} ({columns})")).await?;
                 let insert = format!("INSERT INTO {table} SELECT value FROM generate_series(1, {n_rows}) AS s(value)");
                 client.batch_execute(&insert).await?;
             }
@@ -198,6 +210,25 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
                 client.batch_execute("DROP TABLE t CASCADE").await?;
                 let gone = client.batch_execute("SELECT nextval('t_k_seq')").await;
                 ensure!(gone.is_err(), "{place}: the sequence of a table goes with it");
+            } else if statement == valued {
+                let of_column = one(&client, "SELECT count(*) FROM t WHERE d = 'older'").await;
+                ensure!(of_column.as_ref().ok() == has_happened.then_some(&100), "{place}: {of_column:?}");
+                client.batch_execute("INSERT INTO t (k) VALUES (1000); CALL tarn.deliver('t')").await?;
+                ensure!(one(&client, "SELECT count(*) FROM t").await? == 101, "{place}");
+            } else if statement == retyped {
+                let of_column = one(&client, "SELECT count(*) FROM t WHERE s::text LIKE 'of %'").await?;
+                ensure!(of_column == if has_happened { 100 } else { 0 }, "{place}: {of_column}");
+                let tables = client.query("SELECT table_name FROM tarn.tables", &[]).await?.len();
+                ensure!(tables == 3, "{place}: {tables} tables");
+                client.batch_execute("INSERT INTO t (k) VALUES (1000); CALL tarn.deliver('t')").await?;
+                ensure!(one(&client, "SELECT count(s) FROM t").await? == 101, "{place}: its default is there");
+            } else if statement == dropped {
+                let of_columns = one(&client, "SELECT count(s) + count(*) FILTER (WHERE v IS NULL) FROM t").await;
+                ensure!(of_columns.is_err() == has_happened, "{place}: {of_columns:?}");
+                let made = client.batch_execute("CREATE SEQUENCE t_s_seq").await;
+                ensure!(made.is_ok() == has_happened, "{place}: a sequence goes with its column: {made:?}");
+                client.batch_execute("INSERT INTO t (k) VALUES (1000); CALL tarn.deliver('t')").await?;
+                ensure!(one(&client, "SELECT count(*) FROM t").await? == 101, "{place}");
             } else if statement == key {
                 ensure!(one(&client, "SELECT count(*) FROM keyless").await? == 100, "{place}");
                 let tables = client.query("SELECT table_name FROM tarn.tables", &[]).await?.len();

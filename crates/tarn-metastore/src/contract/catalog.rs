@@ -6,8 +6,8 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use tarn_types::{
-    Archive, ColumnId, DataType, FileId, Kind, Partitioning, TableId, TableOptions, TableSchema, TabletId,
-    TokenColumns, Value, Version, View,
+    Archive, Column, ColumnId, ColumnRules, DataType, FileId, Kind, Partitioning, TableId, TableOptions, TableSchema,
+    TabletId, TokenColumns, Value, Version, View,
 };
 
 use super::samples::{Backend, append, commit, sample_schema, with_column};
@@ -128,6 +128,43 @@ pub async fn alter_adds_and_widens_only(metastore: Backend) {
     assert_eq!(metastore.tables().await.unwrap(), std::slice::from_ref(&altered));
     let nowhere = Arc::new(TableSchema { id: TableId(50), ..(*altered).clone() });
     assert_eq!(alter(&nowhere, (*nowhere).clone()).await.unwrap_err().kind(), Kind::NotFound);
+}
+
+pub async fn columns_come_with_a_value_and_go_for_good(metastore: Backend) {
+    let before = metastore.create_table(with_column(&Arc::new(sample_schema("t")), "w")).await.unwrap();
+    let alter = |from: &Arc<TableSchema>, to: TableSchema| {
+        metastore.define(Definition::Alter { from: from.clone(), to: Box::new(to) })
+    };
+    let last = before.columns.len() - 1;
+    let gone = before.columns[last].clone();
+    let narrower = alter(&before, before.with_column_dropped(last)).await.unwrap();
+    assert_eq!(narrower.columns.len(), last);
+    let column = Column { id: narrower.next_column_id(), name: "w".into(), nullable: false, ..gone.clone() };
+    let missing = Some(Value::Int64(7));
+    let column = Column { data_type: DataType::Int64, default: Some(Value::Int64(8)), ..column };
+    let wider = narrower.with_column_added(column, ColumnRules { missing: missing.clone(), ..ColumnRules::default() });
+    let wider = alter(&narrower, wider).await.unwrap();
+    let id = wider.columns[last].id;
+    assert!(id > gone.id, "ids are never used again");
+    assert_eq!((wider.missing(id), wider.stored_names()[last]), (missing.as_ref(), format!("__{id}").as_str()));
+    assert_eq!(metastore.tables().await.unwrap(), std::slice::from_ref(&wider));
+
+    type Change<'a> = &'a dyn Fn(&mut TableSchema);
+    let unlawful: [(&str, Change<'_>); 5] = [
+        ("comes back", &|s| s.options.rules.dropped.clear()),
+        ("another value in older rows", &|s| s.options.rules.entry(id).missing = Some(Value::Int64(8))),
+        ("no value in older rows", &|s| s.options.rules.entry(id).missing = None),
+        ("a value in older rows of one that was there", &|s| {
+            s.options.rules.entry(s.columns[1].id).missing = Some(Value::Int64(1));
+        }),
+        ("the key is dropped", &|s| *s = s.with_column_dropped(0)),
+    ];
+    for (name, change) in unlawful {
+        let mut to = (*wider).clone();
+        change(&mut to);
+        let error = alter(&wider, to).await.expect_err(name);
+        assert_eq!(error.kind(), Kind::Invalid, "{name}: {error}");
+    }
 }
 
 pub async fn what_is_said_of_columns_changes(metastore: Backend) {

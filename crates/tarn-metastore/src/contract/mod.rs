@@ -62,6 +62,7 @@ macro_rules! contract_suite {
             thirty_two_writers_a_thousand_commits,
             time_travel_under_writers,
             alter_adds_and_widens_only,
+            columns_come_with_a_value_and_go_for_good,
             what_is_said_of_columns_changes,
             names_change_together_or_not_at_all,
             an_archive_is_a_table_without_a_key,

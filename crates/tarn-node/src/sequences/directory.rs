@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tarn_metastore::{Metastore, document, put_document};
-use tarn_types::{TableId, TableSchema};
+use tarn_types::{ColumnId, TableId, TableSchema};
 
 use super::kept::{Sequences, of_text, to_text};
 use super::sequence::{Block, Owner, Sequence};
@@ -192,14 +192,16 @@ impl Directory {
         self.mark(|owner| owner.table == table, |owner| owner.table_id = Some(id)).await
     }
 
-    /// Before columns of a table are called otherwise: what goes with them knows table and column by their ids from then on. Cost: as of
+    /// Before columns of a table are called otherwise, or go: what goes with them knows table and column by their ids from then on. Cost: as of
     /// [`Directory::know_by_id`].
-    pub(crate) async fn know_columns(&self, table: &TableSchema) -> Result<()> {
+    pub(crate) async fn know_columns(&self, table: &TableSchema, columns: &[ColumnId]) -> Result<()> {
+        let column = |owner: &Owner| table.column(&owner.column).map(|(_, column)| column.id);
+        let is_one = |owner: &Owner| column(owner).is_none_or(|id| columns.contains(&id));
         let mark = |owner: &mut Owner| {
             owner.table_id = Some(table.id);
-            owner.column_id = table.column(&owner.column).map(|(_, column)| column.id);
+            owner.column_id = column(owner);
         };
-        self.mark(|owner| owner.table == table.name, mark).await
+        self.mark(|owner| owner.table == table.name && is_one(owner), mark).await
     }
 
     /// Before another table takes the place and the name of one: what goes with its columns goes by the name again.
@@ -225,6 +227,15 @@ impl Directory {
     /// numbers are a gap.
     pub(crate) fn forget_owners(&self) {
         self.taken.lock().retain(|_, taken| taken.owner.is_none());
+    }
+
+    /// After columns of a table were dropped: no number is given any more that was taken of what went with them.
+    pub(crate) fn forget_columns(&self, table: &TableSchema, columns: &[ColumnId]) {
+        let is_gone = |owner: &Owner| {
+            let column = table.column(&owner.column).is_some_and(|(_, column)| columns.contains(&column.id));
+            owner.table == table.name && column
+        };
+        self.taken.lock().retain(|_, taken| !taken.owner.as_ref().is_some_and(is_gone));
     }
 
     /// `TRUNCATE … RESTART IDENTITY`: what goes with a table's columns begins anew.
@@ -291,6 +302,7 @@ async fn read(metastore: &dyn Metastore) -> Result<(Sequences, u64)> {
     let owners = || sequences.values().filter_map(|of| of.owner.as_ref());
     if owners().any(|owner| owner.table_id.is_some()) {
         let tables = metastore.tables().await?;
+        sequences.retain(|_, of| of.owner.as_ref().is_none_or(|owner| !is_dropped(owner, &tables)));
         for owner in sequences.values_mut().filter_map(|of| of.owner.as_mut()) {
             let now = tables.iter().find(|table| owner.table_id == Some(table.id));
             let column = now.zip(owner.column_id).and_then(|(table, id)| table.column_by_id(id));
@@ -304,6 +316,12 @@ async fn read(metastore: &dyn Metastore) -> Result<(Sequences, u64)> {
         }
     }
     Ok((sequences, document.version))
+}
+
+/// Whether the column is gone that it went with: who dropped the column may have died before anybody wrote the sequences anew.
+fn is_dropped(owner: &Owner, tables: &[Arc<TableSchema>]) -> bool {
+    let table = tables.iter().find(|table| owner.table_id == Some(table.id));
+    table.zip(owner.column_id).is_some_and(|(table, id)| table.column_by_id(id).is_none())
 }
 
 /// `n` numbers of a sequence that somebody keeps in memory, and that is gone with it.

@@ -117,6 +117,12 @@ pub(crate) fn table_column(table: &TableSchema, position: usize) -> Result<Term,
                     encoder.flag(true).term(&literal(&default)?)
                 }
             };
+            // What is kept of columns that have always been there has the keys that it had.
+            if let Some(missing) = table.missing(column.id) {
+                let missing = to_scalar(missing, &column.data_type)
+                    .ok_or_else(|| format!("the older rows of column {}", column.name))?;
+                encoder.put(b"missing").term(&literal(&missing)?);
+            }
         }
         None => {
             let ColumnId(id) = SEQNO_ID;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::ColumnDef;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use tarn_node::alter::Altering;
@@ -16,18 +16,22 @@ use tarn_node::jobs::Work;
 use tarn_node::node::Node;
 use tarn_node::renames::Rename;
 use tarn_node::views::no_view;
-use tarn_types::{ColumnId, ColumnRules, TableSchema, Value, Zone};
+use tarn_types::{Check, Column, ColumnId, TableSchema, Value, Zone};
 
 use super::access::{may_drop, may_own_relation};
+use super::columns::{
+    Added, InOlderRows, Retyped, WrittenAnew, as_they_will_be, default_of_type, exists, with_added, with_dropped,
+    with_type,
+};
 use super::create_as::written;
 use super::execute::to_its_end;
 use super::sequences::taken;
 use super::{Answer, Session};
-use crate::alter_sql::{Action, Alter, Change, Kind};
-use crate::column_rules::{checks, default_of, length};
-use crate::ddl::{Ddl, added_column, check_column_name, keyed};
+use crate::alter_sql::{Action, Alter, Change, DropColumn, Kind};
+use crate::column_rules::{SaidCheck, checks, default_of, length};
+use crate::ddl::{Ddl, check_column_name, keyed};
 use crate::error::{Result, SqlError, state};
-use crate::expressions::with_column_renamed;
+use crate::expressions::{Place, kept, with_column_renamed};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::spelled::data_type;
 use crate::view_columns;
@@ -103,17 +107,29 @@ impl Session {
         }
         // What is wrong with it is told before anybody is kept out, and most of the rows are delivered by then.
         let before = Arc::clone(self.node.catalog().require(name)?.schema());
-        let Changed { to, .. } = self.changed(&before, actions).await?;
-        if to.arrow() != before.arrow() {
+        let Changed { to, dropped, anew, .. } = self.changed(&before, actions).await?;
+        self.check_dropped(&before, &dropped).await?;
+        if anew.is_empty() && !to.stores_as(&before) {
             self.admin(Work::Deliver, name).await?;
         }
         let (node, table) = (Arc::clone(&self.node), name.clone());
         let altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
-        let Changed { to, looks, .. } = self.changed(altering.schema(), actions).await?;
+        let Changed { to, added, dropped, anew, looks, .. } = self.changed(altering.schema(), actions).await?;
+        self.check_dropped(altering.schema(), &dropped).await?;
+        let rows = as_they_will_be(&to, &added, &anew);
+        // What is computed for a row may be another value each time: its checks are asked of what was written.
+        let (behind, looks): (Vec<_>, Vec<_>) = looks.into_iter().partition(|look| look.is_check && !anew.is_empty());
         for look in looks {
-            self.look(&to.name, look).await?;
+            self.look(&rows, look).await?;
         }
-        if to.arrow() != altering.schema().arrow() {
+        if !anew.is_empty() {
+            let filled = self.fill_beside(altering, to, &rows).await?;
+            for look in behind {
+                self.look(&quote(&filled.name), look).await?;
+            }
+            return self.take_place(filled).await;
+        }
+        if !to.stores_as(altering.schema()) {
             altering.deliver().await?;
         }
         let finished = to_its_end(async move { altering.finish(to, view_columns::rewrite).await });
@@ -138,98 +154,161 @@ impl Session {
 
     async fn keyed_anew(&self, name: &str, key: &[(String, bool)]) -> Result<()> {
         let (node, table) = (Arc::clone(&self.node), name.to_owned());
-        let mut altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
+        let altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
         let table = Arc::clone(altering.schema());
-        let mut to = keyed(&table, key)?;
+        let to = keyed(&table, key)?;
         for part in &to.key {
             if table.columns[part.column_idx].nullable {
-                self.look(name, has_null(&table, &table.columns[part.column_idx].name)).await?;
+                self.look(&quote(name), has_null(&table, &table.columns[part.column_idx].name)).await?;
             }
         }
-        // What is said of columns holds of the rows; identity columns would be given other numbers by it.
-        // Files of the table that is made are written by the names of now.
-        let mut rules = std::mem::take(&mut to.options.rules);
-        rules.columns.iter_mut().for_each(|of| of.stored = None);
-        rules.forget_empty();
-        let lengths = rules.columns.iter().filter(|of| of.length.is_some());
-        let only = |of: &ColumnRules| ColumnRules { id: of.id, length: of.length, ..ColumnRules::default() };
-        to.options.rules.columns = lengths.map(only).collect();
-        let (beside, altering) = to_its_end(async move {
-            let beside = altering.make_beside(to).await?;
-            Ok::<_, SqlError>((beside, altering))
-        })
-        .await?;
-        let names: Vec<String> = table.shown().iter().map(|column| quote(&column.name)).collect();
-        let names = names.join(", ");
-        let fill = format!("INSERT INTO {} ({names}) SELECT {names} FROM {}", quote(&beside), quote(name));
-        self.change_rows(written(&fill)?).await.map_err(|error| match error.state() {
-            state::UNIQUE_VIOLATION => {
-                let told = SqlError::new(
-                    state::UNIQUE_VIOLATION,
-                    format!("could not create unique index \"{name}{KEY_SUFFIX}\""),
-                );
-                let detail = error.detail().unwrap_or_default().replace("already exists", "is duplicated");
-                told.with_detail(detail).with_hint("DELETE all but one of the rows that have it, or name more columns")
-            }
-            _ => error,
-        })?;
-        let placed = to_its_end(async move { altering.take_place(rules).await });
-        self.interrupt.submit(placed, |()| 0).await
+        let filled = self.fill_beside(altering, to, &quote(name)).await?;
+        self.take_place(filled).await
     }
 
     /// The table as it is to be, and what its rows have to be for that.
-    pub(super) async fn changed(&self, table: &Arc<TableSchema>, actions: &[Action]) -> Result<Changed> {
-        let mut changed = Changed { to: (**table).clone(), n_new: 0, looks: vec![] };
-        for action in actions {
-            changed.apply(action, &self.zone())?;
+    pub(super) fn changed<'a>(
+        &'a self,
+        table: &'a Arc<TableSchema>,
+        actions: &'a [Action],
+    ) -> BoxFuture<'a, Result<Changed>> {
+        // On the heap, as what it plans.
+        async move {
+            let to = (**table).clone();
+            let mut changed = Changed {
+                to,
+                added: vec![],
+                computed: vec![],
+                said: vec![],
+                dropped: vec![],
+                retyped: vec![],
+                anew: vec![],
+                looks: vec![],
+            };
+            for action in in_passes(actions) {
+                changed.apply(action, &self.zone())?;
+            }
+            // They may be of columns that come behind theirs.
+            let said = std::mem::take(&mut changed.said);
+            changed.add_checks(said)?;
+            let to = &changed.to;
+            to.validate().map_err(|error| {
+                SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", to.name))
+            })?;
+            let may_compute = |action: &Action| {
+                matches!(action, Action::SetDefault { .. } | Action::AddColumn { .. } | Action::SetType { .. })
+            };
+            self.check_retyped(table, to, &changed.retyped).await?;
+            changed.keep_defaults()?;
+            let to = &changed.to;
+            if actions.iter().any(may_compute) {
+                self.check_defaults(to).await?;
+                self.check_sequences(to, &[], |_| false).await?;
+            }
+            let may_check = |action: &Action| {
+                matches!(action, Action::AddCheck(_) | Action::AddColumn { .. } | Action::SetType { .. })
+            };
+            if actions.iter().any(may_check) {
+                self.plan_checks(to).await?;
+            }
+            for (id, default) in std::mem::take(&mut changed.computed) {
+                let value = self.in_older_rows(&changed.to, id, &default).await?;
+                changed.fill_in(id, default, value);
+            }
+            changed.look_for_nulls();
+            if !changed.anew.is_empty() && !changed.dropped.is_empty() {
+                return Err(SqlError::unsupported(
+                    "ALTER TABLE … DROP COLUMN beside a change for which all rows are written anew",
+                    "two statements: DROP COLUMN first",
+                ));
+            }
+            Ok(changed)
         }
-        let Changed { to, .. } = &changed;
-        to.validate().map_err(|error| {
-            SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", to.name))
-        })?;
-        if actions.iter().any(|action| matches!(action, Action::SetDefault { .. })) {
-            self.check_defaults(to).await?;
-            self.check_sequences(to, &[], |_| false).await?;
-        }
-        if actions.iter().any(|action| matches!(action, Action::AddCheck(_))) {
-            self.plan_checks(to).await?;
-        }
-        Ok(changed)
+        .boxed()
     }
 
-    /// Whether a table has no row that must not be there.
-    pub(super) async fn look(&self, table: &str, Look { condition, error }: Look) -> Result<()> {
-        let statement = written(&format!("SELECT 1 FROM {} WHERE {condition} LIMIT 1", quote(table)))?;
-        let plan = self.permitted(self.plan(&statement, &[]).await?)?;
-        let mut batches = self.query.stream(plan, None).await?;
-        while let Some(batch) = batches.try_next().await? {
-            if batch.num_rows() > 0 {
-                return Err(error);
+    /// Whether no row of a FROM is there that must not be.
+    pub(super) fn look<'a>(&'a self, rows: &'a str, look: Look) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let Look { condition, error, is_check: _ } = look;
+            let statement = written(&format!("SELECT 1 FROM {rows} WHERE {condition} LIMIT 1"))?;
+            let plan = self.permitted(self.plan(&statement, &[]).await?)?;
+            let mut batches = self.query.stream(plan, None).await?;
+            while let Some(batch) = batches.try_next().await? {
+                if batch.num_rows() > 0 {
+                    return Err(error);
+                }
             }
+            Ok(())
         }
-        Ok(())
+        .boxed()
     }
+}
+
+/// In the order of PostgreSQL, whatever the order in which they are said: `SET NOT NULL, DROP NOT NULL` leaves a column that is NOT NULL.
+fn in_passes(actions: &[Action]) -> Vec<&Action> {
+    let pass = |action: &&Action| match action {
+        Action::DropColumn(_)
+        | Action::DropConstraint { .. }
+        | Action::DropNotNull { .. }
+        | Action::DropDefault { .. } => 0,
+        Action::SetType { .. } => 1,
+        Action::AddColumn { .. } => 2,
+        Action::AddCheck(_) => 3,
+        Action::SetNotNull { .. } => 4,
+        Action::SetDefault { .. } => 5,
+        // By themselves.
+        Action::AddPrimaryKey(_) | Action::RenameColumn { .. } => 6,
+    };
+    let mut actions: Vec<&Action> = actions.iter().collect();
+    actions.sort_by_key(pass);
+    actions
 }
 
 /// What is looked for in the rows of a table, and what is wrong if it is there.
 pub(super) struct Look {
     condition: String,
     error: SqlError,
+    is_check: bool,
+}
+
+impl Look {
+    /// For any row at all.
+    fn for_any(error: SqlError) -> Look {
+        Look { condition: "true".to_owned(), error, is_check: false }
+    }
 }
 
 fn has_null(table: &TableSchema, column: &str) -> Look {
+    let error = contains_null(table, column).with_hint("UPDATE these rows, or DELETE them, first");
+    Look { condition: format!("{} IS NULL", quote(column)), error, is_check: false }
+}
+
+fn contains_null(table: &TableSchema, column: &str) -> SqlError {
     let message = format!("column \"{column}\" of relation \"{}\" contains null values", table.name);
-    Look {
-        condition: format!("{} IS NULL", quote(column)),
-        error: SqlError::new(state::NOT_NULL_VIOLATION, message).with_hint("UPDATE these rows, or DELETE them, first"),
-    }
+    SqlError::new(state::NOT_NULL_VIOLATION, message)
+}
+
+fn violates(table: &TableSchema, check: &Check) -> Look {
+    let message = format!("check constraint \"{}\" of relation \"{}\" is violated by some row", check.name, table.name);
+    let error = SqlError::new(state::CHECK_VIOLATION, message).with_hint("UPDATE these rows, or DELETE them, first");
+    Look { condition: format!("NOT ({})", check.expr), error, is_check: true }
 }
 
 /// A table as it is to be.
 pub(super) struct Changed {
     pub to: TableSchema,
-    /// Columns that were not there before, the last that are shown.
-    n_new: usize,
+    /// Columns that were not there before.
+    pub added: Vec<ColumnId>,
+    /// Those of them whose value in the rows that are there is still to be computed, and of which expression.
+    computed: Vec<(ColumnId, String)>,
+    /// Checks that were said with them.
+    said: Vec<SaidCheck>,
+    pub dropped: Vec<DropColumn>,
+    /// Columns of other types, whose values are others for that.
+    retyped: Vec<Retyped>,
+    /// If any, all rows are written anew.
+    pub anew: Vec<WrittenAnew>,
     pub looks: Vec<Look>,
 }
 
@@ -263,25 +342,8 @@ impl Changed {
                     return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
                 }
                 self.to.columns[at].nullable = true;
-                let name = column;
-                self.looks.retain(|look| look.condition != format!("{} IS NULL", quote(name)));
             }
-            Action::AddCheck(said) => {
-                for check in checks(vec![said.clone()], &self.to)? {
-                    let named = self.to.columns.iter().filter(|column| check.columns.contains(&column.id));
-                    named.clone().try_for_each(|column| self.column(&column.name).map(drop))?;
-                    let message = format!(
-                        "check constraint \"{}\" of relation \"{}\" is violated by some row",
-                        check.name, self.to.name
-                    );
-                    self.looks.push(Look {
-                        condition: format!("NOT ({})", check.expr),
-                        error: SqlError::new(state::CHECK_VIOLATION, message)
-                            .with_hint("UPDATE these rows, or DELETE them, first"),
-                    });
-                    self.to.options.rules.checks.push(check);
-                }
-            }
+            Action::AddCheck(said) => self.add_checks(vec![said.clone()])?,
             Action::AddPrimaryKey(_) => {
                 return Err(SqlError::unsupported(
                     "ALTER TABLE … ADD PRIMARY KEY beside other actions",
@@ -289,31 +351,55 @@ impl Changed {
                 ));
             }
             Action::RenameColumn { column, to } => self.rename_column(column, to)?,
-            Action::AddColumn { def, if_not_exists } => self.add_column(def, *if_not_exists)?,
-            Action::DropConstraint { name, if_exists } => self.drop_constraint(name, *if_exists)?,
-            Action::SetType { column, to } => {
-                let at = self.column(column)?;
-                let (wanted, n_chars) = (data_type(to)?, length(to)?);
-                let of = &self.to.columns[at];
-                let before = self.to.rules_of(at).and_then(|rules| rules.length);
-                let is_wider = match (before, n_chars) {
-                    (_, None) => true,
-                    (None, Some(_)) => false,
-                    (Some(before), Some(after)) => before == after || before.widens_to(after),
-                };
-                if wanted != of.data_type || !is_wider {
-                    return Err(SqlError::unsupported(
-                        format!(
-                            "ALTER TABLE … TYPE {to} of column \"{column}\", whose rows would have to be written anew"
-                        ),
-                        "a varchar may become longer, or text; else CREATE TABLE … AS with a cast, and rename it",
-                    ));
+            Action::AddColumn { def, if_not_exists } => {
+                if let Some(Added { to, id, checks, computed }) = with_added(&self.to, def, *if_not_exists, zone)? {
+                    self.to = to;
+                    self.added.push(id);
+                    self.computed.extend(computed.map(|default| (id, default)));
+                    self.said.extend(checks);
                 }
-                let id = of.id;
-                self.to.options.rules.entry(id).length = n_chars;
-                self.to.options.rules.forget_empty();
             }
+            Action::DropColumn(dropped) => {
+                if let Some(to) = with_dropped(&self.to, dropped)? {
+                    self.to = to;
+                    self.dropped.push(dropped.clone());
+                }
+            }
+            Action::DropConstraint { name, if_exists } => self.drop_constraint(name, *if_exists)?,
+            Action::SetType { column, to, using } => self.set_type(column, to, using.as_ref())?,
         }
+        Ok(())
+    }
+
+    fn set_type(&mut self, column: &str, to: &SqlType, using: Option<&Expr>) -> Result<()> {
+        let at = self.column(column)?;
+        let (wanted, n_chars) = (data_type(to)?, length(to)?);
+        let Column { id, data_type: now, nullable, .. } = self.to.columns[at];
+        let before = self.to.rules_of(at).and_then(|rules| rules.length);
+        if self.retyped.iter().any(|of| of.id == id) {
+            let message = format!("cannot alter type of column \"{column}\" twice");
+            return Err(SqlError::unsupported(message, "say the type that it is to have"));
+        }
+        let is_wider = match (before, n_chars) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(before), Some(after)) => before == after || before.widens_to(after),
+        };
+        if wanted == now && is_wider && using.is_none() {
+            self.to.options.rules.entry(id).length = n_chars;
+            self.to.options.rules.forget_empty();
+            return Ok(());
+        }
+        let using = using.map(|expr| kept(expr, Place::Transform)).transpose()?;
+        let (to, default) = with_type(&self.to, at, wanted, n_chars)?;
+        self.to = to;
+        self.anew.push(WrittenAnew { id, expr: using.clone().unwrap_or_else(|| quote(column)) });
+        self.retyped.push(Retyped { id, column: column.to_owned(), using, default });
+        if !nullable {
+            self.looks.push(Look { error: contains_null(&self.to, column), ..has_null(&self.to, column) });
+        }
+        let checks = self.to.options.rules.checks.iter().filter(|check| check.columns.contains(&id));
+        self.looks.extend(checks.map(|check| violates(&self.to, check)));
         Ok(())
     }
 
@@ -322,7 +408,7 @@ impl Changed {
         let at = self.column(column)?;
         check_column_name(to)?;
         if self.to.column(to).is_some() {
-            return Err(self.column_exists(to));
+            return Err(exists(&self.to, to));
         }
         let id = self.to.columns[at].id;
         for check in self.to.options.rules.checks.iter_mut().filter(|check| check.columns.contains(&id)) {
@@ -332,44 +418,54 @@ impl Changed {
         Ok(())
     }
 
-    fn column_exists(&self, name: &str) -> SqlError {
-        let message = format!("column \"{name}\" of relation \"{}\" already exists", self.to.name);
-        SqlError::new(state::DUPLICATE_COLUMN, message)
-    }
-
-    fn add_column(&mut self, def: &ColumnDef, if_not_exists: bool) -> Result<()> {
-        let id = self.to.columns.iter().map(|column| column.id.0).max().unwrap_or_default() + 1;
-        let (column, mut rules) = added_column(def, ColumnId(id))?;
-        if self.to.shown().iter().any(|other| other.name == column.name) {
-            return if if_not_exists { Ok(()) } else { Err(self.column_exists(&column.name)) };
+    fn add_checks(&mut self, said: Vec<SaidCheck>) -> Result<()> {
+        for check in checks(said, &self.to)? {
+            self.looks.push(violates(&self.to, &check));
+            self.to.options.rules.checks.push(check);
         }
-        if self.to.stored_names().contains(&column.name.as_str()) {
-            // Files that are there have another column by this name.
-            rules.stored = Some(format!("__{id}"));
-        }
-        let at = self.to.shown().len();
-        if self.to.is_keyless() {
-            // The hidden key stays the last.
-            self.to.key.iter_mut().for_each(|part| part.column_idx += 1);
-        }
-        self.to.columns.insert(at, column);
-        self.to.options.rules.columns.push(rules);
-        self.to.options.rules.forget_empty();
-        self.n_new += 1;
         Ok(())
     }
 
-    /// The place of a column whose rows can be looked at.
+    /// What the rows that are there have in a column that comes.
+    fn fill_in(&mut self, id: ColumnId, default: String, value: InOlderRows) {
+        match value {
+            InOlderRows::One(value) => {
+                self.to.options.rules.entry(id).missing = value;
+                self.to.options.rules.forget_empty();
+            }
+            InOlderRows::Each => self.anew.push(WrittenAnew { id, expr: default }),
+        }
+    }
+
+    /// Constants that were defaults of columns of other types are those of the types that they have now, unless another default was said.
+    fn keep_defaults(&mut self) -> Result<()> {
+        for Retyped { id, default, .. } in &self.retyped {
+            let (Some(default), Some(at)) = (default, self.to.columns.iter().position(|column| column.id == *id))
+            else {
+                continue;
+            };
+            let rules = self.to.rules_of(at);
+            let (length, is_computed) = (rules.and_then(|of| of.length), rules.is_some_and(|of| of.default.is_some()));
+            let default = default_of_type(&self.to.columns[at], length, default)?;
+            if !is_computed && self.to.columns[at].default.is_none() {
+                self.to.columns[at].default = Some(default);
+            }
+        }
+        Ok(())
+    }
+
+    /// A column that comes without a value cannot be NOT NULL where there are rows.
+    fn look_for_nulls(&mut self) {
+        for column in self.to.columns.iter().filter(|column| self.added.contains(&column.id) && !column.nullable) {
+            if self.to.missing(column.id).is_none() && !self.anew.iter().any(|of| of.id == column.id) {
+                self.looks.push(Look::for_any(contains_null(&self.to, &column.name)));
+            }
+        }
+    }
+
     fn column(&self, name: &str) -> Result<usize> {
         let found = self.to.shown().iter().position(|column| column.name == name);
-        let at = found.ok_or_else(|| SqlError::undefined_column(&self.to.name, name))?;
-        match at + self.n_new >= self.to.shown().len() {
-            false => Ok(at),
-            true => Err(SqlError::unsupported(
-                format!("ALTER TABLE of column \"{name}\" that the same statement adds"),
-                "ADD COLUMN in a statement of its own",
-            )),
-        }
+        found.ok_or_else(|| SqlError::undefined_column(&self.to.name, name))
     }
 
     fn check_no_identity(&self, at: usize) -> Result<()> {
@@ -393,9 +489,7 @@ impl Changed {
     fn drop_constraint(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let checks = &mut self.to.options.rules.checks;
         if let Some(at) = checks.iter().position(|check| check.name == name) {
-            let gone = checks.remove(at);
-            let condition = format!("NOT ({})", gone.expr);
-            self.looks.retain(|look| look.condition != condition);
+            checks.remove(at);
             return Ok(());
         }
         if !self.to.is_keyless() && name == format!("{}{KEY_SUFFIX}", self.to.name) {

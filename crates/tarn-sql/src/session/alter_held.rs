@@ -19,8 +19,9 @@ use tarn_node::transaction::TableWrites;
 use super::Session;
 use super::access::may_own_relation;
 use super::alter::Changed;
+use super::columns::as_they_will_be;
 use super::execute::to_its_end;
-use crate::alter_sql::{Action, Alter};
+use crate::alter_sql::{Action, Alter, DropColumn};
 use crate::altered::{Altered, AlteredTables, Called};
 use crate::error::{Result, SqlError, state};
 use crate::seen_schemas::{REWRITES, with_views};
@@ -63,13 +64,33 @@ impl Session {
                 "say the key in CREATE TABLE, or run ALTER TABLE … ADD PRIMARY KEY by itself, outside of BEGIN … COMMIT",
             ));
         }
-        let Changed { to, looks, .. } = self.changed(&before, actions).await?;
+        let Changed { to, added, dropped, anew, looks, .. } = self.changed(&before, actions).await?;
+        if !anew.is_empty() {
+            return Err(SqlError::unsupported(
+                format!("ALTER TABLE {name} inside a transaction, for which all rows are written into another table"),
+                "run it by itself, outside of BEGIN … COMMIT",
+            ));
+        }
+        if dropped
+            .iter()
+            .any(|of| before.column(&of.column).is_some_and(|(_, of)| altered.from.column_by_id(of.id).is_none()))
+        {
+            return Err(SqlError::unsupported(
+                "ALTER TABLE … DROP COLUMN of a column that the same transaction added",
+                "COMMIT first",
+            ));
+        }
+        // What depends on them knows them by the names that everybody does.
+        let by_their_names =
+            |of: &DropColumn| DropColumn { column: self.temporary.committed_names(name, &of.column).1, ..of.clone() };
+        let dropped: Vec<DropColumn> = dropped.iter().map(by_their_names).collect();
+        self.check_dropped(&altered.from, &dropped).await?;
         if to == *before {
             return Ok(());
         }
         // Most of the rows are in the lake by then, so that others are kept out for a moment only; and what is delivered now moves the table no
         // more once it was looked at.
-        let is_due = to.arrow() != altered.from.arrow() || !looks.is_empty();
+        let is_due = !to.stores_as(&altered.from) || !looks.is_empty();
         if is_due && altered.looked_at.is_none() && altered.handle.has_recent_rows() {
             self.admin(Work::Deliver, &altered.from.name).await?;
         }
@@ -77,8 +98,9 @@ impl Session {
             // Before the first look: what comes between the two counts.
             altered.looked_at = Some(altered.handle.position());
         }
+        let rows = as_they_will_be(&to, &added, &anew);
         for look in looks {
-            self.look(&before.name, look).await?;
+            self.look(&rows, look).await?;
         }
         self.see(Altered { handle: altered.handle.seen_as(Arc::new(to))?, ..altered }).await
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::arrow::datatypes::{DataType as ArrowType, FieldRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::MemTable;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -51,23 +51,30 @@ impl Session {
         if table.options.rules.checks.is_empty() {
             return Ok(());
         }
-        let columns =
-            table.shown().iter().map(|column| format!("NULL::{} AS {}", column.data_type, quote(&column.name)));
-        let columns = columns.collect::<Vec<_>>().join(", ");
         for check in &table.options.rules.checks {
-            let sql = format!("SELECT ({}) FROM (SELECT {columns}) AS {}", check.expr, quote(&table.name));
-            let plan = self.plan(&written(&sql)?, &[]).await?;
-            if !is_of_rows(&plan)? {
-                return Err(no_expression(&plan, Place::Check));
-            }
-            let of = plan.schema().field(0);
+            let of = self.field_of(table, &check.expr, Place::Check).await?;
             if !matches!(of.data_type(), ArrowType::Boolean | ArrowType::Null) {
-                let of = pg_type(of).map_or_else(|_| of.data_type().to_string(), |of| long_name(&of));
+                let of = pg_type(&of).map_or_else(|_| of.data_type().to_string(), |of| long_name(&of));
                 let message = format!("argument of CHECK must be type boolean, not type {of}");
                 return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
             }
         }
         Ok(())
+    }
+
+    /// What an expression over the columns of a table gives, which may not be there yet.
+    ///
+    /// Errors: as of planning it; `42803`, `0A000` for one that is of several rows, or makes them.
+    pub(super) async fn field_of(&self, table: &TableSchema, expr: &str, place: Place) -> Result<FieldRef> {
+        let columns =
+            table.shown().iter().map(|column| format!("NULL::{} AS {}", column.data_type, quote(&column.name)));
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let sql = format!("SELECT ({expr}) FROM (SELECT {columns}) AS {}", quote(&table.name));
+        let plan = self.plan(&written(&sql)?, &[]).await?;
+        if !is_of_rows(&plan)? {
+            return Err(no_expression(&plan, place));
+        }
+        Ok(Arc::clone(&plan.schema().fields()[0]))
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `ALTER TABLE … ADD PRIMARY KEY`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `VACUUM`, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `VACUUM`, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
 //! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `ALTER VIEW … RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
 //! | `CREATE TABLE`, `CREATE VIEW` behind `ALTER TABLE … RENAME TO` | the name that it takes may be free at COMMIT alone |
 

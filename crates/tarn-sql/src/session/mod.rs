@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `alter`, `alter_held`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `defaults`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `alter`, `alter_held`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -13,6 +13,7 @@ mod alter_held;
 pub mod answer;
 mod caches;
 mod checks;
+mod columns;
 mod compiled_rules;
 mod conflicts;
 mod copy;
@@ -38,6 +39,7 @@ mod on_key;
 mod placeholders;
 mod prepare;
 mod returning;
+mod rewrite;
 mod sequences;
 pub(crate) mod set_back;
 mod temporary;

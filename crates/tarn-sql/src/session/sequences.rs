@@ -217,6 +217,28 @@ fn check_owner(node: &Node, who: &Principal, clauses: &Clauses) -> Result<()> {
     Ok(authorize(&node.users().users(), who, &Action::Own { of: &schema })?)
 }
 
+/// What takes numbers of the sequences that go with a column of a table, beside the column itself: a default, as PostgreSQL says it.
+pub(super) async fn borrower(node: &Node, table: &TableSchema, column: &str) -> Result<Option<String>> {
+    for (name, sequence) in node.sequences().all().await? {
+        if sequence.owner.is_none_or(|of| of.table != table.name || of.column != column) {
+            continue;
+        }
+        for handle in node.catalog().all() {
+            let other = handle.schema();
+            let takes = |place: usize| {
+                let named = other.computed_default(place).and_then(|text| sequence_of(&read(text).ok()?));
+                named.as_deref() == Some(&name)
+            };
+            let takers = other.shown().iter().enumerate().filter(|(place, _)| takes(*place));
+            if let Some((_, taker)) = takers.into_iter().find(|(_, of)| other.id != table.id || of.name != column) {
+                let of = format!("default value for column {} of table {}", taker.name, other.name);
+                return Ok(Some(format!("{of} depends on sequence {name}")));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// A default that has no sequence any more would fail at every INSERT.
 fn check_unused(node: &Node, verb: &str, name: &str, sequence: &Sequence) -> Result<()> {
     for handle in node.catalog().all() {

@@ -31,6 +31,38 @@ fn a_column_added_later_is_null_whatever_its_default_and_a_dropped_one_is_passed
 }
 
 #[test]
+fn a_column_that_was_added_with_a_value_has_it_in_older_rows_and_null_where_null_was_written() {
+    let old = orders();
+    let row = [Value::Int64(1), Value::Int32(2), Value::Decimal(3), Value::Text("x".into()), Value::Null];
+    let key = encode_key(&old, &row[..2]).unwrap();
+    let mut new = old.clone();
+    for (id, data_type, missing) in [
+        (6, DataType::Uuid, Some(Value::Uuid("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11".into()))),
+        (7, DataType::Text, Some(Value::Text("older".into()))),
+        (8, DataType::Int16, None),
+    ] {
+        let column = Column { id: ColumnId(id), name: format!("c{id}"), data_type, nullable: true, default: None };
+        new = new.with_column_added(column, crate::ColumnRules { missing, ..Default::default() });
+    }
+    new.validate().unwrap();
+    let uuid = || Value::Uuid("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11".into());
+    let patch = crate::encode_patch(&new, &[(6, Value::Null), (7, Value::Int16(8))]).unwrap();
+    let older = encode_cells(&old, &row).unwrap();
+    let patched = crate::patch_cells(&older, &patch).unwrap();
+    let older_values = [uuid(), Value::Text("older".into()), Value::Null];
+    for (cells, values) in [(older, older_values), (patched, [uuid(), Value::Null, Value::Int16(8)])] {
+        let want = [&row[..], &values].concat();
+        assert_eq!(decode_row(&new, &key, &cells).unwrap(), want);
+        let mut decoder = RowDecoder::new(&new, None, false);
+        decoder.push(&key, &cells, SeqNo(1)).unwrap();
+        let batch = decoder.finish().unwrap();
+        for (i, value) in want.iter().enumerate() {
+            assert_eq!(&Value::from_arrow(batch.column(i), 0, &new.columns[i].data_type).unwrap(), value);
+        }
+    }
+}
+
+#[test]
 fn an_error_spoils_the_batch_and_only_that() {
     let mut schema = orders();
     schema.columns[2].nullable = true;

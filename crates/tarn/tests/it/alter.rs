@@ -138,6 +138,108 @@ async fn a_column_keeps_its_values_by_another_name() {
     assert_eq!(failure(client.batch_execute("SELECT nextval('t_k_seq')").await).0, "42P01");
 }
 
+/// Rows that were written before have what a column was added with, wherever they lie, and whatever its default is by now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_that_comes_with_a_value_has_it_in_older_rows() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text); CREATE TABLE keyless (v text); \
+                 INSERT INTO t VALUES (1, 'a'), (2, 'b'); INSERT INTO keyless VALUES ('a'); DELIVER TABLE t; DELIVER TABLE keyless; \
+                 INSERT INTO t VALUES (3, 'c'); INSERT INTO keyless VALUES ('b')";
+    client.batch_execute(setup).await.unwrap();
+    let alter = "ALTER TABLE t ADD COLUMN n int NOT NULL DEFAULT 7, ADD w text DEFAULT 'old' || 'er'; \
+                 ALTER TABLE t ALTER n DROP DEFAULT, ALTER w SET DEFAULT 'newer'; ALTER TABLE keyless ADD n int DEFAULT 5";
+    client.batch_execute(alter).await.unwrap();
+    let more = "INSERT INTO t (k, v, n) VALUES (4, 'd', 8); UPDATE t SET w = NULL WHERE k = 1; UPDATE t SET v = 'bb' WHERE k = 2; \
+                INSERT INTO keyless VALUES ('c', 6)";
+    client.batch_execute(more).await.unwrap();
+    let all = "SELECT k, v, n, w FROM t ORDER BY k";
+    let want = [["1", "a", "7", "∅"], ["2", "bb", "7", "older"], ["3", "c", "7", "older"], ["4", "d", "8", "newer"]];
+    let answers = [
+        ("SELECT v, n FROM keyless WHERE n = 5 ORDER BY v", vec![vec!["a", "5"], vec!["b", "5"]]),
+        ("SELECT k FROM t WHERE w = 'older' AND n < 8 ORDER BY k", vec![vec!["2"], vec!["3"]]),
+        ("SELECT k FROM t WHERE n <> 7", vec![vec!["4"]]),
+        ("SELECT k FROM t WHERE w IS NULL", vec![vec!["1"]]),
+        (
+            "SELECT min(n), max(n), sum(n), count(w), min(w), max(w) FROM t",
+            vec![vec!["7", "8", "29", "3", "newer", "older"]],
+        ),
+        ("SELECT n, count(*) FROM t GROUP BY n ORDER BY n", vec![vec!["7", "3"], vec!["8", "1"]]),
+        ("SELECT w FROM t ORDER BY w DESC NULLS LAST, k LIMIT 1", vec![vec!["older"]]),
+        ("SELECT count(*) FROM t x JOIN t y ON x.w = y.w", vec![vec!["5"]]),
+        ("SELECT n, w FROM t WHERE k = 3", vec![vec!["7", "older"]]),
+    ];
+    let server = server.restart().await;
+    let client = server.client().await;
+    for step in MOVES.into_iter().chain(["UPDATE t SET v = v WHERE k = 3", "SELECT 1"]) {
+        client.batch_execute(step).await.unwrap();
+        for (path, pruning) in [("auto", "on"), ("lake", "on"), ("lake", "off")] {
+            let settings = format!("SET tarn.access_path = '{path}'; SET tarn.pruning = '{pruning}'");
+            client.batch_execute(&settings).await.unwrap();
+            assert_eq!(rows(&client, all).await, want, "{step}, {path}, {pruning}");
+            for (query, want) in &answers {
+                assert_eq!(rows(&client, query).await, *want, "{query}: {step}, {path}, {pruning}");
+            }
+        }
+        client.batch_execute("RESET ALL").await.unwrap();
+    }
+    let server = server.restart().await;
+    assert_eq!(rows(&server.client().await, all).await, want);
+}
+
+/// One of its name that comes afterwards is another column, wherever rows lie that had the first one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_that_was_dropped_is_not_read_again() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let setup = "CREATE TABLE t (k int PRIMARY KEY, a int, b text); INSERT INTO t VALUES (1, 11, 'x'), (2, 22, 'y'); DELIVER TABLE t; \
+                 INSERT INTO t VALUES (3, 33, 'z'); ALTER TABLE t DROP COLUMN a; INSERT INTO t VALUES (4, 'w'); \
+                 ALTER TABLE t ADD COLUMN a int DEFAULT 5; INSERT INTO t VALUES (5, 'v', 55)";
+    client.batch_execute(setup).await.unwrap();
+    let all = "SELECT k, a, b FROM t ORDER BY k";
+    let want = [["1", "5", "x"], ["2", "5", "y"], ["3", "5", "z"], ["4", "5", "w"], ["5", "55", "v"]];
+    let server = server.restart().await;
+    let client = server.client().await;
+    for step in MOVES.into_iter().filter(|step| !step.contains("keyless")).chain(["DELIVER TABLE t", "COMPACT TABLE t"])
+    {
+        client.batch_execute(step).await.unwrap();
+        for (path, pruning) in [("auto", "on"), ("lake", "on"), ("lake", "off")] {
+            let settings = format!("SET tarn.access_path = '{path}'; SET tarn.pruning = '{pruning}'");
+            client.batch_execute(&settings).await.unwrap();
+            let at = format!("{step}, {path}, {pruning}");
+            assert_eq!(rows(&client, all).await, want, "{at}");
+            assert!(rows(&client, "SELECT k FROM t WHERE a IN (11, 22, 33)").await.is_empty(), "{at}");
+            assert_eq!(rows(&client, "SELECT min(a), max(a) FROM t").await, [["5", "55"]], "{at}");
+        }
+        client.batch_execute("RESET ALL").await.unwrap();
+    }
+    let server = server.restart().await;
+    assert_eq!(rows(&server.client().await, all).await, want);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_of_a_column_that_is_dropped_are_told_and_others_go_on() {
+    let server = Server::start().await;
+    let (client, other) = (server.client().await, server.client().await);
+    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL, n int); INSERT INTO t VALUES (1, 'a', 7)";
+    client.batch_execute(setup).await.unwrap();
+    let named = other.prepare("SELECT v FROM t WHERE k = $1").await.unwrap();
+    let unnamed = other.prepare("SELECT n FROM t WHERE k = $1").await.unwrap();
+    let insert = other.prepare("INSERT INTO t (k, n) VALUES ($1, 0)").await.unwrap();
+    let reader = server.client().await;
+    reader.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT v FROM t").await.unwrap();
+    let held = server.client().await;
+    held.batch_execute("BEGIN; INSERT INTO t VALUES (3, 'held', 3)").await.unwrap();
+    client.batch_execute("ALTER TABLE t DROP v, ADD w int NOT NULL DEFAULT 9").await.unwrap();
+    assert_eq!(failure(other.query(&named, &[&1]).await).0, "42703");
+    assert_eq!(other.query_one(&unnamed, &[&1]).await.unwrap().get::<_, i32>(0), 7);
+    other.execute(&insert, &[&2]).await.unwrap();
+    assert_eq!(rows(&reader, "FETCH ALL FROM c").await, [["a"]], "a cursor reads what was there");
+    reader.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(failure(held.batch_execute("COMMIT").await).0, "40001");
+    assert_eq!(rows(&client, "SELECT k, n, w FROM t ORDER BY k").await, [["1", "7", "9"], ["2", "0", "9"]]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_that_name_a_column_are_planned_anew_or_told_that_it_is_gone() {
     let server = Server::start().await;

@@ -46,7 +46,7 @@ async fn mistakes_have_their_sqlstate_and_name_the_thing() {
         ("EXECUTE nowhere", "26000", "nowhere"),
         ("TRUNCATE log", "0A000", "append"),
         ("SELECT j FROM (SELECT '{}'::json AS j) s ORDER BY j", "42883", "text"),
-        ("ALTER TABLE t DROP COLUMN v", "0A000", "DROP COLUMN"),
+        ("ALTER TABLE t DROP COLUMN k", "0A000", "DROP COLUMN"),
         ("INSERT INTO tarn.tables VALUES (1)", "42809", "public"),
     ];
     for (sql, state, part) in cases {
