@@ -15,6 +15,8 @@ NOT_THERE = ("0A", "42", "54")
 OF_VALUES = ("22", "21")
 # What the wire calls `unknown` and `text` is one type to everybody.
 TEXTS = {25, 705, 1043}
+# And of arrays of them.
+ARRAYS_OF_TEXTS = {1009: 1015}
 
 
 @dataclasses.dataclass
@@ -53,11 +55,13 @@ class Sides:
             outcome = REFUSED if is_refused else NOT_COMPARED if of_rows else WRONG
         elif outcome == ACCEPTED and is_of_rows and theirs.error.state.startswith(OF_VALUES):
             outcome = NOT_COMPARED
-        elif outcome in (SAME, DIGITS) and [oid for oid in theirs.oids if oid not in TEXTS] != [
-            oid for oid in ours.oids if oid not in TEXTS
-        ]:
+        elif outcome in (SAME, DIGITS) and types_of(theirs) != types_of(ours):
             outcome = TYPES_DIFFER
         return Compared(sql, outcome, theirs, ours)
+
+
+def types_of(answer: Answer) -> list[int]:
+    return [ARRAYS_OF_TEXTS.get(oid, oid) for oid in answer.oids if oid not in TEXTS]
 
 
 def shown(answer: Answer) -> str:

@@ -50,7 +50,7 @@ CREATED = re.compile(
 SETTING = re.compile(r"(?:SET|RESET)\s+(?:(SESSION|LOCAL)\s+)?(TIME\s+ZONE|[\w.]+)", re.IGNORECASE)
 FILE = re.compile(r"COPY\b.*\b(?:FROM|TO)\s+(?:PROGRAM\s+)?'", re.IGNORECASE | re.DOTALL)
 # Reads what the server says of tables and other things that it has.
-CATALOG = re.compile(r"\bpg_(?!typeof)\w+|information_schema|::reg|\bhas_\w+_privilege", re.IGNORECASE)
+CATALOG = re.compile(r"\bpg_(?!typeof)\w+|information_schema|current_schemas|::reg|\bhas_\w+_privilege", re.IGNORECASE)
 # The type of what a catalog numbers its things by.
 OID = 26
 # What takes numbers of a sequence, and what may change what it gives next.
@@ -65,7 +65,10 @@ PREPARE = re.compile(r"PREPARE\s+(\w+)", re.IGNORECASE)
 EXECUTE = re.compile(r"EXECUTE\s+(\w+)", re.IGNORECASE)
 # What PostgreSQL refuses because something else is there: that is named in what it says.
 NAMED = re.compile(r'"([^"]+)"|\b(?:table|view|relation|sequence) (\w+)')
-DEPENDS = re.compile(r"depend|referenced|references|violates foreign key", re.IGNORECASE)
+DEPENDS = re.compile(r"depend|referenced|references|violates foreign key|uses its row type", re.IGNORECASE)
+# Tarn has no partitions.
+OF_PARTITIONS = re.compile(r"violates partition constraint")
+LIKE = re.compile(rf"\bLIKE\s+{TARGET}", re.IGNORECASE)
 DDL = re.compile(r"(?:CREATE|ALTER|DROP|COMMENT|GRANT|REVOKE)\b", re.IGNORECASE)
 OF_THE_SERVER = re.compile(r"LOAD\b|CREATE\b.*\bLANGUAGE\s+C\b|.*\blo_(?:im|ex)port\b", re.IGNORECASE | re.DOTALL)
 
@@ -109,6 +112,8 @@ class Pair:
         self.prepared: dict[str, set[str]] = {}
         # Is the transaction of another isolation, as Tarn refuses PostgreSQL's?
         self.is_other_isolation = False
+        # Settings that were changed since BEGIN: lost, too.
+        self.set_in_transaction: list[str] = []
         # Tables that were written since BEGIN: lost in Tarn when it has to begin the transaction anew.
         self.written_in_transaction: set[str] = set()
 
@@ -160,6 +165,10 @@ class Pair:
             return "numbers of the catalog's own"
         if was_open and theirs.status == "I" and self.wrote_alone:
             return "ends a transaction that wrote stand-ins"
+        if theirs.error and OF_PARTITIONS.search(str(theirs.error)):
+            return "a partition, which Tarn refused"
+        if theirs.error and any(f'function "{name}"' in theirs.error.everything() for name in self.functions):
+            return "calls a function that Tarn refused"
         if theirs.error and DEPENDS.search(said := theirs.error.everything()) and self.rests_on_refused(said):
             return "rests on what Tarn refused"
         if any(re.search(rf"\b{re.escape(name)}\s*\(", sql, re.IGNORECASE) for name in self.functions):
@@ -172,7 +181,8 @@ class Pair:
 
     def rests_on_refused(self, said: str) -> bool:
         """Does an error name a thing that Tarn has not, or has as a stand-in?"""
-        return self.tables.lacks({quoted or word for quoted, word in NAMED.findall(said)})
+        names = {quoted or word for quoted, word in NAMED.findall(said)}
+        return self.tables.lacks(names | {part for name in names for part in name.split(".")})
 
     def why_alone(self, text: Text, sql: str, names: set[str]) -> str | None:
         """Why a statement is PostgreSQL's alone, if it is; else what it names is brought to Tarn."""
@@ -228,7 +238,7 @@ class Pair:
         if not theirs.error and theirs.status == "I":
             self.is_other_isolation = False
         self.is_ahead |= not agreed and not theirs.error and DDL.match(sql) is not None
-        self.wrote_alone |= ours is None and theirs.status == "T"
+        self.wrote_alone |= (ours is None or (is_alone and is_write(sql))) and theirs.status == "T"
         known = self.tables.named_in(names)
         if not agreed:
             # A query may call functions that write.
@@ -239,6 +249,10 @@ class Pair:
             self.stepped_in_transaction |= theirs.status == "T"
         if ours is not None:
             self.same_setting(before, theirs, ours)
+        if before is not None and agreed and not theirs.error and theirs.status == "T":
+            self.set_in_transaction.append(sql)
+        elif theirs.status == "I":
+            self.set_in_transaction.clear()
         if was_open and theirs.status == "I":
             self.tables.transaction_undone()
             if self.stepped_in_transaction:
@@ -259,6 +273,11 @@ class Pair:
             name = plain(created.group(1))
             if name not in self.tables.placed:
                 self.tables.remove(name)
+        created = CREATED.match(sql)
+        # Made like a stand-in, which has not all that the table has.
+        is_less = created is not None and any(map(self.tables.is_read_only, map(plain, LIKE.findall(sql))))
+        if is_less and agreed and created:
+            self.tables.remove(plain(created.group(1)))
         if not agreed or differs:
             # Whatever it names: views, rules, triggers and functions write other tables, too.
             self.tables.make_stale(set(self.tables.placed))
@@ -268,7 +287,7 @@ class Pair:
         both_wrote = agreed and not differs and ours is not None and theirs.status == "T"
         self.tables.make_copies_stale(but=frozenset(known) if both_wrote else frozenset())
         if theirs.status != "E":
-            self.tables.look(both_made=agreed and not theirs.error)
+            self.tables.look(both_made=agreed and not theirs.error and not is_less)
 
     def same_transaction(self) -> None:
         """Tarn is in a transaction, a failed one, or in none, as PostgreSQL is."""
@@ -280,6 +299,8 @@ class Pair:
             self.tables.transaction_undone()
         if self.tarn_status == "I" and self.postgres_status != "I":
             self.tarn_status = self.begun()
+            for sql in self.set_in_transaction if self.tarn_status == "T" else []:
+                self.tarn.ask(sql)
             self.tables.make_stale(self.written_in_transaction)
             self.written_in_transaction.clear()
         if self.postgres_status == "E":

@@ -5,7 +5,7 @@ import json
 import pathlib
 
 from both import File
-from compare import ACCEPTED, DIGITS, MISSING, NOT_COMPARED, OTHER_STATE, OUTCOMES, SAME, SAME_STATE, WRONG
+from compare import ACCEPTED, DIGITS, MISSING, NOT_COMPARED, OPEN, OTHER_STATE, OUTCOMES, SAME, SAME_STATE, WRONG
 from ledger import Held
 from pair import Step
 from reasons import shown
@@ -60,6 +60,7 @@ def as_json(files: list[File], version: str) -> dict:
         "regress_compared": compared(total),
         "regress_same": round(share_same(total), 4),
         "regress_wrong": total[WRONG] + total[ACCEPTED],
+        "regress_open": total[OPEN],
         "regress_missing": total[MISSING],
         "regress_other_state": total[OTHER_STATE],
         "outcomes": {outcome: total[outcome] for outcome in OUTCOMES},

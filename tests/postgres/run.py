@@ -102,6 +102,7 @@ def judged(given: argparse.Namespace, postgres: Postgres, version: str) -> int:
         file.run(given.tarn.absolute(), postgres)
         files.append(file)
         held = ledger.hold(file.steps, sections.get(name, Section()))
+        ledger.settle(file.steps, held.section if given.update else sections.get(name, Section()))
         passed = not file.broken
         if given.update:
             sections[name] = held.section

@@ -10,6 +10,7 @@ as text: the stand-in is then `approximate`, and a wrong answer from it says not
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
 
 import pyarrow
@@ -20,6 +21,9 @@ from wire import ServerError, Wire
 MAX_ROWS = 200_000
 PATIENCE_S = 30.0
 OWN, TABLE, FILES = "own", "table", "files"
+# Digits behind the point of a column of Tarn's that is a `numeric` and no more; times of fewer digits than six are kept whole there.
+NUMERIC_DIGITS = 12
+SHORT_TIME = re.compile(r"time(?:stamp)?\([0-5]\)")
 
 # Everything that a search path finds, with what a plain table would not have in the last column.
 CATALOG = """
@@ -143,7 +147,20 @@ class Tables:
         return any(placed.kind != OWN for placed in self.placed.values())
 
     def is_approximate(self, names: set[str]) -> bool:
-        return any(self.placed[name].is_approximate for name in names & self.placed.keys())
+        """Has Tarn other values in one of them than PostgreSQL?"""
+        placed = [self.placed[name] for name in names & self.placed.keys()]
+        return any(each.is_approximate or self.is_rounded(each.relation) for each in placed)
+
+    def is_rounded(self, relation: Relation) -> bool:
+        """Has a column more digits in PostgreSQL than Tarn's of the same type, or fewer? docs/sql.md says of which types."""
+        types = [(name, full) for name, _, full, _ in relation.columns]
+        if any(SHORT_TIME.match(full) for _, full in types):
+            return True
+        scales = [f"scale({quoted(name)}) > {NUMERIC_DIGITS}" for name, full in types if full == "numeric"]
+        if not scales:
+            return False
+        asked = f"SELECT bool_or({' OR '.join(scales)}) FROM {quoted(relation.name)}"
+        return self.postgres.ask(asked).rows == [["t"]]
 
     def make_stale(self, names: set[str]) -> None:
         """They are brought again before a statement names them."""

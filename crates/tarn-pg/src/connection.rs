@@ -268,6 +268,9 @@ impl Connection {
         let parameters = self.parameters(portal).await?;
         // What is sent until Sync is one transaction. A statement alone needs none.
         let syncs_next = self.syncs_next.load(Ordering::Relaxed);
+        if self.session.is_implicit() {
+            self.session.check_beside(prepared.parsed())?;
+        }
         if !syncs_next || self.session.is_implicit() {
             let beginning = pin!(self.session.begin_part(prepared.parsed(), syncs_next));
             self.session.interrupt().run(beginning).await?;
@@ -290,6 +293,9 @@ impl Connection {
         let n_statements = statements.len();
         for (idx, parsed) in statements.into_iter().enumerate() {
             let is_last = idx + 1 == n_statements;
+            if n_statements > 1 {
+                self.session.check_beside(&parsed).map_err(on_wire)?;
+            }
             if n_statements > 1 || self.session.is_implicit() {
                 let beginning = pin!(self.session.begin_part(&parsed, is_last));
                 self.session.interrupt().run(beginning).await.map_err(on_wire)?;

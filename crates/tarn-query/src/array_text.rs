@@ -1,8 +1,11 @@
 //! How is a text read as an array? `'{a,"b,c",NULL}'::text[]` has three items, as in Postgres. DataFusion's cast makes an array of the one text.
 //!
+//! And `ARRAY[['a'], ['b']]::text[]` has two dimensions, as before the cast; DataFusion makes texts of the rows.
+//!
 //! Texts that are written out are read here, before types are known; others are refused.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
@@ -34,8 +37,8 @@ impl AnalyzerRule for ArrayTexts {
 
 fn read(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (of, field) = match &mut expr {
-        Expr::Cast(cast) => (&mut cast.expr, &cast.field),
-        Expr::TryCast(cast) => (&mut cast.expr, &cast.field),
+        Expr::Cast(cast) => (&mut cast.expr, &mut cast.field),
+        Expr::TryCast(cast) => (&mut cast.expr, &mut cast.field),
         _ => return Ok(Transformed::no(expr)),
     };
     if !matches!(field.data_type(), DataType::List(_) | DataType::LargeList(_)) {
@@ -58,7 +61,21 @@ fn read(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let what = "a cast of a text that is not written out to an array".to_owned();
         return Err(Error::Unsupported { what, remedy: "use string_to_array(text, ',')" }.into());
     }
-    Ok(Transformed::no(expr))
+    // The type of an array says nothing of its dimensions: what is cast are the items of all of them.
+    let (n_of, n_to) = (of.get_type(schema).map_or(0, |of| n_dimensions(&of)), n_dimensions(field.data_type()));
+    if n_of <= n_to {
+        return Ok(Transformed::no(expr));
+    }
+    let to = (n_to..n_of).fold(field.data_type().clone(), |item, _| DataType::new_list(item, true));
+    *field = Arc::new(field.as_ref().clone().with_data_type(to));
+    Ok(Transformed::yes(expr))
+}
+
+fn n_dimensions(of: &DataType) -> usize {
+    match of {
+        DataType::List(item) | DataType::LargeList(item) => 1 + n_dimensions(item.data_type()),
+        _ => 0,
+    }
 }
 
 /// The items of an array of one dimension, as it is written: `{a,"b,c",NULL}`.

@@ -16,6 +16,7 @@
 //! `UPDATE … FROM` and `DELETE … USING` read their table beside others. A row of it that is met several times is there several times:
 //! the caller takes the first.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -34,7 +35,7 @@ use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, DoUpdate, Expr, GroupByExpr, Ident, Insert, Join, JoinConstraint,
     JoinOperator, ObjectName, Parens, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias,
-    TableFactor, TableWithJoins, UnaryOperator, Update, UpdateTableFromKind, Value as Literal, Values,
+    TableFactor, TableWithJoins, UnaryOperator, Update, UpdateTableFromKind, Value as Literal, Values, Visitor,
 };
 use datafusion::sql::sqlparser::parser::ParserError;
 use futures::future::BoxFuture;
@@ -46,6 +47,7 @@ use crate::conflict::{EXCLUDED, OnKey, called, is_its_own, on_key, update_of};
 use crate::engine::Session;
 use crate::keyed::{from_of, is_default, object_name, relation};
 use crate::parser::ParseError;
+use crate::walk::{each_expr, walk};
 use crate::{Error, Result};
 
 /// What to do with the source's rows.
@@ -202,7 +204,10 @@ impl Session {
         let mut target = with_seqno(&update.table, table)?;
         match &update.from {
             None => {}
-            Some(UpdateTableFromKind::AfterSet(tables)) => target.joins.extend(tables.iter().cloned().map(beside_it)),
+            Some(UpdateTableFromKind::AfterSet(tables)) => {
+                check_lateral(tables, &update.table, table)?;
+                target.joins.extend(tables.iter().cloned().map(beside_it));
+            }
             Some(UpdateTableFromKind::BeforeSet(_)) => {
                 return Err(unsupported("UPDATE … FROM … SET".to_owned(), "write FROM behind SET"));
             }
@@ -217,6 +222,7 @@ impl Session {
         let [from] = from_of(delete) else {
             return Err(unsupported("DELETE from several tables".to_owned(), "delete from one at a time"));
         };
+        check_lateral(delete.using.as_deref().unwrap_or_default(), from, table)?;
         let mut target = with_seqno(from, table)?;
         let called = relation(from).and_then(|(name, alias)| alias.or(Some(name))).unwrap_or_default();
         target.joins.extend(delete.using.iter().flatten().cloned().map(beside_it));
@@ -305,6 +311,44 @@ pub(crate) fn beside_it(table: TableWithJoins) -> Join {
         false => TableFactor::NestedJoin { table_with_joins: Box::new(table), alias: None },
     };
     Join { relation, global: false, join_operator: JoinOperator::CrossJoin(JoinConstraint::None) }
+}
+
+/// What is LATERAL sees the tables before it, but not the one that is changed: a name of its columns is there that of another table, or of none.
+///
+/// Errors: there is such a name.
+fn check_lateral(tables: &[TableWithJoins], target: &TableWithJoins, table: &TableSchema) -> Result<()> {
+    struct Laterals<F>(F);
+    impl<F: Fn(&Expr) -> bool> Visitor for Laterals<F> {
+        type Break = ();
+
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+            let is_lateral = matches!(
+                factor,
+                TableFactor::Derived { lateral: true, .. } | TableFactor::Function { lateral: true, .. }
+            );
+            match is_lateral {
+                true => each_expr(factor, |expr| match (self.0)(expr) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let called = relation(target).and_then(|(name, alias)| alias.or(Some(name))).unwrap_or_default();
+    let is_its = |expr: &Expr| match expr {
+        Expr::Identifier(name) => table.columns.iter().any(|column| column.name.eq_ignore_ascii_case(&name.value)),
+        Expr::CompoundIdentifier(path) => path.first().is_some_and(|first| first.value.eq_ignore_ascii_case(&called)),
+        _ => false,
+    };
+    let mut laterals = Laterals(is_its);
+    if tables.iter().any(|table| walk(table, &mut laterals).is_break()) {
+        return Err(unsupported(
+            format!("LATERAL that names columns as those of {called}, which is changed"),
+            "name the table of each column; what hangs on the changed table belongs into WHERE",
+        ));
+    }
+    Ok(())
 }
 
 /// Gives a table another name.

@@ -62,6 +62,7 @@ use crate::long_constants::LongConstants;
 use crate::meaning::{Meaning, Rule, ViewTexts};
 use crate::nans::Nans;
 use crate::opening::Opener;
+use crate::own_calls::OwnCalls;
 use crate::own_tables::{PUBLIC, SEARCH_PATH, Schemas};
 use crate::owned::Owned;
 use crate::pause::JoinsPause;
@@ -249,6 +250,7 @@ impl Engine {
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
         analyzers.extend(self.meaning.coerced.iter().cloned());
+        analyzers.push(Arc::new(OwnCalls));
         analyzers.push(Arc::new(LongConstants));
         let mut logical = same_sums(bounded_order(Optimizer::new().rules));
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(Zeros::Simplified));

@@ -55,6 +55,7 @@ mod lists;
 mod long_constants;
 mod nans;
 mod operator_function;
+mod own_calls;
 mod owned;
 mod pause;
 mod plan_size;

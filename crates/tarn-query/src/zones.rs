@@ -419,6 +419,11 @@ impl ScalarUDFImpl for TimeZone {
 fn known(name: &str) -> Result<Zone> {
     match Zone::at(name) {
         Some(zone) => Ok(zone),
+        // PostgreSQL takes `abc3def` and `2:30:15` for zones, with rules of their own.
+        None if name.contains(|letter: char| letter.is_ascii_digit()) => Err(refused(
+            format!("time zone \"{}\" by a rule", name.chars().take(64).collect::<String>().escape_debug()),
+            "name it as in the IANA database, or give hours west of Greenwich",
+        )),
         None => {
             let name: String = name.chars().take(64).collect();
             Err(datafusion::common::exec_datafusion_err!(

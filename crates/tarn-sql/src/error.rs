@@ -32,6 +32,7 @@ pub mod state {
     pub const INVALID_TEXT: &str = "22P02";
     pub const UNTRANSLATABLE: &str = "22P05";
     pub const INVALID_ESCAPE: &str = "22025";
+    pub const INVALID_ESCAPE_USE: &str = "2200C";
     pub const INVALID_REGULAR_EXPRESSION: &str = "2201B";
     pub const NO_JSON_TIME: &str = "22031";
     pub const JSON_SUBSCRIPT: &str = "22033";

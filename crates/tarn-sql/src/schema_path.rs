@@ -98,8 +98,11 @@ fn there(path: &str) -> Vec<String> {
 /// Names, with commas between them: in small letters unless quoted.
 fn names(path: &str) -> Vec<String> {
     let (mut all, mut name, mut is_quoted) = (vec![], String::new(), false);
-    for c in path.chars() {
+    let mut chars = path.chars().peekable();
+    while let Some(c) = chars.next() {
         match c {
+            // Two of them inside are one.
+            '"' if is_quoted && chars.next_if_eq(&'"').is_some() => name.push('"'),
             '"' => is_quoted = !is_quoted,
             ',' if !is_quoted => all.push(std::mem::take(&mut name)),
             c if is_quoted => name.push(c),
@@ -121,6 +124,7 @@ mod tests {
         assert_eq!(there("\"$user\", public"), ["public"]);
         assert_eq!(there("notme"), [""; 0]);
         assert_eq!(there(""), [""; 0]);
+        assert_eq!(names(r#"a, "b""c", """public""""#), ["a", "b\"c", "\"public\""]);
         assert_eq!(there("pg_catalog, \"Public\", PUBLIC, public"), ["pg_catalog", "public"]);
     }
 }

@@ -24,6 +24,7 @@ use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
     ParseError, fold,
 };
+use crate::parser::copy::copy_alone;
 use crate::parser::explain;
 use crate::parser::null_asks::NullAsks;
 use crate::parser::select_into::as_create_table;
@@ -47,12 +48,19 @@ pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 
 /// As [`statement`], and says what was seen on the way.
 pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
-    understood(as_create_table(parser.parse_statement()?)?)
+    understood(as_create_table(next(parser)?)?)
+}
+
+fn next(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
+    match copy_alone(parser)? {
+        Some(copy) => Ok(copy),
+        None => Ok(parser.parse_statement()?),
+    }
 }
 
 /// As [`read`], for who acts on what a SELECT locks: that is taken out of it. Elsewhere than at its end it is refused as ever.
 pub fn read_locking(parser: &mut Parser<'_>) -> Result<(Read, Vec<LockClause>), ParseError> {
-    let mut statement = as_create_table(parser.parse_statement()?)?;
+    let mut statement = as_create_table(next(parser)?)?;
     let locks = match &mut statement {
         Statement::Query(query) => std::mem::take(&mut query.locks),
         _ => vec![],

@@ -43,6 +43,24 @@ pub fn copy_on_conflict(parser: &mut Parser<'_>) -> Result<Option<OwnCopy>, Pars
     Ok(Some(OwnCopy { statement, on_conflict }))
 }
 
+/// The next statement, if it is a COPY: what is behind its semicolon are other statements. sqlparser takes it for rows, and throws away what does not look like
+/// them. Of any other statement nothing is read.
+pub(super) fn copy_alone(parser: &mut Parser<'_>) -> Result<Option<Statement>, ParseError> {
+    if !is_word(&parser.peek_token_ref().token, "copy") {
+        return Ok(None);
+    }
+    let mut tokens = Vec::new();
+    while !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
+        tokens.push(parser.next_token());
+    }
+    let dialect = PgDialect::new(Bounds::of(tokens.len()));
+    parse_tokens(&dialect, tokens, |parser| {
+        let statement = parser.parse_statement()?;
+        parser.expect_token(&Token::EOF)?;
+        Ok(Some(statement))
+    })
+}
+
 /// The tokens without `on_conflict = word`, and the word. `None`: it is not there.
 fn take_option(mut tokens: Vec<TokenWithSpan>) -> Option<(Vec<TokenWithSpan>, String)> {
     let at = place(&tokens)?;
@@ -127,6 +145,14 @@ fn is_word(token: &Token, text: &str) -> bool {
 mod tests {
     use super::*;
     use crate::parser::{next_statement, parse_with};
+
+    #[test]
+    fn what_follows_a_copy_is_no_row_of_it() {
+        let n_statements = |sql: &str| crate::parser::statements(sql).map(|all| all.len());
+        assert_eq!(n_statements("SELECT 0; COPY t FROM STDIN; COPY t FROM STDIN; SELECT 1").unwrap(), 4);
+        assert_eq!(n_statements("COPY t FROM STDIN;").unwrap(), 1);
+        assert!(n_statements("COPY t FROM STDIN;\n1\tx\n\\.\n").is_err());
+    }
 
     fn read(sql: &str) -> Option<(String, String)> {
         let copy = parse_with(sql, |parser| next_statement(parser, copy_on_conflict)).unwrap();

@@ -17,6 +17,8 @@ use datafusion::logical_expr::{
 use tarn_query::datafusion;
 
 use super::division::{quotient, scale_of};
+use super::frames::{OfFrame, mean_of};
+use super::interval_aggregates::INTERVAL;
 use super::moments::{Finish, OfDistinct, OfGroups, OfRows, Sum, state_fields};
 use crate::digits::{Digits, Rule};
 use crate::error::{SqlError, state};
@@ -96,7 +98,7 @@ impl AggregateUDFImpl for Average {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let coerced = match types {
-            [DataType::Duration(_)] => Some(types.to_vec()),
+            [DataType::Duration(_) | DataType::Interval(_)] => Some(types.to_vec()),
             [of] => averaged_as(of).map(|of| vec![of]),
             _ => None,
         };
@@ -106,7 +108,8 @@ impl AggregateUDFImpl for Average {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
-            [DataType::Duration(_)] => self.inner.return_type(types),
+            // A rule puts another function into its place.
+            [DataType::Duration(_) | DataType::Interval(_)] => Ok(INTERVAL),
             [of] if averaged_as(of).is_some() => average_type(of).map_or_else(|| self.inner.return_type(types), Ok),
             _ => Err(undefined(self.name(), types).into()),
         }
@@ -137,6 +140,9 @@ impl AggregateUDFImpl for Average {
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match Average::finish(&args) {
             Some(_) => self.accumulator(args),
+            None if args.expr_fields[0].data_type().is_floating() && !args.is_distinct => {
+                Ok(Box::new(OfFrame::new(args.return_field.data_type().clone(), mean_of)))
+            }
             None => self.inner.create_sliding_accumulator(args),
         }
     }

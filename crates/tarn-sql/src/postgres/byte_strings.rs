@@ -1,9 +1,12 @@
 //! Which functions of texts are there of bytes, too? `substr`, `btrim`, `ltrim` and `rtrim`, `octet_length` and `bit_length`, `position` and
 //! `overlay`, and `~~`, which is LIKE. DataFusion has them of texts alone: here each looks at its first argument, and leaves texts to it.
+//!
+//! `substring` looks at its second one, too: `substring(x FROM 'a.c')` is what a regular expression matches, `substring(x FROM 'a#"_#"c' FOR '#')` a part of
+//! what one of SQL does.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryArray, BooleanArray, Int32Array};
+use arrow::array::{ArrayRef, AsArray, BinaryArray, BooleanArray, Int32Array, StringArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
@@ -19,6 +22,8 @@ use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::BinaryOperator;
 
 use super::averages::undefined;
+use super::format::similar_to_escape;
+use super::regular_expressions::by_pattern;
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
 
@@ -48,7 +53,7 @@ pub(super) struct ByteStrings;
 
 impl ExprPlanner for ByteStrings {
     fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(of_strings(unicode::substr(), What::Part).call(args)))
+        Ok(PlannerResult::Planned(of_strings(unicode::substr(), What::Substring).call(args)))
     }
 
     fn plan_position(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
@@ -78,6 +83,8 @@ impl ExprPlanner for ByteStrings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum What {
     Part,
+    /// Of texts, by places or by a pattern.
+    Substring,
     /// At the beginning, at the end.
     Trimmed(bool, bool),
     /// In units of which a byte has so many.
@@ -91,7 +98,7 @@ impl What {
     /// Whether there is such a function of so many arguments, the first of which are bytes; the others are numbers.
     fn n_bytes(self, n_args: usize) -> Option<usize> {
         match (self, n_args) {
-            (What::Part, 2 | 3) | (What::Length(_), 1) => Some(1),
+            (What::Part | What::Substring, 2 | 3) | (What::Length(_), 1) => Some(1),
             (What::Trimmed(..) | What::Place | What::Like, 2) | (What::Overlay, 3 | 4) => Some(2),
             _ => None,
         }
@@ -120,6 +127,14 @@ impl ScalarUDFImpl for OfStrings {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        if self.is_by_pattern(types) {
+            let are_texts = types.iter().all(|of| of.is_string() || of.is_null());
+            return if are_texts {
+                Ok(vec![DataType::Utf8; types.len()])
+            } else {
+                Err(undefined("substring", types).into())
+            };
+        }
         if let Some(inner) = self.inner.as_ref().filter(|_| !types.first().is_some_and(DataType::is_binary)) {
             let fields: Vec<FieldRef> = types.iter().map(|of| Arc::new(Field::new("", of.clone(), true))).collect();
             let coerced = fields_with_udf(&fields, inner.as_ref()).map_err(|_| undefined(self.name(), types))?;
@@ -139,18 +154,19 @@ impl ScalarUDFImpl for OfStrings {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match (&self.inner, self.what) {
+            _ if self.is_by_pattern(types) => Ok(DataType::Utf8),
             (Some(inner), _) if !types[0].is_binary() => inner.return_type(types),
-            (_, What::Part | What::Trimmed(..) | What::Overlay) => Ok(DataType::Binary),
+            (_, What::Part | What::Substring | What::Trimmed(..) | What::Overlay) => Ok(DataType::Binary),
             (_, What::Length(_) | What::Place) => Ok(DataType::Int32),
             (_, What::Like) => Ok(DataType::Boolean),
         }
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        if let Some(inner) = self.inner.as_ref().filter(|_| !args.arg_fields[0].data_type().is_binary()) {
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        if let Some(inner) = self.inner.as_ref().filter(|_| !types[0].is_binary() && !self.is_by_pattern(&types)) {
             return inner.return_field_from_args(args);
         }
-        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, true)))
     }
 
@@ -163,7 +179,11 @@ impl ScalarUDFImpl for OfStrings {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        if let Some(inner) = self.inner.as_ref().filter(|_| !args.arg_fields[0].data_type().is_binary()) {
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        if self.is_by_pattern(&types) {
+            return matched(args);
+        }
+        if let Some(inner) = self.inner.as_ref().filter(|_| !types[0].is_binary()) {
             return inner.invoke_with_args(args);
         }
         let rows = Rows::of(&args)?;
@@ -171,7 +191,7 @@ impl ScalarUDFImpl for OfStrings {
         let number = |idx: usize, row: usize| rows.columns[idx].as_primitive::<Int64Type>().value(row);
         let count = |idx: usize, row: usize| rows.columns.get(idx).map(|_| number(idx, row));
         let answer: ArrayRef = match self.what {
-            What::Part => {
+            What::Part | What::Substring => {
                 let of = |row: usize| part(bytes(0, row), number(1, row), count(2, row));
                 let all = rows.there().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<BinaryArray, SqlError>>()?)
@@ -201,6 +221,29 @@ impl ScalarUDFImpl for OfStrings {
         };
         rows.answer(answer)
     }
+}
+
+impl OfStrings {
+    /// Of a text, what stands behind it is a text as well.
+    fn is_by_pattern(&self, types: &[DataType]) -> bool {
+        let is_text = |at: usize| types.get(at).is_some_and(DataType::is_string);
+        self.what == What::Substring && !types.first().is_some_and(DataType::is_binary) && (is_text(1) || is_text(2))
+    }
+}
+
+/// What a regular expression matches; of three arguments it is one of SQL, with its escape.
+fn matched(mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    if args.args.len() == 3 {
+        let rows = Rows::of(&args)?;
+        let text = |idx: usize, row: usize| rows.columns[idx].as_string::<i32>().value(row);
+        let of = |row: usize| similar_to_escape(&[Some(text(1, row)), Some(text(2, row))]);
+        let patterns = rows.there().map(|row| row.map_or(Ok(None), of));
+        let patterns: ArrayRef = Arc::new(patterns.collect::<Result<StringArray, SqlError>>()?);
+        args.args.truncate(1);
+        args.args.push(rows.answer(patterns)?);
+        args.arg_fields.truncate(2);
+    }
+    by_pattern().invoke_with_args(args)
 }
 
 /// So many bytes from a place on, which is counted from 1 and may lie before the first.

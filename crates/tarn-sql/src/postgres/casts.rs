@@ -9,8 +9,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, TimeUnit, TimestampMicrosecondType,
+    ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type,
+    Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -28,7 +28,9 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
 use tarn_types::{DataType as Stored, Length, Value, Zone, data_type_of};
 
+use super::calendar::DAY_US;
 use super::extract::intervals;
+use super::instants::is_in_calendar;
 use super::integers::out_of_range;
 use super::numeric::of_floats;
 use super::times_of_text::times_of_text;
@@ -120,7 +122,9 @@ fn rewritten(expr: Expr, schema: &DFSchema, is_utc: bool) -> Result<Transformed<
         from.is_decimal() && to.is_string() && of.to_field(schema).is_ok_and(|(_, of)| Digits::of(&of).is_some());
     // Clocks of UTC show every time once: Arrow casts so, too, and blocks are left out through its cast.
     let is_of_utc = is_utc && matches!((&from, to), (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))));
-    if (is_same(&from, to) || is_of_utc) && !has_digits {
+    // A day may lie beyond the years of times. Of a column blocks are left out through Arrow's cast.
+    let is_day = matches!((&from, to), (DataType::Date32, DataType::Timestamp(_, None))) && of.try_as_col().is_none();
+    if (is_same(&from, to) || is_of_utc) && !has_digits && !is_day {
         return Ok(Transformed::no(Expr::Cast(Cast { expr: of, field })));
     }
     Ok(Transformed::yes(Converted::call(to, *of)))
@@ -252,6 +256,9 @@ impl ScalarUDFImpl for Converted {
             DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
             DataType::Decimal128(precision, scale) => of_floats(&values, *precision, *scale)?,
             to if to.is_floating() => floats_of_text(&values, to)?,
+            DataType::Timestamp(unit, None) if !values.data_type().is_string() => {
+                cast(&midnights(&values)?, &DataType::Timestamp(*unit, None))?
+            }
             DataType::Timestamp(unit, Some(zone)) if !values.data_type().is_string() => {
                 instants(&values, *unit, zone, &zone_of(&args.config_options))?
             }
@@ -300,13 +307,34 @@ fn integers<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(values: &ArrayRef, nam
 /// When the session's clocks show these dates and times: of a time that is left out, as if they had not been put forward; of one that comes
 /// twice, the second.
 fn instants(values: &ArrayRef, unit: TimeUnit, name: &Arc<str>, zone: &Zone) -> Result<ArrayRef> {
-    let shown = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
-    let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
+    let is_date = *values.data_type() == DataType::Date32;
+    let shown = match is_date {
+        true => midnights(values)?,
+        false => cast(values, &DataType::Timestamp(TimeUnit::Microsecond, None))?,
+    };
+    let out = || match is_date {
+        true => beyond_times(),
+        false => SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"),
+    };
     let instants = shown
         .as_primitive::<TimestampMicrosecondType>()
-        .try_unary::<_, TimestampMicrosecondType, SqlError>(|us| zone.instant(us).ok_or_else(out))?
+        .try_unary::<_, TimestampMicrosecondType, SqlError>(|us| {
+            zone.instant(us).filter(|us| is_in_calendar(*us)).ok_or_else(out)
+        })?
         .with_timezone(Arc::clone(name));
     Ok(cast(&instants, &DataType::Timestamp(unit, Some(Arc::clone(name))))?)
+}
+
+/// When days begin.
+///
+/// Errors: `22008`, a day beyond the years of times.
+fn midnights(values: &ArrayRef) -> Result<ArrayRef, SqlError> {
+    let us = |day: i32| i64::from(day).checked_mul(DAY_US).filter(|us| is_in_calendar(*us)).ok_or_else(beyond_times);
+    Ok(Arc::new(values.as_primitive::<Date32Type>().try_unary::<_, TimestampMicrosecondType, SqlError>(us)?))
+}
+
+fn beyond_times() -> SqlError {
+    SqlError::new(state::DATETIME_OVERFLOW, "date out of range for timestamp")
 }
 
 fn reals(values: &Float64Array) -> Result<ArrayRef, SqlError> {

@@ -77,6 +77,9 @@ enum What {
     Power,
 }
 
+/// Digits behind the point of a column of exponentials.
+const EXP_DIGITS: i8 = 24;
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Exact {
     what: What,
@@ -154,7 +157,8 @@ impl What {
             What::Power => (DECIMAL128_MAX_PRECISION as i8, Rule::Single),
         };
         let least = if rule == Rule::Fixed { args[0].1 } else { least };
-        let scale = scale_of(whole, least);
+        // Exponentials from 1e-8 to 1e14 have all their digits; those that are larger are refused.
+        let scale = if self == What::Exp { EXP_DIGITS.max(least) } else { scale_of(whole, least) };
         (DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale), rule, least)
     }
 }
@@ -199,6 +203,12 @@ impl ScalarUDFImpl for Exact {
         let coerced = types.iter().map(|of| match of {
             _ if !is_exact => DataType::Float64,
             DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, (*scale).max(0)),
+            // Written out with more digits than there is room for.
+            DataType::Decimal256(precision, scale) => {
+                let whole = (*precision as i8).saturating_sub(*scale).max(0);
+                let scale = (*scale).min(DECIMAL128_MAX_PRECISION as i8 - whole).max(0);
+                DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale)
+            }
             DataType::Int8 | DataType::Int16 => DataType::Decimal128(5, 0),
             DataType::Int32 => DataType::Decimal128(10, 0),
             of if of.is_integer() => DataType::Decimal128(20, 0),
@@ -302,7 +312,7 @@ mod tests {
         };
         assert_eq!(
             [scale(What::Sqrt, &[(13, 2)]), scale(What::Exp, &[(13, 2)]), scale(What::Ln, &[(13, 2)])],
-            [20, 16, 20]
+            [20, 24, 20]
         );
     }
 }

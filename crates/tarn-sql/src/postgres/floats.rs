@@ -15,6 +15,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_query::{BinaryKernel, each_expression, operator_function};
 
@@ -36,7 +37,22 @@ impl AnalyzerRule for WideFloats {
 }
 
 fn widened(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Ok(Transformed::no(expr)) };
+    let double = |of: Expr| Expr::Cast(Cast::new(Box::new(of), DataType::Float64));
+    let (left, op, right) = match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => (left, op, right),
+        // What lies between two of them is a `double precision`.
+        Expr::AggregateFunction(mut call)
+            if call.func.name() == "percentile_cont"
+                && matches!(call.params.args.first().map(|of| of.get_type(schema)), Some(Ok(DataType::Float32))) =>
+        {
+            let places = call.params.order_by.iter_mut().map(|by| &mut by.expr);
+            for of in call.params.args.iter_mut().take(1).chain(places) {
+                *of = double(std::mem::replace(of, Expr::Literal(ScalarValue::Null, None)));
+            }
+            return Ok(Transformed::yes(Expr::AggregateFunction(call)));
+        }
+        other => return Ok(Transformed::no(other)),
+    };
     let is_wide = |of: &DataType| of.is_decimal() || matches!(of, DataType::Int32 | DataType::Int64);
     let is_changed = match (left.get_type(schema), right.get_type(schema)) {
         (Ok(DataType::Float32), Ok(other)) | (Ok(other), Ok(DataType::Float32)) => is_wide(&other),
@@ -45,8 +61,8 @@ fn widened(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if !is_changed {
         return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
     }
-    let double = |of: Box<Expr>| Box::new(Expr::Cast(Cast::new(of, DataType::Float64)));
-    Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left: double(left), op, right: double(right) })))
+    let (left, right) = (Box::new(double(*left)), Box::new(double(*right)));
+    Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })))
 }
 
 /// The rule; it runs when types are known.

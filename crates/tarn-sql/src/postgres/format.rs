@@ -63,15 +63,16 @@ fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     Ok(Some(written))
 }
 
-/// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a point.
-fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
+/// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a point. What stands between two escaped
+/// `"` is its group; what is before them is as short as it can be.
+pub(super) fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     let [Some(pattern), Some(escape)] = values else { return Ok(None) };
     let escape = one_escape(escape)?;
     let mut written = String::with_capacity(pattern.len() + 16);
     written.push_str("^(?:");
     let mut letters = pattern.chars().peekable();
     // Of a class: how many letters of it were read.
-    let mut in_class = None;
+    let (mut in_class, mut n_separators) = (None, 0);
     while let Some(letter) = letters.next() {
         let is_escaped = Some(letter) == escape;
         let letter = match letter {
@@ -81,11 +82,18 @@ fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError
             })?,
             letter => letter,
         };
-        if is_escaped && letter == '"' {
-            return Err(SqlError::unsupported(
-                "the separator of SUBSTRING … SIMILAR is not supported",
-                "a regular expression with a group: substring(x from 'pattern')",
-            ));
+        if is_escaped && letter == '"' && in_class.is_none() {
+            n_separators += 1;
+            written.push_str(match n_separators {
+                1 => "){1,1}?(",
+                2 => "){1,1}(?:",
+                _ => {
+                    let message = "SQL regular expression may not contain more than two escape-double-quote separators";
+                    return Err(SqlError::new(state::INVALID_ESCAPE_USE, message)
+                        .with_hint("they stand around the part that is wanted"));
+                }
+            });
+            continue;
         }
         if let Some(n_read) = &mut in_class {
             let is_named = letter == '[' && letters.peek() == Some(&':') && !is_escaped;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Datum, TimestampMicrosecondArray};
 use arrow::compute::cast;
+use arrow::compute::kernels::numeric;
 use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType};
 use chrono::Months;
 use datafusion::common::config::ConfigOptions;
@@ -20,7 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{BinaryKernel, datafusion, each_expression, operator_function, zone_of};
 use tarn_types::Zone;
 
-use super::calendar::{DAY_US, date, days_of};
+use super::calendar::{DAY_US, DAYS, date, days_of};
 use super::extract::intervals;
 use crate::error::{SqlError, state};
 
@@ -31,9 +32,6 @@ pub(super) struct LaterInstants;
 impl AnalyzerRule for LaterInstants {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         let zone = zone_of(config);
-        if zone == Zone::utc() {
-            return Ok(plan);
-        }
         each_expression(plan, |expr, schema| rewritten(expr, schema, &zone))
     }
 
@@ -46,14 +44,61 @@ fn rewritten(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Transformed<E
     let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = expr else {
         return Ok(Transformed::no(expr));
     };
-    let is_swapped = match (left.get_type(schema)?, right.get_type(schema)?) {
-        (DataType::Timestamp(_, Some(_)), DataType::Interval(_)) => false,
-        (DataType::Interval(_), DataType::Timestamp(_, Some(_))) if op == Operator::Plus => true,
+    let (is_swapped, is_instant) = match (left.get_type(schema)?, right.get_type(schema)?) {
+        (DataType::Timestamp(_, zone), DataType::Interval(_)) => (false, zone.is_some()),
+        (DataType::Interval(_), DataType::Timestamp(_, zone)) if op == Operator::Plus => (true, zone.is_some()),
         _ => return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
     };
-    let kernel = Later { is_earlier: op == Operator::Minus, is_swapped, zone: zone.name().into() };
-    let call = ScalarFunction::new_udf(Arc::new(operator_function(kernel)), vec![*left, *right]);
+    let is_earlier = op == Operator::Minus;
+    let function = match is_instant && *zone != Zone::utc() {
+        true => operator_function(Later { is_earlier, is_swapped, zone: zone.name().into() }),
+        false => operator_function(Plain { is_earlier, is_swapped }),
+    };
+    let call = ScalarFunction::new_udf(Arc::new(function), vec![*left, *right]);
     Ok(Transformed::yes(Expr::ScalarFunction(call)))
+}
+
+/// Whether PostgreSQL's calendar has the time: it begins at 4714-11-24 BC, and ends behind the last one of 64 bits.
+pub(super) fn is_in_calendar(us: i64) -> bool {
+    us >= DAYS.start * DAY_US
+}
+
+fn beyond() -> SqlError {
+    SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range")
+}
+
+/// Where no clock changes: what Arrow computes, if the calendar has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Plain {
+    is_earlier: bool,
+    /// The interval stands first.
+    is_swapped: bool,
+}
+
+impl BinaryKernel for Plain {
+    fn symbol(&self) -> &'static str {
+        if self.is_earlier { "-" } else { "+" }
+    }
+
+    fn result(&self, left: &DataType, right: &DataType) -> Result<DataType> {
+        Ok(if self.is_swapped { right.clone() } else { left.clone() })
+    }
+
+    fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
+        let times = match (self.is_earlier, self.is_swapped) {
+            (true, _) => numeric::sub(left, right),
+            (false, false) => numeric::add(left, right),
+            (false, true) => numeric::add(right, left),
+        };
+        let times = times.map_err(|_| beyond())?;
+        // Of nanoseconds, all are in the calendar.
+        if let Some(micros) = times.as_primitive_opt::<TimestampMicrosecondType>()
+            && micros.iter().flatten().any(|us| !is_in_calendar(us))
+        {
+            return Err(beyond().into());
+        }
+        Ok(times)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -105,8 +150,7 @@ impl Later {
                 months.zip(days).zip(rest).map(|((months, days), rest)| IntervalMonthDayNano::new(months, days, rest))
             }
         };
-        let later = by.and_then(|by| later(us, by, zone));
-        later.ok_or_else(|| SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"))
+        by.and_then(|by| later(us, by, zone)).filter(|us| is_in_calendar(*us)).ok_or_else(beyond)
     }
 }
 

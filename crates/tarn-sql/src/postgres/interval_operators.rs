@@ -282,7 +282,10 @@ fn to_type(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
 }
 
 /// An interval each of whose parts is scaled. What is a fraction of a month goes to days, and of a day to hours.
-fn scaled(interval: IntervalMonthDayNano, scale: impl Fn(f64) -> f64) -> Result<IntervalMonthDayNano, SqlError> {
+pub(super) fn scaled(
+    interval: IntervalMonthDayNano,
+    scale: impl Fn(f64) -> f64,
+) -> Result<IntervalMonthDayNano, SqlError> {
     const DAY_SECONDS: f64 = 86_400.0;
     // Sums of floats are right to a microsecond.
     let to_us = |value: f64| (value * 1e6).round_ties_even() / 1e6;

@@ -17,13 +17,17 @@
 //! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
 //! | `SELECT avg(x) FROM (VALUES (2), (3)) v(x)` | 2.5000000000000000 | 2.5 | `averages` |
 //! | `SELECT var_pop('inf'::float8)`, `variance(x)` of integers | NaN, a numeric | 0, a float | `variances` |
+//! | `SELECT sum(x) OVER (ORDER BY y ROWS 1 PRECEDING)` of floats | added up anew | what leaves is taken off | `frames` |
 //! | `SELECT exp(32.999)`, `2.0 ^ 0.5`, `exp(1000::float8)` | 214429043492155.053, 1.4142135623730950, 22003 | floats | `exact_functions` |
+//! | `SELECT 1 UNION SELECT '2'`, `SELECT 1.5::float8 UNION SELECT 2.5` | integers, floats | texts, numerics | `unions` |
+//! | `VALUES (1.5::float8), (2.5)` | floats | numerics | `value_columns` |
 //! | `SELECT x * '-1'` of a number | a number | not known | `unknown_operands` |
 //! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
 //! | `SELECT 3.7::int`, `SELECT 1e15::float8` | 4, 1e+15 | 3, 999999999999999.9 | `casts` |
 //! | `SELECT timestamp '2024-01-01'::text` | 2024-01-01 00:00:00 | 2024-01-01T00:00:00 | `casts` |
 //! | `SELECT to_char(now(), 'YYYY-MM-DD')` | 2026-11-24 | YYYY-MM-DD | `to_char` |
 //! | `SELECT regexp_replace('abc', 'b', '[\&]')`, `regexp_matches('ab', 'b', 'g')` | a[b]c, rows | a[\&]c, not known | `regular_expressions` |
+//! | `SELECT regexp_match('xyz', '.|...')` | {xyz} | {x} | `longest` |
 //! | `SELECT 'a' ~ '{'`, `'a' ~ '('` | f, 2201B | errors of the engine | `pattern_operators` |
 //! | `SELECT ceil(5.1)`, `trunc(5.99)`, `sign(-5.5)` | 6, 5, a numeric | 6.0, 5.00, a float | `rounding` |
 //! | `SELECT num_nulls(1, NULL)`, `isfinite(now())` | 1, t | not known | `nulls` |
@@ -35,6 +39,7 @@
 //! | `SELECT string_agg(DISTINCT a::text, ',' ORDER BY a)` | 42P10 | a text | `aggregates_checked` |
 //! | `SELECT to_number('12,454.8-', '99G999D9S')` | -12454.8 | not known | `to_number` |
 //! | `SELECT array_dims(ARRAY[1])`, `trim_array(ARRAY[1, 2], 1)` | [1:1], {1} | an array, not known | `array_shapes` |
+//! | `SELECT array_remove(ARRAY[1, NULL], NULL)` | {1} | NULL | `array_removals` |
 //! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
 //! | `SELECT mode() WITHIN GROUP (ORDER BY x)`, `percentile_disc` | values | not known | `ordered_sets` |
 //! | `SELECT convert_from(b, 'UTF8')`, `encode(b, 'escape')`, `get_byte` | texts, bytes | not known | `bytes` |
@@ -48,6 +53,7 @@
 //! | `SELECT 'Jan 8 1999'::date, 'today'::timestamptz` | 1999-01-08, midnight | not known | `times_of_text` |
 //! | `SELECT interval '1 2:03' DAY TO SECOND, '1 day 02:00'::interval` | 1 day 02:03:00, 1 day 02:00:00 | not known | `interval_types` |
 //! | `SELECT interval '1 minute' * 3, time '01:00' - interval '2 hours'` | 00:03:00, 23:00:00 | not known | `interval_operators` |
+//! | `SELECT sum(x), max(x)` of intervals | an interval, the longest | not known, the most months | `interval_aggregates` |
 //! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')`, `extract(year FROM now())` | 1.750000, a numeric | 1, an integer | `extract` |
 //! | `SELECT extract(century FROM now())`, `date_trunc('decade', now())` | 21, 2020-01-01 | not known | `extract`, `date_trunc` |
 //! | `SELECT make_interval(days => 10)`, `make_timestamptz(2026, 1, 2, 3, 4, 5.5)` | times | not known | `made_times` |
@@ -66,11 +72,14 @@
 //! | `SELECT * FROM t, jsonb_array_elements(t.doc)` | rows of each `t` | not run | `lateral` |
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
+//! | `SELECT a FROM (SELECT 1 AS a, 2 AS a) s` | 42702 | 1 | `ambiguous` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
 
 mod aggregates_checked;
+mod ambiguous;
 mod arguments;
 mod array_operators;
+mod array_removals;
 mod array_shapes;
 mod averages;
 mod byte_strings;
@@ -89,6 +98,7 @@ mod extract;
 mod extremes;
 mod floats;
 mod format;
+mod frames;
 mod guards;
 pub(crate) mod identifiers;
 mod in_array;
@@ -97,6 +107,7 @@ mod inner_order;
 mod instants;
 mod integer_literals;
 mod integers;
+mod interval_aggregates;
 mod interval_operators;
 mod interval_types;
 mod intervals;
@@ -104,6 +115,7 @@ mod joined_alias;
 mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
+mod longest;
 mod made_times;
 mod moments;
 mod nulls;
@@ -111,6 +123,7 @@ mod number_template;
 mod numbers;
 mod numeric;
 mod ordered_sets;
+mod pattern_flags;
 mod pattern_operators;
 mod patterns;
 mod powers;
@@ -135,8 +148,10 @@ mod type_name;
 mod type_names;
 mod typed_arrays;
 mod typed_operators;
+mod unions;
 mod unknown_operands;
 mod using;
+mod value_columns;
 mod variances;
 mod windows_copied;
 
@@ -149,12 +164,22 @@ pub(crate) use self::calls::{all_of, binary, call};
 /// What statements mean here.
 pub(crate) fn meaning() -> Meaning {
     Meaning {
-        planned: vec![Arc::new(aggregates_checked::CheckedAggregates), Arc::new(integer_literals::IntegerLiterals)],
+        planned: vec![
+            Arc::new(ambiguous::AmbiguousNames),
+            Arc::new(aggregates_checked::CheckedAggregates),
+            Arc::new(integer_literals::IntegerLiterals),
+        ],
         written: [
-            vec![Arc::new(lateral::LateralLists) as Rule, Arc::new(typed_arrays::TypedArrays), Arc::new(casts::Texts)],
+            vec![
+                Arc::new(lateral::LateralLists) as Rule,
+                Arc::new(unions::Unions),
+                Arc::new(typed_arrays::TypedArrays),
+                Arc::new(casts::Texts),
+            ],
             json::rules(),
             vec![
                 Arc::new(times::Times::new()),
+                Arc::new(interval_aggregates::IntervalAggregates::new()),
                 Arc::new(floats::WideFloats),
                 Arc::new(typed_operators::TypedOperators::new()),
                 Arc::new(arguments::Arguments),
@@ -209,6 +234,7 @@ pub(crate) fn meaning() -> Meaning {
             nulls::functions(),
             rounding::functions(),
             array_shapes::functions(),
+            array_removals::functions(),
             vec![Arc::new(to_number::to_number())],
         ]
         .concat(),

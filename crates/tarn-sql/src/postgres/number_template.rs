@@ -112,6 +112,9 @@ impl NumberTemplate {
                     read.parts.push(Part::Ordinal(rest.starts_with("th")));
                     2
                 }
+                // They say nothing here.
+                "SP" => 2,
+                _ if word(1) == "C" => 1,
                 _ => 0,
             };
             if length > 0 {
@@ -518,6 +521,8 @@ mod tests {
             ("99", 100, 0, " ##"),
             ("S999", 5, 0, "  +5"),
             ("FM000", 7, 0, "007"),
+            ("a_c", 12, 0, "a_"),
+            ("9sp9", 12, 0, " 12"),
             ("FM999,999,990.00", 123456789, 2, "1,234,567.89"),
         ] {
             assert_eq!(shown(template, unscaled, scale), want, "{template} of {unscaled}e-{scale}");

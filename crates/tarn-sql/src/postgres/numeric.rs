@@ -53,6 +53,8 @@ impl ScalarUDFImpl for ToNumeric {
                 DataType::Decimal128(digits.min(DECIMAL128_MAX_PRECISION), 0)
             }
             DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, *scale),
+            // It has no digits, and gives none to what it stands beside.
+            DataType::Null => DataType::Decimal128(1, 0),
             DataType::Int16 => DataType::Decimal128(5, 0),
             DataType::Int32 => DataType::Decimal128(10, 0),
             of if of.is_integer() => DataType::Decimal128(20, 0),

@@ -9,9 +9,15 @@
 //! | `[a&&b]`, `[[a]` | `[a\&\&b]`, `[\[a]` |
 //! | `***=a.b`, flag `q` | `a\.b` |
 //!
-//! Of alternatives the engine takes the first that matches, PostgreSQL the longest.
+//! Of alternatives the engine takes the first that matches, PostgreSQL the longest: which match it is, `longest` says where the two differ.
+
+use std::cell::Cell;
+use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
+
+use super::longest::{Place, Tree};
+use super::pattern_flags::Flags;
 
 use crate::error::{SqlError, state};
 
@@ -21,74 +27,66 @@ const MAX_BYTES: usize = 4 << 20;
 /// The most times of a bound: `a{1,255}`.
 const MAX_TIMES: u32 = 255;
 
-/// What the flags of a function say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flags {
-    /// All matches, not the first: `g`.
-    pub(super) is_global: bool,
-    ignores_case: bool,
-    /// The pattern is a text: `q`.
-    is_literal: bool,
-    /// Blanks and comments mean nothing: `x`.
-    is_expanded: bool,
-    /// `^` and `$` match at newlines.
-    has_lines: bool,
-    /// `.` and `[^a]` match no newline.
-    stops_at_newline: bool,
+/// A pattern, and what finds its matches.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    engine: Regex,
+    /// Where the engine takes another match than PostgreSQL.
+    tree: Option<Arc<Tree>>,
 }
 
-impl Flags {
-    const NONE: Flags = Flags {
-        is_global: false,
-        ignores_case: false,
-        is_literal: false,
-        is_expanded: false,
-        has_lines: false,
-        stops_at_newline: false,
-    };
-
-    /// Errors: `22023`, a letter that is no flag; `0A000`, expressions of another kind.
-    pub(super) fn of(letters: &str) -> Result<Flags, SqlError> {
-        letters.chars().try_fold(Flags::NONE, Flags::with)
+impl Pattern {
+    /// Groups, the whole among them.
+    pub(super) fn n_groups(&self) -> usize {
+        self.engine.captures_len()
     }
 
-    fn with(mut self, letter: char) -> Result<Flags, SqlError> {
-        match letter {
-            'g' => self.is_global = true,
-            'i' => self.ignores_case = true,
-            'c' => self.ignores_case = false,
-            'q' => self.is_literal = true,
-            'x' => self.is_expanded = true,
-            't' => self.is_expanded = false,
-            'm' | 'n' => (self.has_lines, self.stops_at_newline) = (true, true),
-            's' => (self.has_lines, self.stops_at_newline) = (false, false),
-            'p' => (self.has_lines, self.stops_at_newline) = (false, true),
-            'w' => (self.has_lines, self.stops_at_newline) = (true, false),
-            'b' | 'e' => {
-                return Err(SqlError::unsupported(
-                    format!("the flag \"{letter}\" of regular expressions is not supported"),
-                    "write the pattern as an advanced one, without the flag",
-                ));
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        self.engine.is_match(text)
+    }
+
+    /// The places of the groups of the next match at or behind a place, the whole first. `work`: what was done for this text before.
+    ///
+    /// Errors: `54001`, there are too many ways to match.
+    pub(super) fn groups_at(
+        &self,
+        text: &str,
+        from: usize,
+        work: &Cell<usize>,
+    ) -> Result<Option<Vec<Place>>, SqlError> {
+        match &self.tree {
+            None => {
+                let captures = self.engine.captures_at(text, from);
+                let place = |group: Option<regex::Match<'_>>| group.map(|of| (of.start(), of.end()));
+                Ok(captures.map(|captures| captures.iter().map(place).collect()))
             }
-            other => {
-                let message = format!("invalid regular expression option: \"{other}\"");
-                return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("g, i, n, p, q, s, w, x"));
-            }
+            // Where it begins is the same for both.
+            Some(tree) => match self.engine.find_at(text, from) {
+                Some(found) => tree.groups(text, found.start(), work),
+                None => Ok(None),
+            },
         }
-        Ok(self)
     }
 }
 
 /// A pattern of PostgreSQL's functions and operators.
 ///
 /// Errors: `2201B`, it is none; `0A000`, it looks ahead, behind or at what was matched before.
-pub(super) fn of_postgres(pattern: &str, flags: Flags) -> Result<Regex, SqlError> {
+pub(super) fn of_postgres(pattern: &str, flags: Flags) -> Result<Pattern, SqlError> {
+    let (pattern, flags) = as_of_engine(pattern, flags)?;
+    let engine = compiled(&pattern, flags)?;
+    let tree = Tree::of(&pattern, flags)?.map(Arc::new);
+    Ok(Pattern { engine, tree })
+}
+
+/// As the engine reads it.
+fn as_of_engine(pattern: &str, flags: Flags) -> Result<(String, Flags), SqlError> {
     if let Some(literal) = pattern.strip_prefix("***=") {
-        return compiled(&regex::escape(literal), Flags { is_literal: true, ..flags });
+        return Ok((regex::escape(literal), Flags { is_literal: true, ..flags }));
     }
     let (mut pattern, mut flags) = (pattern.strip_prefix("***:").unwrap_or(pattern), flags);
     if flags.is_literal {
-        return compiled(&regex::escape(pattern), flags);
+        return Ok((regex::escape(pattern), flags));
     }
     // Flags before the pattern: `(?i)abc`.
     if let Some((letters, after)) = pattern.strip_prefix("(?").and_then(|rest| rest.split_once(')'))
@@ -98,7 +96,7 @@ pub(super) fn of_postgres(pattern: &str, flags: Flags) -> Result<Regex, SqlError
         flags = letters.chars().filter(|letter| *letter != 'g').try_fold(flags, Flags::with)?;
         pattern = after;
     }
-    compiled(&translated(pattern, flags)?, flags)
+    Ok((translated(pattern, flags)?, flags))
 }
 
 /// A pattern of `like_regex`, with its flags.
@@ -125,7 +123,8 @@ pub(super) fn of_xquery(pattern: &str, letters: &str) -> Result<Regex, SqlError>
             }
         }
     }
-    of_postgres(pattern, flags)
+    let (pattern, flags) = as_of_engine(pattern, flags)?;
+    compiled(&pattern, flags)
 }
 
 fn invalid(what: &str) -> SqlError {
@@ -352,9 +351,10 @@ mod tests {
     use super::*;
 
     fn found<'a>(pattern: &str, flags: &str, text: &'a str) -> Option<&'a str> {
-        let regex =
+        let pattern =
             of_postgres(pattern, Flags::of(flags).unwrap()).unwrap_or_else(|error| panic!("{pattern}: {error}"));
-        regex.find(text).map(|found| found.as_str())
+        let (start, end) = pattern.groups_at(text, 0, &Cell::default()).unwrap()?[0]?;
+        Some(&text[start..end])
     }
 
     /// What PostgreSQL 15 says.

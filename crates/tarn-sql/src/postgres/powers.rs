@@ -21,6 +21,8 @@ pub(super) type Number = (i128, i8);
 const MAX_DIGITS: i32 = 38;
 /// The first powers of ten that have no room, whatever the sign.
 const MAX_WEIGHT: f64 = 40.0;
+/// Digits behind the point that PostgreSQL shows at most, and one more for what is rounded.
+const MOST_ZEROS: f64 = 1002.0;
 /// Digits that a computation has beyond those that are asked for.
 const GUARD: i32 = 12;
 /// Beyond so many digits a power is no longer multiplied out.
@@ -58,7 +60,7 @@ pub(super) fn exp((of, scale): Number, most: i8) -> Computed {
     }
     let digits = wanted(i32::from(MIN_DIGITS) - weight.max(-1000.0) as i32, &[scale], most);
     if weight < -MAX_WEIGHT {
-        return Ok((0, digits as i8));
+        return nearly_zero(weight, digits);
     }
     let places = digits + GUARD * 2 + weight.max(0.0) as i32;
     let value = exp_of(&fixed((of, scale), places), places);
@@ -117,7 +119,7 @@ pub(super) fn power(base: Number, exponent: Number, most: i8) -> Computed {
         None => wanted(i32::from(MIN_DIGITS) - weight.max(-1000.0) as i32, &[base.1, exponent.1], most),
     };
     if weight < -MAX_WEIGHT {
-        return Ok((0, digits as i8));
+        return nearly_zero(weight, digits);
     }
     let is_negative = base.0 < 0 && whole.is_some_and(|whole| whole % 2 != 0);
     let signed = |value: BigInt| if is_negative { -value } else { value };
@@ -159,6 +161,16 @@ fn too_long() -> SqlError {
 
 fn overflow() -> SqlError {
     out_of_range("numeric").with_hint("a numeric has at most 38 digits: cast to double precision")
+}
+
+/// What PostgreSQL shows with more zeros behind the point than there is room for.
+fn underflow() -> SqlError {
+    out_of_range("numeric").with_hint("a numeric has at most 38 digits behind the point: cast to double precision")
+}
+
+/// What is so small: with PostgreSQL's thousand digits some of it is there, or it is zero.
+fn nearly_zero(weight: f64, digits: i32) -> Computed {
+    if weight < -MOST_ZEROS { Ok((0, digits as i8)) } else { Err(underflow()) }
 }
 
 fn check_logarithm((of, _): Number) -> Result<(), SqlError> {
@@ -221,8 +233,9 @@ fn fixed((of, scale): Number, places: i32) -> BigInt {
     if shift >= 0 { BigInt::from(of) * ten_to(shift) } else { BigInt::from(of) / ten_to(shift) }
 }
 
-/// With fewer digits behind the point, rounded half away from zero.
+/// With fewer digits behind the point, rounded half away from zero. What is no zero has to stay none.
 fn shortened(value: &BigInt, places: i32, digits: i32) -> Computed {
+    let is_zero = value.sign() == Sign::NoSign;
     let value = match places - digits {
         ..=0 => value * ten_to(digits - places),
         shift => {
@@ -232,6 +245,9 @@ fn shortened(value: &BigInt, places: i32, digits: i32) -> Computed {
             (value + half) / unit
         }
     };
+    if value.sign() == Sign::NoSign && !is_zero {
+        return Err(underflow());
+    }
     i128::try_from(value).ok().filter(|value| fits(*value)).map(|value| (value, digits as i8)).ok_or_else(overflow)
 }
 
@@ -331,7 +347,9 @@ mod tests {
         let (root, range) = (state::INVALID_POWER, state::NUMERIC_OUT_OF_RANGE);
         let (logarithm, zero) = (state::INVALID_LOGARITHM, state::DIVISION_BY_ZERO);
         assert_eq!(states, [root, logarithm, logarithm, zero, root, root, range, range]);
-        assert_eq!(exp((-1000, 0), 38).unwrap().0, 0);
+        assert_eq!(exp((-10_000, 0), 38).unwrap().0, 0);
+        let lost = [exp((-1000, 0), 38), power((123, 1), (-456, 1), 38), exp((-100, 0), 38)];
+        assert_eq!(lost.map(|of| of.unwrap_err().state()), [range; 3]);
         assert_eq!(power((0, 0), (0, 0), 38).unwrap(), (10_i128.pow(16), 16));
     }
 }

@@ -10,12 +10,16 @@
 //! | `SELECT nth_value(x, 0) OVER ()` | 22016 | NULL |
 //! | `WITH RECURSIVE x AS (… UNION ALL SELECT … FROM y LEFT JOIN x …)` | 42P19 | rows |
 //! | `WITH RECURSIVE x AS (… UNION … ORDER BY …)` | 0A000 | rows |
+//! | `WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT (n + 1)::numeric …)` | 42804 | integers |
+//! | `SELECT a.n FROM a LEFT JOIN b USING (n) GROUP BY n` | 42803 if `n` has two types | rows |
+//! | `SELECT g AS a, g AS b … GROUP BY a, ROLLUP (b)` | groups by each | one column |
 
 use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
-    Cte, Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName, Query,
-    Select, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Value, Visitor,
+    Cte, DataType, Distinct, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    GroupByExpr, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableFactor,
+    TableWithJoins, UnaryOperator, Value, Visitor,
 };
 use tarn_query::{Walked, each_relation, walk};
 
@@ -59,7 +63,7 @@ impl Visitor for Check {
             (Some(Distinct::Distinct), true) => {
                 Err(SqlError::new(state::SYNTAX_ERROR, "syntax error: SELECT DISTINCT of no columns"))
             }
-            _ => Ok(()),
+            _ => check_grouping_sets(select).and_then(|()| check_merged(select)),
         })
     }
 
@@ -152,12 +156,125 @@ fn check_recursive(cte: &Cte) -> Result<()> {
         (Some(_), _) => "ORDER BY",
         (_, Some(_)) => "LIMIT or OFFSET",
         (None, None) => {
-            let SetExpr::SetOperation { right, .. } = query.body.as_ref() else { return Ok(()) };
+            let SetExpr::SetOperation { left, right, .. } = query.body.as_ref() else { return Ok(()) };
+            check_recursive_types(left, right, &name)?;
             return check_recursive_part(right, &name);
         }
     };
     let message = format!("{clause} in a recursive query is not implemented");
     Err(SqlError::unsupported(message, "say it of the query that reads it"))
+}
+
+/// What the part that reads itself casts to another number than the first part has: the planner casts it back.
+fn check_recursive_types(first: &SetExpr, part: &SetExpr, name: &str) -> Result<()> {
+    let (SetExpr::Select(first), SetExpr::Select(part)) = (first, part) else { return Ok(()) };
+    fn value(item: Option<&SelectItem>) -> Option<&Expr> {
+        match item? {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+            _ => None,
+        }
+    }
+    for (at, item) in part.projection.iter().enumerate() {
+        let Some(Expr::Cast { data_type: to, .. }) = value(Some(item)) else { continue };
+        let is_wide = matches!(
+            to,
+            DataType::Numeric(_)
+                | DataType::Decimal(_)
+                | DataType::Real
+                | DataType::Float4
+                | DataType::DoublePrecision
+                | DataType::Float8
+        );
+        let is_same = match value(first.projection.get(at)) {
+            Some(Expr::Cast { data_type, .. }) => {
+                // A `numeric` has room for every other.
+                data_type == to || *data_type == DataType::Numeric(ExactNumberInfo::None)
+            }
+            _ => false,
+        };
+        if is_wide && !is_same {
+            let message =
+                format!("recursive query \"{name}\" column {} is cast to {to} in its recursive term alone", at + 1);
+            return Err(SqlError::new(state::DATATYPE_MISMATCH, message)
+                .with_hint("Cast the output of the non-recursive term to the correct type."));
+        }
+    }
+    Ok(())
+}
+
+/// Grouping sets name a column of the list twice: each of its names is a group by itself.
+fn check_grouping_sets(select: &Select) -> Result<()> {
+    let GroupByExpr::Expressions(by, _) = &select.group_by else { return Ok(()) };
+    let mut sets = vec![];
+    let mut names = vec![];
+    for expr in by {
+        match expr {
+            Expr::Rollup(of) | Expr::Cube(of) | Expr::GroupingSets(of) => sets.extend(of.iter().flatten()),
+            other => names.push(other),
+        }
+    }
+    if sets.is_empty() {
+        return Ok(());
+    }
+    let aliased = |expr: &Expr| {
+        let Expr::Identifier(name) = expr else { return None };
+        select.projection.iter().find_map(|item| match item {
+            SelectItem::ExprWithAlias { expr, alias } if fold(alias) == fold(name) => Some((fold(alias), expr)),
+            _ => None,
+        })
+    };
+    let named: Vec<(String, &Expr)> = names.into_iter().chain(sets).filter_map(aliased).collect();
+    let is_twice = named
+        .iter()
+        .enumerate()
+        .any(|(at, (name, expr))| named[..at].iter().any(|(other, of)| other != name && of == expr));
+    match is_twice {
+        true => Err(SqlError::unsupported(
+            "grouping sets of one column by two names are not supported",
+            "write one of them as another expression, as (x + 0)",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A column that USING has merged is another than that of a table, if their types are not the same, which nobody knows yet.
+fn check_merged(select: &Select) -> Result<()> {
+    let GroupByExpr::Expressions(by, _) = &select.group_by else { return Ok(()) };
+    let merged: Vec<String> = select
+        .from
+        .iter()
+        .flat_map(|from| &from.joins)
+        .filter_map(|join| match &join.join_operator {
+            JoinOperator::Join(JoinConstraint::Using(names))
+            | JoinOperator::Inner(JoinConstraint::Using(names))
+            | JoinOperator::Left(JoinConstraint::Using(names))
+            | JoinOperator::LeftOuter(JoinConstraint::Using(names)) => Some(names),
+            _ => None,
+        })
+        .flatten()
+        .filter_map(|name| name.0.last().and_then(|part| part.as_ident()).map(fold))
+        .collect();
+    let is_grouped = |name: &str| {
+        merged.iter().any(|merged| merged == name)
+            && by.iter().any(|by| matches!(by, Expr::Identifier(by) if fold(by) == name))
+            && !by.iter().any(
+                |by| matches!(by, Expr::CompoundIdentifier(path) if path.last().is_some_and(|by| fold(by) == name)),
+            )
+    };
+    for item in &select.projection {
+        if let SelectItem::UnnamedExpr(Expr::CompoundIdentifier(path))
+        | SelectItem::ExprWithAlias { expr: Expr::CompoundIdentifier(path), .. } = item
+            && let [table, column] = &path[..]
+            && is_grouped(&fold(column))
+        {
+            let message = format!(
+                "column \"{table}.{column}\" must appear in the GROUP BY clause or be used in an aggregate function"
+            );
+            let hint = format!("GROUP BY {table}.{column}, or SELECT {column}");
+            return Err(SqlError::new(state::GROUPING, message).with_hint(hint));
+        }
+    }
+    Ok(())
 }
 
 fn check_recursive_part(part: &SetExpr, name: &str) -> Result<()> {
@@ -239,6 +356,18 @@ mod tests {
             (&recursive("x", " ORDER BY 1"), Some("0A000")),
             (&recursive("x", " LIMIT 10"), Some("0A000")),
             ("WITH RECURSIVE x(n) AS (SELECT 1 ORDER BY 1 LIMIT 1) SELECT n FROM x", None),
+            (
+                "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT (n + 1)::numeric FROM x) SELECT n FROM x",
+                Some("42804"),
+            ),
+            (
+                "WITH RECURSIVE x(n) AS (SELECT 1::numeric UNION ALL SELECT (n + 1)::numeric FROM x) SELECT n FROM x",
+                None,
+            ),
+            ("SELECT g AS a, g AS b FROM t GROUP BY a, ROLLUP (b)", Some("0A000")),
+            ("SELECT g AS a, h AS b FROM t GROUP BY a, ROLLUP (b)", None),
+            ("SELECT a.n FROM a LEFT JOIN b USING (n) GROUP BY n", Some("42803")),
+            ("SELECT n, a.m FROM a LEFT JOIN b USING (n) GROUP BY n, a.m", None),
         ] {
             assert_eq!(state_of(sql), state, "{sql}");
         }

@@ -3,17 +3,19 @@
 //!
 //! A pattern that is constant is compiled once for all rows.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int32Array, ListBuilder, StringArray, StringBuilder};
 use arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
-use regex::{Captures, Regex};
 use tarn_query::datafusion;
 
 use super::averages::undefined;
-use super::patterns::{self, Flags};
+use super::longest::Place;
+use super::pattern_flags::Flags;
+use super::patterns::{self, Pattern};
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
 
@@ -34,6 +36,11 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 /// `regexp_like`, which stands for `~`.
 pub(super) fn like() -> Arc<ScalarUDF> {
     of(What::Like)
+}
+
+/// `substring` by a pattern.
+pub(super) fn by_pattern() -> Arc<ScalarUDF> {
+    of(What::Substring)
 }
 
 fn of(what: What) -> Arc<ScalarUDF> {
@@ -166,7 +173,8 @@ impl ScalarUDFImpl for OfPatterns {
                 Arc::new(values.collect::<Result<Int32Array, SqlError>>()?)
             }
             What::Like => {
-                let values = rows.there().map(|row| row.map(|row| Ok(asked(row)?.is_there())).transpose());
+                let values =
+                    rows.there().map(|row| row.map(|row| Ok::<_, SqlError>(asked(row)?.is_there())).transpose());
                 Arc::new(values.collect::<Result<BooleanArray, SqlError>>()?)
             }
             What::Replace | What::Substr | What::Substring => {
@@ -188,7 +196,7 @@ impl ScalarUDFImpl for OfPatterns {
                 let mut lists = ListBuilder::new(ListBuilder::new(StringBuilder::new()));
                 for row in rows.there() {
                     if let Some(row) = row {
-                        asked(row)?.all().into_iter().for_each(|groups| lists.values().append_value(groups));
+                        asked(row)?.all()?.into_iter().for_each(|groups| lists.values().append_value(groups));
                     }
                     lists.append(row.is_some());
                 }
@@ -201,10 +209,10 @@ impl ScalarUDFImpl for OfPatterns {
 
 /// The last pattern that was asked for.
 #[derive(Default)]
-struct Patterns(Option<(String, String, Regex, Flags)>);
+struct Patterns(Option<(String, String, Pattern, Flags)>);
 
 impl Patterns {
-    fn of(&mut self, what: What, pattern: &str, letters: &str) -> Result<(Regex, Flags), SqlError> {
+    fn of(&mut self, what: What, pattern: &str, letters: &str) -> Result<(Pattern, Flags), SqlError> {
         if let Some((of, with, regex, flags)) = &self.0
             && of == pattern
             && with == letters
@@ -229,13 +237,15 @@ struct Asked<'a> {
     text: &'a str,
     /// Where to begin, in bytes. `None`: behind the end.
     from: Option<usize>,
-    regex: Regex,
+    pattern: Pattern,
     flags: Flags,
     replacement: &'a str,
     /// Which match, from 1; `None`: not said.
     nth: Option<i64>,
     is_end: bool,
     group: i64,
+    /// Of finding matches that are not the engine's.
+    work: Cell<usize>,
 }
 
 impl<'a> Asked<'a> {
@@ -278,46 +288,57 @@ impl<'a> Asked<'a> {
                 _ => group = value,
             }
         }
-        let (regex, flags) = patterns.of(what, text(1), letters)?;
+        let (pattern, flags) = patterns.of(what, text(1), letters)?;
         let replacement = if what == What::Replace { text(2) } else { "" };
         let of = text(0);
         let from = match usize::try_from(start - 1).unwrap_or(usize::MAX) {
             0 => Some(0),
             n_letters => of.char_indices().map(|(at, _)| at).chain([of.len()]).nth(n_letters),
         };
-        Ok(Asked { text: of, from, regex, flags, replacement, nth, is_end, group })
+        Ok(Asked { text: of, from, pattern, flags, replacement, nth, is_end, group, work: Cell::default() })
     }
 
-    /// The matches one behind the other. Behind an empty one the next begins a letter further.
-    fn matches(&self) -> impl Iterator<Item = Captures<'a>> + '_ {
+    /// The matches one behind the other, as the places of their groups. Behind an empty one the next begins a letter further.
+    fn matches(&self) -> impl Iterator<Item = Result<Vec<Place>, SqlError>> + '_ {
         let mut from = self.from;
         std::iter::from_fn(move || {
-            let captures = self.regex.captures_at(self.text, from?)?;
-            let whole = captures.get(0)?;
-            from = match whole.is_empty() {
-                true => self.text[whole.end()..].chars().next().map(|letter| whole.end() + letter.len_utf8()),
-                false => Some(whole.end()),
+            let groups = match self.pattern.groups_at(self.text, from?, &self.work) {
+                Ok(groups) => groups?,
+                Err(error) => {
+                    from = None;
+                    return Some(Err(error));
+                }
             };
-            Some(captures)
+            let (start, end) = whole(&groups);
+            from = match start == end {
+                true => self.text[end..].chars().next().map(|letter| end + letter.len_utf8()),
+                false => Some(end),
+            };
+            Some(Ok(groups))
         })
     }
 
     fn is_there(&self) -> bool {
-        self.regex.is_match(self.text)
+        self.pattern.is_match(self.text)
     }
 
-    fn nth(&self) -> Option<Captures<'a>> {
-        let nth = usize::try_from(self.nth.unwrap_or(1) - 1).ok()?;
-        self.matches().nth(nth)
+    fn nth(&self) -> Result<Option<Vec<Place>>, SqlError> {
+        let Ok(nth) = usize::try_from(self.nth.unwrap_or(1) - 1) else { return Ok(None) };
+        self.matches().nth(nth).transpose()
+    }
+
+    /// A group of the match that is asked for.
+    fn group(&self, group: usize) -> Result<Place, SqlError> {
+        Ok(self.nth()?.and_then(|groups| groups.get(group).copied().flatten()))
     }
 
     fn number(&self, what: What) -> Result<i32, SqlError> {
         let number = match what {
-            What::Count => self.matches().count(),
+            What::Count => self.matches().try_fold(0, |n, groups| groups.map(|_| n + 1))?,
             _ => {
                 let group = usize::try_from(self.group).unwrap_or(usize::MAX);
-                let found = self.nth().and_then(|captures| captures.get(group));
-                let at = found.map(|found| if self.is_end { found.end() } else { found.start() });
+                let found = self.group(group)?;
+                let at = found.map(|(start, end)| if self.is_end { end } else { start });
                 at.map_or(0, |at| self.text[..at].chars().count() + 1)
             }
         };
@@ -325,12 +346,12 @@ impl<'a> Asked<'a> {
     }
 
     fn text(&self, what: What) -> Result<Option<String>, SqlError> {
-        let part = |group: usize| self.nth().and_then(|captures| captures.get(group)).map(|of| of.as_str().to_owned());
+        let part = |group: usize| Ok(self.group(group)?.map(|(start, end)| self.text[start..end].to_owned()));
         match what {
             What::Replace => self.replaced().map(Some),
             // The first group, if there is one.
-            What::Substring => Ok(part(usize::from(self.regex.captures_len() > 1))),
-            _ => Ok(part(usize::try_from(self.group).unwrap_or(usize::MAX))),
+            What::Substring => part(usize::from(self.pattern.n_groups() > 1)),
+            _ => part(usize::try_from(self.group).unwrap_or(usize::MAX)),
         }
     }
 
@@ -343,15 +364,15 @@ impl<'a> Asked<'a> {
             None if self.flags.is_global => None,
             None => Some(1),
         };
-        for (captures, nth) in self.matches().zip(1..) {
+        for (groups, nth) in self.matches().zip(1..) {
+            let groups = groups?;
             if only.is_some_and(|only| nth < only) {
                 continue;
             }
-            if let Some(whole) = captures.get(0) {
-                out.push_str(&self.text[behind..whole.start()]);
-                behind = whole.end();
-                self.put(&captures, &mut out);
-            }
+            let (start, end) = whole(&groups);
+            out.push_str(&self.text[behind..start]);
+            behind = end;
+            self.put(&groups, &mut out);
             if out.len() > MAX_REPLACED {
                 return Err(SqlError::new(state::PROGRAM_LIMIT, "regexp_replace() makes too long a text")
                     .with_hint(format!("at most {MAX_REPLACED} bytes")));
@@ -365,8 +386,8 @@ impl<'a> Asked<'a> {
     }
 
     /// The replacement: `\1` is a group, `\&` the match, `\\` a backslash.
-    fn put(&self, captures: &Captures<'_>, out: &mut String) {
-        let group = |nth: usize| captures.get(nth).map_or("", |of| of.as_str());
+    fn put(&self, groups: &[Place], out: &mut String) {
+        let group = |nth: usize| groups.get(nth).copied().flatten().map_or("", |(start, end)| &self.text[start..end]);
         let mut rest = self.replacement;
         while let Some((before, after)) = rest.split_once('\\') {
             out.push_str(before);
@@ -383,31 +404,37 @@ impl<'a> Asked<'a> {
     }
 
     /// The groups of a match; the whole, if there are none.
-    fn groups(&self, captures: &Captures<'a>) -> Vec<Option<String>> {
-        let first = usize::from(self.regex.captures_len() > 1);
-        captures.iter().skip(first).map(|group| group.map(|of| of.as_str().to_owned())).collect()
+    fn groups(&self, groups: &[Place]) -> Vec<Option<String>> {
+        let first = usize::from(self.pattern.n_groups() > 1);
+        groups.iter().skip(first).map(|group| group.map(|(start, end)| self.text[start..end].to_owned())).collect()
     }
 
-    fn all(&self) -> Vec<Vec<Option<String>>> {
+    fn all(&self) -> Result<Vec<Vec<Option<String>>>, SqlError> {
         let n_wanted = if self.flags.is_global { usize::MAX } else { 1 };
-        self.matches().take(n_wanted).map(|captures| self.groups(&captures)).collect()
+        self.matches().take(n_wanted).map(|groups| Ok(self.groups(&groups?))).collect()
     }
 
     fn list(&self, what: What) -> Result<Option<Vec<Option<String>>>, SqlError> {
         if what == What::Match {
-            return Ok(self.matches().next().map(|captures| self.groups(&captures)));
+            return Ok(self.matches().next().transpose()?.map(|groups| self.groups(&groups)));
         }
         let (mut parts, mut behind) = (vec![], 0);
-        for whole in self.matches().filter_map(|captures| captures.get(0)) {
+        for groups in self.matches() {
+            let (start, end) = whole(&groups?);
             // An empty match parts letters, and nothing at the end of another one.
-            if whole.start() < self.text.len() && whole.end() > behind {
-                parts.push(Some(self.text[behind..whole.start()].to_owned()));
-                behind = whole.end();
+            if start < self.text.len() && end > behind {
+                parts.push(Some(self.text[behind..start].to_owned()));
+                behind = end;
             }
         }
         parts.push(Some(self.text[behind..].to_owned()));
         Ok(Some(parts))
     }
+}
+
+/// Where a match is.
+fn whole(groups: &[Place]) -> (usize, usize) {
+    groups.first().copied().flatten().unwrap_or_default()
 }
 
 /// The longest text that is made of one.

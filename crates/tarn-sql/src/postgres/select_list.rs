@@ -36,7 +36,7 @@ use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
     in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, refused, single, text_sets,
-    type_names, using, windows_copied,
+    type_names, using, value_columns, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -81,6 +81,7 @@ impl VisitorMut for Rewrite {
         inner_order::keep(query);
         if let SetExpr::Values(values) = query.body.as_mut() {
             json::values(values);
+            value_columns::widen(values);
         }
         if let SetExpr::Select(select) = query.body.as_mut() {
             json::name_rows(select, query.order_by.as_mut());
@@ -408,6 +409,12 @@ fn function(expr: &mut Expr) {
                     "unknown"
                 }
                 Some(arg) if is_call(arg, "pg_typeof") => "regtype",
+                // Items are texts to the planner.
+                Some(Expr::Cast { data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)), .. })
+                    if matches!(**item, DataType::Varchar(_) | DataType::CharacterVarying(_)) =>
+                {
+                    "character varying[]"
+                }
                 _ => return,
             };
             *expr = Expr::Value(Value::SingleQuotedString(known.to_owned()).with_empty_span());

@@ -20,6 +20,9 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
+use super::frames::{OfFrame, sum_of};
+use super::interval_aggregates::INTERVAL;
+
 /// `sum`, to be registered over DataFusion's.
 pub(super) fn sum() -> AggregateUDF {
     AggregateUDF::from(WideSum { inner: Sum::new().into(), signature: Signature::user_defined(Volatility::Immutable) })
@@ -92,6 +95,8 @@ impl AggregateUDFImpl for WideSum {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match &types[0] {
             DataType::Float32 => Ok(DataType::Float32),
+            // A rule puts another function into its place.
+            DataType::Interval(_) | DataType::Duration(_) => Ok(INTERVAL),
             of => self.inner_type(of),
         }
     }
@@ -111,6 +116,9 @@ impl AggregateUDFImpl for WideSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if args.expr_fields.first().is_some_and(|field| field.data_type().is_floating()) && !args.is_distinct {
+            return Ok(Box::new(OfFrame::new(args.return_field.data_type().clone(), sum_of)));
+        }
         if !WideSum::is_wide(&args) {
             return self.inner.create_sliding_accumulator(args);
         }

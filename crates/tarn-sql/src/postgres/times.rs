@@ -13,7 +13,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     Between, BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, SortExpr, Volatility,
+    ScalarUDF, ScalarUDFImpl, Signature, SortExpr, Volatility, WindowFrame, WindowFrameBound, WindowFrameUnits,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
@@ -75,6 +75,12 @@ impl Times {
                 call.args[1] = Expr::Cast(Cast::new(Box::new(of), instant));
                 Ok(Transformed::yes(Expr::ScalarFunction(call)))
             }
+            // Which type a frame's bounds have is asked before intervals are lengths. One that lies so far away would be none of a length.
+            Expr::WindowFunction(mut call) if !has_distances(&call.params.window_frame) => {
+                let is_changed = by_lengths(&mut call.params.order_by, schema);
+                let expr = Expr::WindowFunction(call);
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            }
             Expr::ScalarFunction(call) => Ok(match extracted(&call, schema)? {
                 Some(field) => Transformed::yes(field),
                 None => Transformed::no(Expr::ScalarFunction(call)),
@@ -129,6 +135,14 @@ fn in_order(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         _ => false,
     };
     Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+fn has_distances(frame: &WindowFrame) -> bool {
+    let is_distance = |bound: &WindowFrameBound| match bound {
+        WindowFrameBound::Preceding(by) | WindowFrameBound::Following(by) => !by.is_null(),
+        WindowFrameBound::CurrentRow => false,
+    };
+    frame.units == WindowFrameUnits::Range && (is_distance(&frame.start_bound) || is_distance(&frame.end_bound))
 }
 
 fn by_lengths(order: &mut [SortExpr], schema: &DFSchema) -> bool {
@@ -233,7 +247,8 @@ pub(super) fn lengths(values: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(lengths.with_precision_and_scale(38, 0)?))
 }
 
-fn length(of: IntervalMonthDayNano) -> i128 {
+/// How long an interval is, in microseconds.
+pub(super) fn length(of: IntervalMonthDayNano) -> i128 {
     const DAY_US: i128 = 86_400_000_000;
     (i128::from(of.months) * 30 + i128::from(of.days)) * DAY_US + i128::from(of.nanoseconds / 1_000)
 }

@@ -2,12 +2,13 @@
 //! `RIGHT JOIN`.
 //!
 //! Where such a join is in FROM, its USINGs become conditions (`ON a.n = b.n`), and what is named without a table, in the select list, in
-//! conditions, groups and orders, becomes `coalesce(a.n, b.n)`. `*` is written out: these columns first, then those of the tables.
+//! conditions, groups and orders, becomes `coalesce(a.n, b.n)`. `*` is written out: these columns first, then those of the tables. So it is of other
+//! joins by USING, where DataFusion leaves a column in the place that it has in its table.
 
 use tarn_query::Walked;
 use tarn_query::sqlparser::ast::{
-    BinaryOperator, ExceptSelectItem, Expr, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy,
-    OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins,
+    BinaryOperator, ExceptSelectItem, Expr, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName,
+    OrderBy, OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins,
     WildcardAdditionalOptions,
 };
 
@@ -20,6 +21,7 @@ use crate::names::fold;
 /// Errors: `0A000` for what hangs on columns that are not written.
 pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<()> {
     if !select.from.iter().any(needs_it) {
+        put_first(select);
         return Ok(());
     }
     let [from] = &mut select.from[..] else { return Err(refused("beside other tables of FROM")) };
@@ -57,6 +59,29 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
     joined.write_out(&mut select.distinct);
     joined.write_out(&mut select.named_window);
     Ok(())
+}
+
+/// Writes out the `*` of inner and left joins, if it can be: what stands to the left is the value of their columns.
+fn put_first(select: &mut Select) {
+    let [from] = &select.from[..] else { return };
+    let by_names = |join: &Join| {
+        matches!(
+            &join.join_operator,
+            JoinOperator::Join(JoinConstraint::Using(_))
+                | JoinOperator::Inner(JoinConstraint::Using(_))
+                | JoinOperator::Left(JoinConstraint::Using(_))
+                | JoinOperator::LeftOuter(JoinConstraint::Using(_))
+        )
+    };
+    if !from.joins.iter().any(by_names) {
+        return;
+    }
+    let mut written = select.projection.clone();
+    if let Ok(joined) = Joined::of(&mut from.clone())
+        && expand_wildcards(&mut written, &joined).is_ok()
+    {
+        select.projection = written;
+    }
 }
 
 fn needs_it(from: &TableWithJoins) -> bool {

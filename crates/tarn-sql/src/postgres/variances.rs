@@ -18,6 +18,7 @@ use tarn_query::datafusion;
 
 use super::averages::{averaged_as, digits_of, undefined};
 use super::division::{POWERS, digits_of_long_quotient, long_quotient, scale_of, too_long};
+use super::frames::OfFrame;
 use super::moments::{Finish, Moments, OfDistinct, OfGroups, OfRows, Squares, state_fields};
 use super::powers::root;
 use crate::digits::{Digits, Rule};
@@ -191,6 +192,20 @@ impl AggregateUDFImpl for Variance {
             (None, false) => Box::new(OfRows::new(floats().0, floats().1)),
             (None, true) => Box::new(OfDistinct::new(floats().0, floats().1)),
         })
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if self.exact(&args).is_some() || args.is_distinct {
+            return self.accumulator(args);
+        }
+        let finish = self.of_floats();
+        let of_frame = move |values: &mut dyn Iterator<Item = f64>| {
+            let mut kept = Floats::default();
+            // There is room for any number of floats.
+            values.for_each(|value| _ = kept.add(value.to_bits().cast_signed().into()));
+            Ok(finish(&kept)?)
+        };
+        Ok(Box::new(OfFrame::new(DataType::Float64, of_frame)))
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {

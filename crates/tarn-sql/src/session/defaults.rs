@@ -240,6 +240,10 @@ fn rows_written_out(mut insert: Insert, table: &TableSchema) -> Result<Insert> {
     }
     let mut columns = vec![];
     for (at, name) in std::mem::take(&mut insert.columns).into_iter().enumerate() {
+        let ident = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
+        if !table.shown().iter().any(|column| column.name == ident) {
+            return Err(SqlError::undefined_column(&table.name, &ident));
+        }
         let is_left_out = values.rows.iter().all(|row| is_default(&row.content[at]));
         columns.push((name, is_left_out));
     }

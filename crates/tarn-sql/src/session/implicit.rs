@@ -10,7 +10,8 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `VACUUM`, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | `VACUUM` beside other statements of its message | refused, as in PostgreSQL (25001) |
 //! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `ALTER VIEW … RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
 //! | `CREATE TABLE`, `CREATE VIEW` behind `ALTER TABLE … RENAME TO` | the name that it takes may be free at COMMIT alone |
 
@@ -22,7 +23,7 @@ use futures::future::BoxFuture;
 
 use super::Session;
 use super::set_back::Settable;
-use crate::error::Result;
+use crate::error::{Result, SqlError, state};
 use crate::statement::Parsed;
 use crate::transaction::{Isolation, Open, Transaction};
 
@@ -80,6 +81,19 @@ impl Part {
 }
 
 impl Session {
+    /// Whether a statement may stand beside others of its message.
+    ///
+    /// Errors: `25001` for `VACUUM`, which may not: a transaction is around them.
+    pub fn check_beside(&self, parsed: &Parsed) -> Result<()> {
+        match parsed {
+            Parsed::Vacuum(vacuum) if vacuum.vacuums => {
+                let message = "VACUUM cannot run inside a transaction block";
+                Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("send it by itself"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Before a statement of a message that has several; `is_last`: nothing of the message follows.
     ///
     /// Errors: as of COMMIT, where what was before it ends.

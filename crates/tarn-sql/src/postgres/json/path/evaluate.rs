@@ -249,6 +249,10 @@ impl<'a> Evaluation<'a> {
                 let is_negated = matches!(node, Node::Negated(_));
                 for item in self.unwrapped(of, at)? {
                     let Some(number) = item.number()? else {
+                        // Whoever asks whether there is any passes over what is none.
+                        if found.is_asked_for_one {
+                            continue;
+                        }
                         let sign = if is_negated { "-" } else { "+" };
                         let message = format!("operand of unary jsonpath operator {sign} is not a numeric value");
                         return soft(state::NO_JSON_NUMBER, message);
@@ -710,6 +714,13 @@ fn time_of(text: &str) -> Result<Time, Failure> {
         return Err(Failure::Hard(SqlError::unsupported(
             "the jsonpath method .datetime() of a time with a time zone is not supported",
             "take the text with ->> and cast it to timestamptz",
+        )));
+    }
+    let n_digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if n_digits > 4 && text[n_digits..].starts_with('-') {
+        return Err(Failure::Hard(SqlError::unsupported(
+            "the jsonpath method .datetime() of a year beyond 9999 is not supported",
+            "take the text with ->> and cast it to timestamp",
         )));
     }
     soft(state::NO_JSON_TIME, format!("datetime format is not recognized: \"{text}\""))

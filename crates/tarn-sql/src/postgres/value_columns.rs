@@ -1,0 +1,57 @@
+//! Of which type is a column of `VALUES (1.5::float8), (2.5)`? A `double precision`, as a column of a UNION. DataFusion takes it for a `numeric`.
+
+use tarn_query::sqlparser::ast::{CastKind, DataType, Expr, UnaryOperator, Value, Values};
+
+use super::calls::take;
+
+/// Numbers of a column that is cast to floats in another row.
+pub(super) fn widen(values: &mut Values) {
+    let n_columns = values.rows.first().map_or(0, |row| row.content.len());
+    for at in 0..n_columns {
+        let column = || values.rows.iter().filter_map(|row| row.content.get(at));
+        let has = |is: fn(&DataType) -> bool| column().any(|expr| cast_to(expr).is_some_and(is));
+        let to = match () {
+            () if has(is_double) => DataType::DoublePrecision,
+            () if has(is_real) => DataType::Real,
+            () => continue,
+        };
+        for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(at)) {
+            if is_number(value) || cast_to(value).is_some_and(is_exact) {
+                let of = take(value);
+                let data_type = to.clone();
+                *value = Expr::Cast { kind: CastKind::Cast, expr: Box::new(of), data_type, array: false, format: None };
+            }
+        }
+    }
+}
+
+fn cast_to(expr: &Expr) -> Option<&DataType> {
+    match expr {
+        Expr::Nested(inner) => cast_to(inner),
+        Expr::Cast { data_type, .. } => Some(data_type),
+        Expr::TypedString(typed) => Some(&typed.data_type),
+        _ => None,
+    }
+}
+
+fn is_double(of: &DataType) -> bool {
+    matches!(of, DataType::DoublePrecision | DataType::Float8)
+}
+
+fn is_real(of: &DataType) -> bool {
+    matches!(of, DataType::Real | DataType::Float4)
+}
+
+fn is_exact(of: &DataType) -> bool {
+    matches!(of, DataType::Numeric(_) | DataType::Decimal(_))
+}
+
+/// A number that is written out.
+fn is_number(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_number(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_number(expr),
+        Expr::Value(value) => matches!(value.value, Value::Number(..)),
+        _ => false,
+    }
+}
