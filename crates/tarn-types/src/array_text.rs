@@ -1,7 +1,7 @@
 //! How is an array written as text, and into which items is it read? `{1,NULL,"a b"}`, as in PostgreSQL 16, "Arrays", section "Array
 //! Input and Output Syntax".
 //!
-//! Arrays are of one dimension that begins at 1, as those of the engine.
+//! Arrays begin at 1, as those of the engine. [`array_items`] reads those of one dimension, [`array_parts`] those of several, `{{1,2},{3,4}}`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,6 +29,97 @@ impl fmt::Display for NoArray {
 
 impl std::error::Error for NoArray {}
 
+/// Dimensions that an array may have.
+const MAX_DIMENSIONS: usize = 6;
+
+/// An array of any number of dimensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrayParts<'a> {
+    /// How many items there are in each dimension, the outermost first; none of an array without items.
+    pub dimensions: Vec<usize>,
+    /// All items; the last dimension runs fastest. NULL is `None`.
+    pub items: Vec<Option<Cow<'a, str>>>,
+}
+
+/// As [`array_items`], of an array of several dimensions too.
+///
+/// Errors: as there; arrays of one dimension that are not of one length; more than six dimensions.
+pub fn array_parts(text: &str) -> Result<ArrayParts<'_>, NoArray> {
+    let body = text.trim_matches(is_space);
+    if body.starts_with('[') {
+        return Err(NoArray::Bounds);
+    }
+    let Some(rest) = body.strip_prefix('{') else { return Err(NO_BRACE) };
+    let mut parts = Parts::default();
+    let rest = parts.level(rest, 0)?;
+    if !rest.is_empty() {
+        return Err(NoArray::Malformed("Junk after closing right brace."));
+    }
+    let dimensions = if parts.items.is_empty() { vec![] } else { parts.lengths };
+    Ok(ArrayParts { dimensions, items: parts.items })
+}
+
+#[derive(Default)]
+struct Parts<'a> {
+    /// Of each dimension whose first array was read.
+    lengths: Vec<usize>,
+    items: Vec<Option<Cow<'a, str>>>,
+    /// In which dimension items are no arrays.
+    last: Option<usize>,
+}
+
+impl<'a> Parts<'a> {
+    /// Reads what is behind an opening brace, up to the closing one; gives what is behind that.
+    fn level(&mut self, mut rest: &'a str, dimension: usize) -> Result<&'a str, NoArray> {
+        if dimension == MAX_DIMENSIONS {
+            return Err(NoArray::Dimensions);
+        }
+        if self.lengths.len() == dimension {
+            self.lengths.push(usize::MAX);
+        }
+        let mut length = 0;
+        loop {
+            rest = rest.trim_start_matches(is_space);
+            match rest.chars().next() {
+                None => return Err(CUT_OFF),
+                // Arrays in arrays have items.
+                Some('}') if length == 0 && dimension == 0 => return Ok(&rest[1..]),
+                Some('{') if self.last.is_none_or(|last| last > dimension) => {
+                    rest = self.level(&rest[1..], dimension + 1)?.trim_start_matches(is_space);
+                }
+                Some('{') => return Err(MATCHING),
+                Some(first) => {
+                    if *self.last.get_or_insert(dimension) != dimension {
+                        return Err(MATCHING);
+                    }
+                    if first == '"' {
+                        let (item, behind) = quoted(&rest[1..]).ok_or(CUT_OFF)?;
+                        self.items.push(Some(item));
+                        rest = behind.trim_start_matches(is_space);
+                    } else {
+                        let (item, behind) = plain(rest)?;
+                        self.items.push(item);
+                        rest = behind;
+                    }
+                }
+            }
+            length += 1;
+            match rest.chars().next() {
+                None => return Err(CUT_OFF),
+                Some(',') => rest = &rest[1..],
+                Some('}') => break,
+                Some(_) => return Err(MISQUOTED),
+            }
+        }
+        match self.lengths[dimension] {
+            usize::MAX => self.lengths[dimension] = length,
+            first if first == length => {}
+            _ => return Err(MATCHING),
+        }
+        Ok(&rest[1..])
+    }
+}
+
 /// A blank, as PostgreSQL sees it.
 fn is_space(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\u{b}'
@@ -43,7 +134,7 @@ pub fn array_items(text: &str) -> Result<Vec<Option<Cow<'_, str>>>, NoArray> {
         return Err(NoArray::Bounds);
     }
     let Some(mut rest) = body.strip_prefix('{') else {
-        return Err(NoArray::Malformed("Array value must start with \"{\" or dimension information."));
+        return Err(NO_BRACE);
     };
     let mut items = Vec::new();
     loop {
@@ -79,6 +170,8 @@ pub fn array_items(text: &str) -> Result<Vec<Option<Cow<'_, str>>>, NoArray> {
     if rest.is_empty() { Ok(items) } else { Err(NoArray::Malformed("Junk after closing right brace.")) }
 }
 
+const NO_BRACE: NoArray = NoArray::Malformed("Array value must start with \"{\" or dimension information.");
+const MATCHING: NoArray = NoArray::Malformed("Multidimensional arrays must have sub-arrays with matching dimensions.");
 const CUT_OFF: NoArray = NoArray::Malformed("Unexpected end of input.");
 const MISQUOTED: NoArray = NoArray::Malformed("Incorrectly quoted array element.");
 
@@ -175,10 +268,27 @@ mod tests {
         assert_eq!(read("[0:1]={1,2}"), Err(NoArray::Bounds));
     }
 
+    #[test]
+    fn arrays_in_arrays_are_of_one_length() {
+        let of = |text: &'static str| array_parts(text).map(|parts| (parts.dimensions, parts.items.len()));
+        assert_eq!(of("{}"), Ok((vec![], 0)));
+        assert_eq!(of("{1,2}"), Ok((vec![2], 2)));
+        assert_eq!(of("{{1,2,3},{4,5,6}}"), Ok((vec![2, 3], 6)));
+        assert_eq!(of(" { {\"a\" , b} , {NULL,d} } "), Ok((vec![2, 2], 4)));
+        assert_eq!(of("{{{1}},{{2}}}"), Ok((vec![2, 1, 1], 2)));
+        for bad in
+            ["{{1,{2}},{2,3}}", "{{},{}}", "{{1,2},{3}}", "{{1},2}", "{1,{2}}", "{{1,2},{2,3},{4}}", "{{1}", "{{1}}x"]
+        {
+            assert!(matches!(of(bad), Err(NoArray::Malformed(_))), "{bad}: {:?}", of(bad));
+        }
+        assert_eq!(of("{{{{{{{1}}}}}}}"), Err(NoArray::Dimensions));
+    }
+
     proptest! {
         #[test]
         fn no_text_panics(text in "[{}\",\\\\a é]{0,16}") {
             let _ = read(&text);
+            let _ = array_parts(&text);
         }
     }
 }

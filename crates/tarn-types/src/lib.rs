@@ -77,12 +77,13 @@ pub mod token;
 pub mod value;
 mod wire;
 pub mod zone;
+mod zone_abbreviations;
 
 #[cfg(test)]
 mod test_data;
 
 pub use address::{ADDRESS_BYTES, Address};
-pub use array_text::{NoArray, array_items};
+pub use array_text::{ArrayParts, NoArray, array_items, array_parts};
 pub use clock::{Clock, ManualClock};
 pub use conform::conform;
 pub use cursor::Cursor;

@@ -1,13 +1,15 @@
 //! Which instant is 08:00, and what do the clocks of a place show at an instant? A time zone, as `SET TIME ZONE` names it.
 //!
-//! Names are those of the IANA database; numbers are hours east of Greenwich. POSIX' `GMT-05:30` lies east, as drivers know. An offset
-//! alone is not taken: Postgres reads `+05:30` as POSIX does, and who writes it nearly always means the opposite.
+//! Names are those of the IANA database; numbers are hours east of Greenwich. POSIX' `GMT-05:30` lies east, as drivers know, and so does
+//! `-05:30`. Functions and `AT TIME ZONE` know abbreviations too.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use chrono::{DateTime, Datelike, Days, NaiveDate, Offset, TimeZone};
+
+use crate::zone_abbreviations::{Abbreviation, abbreviation};
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -26,11 +28,13 @@ pub struct Zone {
     name: Arc<str>,
     arrow: Arc<str>,
     tz: Tz,
+    /// Of an abbreviation that changed: minutes east of Greenwich from each of these seconds since 1970 on.
+    changes: &'static [(i64, i16)],
 }
 
 impl PartialEq for Zone {
     fn eq(&self, other: &Zone) -> bool {
-        self.arrow == other.arrow
+        self.arrow == other.arrow && self.changes == other.changes
     }
 }
 
@@ -49,7 +53,8 @@ impl Zone {
         Zone::named("UTC").expect("the database of time zones has UTC")
     }
 
-    /// A zone by its name, in any case that is usual, by hours east of Greenwich (`-7`, `5.5`), or as [`Zone::name`] writes those.
+    /// A zone by its name, in any case that is usual, by hours east of Greenwich (`-7`, `5.5`), by hours and minutes *west* (`+05:30`, as
+    /// POSIX has it), or as [`Zone::name`] writes those.
     #[must_use]
     pub fn parse(text: &str) -> Option<Zone> {
         let text = text.trim();
@@ -66,8 +71,9 @@ impl Zone {
             return (*zone.name == *text).then_some(zone);
         }
         // Offsets that Arrow would take have the other sign in Postgres.
-        if text.starts_with(['+', '-']) {
-            return None;
+        if text.starts_with(['+', '-']) || text.as_bytes()[0].is_ascii_digit() {
+            let zone = Zone::at(text)?;
+            return Some(Zone { name: text.into(), ..zone });
         }
         Zone::named(text)
             .or_else(|| Zone::named(&text.to_ascii_uppercase()))
@@ -75,18 +81,28 @@ impl Zone {
             .or_else(|| Zone::posix(text))
     }
 
-    /// A zone as functions and `AT TIME ZONE` name it: as [`Zone::parse`], but that numbers are POSIX', and count hours *west*, with their
-    /// minutes: `5`, `+5`, `-05:30`.
+    /// A zone as functions and `AT TIME ZONE` name it: by an abbreviation, or as [`Zone::parse`], but that numbers are POSIX', and count hours
+    /// *west*, with their minutes: `5`, `+5`, `-05:30`.
     #[must_use]
     pub fn at(text: &str) -> Option<Zone> {
         let (sign, rest) = match text.as_bytes().first()? {
             b'-' => ('+', &text[1..]),
             b'+' => ('-', &text[1..]),
             b'0'..=b'9' => ('-', text),
-            _ => return Zone::parse(text),
+            _ => return Zone::abbreviated(text).or_else(|| Zone::parse(text)),
         };
         let zero = if rest.find(':').unwrap_or(rest.len()) == 1 { "0" } else { "" };
         Zone::offset(&format!("{sign}{zero}{rest}"))
+    }
+
+    /// A zone by an abbreviation of PostgreSQL's default set: `PST`, `msk`.
+    #[must_use]
+    pub fn abbreviated(text: &str) -> Option<Zone> {
+        match abbreviation(&text.to_ascii_lowercase())? {
+            Abbreviation::East(minutes) => Zone::east(i32::from(minutes)),
+            Abbreviation::Of(name) => Zone::named(name),
+            Abbreviation::Changing(name, changes) => Zone::named(name).map(|zone| Zone { changes, ..zone }),
+        }
     }
 
     /// `GMT-05:30`, as drivers write it for Postgres: a name of one's own, and how far it lies *west*.
@@ -129,12 +145,12 @@ impl Zone {
         let arrow = format!("{sign}{hours:02}:{rest:02}");
         let short = if rest == 0 { format!("{hours:02}") } else { format!("{hours:02}:{rest:02}") };
         let tz = Tz::from_str(&arrow).ok()?;
-        Some(Zone { name: format!("<{sign}{short}>{opposite}{short}").into(), arrow: arrow.into(), tz })
+        Some(Zone { name: format!("<{sign}{short}>{opposite}{short}").into(), arrow: arrow.into(), tz, changes: &[] })
     }
 
     fn named(name: &str) -> Option<Zone> {
         let tz = Tz::from_str(name).ok()?;
-        Some(Zone { name: name.into(), arrow: name.into(), tz })
+        Some(Zone { name: name.into(), arrow: name.into(), tz, changes: &[] })
     }
 
     /// As `SHOW TimeZone` writes it, and `SET` reads it: of an offset in POSIX' form, with the sign that everybody reads in brackets.
@@ -152,6 +168,14 @@ impl Zone {
     /// Seconds east of Greenwich at an instant, in microseconds since 1970-01-01 UTC.
     #[must_use]
     pub fn offset_at(&self, us: i64) -> i32 {
+        match self.changes.iter().rev().find(|(from, _)| *from <= us.div_euclid(1_000_000)) {
+            Some((_, minutes)) => i32::from(*minutes) * 60,
+            None => self.offset_of_clocks(us),
+        }
+    }
+
+    /// As [`Zone::offset_at`], by the clocks of the place.
+    fn offset_of_clocks(&self, us: i64) -> i32 {
         let us = us.saturating_add(to_known_year(us));
         match DateTime::from_timestamp_micros(us) {
             Some(instant) => self.tz.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc(),
@@ -167,20 +191,29 @@ impl Zone {
     }
 
     /// The instant at which the clocks show a time; both in microseconds since 1970-01-01. As in Postgres, a time that is left out when
-    /// the clocks go forward is read as if they had not, one that comes twice is the second.
+    /// the clocks go forward is read as if they had not, one that comes twice is the second. An abbreviation means what it means when the clocks
+    /// of its place show that time.
     ///
     /// `None`: out of range.
     #[must_use]
     pub fn instant(&self, local_us: i64) -> Option<i64> {
+        let shown = self.instant_of_clocks(local_us)?;
+        match self.changes {
+            [] => Some(shown),
+            _ => local_us.checked_sub(i64::from(self.offset_at(shown)) * 1_000_000),
+        }
+    }
+
+    fn instant_of_clocks(&self, local_us: i64) -> Option<i64> {
         // Nowhere are two switches within two days.
-        let before = self.offset_at(local_us.saturating_sub(DAY_US));
-        let after = self.offset_at(local_us.saturating_add(DAY_US));
+        let before = self.offset_of_clocks(local_us.saturating_sub(DAY_US));
+        let after = self.offset_of_clocks(local_us.saturating_add(DAY_US));
         let by = |offset: i32| local_us.checked_sub(i64::from(offset) * 1_000_000);
         if before == after {
             return by(before);
         }
         match by(after) {
-            Some(instant) if self.offset_at(instant) == after => Some(instant),
+            Some(instant) if self.offset_of_clocks(instant) == after => Some(instant),
             _ => by(before),
         }
     }
@@ -247,12 +280,17 @@ mod tests {
             ("0", "<+00>-00", "+00:00"),
             ("GMT-05:30", "GMT-05:30", "+05:30"),
             ("UTC+3", "UTC+3", "-03:00"),
+            ("+05:00", "+05:00", "-05:00"),
+            ("-00:30", "-00:30", "+00:30"),
+            ("4:15", "4:15", "-04:15"),
         ] {
             let zone = Zone::parse(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!((zone.name(), &**zone.arrow_name()), (name, arrow));
             assert_eq!(Zone::parse(zone.name()), Some(zone));
         }
-        for text in ["", "Mars/Phobos", "+05:00", "17", "nan", "1e300", "5.0001", "<+05>-06", "EST5EDT4", "'; DROP"] {
+        for text in
+            ["", "Mars/Phobos", "MSK", "+16:00", "17", "nan", "1e300", "5.0001", "<+05>-06", "EST5EDT4", "'; DROP"]
+        {
             assert_eq!(Zone::parse(text), None, "{text}");
         }
         assert_eq!(Zone::offset("+05:00"), Zone::parse("5"));
@@ -264,6 +302,28 @@ mod tests {
         for text in ["05:00", "+5", "+05:60", "+16:00", "+05:000", "+ä"] {
             assert_eq!(Zone::offset(text), None, "{text}");
         }
+    }
+
+    /// The instants are PostgreSQL's.
+    #[test]
+    fn abbreviations_mean_what_they_meant() {
+        let moscow = Zone::at("MSK").unwrap();
+        for (local, instant) in [
+            ("1900-01-01 00:00:00", "1899-12-31 21:00:00+00"),
+            ("2010-07-01 00:00:00", "2010-06-30 21:00:00+00"),
+            ("2011-03-27 01:59:59", "2011-03-26 22:59:59+00"),
+            ("2011-03-27 02:00:00", "2011-03-26 22:00:00+00"),
+            ("2011-03-27 04:00:00", "2011-03-27 00:00:00+00"),
+            ("2014-10-26 00:59:59", "2014-10-25 20:59:59+00"),
+            ("2014-10-26 01:00:00", "2014-10-25 22:00:00+00"),
+        ] {
+            assert_eq!(moscow.instant(us(local)), Some(us(instant)), "{local}");
+        }
+        assert_eq!(moscow.local(us("2011-03-26 23:00:00+00")), us("2011-03-27 03:00:00"));
+        assert_ne!(Some(moscow), Zone::parse("Europe/Moscow"));
+        // As an abbreviation it has no summer.
+        assert_eq!(Zone::at("CET"), Zone::parse("1"));
+        assert_eq!(Zone::at("VET"), Zone::parse("America/Caracas"));
     }
 
     /// The instants are PostgreSQL's.

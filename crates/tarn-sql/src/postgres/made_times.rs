@@ -225,7 +225,7 @@ fn zone(name: &str) -> Result<Zone, SqlError> {
             let error = SqlError::new(state::INVALID_PARAMETER_VALUE, message);
             return Err(error.with_hint("numeric time zones have \"-\" or \"+\" as their first character"));
         }
-        _ => Zone::parse(name),
+        _ => Zone::abbreviated(name).or_else(|| Zone::parse(name)),
     };
     zone.ok_or_else(|| SqlError::new(state::INVALID_PARAMETER_VALUE, format!("time zone \"{name}\" not recognized")))
 }

@@ -9,6 +9,7 @@ use super::here::Here;
 use super::words::{self, Unit, Word};
 use crate::Zone;
 use crate::text::{DAYS, FIRST_TIMESTAMP, civil_from_days, days_from_civil};
+use crate::zone_abbreviations::{Abbreviation, abbreviation};
 
 const SECOND_US: i64 = 1_000_000;
 const HOUR_US: i64 = 3_600 * SECOND_US;
@@ -53,7 +54,7 @@ pub(crate) fn timestamp_tz(text: &str, here: Here<'_>) -> Result<i64> {
             let shown = local(days, us)?;
             let instant = match (zone, here.zone) {
                 (Some(Offset::Seconds(east)), _) => shown.checked_sub(east * SECOND_US),
-                (Some(Offset::Of(zone)), _) => zone.instant(shown),
+                (Some(Offset::Of(zone) | Offset::Abbreviated(zone)), _) => zone.instant(shown),
                 (None, Some(zone)) => zone.instant(shown),
                 (None, None) => Some(shown),
             };
@@ -130,6 +131,8 @@ enum Offset {
     Seconds(i64),
     /// By what the place's law said.
     Of(Zone),
+    /// The same, of an abbreviation, which a time without a date may have as well.
+    Abbreviated(Zone),
 }
 
 // What was said.
@@ -478,11 +481,16 @@ impl<'a> Reading<'a> {
     }
 
     fn word(&mut self, text: &str, next: Option<&Field<'_>>) -> Result<u16> {
-        if self.label.is_some() && words::zone(text).is_none() {
+        if self.label.is_some() && abbreviation(text).is_none() {
             return Err(TimeFault::Syntax);
         }
-        if let Some(east) = words::zone(text) {
-            self.zone = Some(Offset::Seconds(east));
+        if let Some(meaning) = abbreviation(text) {
+            self.zone = Some(match meaning {
+                Abbreviation::East(minutes) => Offset::Seconds(i64::from(minutes) * 60),
+                Abbreviation::Of(_) | Abbreviation::Changing(..) => {
+                    Offset::Abbreviated(Zone::abbreviated(text).ok_or(TimeFault::Zone)?)
+                }
+            });
             return Ok(ZONE);
         }
         let Some(word) = words::of_dates(text) else {

@@ -4,7 +4,7 @@
 //!
 //! - [`here`]: what a text leaves to its reader; [`fault`]: why it is refused
 //! - [`fields`]: a text is cut into dates, times, numbers, words and zones, whatever type it is of
-//! - [`words`]: months, days of the week, abbreviations of zones, and words as `today`
+//! - [`words`]: months, days of the week, and words as `today`
 //! - [`date_time`]: the fields as a date, a time or an instant (`Jan 8 1999`, `19990108T040506-08`, `J2451187`, `tomorrow`)
 //! - [`span`]: the fields as an interval (`1 day 04:05:06`, `1-2`, `P1Y2M`)
 //!
