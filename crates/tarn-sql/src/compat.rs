@@ -25,7 +25,7 @@ use datafusion_pg_catalog::sql::rules::{
 use tarn_query::{walk, walk_mut};
 
 use crate::names::{column_of, fold};
-use crate::postgres::call;
+use crate::postgres::{call, query_of_array};
 use crate::privileges::name_objects;
 use crate::system_activity::PG_TABLES;
 
@@ -93,14 +93,13 @@ fn without_absent(statement: &mut Statement) {
     impl VisitorMut for Gathered {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            if let Expr::Function(Function { name, args: FunctionArguments::Subquery(query), .. }) = expr
-                && parts(name) == ["array"]
+            if let Some(query) = query_of_array(expr)
                 && reads(query, "pg_auth_members")
             {
                 *expr = Expr::Value(Value::SingleQuotedString("{}".to_owned()).with_empty_span());
             }
             if let Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } = expr
-                && let Expr::Function(Function { args: FunctionArguments::Subquery(query), .. }) = right.as_ref()
+                && let Some(query) = query_of_array(right)
                 && query.to_string().contains("unnest(tc.reloptions)")
             {
                 *expr = (**left).clone();

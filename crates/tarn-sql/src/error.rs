@@ -48,6 +48,7 @@ pub mod state {
     pub const ARRAY_SUBSCRIPT: &str = "2202E";
     pub const NULL_NOT_ALLOWED: &str = "22004";
     pub const INVALID_NTH_VALUE: &str = "22016";
+    pub const INVALID_FRAME_OFFSET: &str = "22013";
     pub const INVALID_BINARY: &str = "22P03";
     pub const BAD_COPY_FORMAT: &str = "22P04";
     pub const NOT_NULL_VIOLATION: &str = "23502";

@@ -11,6 +11,9 @@ use crate::error::{Result, SqlError, state};
 /// Of the text of a value inside another. Each level of rows in rows doubles the quotes of those below: thirty would be gigabytes.
 const MAX_INNER_BYTES: usize = 64 << 20;
 
+/// Dimensions that an array may have.
+pub const MAX_DIMENSIONS: usize = 6;
+
 /// `{1,NULL,"a b"}`. `cell` appends the text of one element; false: it is NULL.
 pub fn array_text(
     out: &mut BytesMut,
@@ -103,19 +106,20 @@ fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// One dimension from 1 on, or none for an empty array. `cell` appends an element with its length.
+/// The items of each dimension, which begin at 1, none for an empty array. `cell` appends an element with its length.
 pub fn array_binary(
     out: &mut BytesMut,
     element: &Type,
     has_null: bool,
+    shape: &[usize],
     elements: impl ExactSizeIterator<Item = usize>,
     mut cell: impl FnMut(usize, &mut BytesMut) -> Result<()>,
 ) -> Result<()> {
-    out.put_i32(i32::from(elements.len() > 0));
+    out.put_i32(shape.len() as i32);
     out.put_i32(has_null.into());
     out.put_u32(element.oid());
-    if elements.len() > 0 {
-        out.put_i32(elements.len() as i32);
+    for length in shape {
+        out.put_i32(*length as i32);
         out.put_i32(1);
     }
     for element in elements {

@@ -85,6 +85,10 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         return Ok(Type::NUMERIC);
     }
     match field.data_type() {
+        // Of several dimensions.
+        DataType::List(item) | DataType::LargeList(item) if item.data_type().is_list() => {
+            return pg_type(&item.as_ref().clone().with_name(field.name()));
+        }
         DataType::List(item) | DataType::LargeList(item) => match item.metadata().get(TYPE_KEY).map(String::as_str) {
             Some("uuid") => return Ok(Type::UUID_ARRAY),
             Some("json") => return Ok(Type::JSON_ARRAY),
@@ -379,7 +383,11 @@ fn list<O: OffsetSizeTrait>(
     Ok(Cells::Array { spans, elements: Box::new(elements) })
 }
 
+/// That of an array in an array is the same.
 fn element_type<'a>(array: &'a Type, field: &Field) -> Result<&'a Type> {
+    if field.data_type().is_list() {
+        return Ok(array);
+    }
     element_of(array).ok_or_else(|| no_form(field))
 }
 
@@ -456,9 +464,13 @@ impl Column {
                 let (days, us) = days_and_rest(a.value(row));
                 text::interval(out, 0, days, us);
             }
-            Cells::Array { spans, elements } => {
+            Cells::Array { spans, elements } if !matches!(elements.cells, Cells::Array { .. }) => {
                 nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out))?;
             }
+            Cells::Array { .. } => match self.shape(row)?.is_empty() {
+                true => out.put_slice(b"{}"),
+                false => self.arrays_text(row, out)?,
+            },
             Cells::Row(fields) => {
                 nested::row_text(out, fields.len(), |field, out| fields[field].text(row, out))?;
             }
@@ -506,10 +518,12 @@ impl Column {
                 let (days, us) = days_and_rest(a.value(row));
                 interval(out, 0, days, us);
             }
-            Cells::Array { spans, elements } => {
-                let span = spans[row].clone();
+            Cells::Array { .. } => {
+                let shape = self.shape(row)?;
+                let (elements, span) = self.innermost(row);
+                let span = if shape.is_empty() { 0..0 } else { span };
                 let has_null = span.clone().any(|element| elements.is_null(element));
-                nested::array_binary(out, &elements.pg_type, has_null, span, |element, out| {
+                nested::array_binary(out, &elements.pg_type, has_null, &shape, span, |element, out| {
                     elements.sized(element, true, out)
                 })?;
             }
@@ -519,6 +533,64 @@ impl Column {
             }
         }
         Ok(true)
+    }
+
+    /// How many items an array has in each dimension; none if it has none at all.
+    ///
+    /// Errors: `2202E` for arrays in it that have no items or are not of one shape, `22004` for those that are NULL, `54000` for too many dimensions.
+    fn shape(&self, row: usize) -> Result<Vec<usize>> {
+        let mut shape = vec![];
+        self.add_shape(row, 0, &mut shape)?;
+        if shape.len() > nested::MAX_DIMENSIONS {
+            let message =
+                format!("number of array dimensions exceeds the maximum allowed ({})", nested::MAX_DIMENSIONS);
+            return Err(SqlError::new(state::PROGRAM_LIMIT, message));
+        }
+        Ok(if shape.contains(&0) { vec![] } else { shape })
+    }
+
+    fn add_shape(&self, row: usize, dimension: usize, shape: &mut Vec<usize>) -> Result<()> {
+        let Cells::Array { spans, elements } = &self.cells else { return Ok(()) };
+        let refused = |state: &'static str, what: &str| Err(SqlError::new(state, format!("cannot accumulate {what}")));
+        let length = spans[row].len();
+        match shape.get(dimension) {
+            _ if self.is_null(row) => return refused(state::NULL_VALUE_NOT_ALLOWED, "null arrays"),
+            _ if dimension > 0 && length == 0 => return refused(state::ARRAY_SUBSCRIPT, "empty arrays"),
+            None => shape.push(length),
+            Some(first) if *first == length => {}
+            Some(_) => return refused(state::ARRAY_SUBSCRIPT, "arrays of different dimensionality"),
+        }
+        spans[row].clone().try_for_each(|element| elements.add_shape(element, dimension + 1, shape))
+    }
+
+    /// The items of an array of any number of dimensions, which lie behind each other.
+    fn innermost(&self, row: usize) -> (&Column, Range<usize>) {
+        let (mut column, mut span) = (self, row..row + 1);
+        while let Cells::Array { spans, elements } = &column.cells {
+            span = match span.is_empty() {
+                true => 0..0,
+                false => spans[span.start].start..spans[span.end - 1].end,
+            };
+            column = elements;
+        }
+        (column, span)
+    }
+
+    /// `{{1,2},{3,4}}`
+    fn arrays_text(&self, row: usize, out: &mut BytesMut) -> Result<()> {
+        let Cells::Array { spans, elements } = &self.cells else { return Ok(()) };
+        if !matches!(elements.cells, Cells::Array { .. }) {
+            return nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out));
+        }
+        out.put_u8(b'{');
+        for (nth, element) in spans[row].clone().enumerate() {
+            if nth > 0 {
+                out.put_u8(b',');
+            }
+            elements.arrays_text(element, out)?;
+        }
+        out.put_u8(b'}');
+        Ok(())
     }
 
     fn binary_text(&self, value: &str, out: &mut BytesMut) -> Result<()> {

@@ -14,6 +14,7 @@
 //! | `a BETWEEN SYMMETRIC b AND c` | refused | between them in either order |
 //! | `interval(2) '1.239 s'` | without its precision | with it |
 //! | `a::text COLLATE "C"` | refused | a collation |
+//! | `make_interval(days := 1)` | an operator `:=` | as `=>` |
 //! | `UPSERT INTO t …` | refused | refused; here an INSERT that replaces |
 //! | `MERGE …` | other systems' actions | as in `merge.rs` |
 //! | `a ! `, `a XOR b`, `a DIV b`, `a REGEXP b` | operators of others | none |
@@ -449,6 +450,11 @@ impl Dialect for PgDialect {
         false
     }
 
+    /// `make_interval(days := 1)`, as `=>`.
+    fn supports_named_fn_args_with_assignment_operator(&self) -> bool {
+        true
+    }
+
     /// `'a'`, a new line, `'b'`: one literal.
     fn supports_string_literal_concatenation_with_newline(&self) -> bool {
         true
@@ -467,7 +473,7 @@ impl Dialect for PgDialect {
         supports_outer_join_operator supports_cross_join_constraint supports_connect_by supports_execute_immediate
         supports_match_recognize supports_in_empty_list supports_start_transaction_modifier
         supports_end_transaction_modifier supports_named_fn_args_with_eq_operator
-        supports_named_fn_args_with_colon_operator supports_named_fn_args_with_assignment_operator
+        supports_named_fn_args_with_colon_operator
         supports_named_fn_args_with_rarrow_operator supports_numeric_prefix supports_numeric_literal_underscores
         supports_window_function_null_treatment_arg supports_dictionary_syntax support_map_literal_syntax
         supports_lambda_functions supports_parenthesized_set_variables supports_comma_separated_set_assignments

@@ -15,11 +15,14 @@ mod accepted;
 mod copy;
 mod dialect;
 mod explain;
+mod frames;
+mod groupings;
 mod limits;
 mod merge;
 mod null_asks;
 mod select_into;
 mod tokens;
+mod variadic;
 
 #[cfg(test)]
 mod tests;
@@ -34,10 +37,13 @@ use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 pub use self::accepted::{Read, check, read, read_locking, statement};
 pub use self::copy::{OwnCopy, copy_on_conflict};
 use self::dialect::{Bounds, PgDialect};
+pub use self::frames::EXCLUDING;
+pub use self::groupings::{GROUPING_SETS, NO_KEYS};
 pub use self::limits::{
     CONNECTION_STACK_BYTES, Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_NESTING,
     MAX_QUERIES, MAX_SELECTED, MAX_SELECTS, MAX_TABLES, MAX_TERMS, MAX_TOKENS, SMALL_BYTES, STACK_BYTES,
 };
+pub use self::variadic::VARIADIC;
 
 /// Why a text is no statement of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +130,9 @@ pub fn parse_with<T, E: From<ParseError>>(
     bounded(&dialect, || {
         let mut tokens = tokens::tokens(&dialect, sql, &size)?;
         copy::spell_booleans(&mut tokens);
+        frames::write_frames(&mut tokens);
+        groupings::write_groupings(&mut tokens);
+        variadic::write_variadic(&mut tokens);
         read(&mut parser_of(&dialect, tokens))
     })
 }

@@ -485,3 +485,48 @@ fn texts_with_words_of_the_limits_in_them_are_small() {
     );
     assert_eq!(statements(&text).unwrap().len(), 1);
 }
+
+/// What sqlparser does not know is written as it knows it.
+#[test]
+fn frames_groupings_and_arrays_of_arguments_are_written_as_calls() {
+    let written = |text: &str| match statements(&format!("SELECT {text}")) {
+        Ok(statements) => statements[0].to_string()["SELECT ".len()..].to_owned(),
+        Err(_) => "refused".to_owned(),
+    };
+    for (text, want) in [
+        (
+            "sum(a) OVER (ORDER BY b ROWS 1 PRECEDING EXCLUDE TIES)",
+            "sum(a) OVER (PARTITION BY tarn_excluding('ties') ORDER BY b ROWS 1 PRECEDING)",
+        ),
+        (
+            "sum(a) OVER (PARTITION BY c ROWS 1 PRECEDING EXCLUDE /* it */ CURRENT ROW)",
+            "sum(a) OVER (PARTITION BY tarn_excluding('current row'), c ROWS 1 PRECEDING)",
+        ),
+        (
+            "sum(a) OVER (w ROWS 1 PRECEDING EXCLUDE GROUP) FROM t WINDOW w AS (ORDER BY (b))",
+            "sum(a) OVER (w PARTITION BY tarn_excluding('group') ROWS 1 PRECEDING) FROM t WINDOW w AS (ORDER BY (b))",
+        ),
+        ("sum(a) OVER (ROWS 1 PRECEDING EXCLUDE NO OTHERS)", "sum(a) OVER (ROWS 1 PRECEDING)"),
+        ("sum(a) OVER (ORDER BY a EXCLUDE TIES)", "refused"),
+        ("sum(a) OVER (ROWS 1 PRECEDING EXCLUDE SOME)", "refused"),
+        (
+            "sum(a) OVER (ORDER BY b RANGE BETWEEN '1 year'::interval PRECEDING AND '2' FOLLOWING)",
+            "sum(a) OVER (ORDER BY b RANGE BETWEEN ('1 year'::INTERVAL) PRECEDING AND ('2') FOLLOWING)",
+        ),
+        ("exclude, preceding FROM t", "exclude, preceding FROM t"),
+        (
+            "a FROM t GROUP BY GROUPING SETS (a, GROUPING SETS (b, ()), ())",
+            "a FROM t GROUP BY GROUPING SETS ((a), (tarn_grouping_sets(b, tarn_no_keys())), ())",
+        ),
+        (
+            "grouping(a), grouping(b) FROM t GROUP BY GROUPING SETS (a, ())",
+            "grouping(a), grouping(b) FROM t GROUP BY GROUPING SETS ((a), ())",
+        ),
+        ("concat(VARIADIC ARRAY[f(1), 2])", "concat(tarn_variadic(ARRAY[f(1), 2]))"),
+        ("f(a, variadic b), c", "f(a, tarn_variadic(b)), c"),
+        ("a variadic", "a variadic"),
+        ("f(days := 1)", "f(days := 1)"),
+    ] {
+        assert_eq!(written(text), want, "{text}");
+    }
+}

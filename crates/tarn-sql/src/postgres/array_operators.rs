@@ -1,4 +1,4 @@
-//! Have two arrays an item in common? `a && b`, which the planner refuses. A text beside an array is one of its type. And what is `a || NULL`? The
+//! Have two arrays an item in common? `a && b`, which the planner refuses. A text beside an array, here and in comparisons, is one of its type. And what is `a || NULL`? The
 //! array: a NULL that is written out is no item.
 
 use arrow::datatypes::DataType;
@@ -16,11 +16,14 @@ pub(super) struct ArrayOperators;
 
 impl ExprPlanner for ArrayOperators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        if !matches!(expr.op, BinaryOperator::PGOverlap | BinaryOperator::StringConcat) {
+        use BinaryOperator::{ArrowAt, AtArrow, Eq, Gt, GtEq, Lt, LtEq, NotEq, PGOverlap, StringConcat};
+        if !matches!(expr.op, PGOverlap | StringConcat | Eq | NotEq | Lt | LtEq | Gt | GtEq | AtArrow | ArrowAt) {
             return Ok(PlannerResult::Original(expr));
         }
-        let (left, right) = (expr.left.get_type(schema)?, expr.right.get_type(schema)?);
-        if expr.op == BinaryOperator::StringConcat {
+        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
+            return Ok(PlannerResult::Original(expr));
+        };
+        if expr.op == StringConcat {
             return Ok(match (left.is_list() && right.is_null(), left.is_null() && right.is_list()) {
                 (true, _) => PlannerResult::Planned(expr.left),
                 (_, true) => PlannerResult::Planned(expr.right),
@@ -35,6 +38,9 @@ impl ExprPlanner for ArrayOperators {
             return Ok(PlannerResult::Original(expr));
         }
         let sides = (of(expr.left, &left, &right), of(expr.right, &right, &left));
-        Ok(PlannerResult::Planned(array_has_any(sides.0, sides.1)))
+        Ok(match expr.op {
+            PGOverlap => PlannerResult::Planned(array_has_any(sides.0, sides.1)),
+            op => PlannerResult::Original(RawBinaryExpr { left: sides.0, right: sides.1, op }),
+        })
     }
 }

@@ -121,7 +121,7 @@ impl ScalarUDFImpl for OfShapes {
 fn dims(lists: &ArrayRef, row: usize) -> Option<String> {
     let lists = lists.as_list::<i32>();
     let items = lists.is_valid(row).then(|| lists.value(row)).filter(|items| !items.is_empty())?;
-    let inner = if items.data_type().is_list() { dims(&items, 0).unwrap_or_default() } else { String::new() };
+    let inner = if items.data_type().is_list() { dims(&items, 0)? } else { String::new() };
     Some(format!("[1:{}]{inner}", items.len()))
 }
 
@@ -166,6 +166,9 @@ fn filled(rows: &Rows, of: &DataType) -> Result<ArrayRef> {
         let lengths = lengths.value(row);
         let lengths = cast(&lengths, &DataType::Int64)?;
         let lengths = lengths.as_primitive::<Int64Type>();
+        if lengths.null_count() > 0 {
+            return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, "dimension values cannot be null").into());
+        }
         if lengths.len() > 1 {
             let message = "array_fill of several dimensions is not supported";
             return Err(SqlError::unsupported(message, "one array of all items").into());

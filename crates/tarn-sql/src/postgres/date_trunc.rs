@@ -1,9 +1,10 @@
 //! When did the century begin, or the day in Sydney? `date_trunc` of fields, of intervals and of zones that DataFusion's does not know.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, UInt64Array, new_empty_array};
+use arrow::compute::{cast, interleave, take};
 use arrow::datatypes::{
     DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
@@ -79,13 +80,7 @@ impl ScalarUDFImpl for DateTrunc {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [unit, of, zone @ ..] = &args.args[..] else { return plan_err!("date_trunc takes a field and a time") };
-        let ColumnarValue::Scalar(name) = unit else {
-            return Err(SqlError::unsupported(
-                "date_trunc with another field for each row is not supported",
-                "write the field as a constant, one in each branch of a CASE",
-            )
-            .into());
-        };
+        let ColumnarValue::Scalar(name) = unit else { return self.by_field(&args) };
         let name = name.try_as_str().flatten();
         let zone_name = match zone {
             [] => None,
@@ -171,6 +166,40 @@ impl ScalarUDFImpl for DateTrunc {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&answer, 0)?),
             false => ColumnarValue::Array(answer),
         })
+    }
+}
+
+impl DateTrunc {
+    /// Where each row names a field: the rows of each field by themselves.
+    fn by_field(&self, args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let columns = args.args.iter().map(|arg| arg.to_array(args.number_rows)).collect::<Result<Vec<_>>>()?;
+        let names = cast(&columns[0], &DataType::Utf8)?;
+        let names = names.as_string::<i32>();
+        let mut rows_of: BTreeMap<Option<&str>, Vec<u64>> = BTreeMap::new();
+        for (row, name) in names.iter().enumerate() {
+            rows_of.entry(name).or_default().push(row as u64);
+        }
+        let mut places = vec![(0, 0); args.number_rows];
+        let mut answers = Vec::with_capacity(rows_of.len());
+        for (name, rows) in rows_of {
+            for (nth, row) in rows.iter().enumerate() {
+                places[*row as usize] = (answers.len(), nth);
+            }
+            let number_rows = rows.len();
+            let rows = UInt64Array::from(rows);
+            let mut of_field = args.clone();
+            of_field.number_rows = number_rows;
+            of_field.args = vec![ColumnarValue::Scalar(ScalarValue::Utf8(name.map(str::to_owned)))];
+            of_field.args.push(ColumnarValue::Array(take(&columns[1], &rows, None)?));
+            // The zone is one for all.
+            of_field.args.extend(args.args[2..].iter().cloned());
+            answers.push(self.invoke_with_args(of_field)?.to_array(number_rows)?);
+        }
+        let answers: Vec<&dyn Array> = answers.iter().map(AsRef::as_ref).collect();
+        match answers.is_empty() {
+            true => Ok(ColumnarValue::Array(new_empty_array(args.return_type()))),
+            false => Ok(ColumnarValue::Array(interleave(&answers, &places)?)),
+        }
     }
 }
 

@@ -15,14 +15,12 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
-use super::extract::intervals;
 use super::integers::out_of_range;
-use super::rowwise::Rows;
 use crate::error::{SqlError, state};
 
 /// Functions to be registered over those of the same name.
 pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
-    use datafusion::functions::{datetime, math, unicode};
+    use datafusion::functions::{math, unicode};
     use datafusion::functions_nested::cardinality::cardinality_udf;
     use datafusion::functions_nested::length::array_length_udf;
     use datafusion::functions_nested::position::{array_position_udf, array_positions_udf};
@@ -44,7 +42,6 @@ pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
         (cardinality_udf(), Guard::Integers),
         (math::abs(), Guard::NoLeast),
         (datafusion::functions::string::chr(), Guard::NoNullCharacter),
-        (datetime::date_bin(), Guard::NoMonths),
         (unicode::right(), Guard::NotLeast),
     ];
     all.into_iter().map(|(inner, guard)| Arc::new(ScalarUDF::from(Guarded { inner, guard }))).collect()
@@ -69,8 +66,6 @@ enum Guard {
     NotLeast,
     /// A text has none.
     NoNullCharacter,
-    /// Bins have one length.
-    NoMonths,
 }
 
 /// A function with a guard before or behind it, one for each.
@@ -194,26 +189,6 @@ impl ScalarUDFImpl for Guarded {
                             false => Ok(values),
                         }
                     })?;
-                }
-                self.inner.invoke_with_args(args)
-            }
-            Guard::NoMonths => {
-                // NULL beside anything is NULL: what else is wrong with it is nobody's concern.
-                if args.args.iter().any(|arg| matches!(arg, ColumnarValue::Scalar(value) if value.is_null())) {
-                    return Ok(ColumnarValue::Scalar(ScalarValue::try_from(args.return_type())?));
-                }
-                let rows = Rows::of(&args)?;
-                let strides = intervals(&rows.columns[0])?;
-                for row in rows.there().flatten() {
-                    let stride = strides.value(row);
-                    if stride.months != 0 {
-                        let message = "timestamps cannot be binned into intervals containing months or years";
-                        return Err(SqlError::unsupported(message, "use date_trunc").into());
-                    }
-                    if i128::from(stride.days) * 86_400_000_000_000 + i128::from(stride.nanoseconds) <= 0 {
-                        let message = "stride must be greater than zero";
-                        return Err(SqlError::new(state::DATETIME_OVERFLOW, message).into());
-                    }
                 }
                 self.inner.invoke_with_args(args)
             }

@@ -20,7 +20,7 @@ use crate::names::fold;
 /// Aggregates whose answer is in the order of their rows.
 const ORDERED: [&str; 2] = ["array_agg", "string_agg"];
 /// What the number of a row is called.
-const PLACE: &str = "?place?";
+pub(super) const PLACE: &str = "?place?";
 
 /// Keeps the order of the subquery that a query reads, where it decides.
 pub(super) fn keep(query: &mut Query) {
@@ -85,7 +85,7 @@ fn order_of(expr: &mut Expr) -> Option<&mut Vec<FunctionArgumentClause>> {
     (is_open && ORDERED.iter().any(|ordered| is_named(name, ordered))).then_some(&mut list.clauses)
 }
 
-fn by(expr: Expr) -> OrderByExpr {
+pub(super) fn by(expr: Expr) -> OrderByExpr {
     OrderByExpr { expr, options: OrderByOptions { asc: None, nulls_first: None }, with_fill: None }
 }
 
@@ -122,7 +122,7 @@ fn number_rows(query: &mut Query) -> bool {
 }
 
 /// A key of ORDER BY where columns of the list have no names. `None`: it is the place of one.
-fn written_out(key: &OrderByExpr, projection: &[SelectItem]) -> Option<OrderByExpr> {
+pub(super) fn written_out(key: &OrderByExpr, projection: &[SelectItem]) -> Option<OrderByExpr> {
     let named = |name: &Ident| {
         projection.iter().find_map(|item| match item {
             SelectItem::ExprWithAlias { expr, alias } if fold(alias) == fold(name) => Some(expr.clone()),

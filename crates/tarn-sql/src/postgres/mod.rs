@@ -12,6 +12,7 @@
 //! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `arguments` |
 //! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
 //! | `SELECT (ARRAY[1, 2])[-1], (ARRAY[1, 2])[-1:1]` | NULL, {1} | 2, {} | `subscripts` |
+//! | `SELECT ('{{1,2},{3,4}}'::int[])[1:2][1]` | {{1},{3}} | errors, {1,2} | `array_depths`, `subscripts` |
 //! | `SELECT ARRAY[NULL::int] > ARRAY[1], greatest(interval '31 days', interval '1 month')` | t, 31 days | f, 1 mon | `extremes` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
 //! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
@@ -33,6 +34,11 @@
 //! | `SELECT num_nulls(1, NULL)`, `isfinite(now())` | 1, t | not known | `nulls` |
 //! | `SELECT to_timestamp('NaN'::float8)` | 22008 | 1970-01-01 | `epoch` |
 //! | `SELECT sum(x) OVER (w ROWS 1 PRECEDING) … WINDOW w AS (ORDER BY y)` | in the order of `y` | in none | `windows_copied` |
+//! | `SELECT sum(x) OVER (ORDER BY y ROWS 1 PRECEDING EXCLUDE TIES)` | without its peers | not known | `exclusions` |
+//! | `SELECT sum(x) OVER (ORDER BY y RANGE '1 year'::interval PRECEDING)` | of a year | not known | `frame_offsets` |
+//! | `GROUP BY GROUPING SETS (GROUPING SETS (a, ()), ROLLUP ((a, b)))` | (a), (), (a, b), () | errors | `grouping_sets` |
+//! | `SELECT ARRAY(SELECT x FROM t ORDER BY x)` | an array | not known | `array_queries` |
+//! | `SELECT (a, b) OVERLAPS (c, interval '1 day')` | a boolean | not known | `overlaps` |
 //! | `SELECT * FROM (a JOIN b USING (n)) j` | `n` once | twice | `joined_alias` |
 //! | `SELECT array_agg(x) FROM (SELECT x FROM t ORDER BY y) s` | in that order | in any | `inner_order` |
 //! | `SELECT ARRAY[]`, `SELECT count() FROM t` | errors | `{}`, a count | `refused` |
@@ -41,10 +47,13 @@
 //! | `SELECT array_dims(ARRAY[1])`, `trim_array(ARRAY[1, 2], 1)` | [1:1], {1} | an array, not known | `array_shapes` |
 //! | `SELECT array_remove(ARRAY[1, NULL], NULL)` | {1} | NULL | `array_removals` |
 //! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
+//! | `SELECT rank(3) WITHIN GROUP (ORDER BY x)` | its rank if it were there | not known | `hypothetical_sets` |
+//! | `SELECT width_bucket(x, ARRAY[1, 3])`, `concat(VARIADIC ARRAY['a', 'b'])` | 1, ab | not known | `buckets`, `variadic` |
 //! | `SELECT mode() WITHIN GROUP (ORDER BY x)`, `percentile_disc` | values | not known | `ordered_sets` |
 //! | `SELECT convert_from(b, 'UTF8')`, `encode(b, 'escape')`, `get_byte` | texts, bytes | not known | `bytes` |
 //! | `SELECT substr('\x0102'::bytea, 2), '\x01'::bytea ~~ '%'` | \x02, t | not known | `byte_strings` |
 //! | `SELECT quote_ident('ABC'), parse_ident('A.b')` | "ABC", {a,b} | ABC, {A,b} | `identifiers` |
+//! | `SELECT 3 >= ALL ('{1,2}'), 'foo' LIKE ANY (ARRAY['f%'])` | t, t | errors | `any_of` |
 //! | `SELECT ok = 't'` of a `boolean`, `ARRAY[1] && ARRAY[1]` | t | not known | `truths`, `array_operators` |
 //! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
 //! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), sind(30), lcm(4, 6)` | 3, 3, 0.5, 12 | not known | `numbers` |
@@ -56,6 +65,7 @@
 //! | `SELECT sum(x), max(x)` of intervals | an interval, the longest | not known, the most months | `interval_aggregates` |
 //! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')`, `extract(year FROM now())` | 1.750000, a numeric | 1, an integer | `extract` |
 //! | `SELECT extract(century FROM now())`, `date_trunc('decade', now())` | 21, 2020-01-01 | not known | `extract`, `date_trunc` |
+//! | `SELECT date_bin(x, at, timestamp '4000-01-01 BC')` of an interval of each row | its bin | errors | `date_bins` |
 //! | `SELECT make_interval(days => 10)`, `make_timestamptz(2026, 1, 2, 3, 4, 5.5)` | times | not known | `made_times` |
 //! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
 //! | `SELECT acos(2)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 22003, 2, NULL | NaN, 3, 0 | `guards` |
@@ -77,29 +87,38 @@
 
 mod aggregates_checked;
 mod ambiguous;
+mod any_of;
 mod arguments;
+mod array_depths;
 mod array_operators;
+mod array_queries;
 mod array_removals;
 mod array_shapes;
 mod averages;
+mod buckets;
 mod byte_strings;
 mod bytes;
 mod calendar;
 mod calls;
 mod casts;
 mod clock;
+mod date_bins;
 mod date_reading;
 mod date_template;
 mod date_trunc;
 mod division;
 mod epoch;
 mod exact_functions;
+mod exclusions;
 mod extract;
 mod extremes;
 mod floats;
 mod format;
+mod frame_offsets;
 mod frames;
+mod grouping_sets;
 mod guards;
+mod hypothetical_sets;
 pub(crate) mod identifiers;
 mod in_array;
 pub(crate) mod in_from;
@@ -123,6 +142,7 @@ mod number_template;
 mod numbers;
 mod numeric;
 mod ordered_sets;
+mod overlaps;
 mod pattern_flags;
 mod pattern_operators;
 mod patterns;
@@ -152,6 +172,7 @@ mod unions;
 mod unknown_operands;
 mod using;
 mod value_columns;
+mod variadic;
 mod variances;
 mod windows_copied;
 
@@ -159,6 +180,7 @@ use std::sync::Arc;
 
 use tarn_query::{Meaning, Rule};
 
+pub(crate) use self::array_queries::query_of_array;
 pub(crate) use self::calls::{all_of, binary, call};
 
 /// What statements mean here.
@@ -178,6 +200,8 @@ pub(crate) fn meaning() -> Meaning {
             ],
             json::rules(),
             vec![
+                Arc::new(frame_offsets::FrameOffsets),
+                Arc::new(overlaps::Ends),
                 Arc::new(times::Times::new()),
                 Arc::new(interval_aggregates::IntervalAggregates::new()),
                 Arc::new(floats::WideFloats),
@@ -196,6 +220,7 @@ pub(crate) fn meaning() -> Meaning {
             Arc::new(extract::Extracts),
             Arc::new(byte_strings::ByteStrings),
             Arc::new(products::LongProducts),
+            Arc::new(exclusions::Exclusions),
         ],
         coerced: vec![
             Arc::new(casts::Casts),
@@ -212,6 +237,7 @@ pub(crate) fn meaning() -> Meaning {
                 Arc::new(numeric::numeric()),
                 Arc::new(type_name::type_of()),
                 Arc::new(date_trunc::date_trunc()),
+                Arc::new(date_bins::date_bin()),
                 Arc::new(epoch::to_instant()),
             ],
             guards::guarded(),
@@ -235,6 +261,10 @@ pub(crate) fn meaning() -> Meaning {
             rounding::functions(),
             array_shapes::functions(),
             array_removals::functions(),
+            array_queries::functions(),
+            buckets::functions(),
+            exclusions::functions(),
+            overlaps::functions(),
             vec![Arc::new(to_number::to_number())],
         ]
         .concat(),

@@ -35,8 +35,7 @@ use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
-    in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, refused, single, text_sets,
-    type_names, using, value_columns, windows_copied,
+    any_of, array_depths, array_queries, buckets, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, overlaps, refused, single, text_sets, type_names, using, value_columns, variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -87,6 +86,7 @@ impl VisitorMut for Rewrite {
             json::name_rows(select, query.order_by.as_mut());
             if let Err(error) = in_order(query.order_by.as_mut(), select)
                 .and_then(|()| windows_copied::write_out(select, query.order_by.as_mut()))
+                .and_then(|()| frame_offsets::write_out(select, query.order_by.as_mut()))
                 .and_then(|()| using::write_out(select, query.order_by.as_mut()))
             {
                 return ControlFlow::Break(error);
@@ -109,12 +109,20 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         inner_order::keep_in_aggregates(select);
+        if let Err(error) = grouping_sets::write_out(select) {
+            return ControlFlow::Break(error);
+        }
         // Those of UNION; those of queries are written out already.
         json::name_rows(select, None);
-        if let Err(error) = windows_copied::write_out(select, None).and_then(|()| using::write_out(select, None)) {
+        if let Err(error) = windows_copied::write_out(select, None)
+            .and_then(|()| frame_offsets::write_out(select, None))
+            .and_then(|()| using::write_out(select, None))
+        {
             return ControlFlow::Break(error);
         }
         for item in &mut select.projection {
+            hypothetical_sets::name(item);
+            overlaps::name(item);
             // A column that is cast is called as it was, also in a subquery.
             if let SelectItem::UnnamedExpr(expr @ Expr::Cast { .. }) = item
                 && is_column(expr)
@@ -142,7 +150,12 @@ impl VisitorMut for Rewrite {
                 name_column(alias, SERIES);
             }
             TableFactor::Function { name, alias, .. } if is_named(name, SERIES) => name_column(alias, SERIES),
-            TableFactor::UNNEST { alias, array_exprs, .. } if array_exprs.len() == 1 => name_column(alias, UNNEST),
+            TableFactor::UNNEST { alias, array_exprs, .. } => {
+                array_exprs.iter_mut().for_each(array_depths::flatten);
+                if array_exprs.len() == 1 {
+                    name_column(alias, UNNEST);
+                }
+            }
             _ => {}
         }
         ControlFlow::Continue(())
@@ -150,9 +163,17 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         type_names::plain(expr);
-        if let Err(error) = interval_types::rewrite(expr) {
+        if let Err(error) = variadic::rewrite(expr).and_then(|()| hypothetical_sets::rewrite(expr)) {
             return ControlFlow::Break(error);
         }
+        buckets::rewrite(expr);
+        if let Err(error) = interval_types::rewrite(expr)
+            .and_then(|()| array_queries::rewrite(expr))
+            .and_then(|()| overlaps::rewrite(expr))
+        {
+            return ControlFlow::Break(error);
+        }
+        array_depths::rewrite(expr);
         float(expr);
         cast(expr);
         operator(expr);
@@ -173,7 +194,7 @@ impl VisitorMut for Rewrite {
             Expr::Subquery(query) if self.of_sets.contains(&(&raw const **query)) => {}
             _ => single::subquery(expr),
         }
-        if let Err(error) = array_of_text(expr) {
+        if let Err(error) = array_of_text(expr).and_then(|()| any_of::rewrite(expr)) {
             return ControlFlow::Break(error);
         }
         let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {

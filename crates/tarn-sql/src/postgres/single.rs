@@ -132,7 +132,7 @@ const OTHERS: [&str; 15] = [
 ];
 
 /// Whether there is an aggregate, a window or a set in it.
-fn aggregates(expr: &Expr) -> bool {
+pub(super) fn aggregates(expr: &Expr) -> bool {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let all = all_default_aggregate_functions();
         let names =

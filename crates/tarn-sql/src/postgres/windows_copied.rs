@@ -3,11 +3,12 @@
 //!
 //! So what is copied is written out, before a statement is planned, in lists of columns and in `WINDOW` itself.
 
+use tarn_query::parser::EXCLUDING;
 use tarn_query::sqlparser::ast::{
     Expr, Function, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Select, WindowSpec, WindowType,
 };
 
-use super::calls::each_outside_queries;
+use super::calls::{each_outside_queries, is_call};
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 
@@ -44,7 +45,8 @@ fn copy(spec: &mut WindowSpec, windows: &[NamedWindowDefinition]) -> Result<()> 
         let message = format!("cannot {what} window \"{}\"{why}", name.value);
         Err(SqlError::new(state::WINDOWING, message).with_hint("write the window out"))
     };
-    if !spec.partition_by.is_empty() {
+    // What a frame leaves out stands among the keys.
+    if !spec.partition_by.iter().all(|key| is_call(key, EXCLUDING)) {
         return refused("override PARTITION BY clause of", "");
     }
     if !of.order_by.is_empty() && !spec.order_by.is_empty() {
@@ -53,7 +55,7 @@ fn copy(spec: &mut WindowSpec, windows: &[NamedWindowDefinition]) -> Result<()> 
     if of.window_frame.is_some() {
         return refused("copy", " because it has a frame clause");
     }
-    spec.partition_by = of.partition_by.clone();
+    spec.partition_by.extend(of.partition_by.iter().cloned());
     if spec.order_by.is_empty() {
         spec.order_by = of.order_by.clone();
     }

@@ -91,7 +91,7 @@ async fn arrays_of_every_type_are_bound_and_answered() {
     for (literal, shown) in [("{1,null}", "{1,NULL}"), ("{}", "{}"), (" { 1 , 2 } ", "{1,2}")] {
         assert_eq!(cell(&client, &format!("SELECT '{literal}'::int[]")).await, shown);
     }
-    for (literal, want) in [("{1", "22P02"), ("{a}", "22P02"), ("{{1},{2}}", "0A000")] {
+    for (literal, want) in [("{1", "22P02"), ("{a}", "22P02"), ("{{1},{2,3}}", "22P02"), ("[0:1]={1,2}", "0A000")] {
         assert_eq!(failure(client.query(&format!("SELECT '{literal}'::int[]"), &[]).await).0, want, "{literal}");
     }
     let of_type = "SELECT typname FROM pg_type WHERE oid = ANY($1::oid[]) ORDER BY 1";

@@ -203,10 +203,17 @@ impl JsonOf {
         Ok(Some(json))
     }
 
-    /// `{a,1,b,2}`, or `{a,b}` and `{1,2}`.
+    /// `{a,1,b,2}`, `{{a,1},{b,2}}`, or `{a,b}` and `{1,2}`.
     fn of_texts(&self, columns: &[Values], row: usize) -> Result<Option<String>> {
-        let lists: Option<Vec<Vec<_>>> =
-            columns.iter().map(|column| column.items(row).map(|items| items.collect())).collect();
+        let lists: Option<Vec<Vec<_>>> = match columns {
+            [pairs] if pairs.n_dimensions() == 2 => pairs.pairs(row)?.map(|pairs| vec![pairs]),
+            columns if columns.iter().any(|column| column.n_dimensions() > 1) => {
+                return Err(SqlError::new(state::ARRAY_SUBSCRIPT, "wrong number of array subscripts")
+                    .with_hint("arrays of one dimension, or one of pairs")
+                    .into());
+            }
+            columns => columns.iter().map(|column| column.items(row).map(|items| items.collect())).collect(),
+        };
         let Some(lists) = lists else { return Ok(None) };
         let pairs: Vec<_> = match &lists[..] {
             [names, values] if names.len() == values.len() => names.iter().zip(values).collect(),
@@ -317,6 +324,32 @@ impl Values {
         let Form::List(ends, items) = &self.form else { return None };
         let text = |item| (!items.is_null(item)).then(|| items.text(item));
         (!self.is_null(row)).then(|| (ends[row]..ends[row + 1]).map(text))
+    }
+
+    fn n_dimensions(&self) -> usize {
+        match &self.form {
+            Form::List(_, items) => 1 + items.n_dimensions(),
+            _ => 0,
+        }
+    }
+
+    /// The texts of a list's lists, which are of two items. `None`: it is NULL.
+    fn pairs(&self, row: usize) -> Result<Option<Vec<Option<&str>>>> {
+        let Form::List(ends, lists) = &self.form else { return Ok(None) };
+        if self.is_null(row) {
+            return Ok(None);
+        }
+        let mut all = vec![];
+        for list in ends[row]..ends[row + 1] {
+            let n_before = all.len();
+            all.extend(lists.items(list).into_iter().flatten());
+            if all.len() - n_before != 2 {
+                return Err(SqlError::new(state::ARRAY_SUBSCRIPT, "array must have two columns")
+                    .with_hint("a name and a value in each")
+                    .into());
+            }
+        }
+        Ok(Some(all))
     }
 
     fn write(&self, row: usize, json: &mut String) {
