@@ -17,7 +17,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ALTER TABLE",
-        "ALTER TABLE [IF EXISTS] name action, …\n  RENAME TO name | [COLUMN] column TO name\n  ADD [COLUMN] [IF NOT EXISTS] column type [NOT NULL] [DEFAULT expression] [CHECK (condition)]\n  DROP [COLUMN] [IF EXISTS] column [RESTRICT]\n  ALTER [COLUMN] column SET DEFAULT expression | DROP DEFAULT\n  ALTER [COLUMN] column SET NOT NULL | DROP NOT NULL | TYPE type [USING expression]\n  ADD [CONSTRAINT name] CHECK (condition) | PRIMARY KEY (column, …)\n  DROP CONSTRAINT [IF EXISTS] name\n  OWNER TO user",
+        "ALTER TABLE [IF EXISTS] name action, …\n  RENAME TO name | [COLUMN] column TO name\n  ADD [COLUMN] [IF NOT EXISTS] column type [NOT NULL] [DEFAULT expression | GENERATED …]\n    [CHECK (condition)]\n  DROP [COLUMN] [IF EXISTS] column [RESTRICT]\n  ALTER [COLUMN] column SET DEFAULT expression | DROP DEFAULT\n  ALTER [COLUMN] column SET NOT NULL | DROP NOT NULL | TYPE type [USING expression]\n  ALTER [COLUMN] column DROP EXPRESSION [IF EXISTS]\n  ADD [CONSTRAINT name] CHECK (condition) | PRIMARY KEY (column, …)\n  DROP CONSTRAINT [IF EXISTS] name\n  OWNER TO user",
     ),
     entry("ALTER USER", "ALTER USER name [SUPERUSER | NOSUPERUSER] [PASSWORD 'text']"),
     entry("ANALYZE", "ANALYZE [name [(column, …)], …]    -- does nothing: counts and bounds are always exact"),

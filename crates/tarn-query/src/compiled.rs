@@ -39,6 +39,11 @@ impl Compiled {
     ///
     /// Errors: what the expressions say of a row. Cost: that of the expressions, on the caller's thread.
     pub fn evaluate(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        Ok(self.evaluate_rows(rows)?.columns().to_vec())
+    }
+
+    /// [`Compiled::evaluate`] with the types of the columns; their names mean nothing.
+    pub fn evaluate_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let mut rows = rows.clone();
         for list in &self.lists {
             let read = list.reads.fields().iter().map(|field| rows.schema_ref().index_of(field.name()));
@@ -51,7 +56,7 @@ impl Compiled {
             rows = RecordBatch::try_new_with_options(Arc::clone(&list.gives), given, &options)
                 .map_err(DataFusionError::from)?;
         }
-        Ok(rows.columns().to_vec())
+        Ok(rows)
     }
 }
 

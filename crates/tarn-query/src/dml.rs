@@ -7,6 +7,8 @@
 //! | `DELETE` | the key columns in key order, of storage types, then `__seqno` |
 //! | `DELETE … RETURNING` | the table's columns, of storage types, then `__seqno` |
 //!
+//! Generated columns ([`tarn_types::Generated`]) have any value in the rows of an `INSERT` or `UPDATE`: the caller computes them.
+//!
 //! `__seqno` is the change that the row was read at: the caller guards its mutation with it, so that a row that somebody else changed
 //! meanwhile is not overwritten.
 //!
@@ -247,8 +249,9 @@ impl Session {
     }
 }
 
-/// The rows of an `INSERT`, and what is planned like one, as the table keeps them.
+/// The rows of an `INSERT`, and what is planned like one, as the table keeps them but for generated columns, which the caller computes.
 pub(crate) fn inserted_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
+    let table = table.before_generated();
     let schema = table.arrow();
     let rows = rows.and_then(move |batch| {
         let batch = conform(&batch, &table).map_err(Error::types(&table.name));
@@ -257,8 +260,9 @@ pub(crate) fn inserted_rows(rows: SendableRecordBatchStream, table: Arc<TableSch
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-/// The rows of an `UPDATE`, and what is planned like one, as the table keeps them.
+/// The rows of an `UPDATE`, and what is planned like one, as the table keeps them but for generated columns, which the caller computes.
 pub(crate) fn stored_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
+    let table = table.before_generated();
     let schema = table.arrow_with_seqno();
     let stored = Arc::clone(&schema);
     let rows =

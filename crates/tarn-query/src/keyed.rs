@@ -428,7 +428,7 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
     };
     // What is computed, and what rows are held to, is the planner's.
     let is_computed = |column: usize| table.computed_default(column).is_some() && !named.contains(&column);
-    if !table.options.rules.checks.is_empty()
+    if table.options.rules.look_at_rows()
         || named.iter().any(|column| is_generated(table, *column))
         || (0..table.columns.len()).any(is_computed)
     {
@@ -461,7 +461,7 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
 
 /// Whether nobody may say what the column has.
 fn is_generated(table: &TableSchema, column: usize) -> bool {
-    table.rules_of(column).is_some_and(|rules| rules.identity == Some(Identity::Always))
+    table.rules_of(column).is_some_and(|rules| rules.identity == Some(Identity::Always) || rules.generated.is_some())
 }
 
 /// A text as its column keeps it.
@@ -503,8 +503,8 @@ fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         return None;
     };
     let (name, alias) = relation(target)?;
-    let is_checked = !table.options.rules.checks.is_empty();
-    if !order_by.is_empty() || name != table.name || table.options.append_only || is_checked {
+    let looks_at_rows = table.options.rules.look_at_rows();
+    if !order_by.is_empty() || name != table.name || table.options.append_only || looks_at_rows {
         return None;
     }
     let scope = Scope { table, alias: alias.as_deref(), zone };

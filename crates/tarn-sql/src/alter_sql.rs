@@ -11,6 +11,7 @@
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, ColumnDef, DataType as SqlType, DropBehavior, Expr, TableConstraint,
 };
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -58,6 +59,11 @@ pub enum Action {
     },
     DropNotNull {
         column: String,
+    },
+    /// Of a generated column.
+    DropExpression {
+        column: String,
+        if_exists: bool,
     },
     AddCheck(SaidCheck),
     DropConstraint {
@@ -203,12 +209,31 @@ fn unsupported(what: &str, instead: &str) -> SqlError {
 fn actions(parser: &mut Parser<'_>) -> Result<Vec<Action>> {
     let mut actions = vec![];
     loop {
-        refuse(parser)?;
-        actions.push(action(parser.parse_alter_table_operation()?)?);
+        match drop_expression(parser)? {
+            Some(action) => actions.push(action),
+            None => {
+                refuse(parser)?;
+                actions.push(action(parser.parse_alter_table_operation()?)?);
+            }
+        }
         if !parser.consume_token(&Token::Comma) {
             return Ok(actions);
         }
     }
+}
+
+/// `ALTER [COLUMN] c DROP EXPRESSION [IF EXISTS]`, which the parser does not know; nothing is taken of anything else.
+fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<Action>> {
+    let is = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
+    let at = if is(1, "column") && !is(2, "drop") { 2 } else { 1 };
+    if !is(0, "alter") || !is(at + 1, "drop") || !is(at + 2, "expression") {
+        return Ok(None);
+    }
+    (0..at).for_each(|_| drop(parser.next_token()));
+    let column = fold(&parser.parse_identifier()?);
+    (0..2).for_each(|_| drop(parser.next_token()));
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    Ok(Some(Action::DropExpression { column, if_exists }))
 }
 
 /// What to do instead of an action that begins with these words, where the parser may not even know it.

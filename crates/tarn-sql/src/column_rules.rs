@@ -1,4 +1,4 @@
-//! What does `CREATE TABLE` say of columns beside their types? `DEFAULT`, `serial`, `GENERATED … AS IDENTITY`, `CHECK`, `varchar(n)`.
+//! What does `CREATE TABLE` say of columns beside their types? `DEFAULT`, `serial`, `GENERATED`, `CHECK`, `varchar(n)`.
 //!
 //! Pure: what it comes to is part of the table's schema ([`tarn_types::Rules`]), and sequences that are still to be made. What the planner
 //! knows better, types and functions, is asked of it before the table is made (`session/defaults.rs`).
@@ -6,11 +6,13 @@
 use std::collections::BTreeSet;
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CharacterLength, CheckConstraint, ColumnDef, ColumnOption, Expr, GeneratedAs, Ident,
-    SequenceOptions, UnaryOperator,
+    self, BinaryOperator, CharacterLength, CheckConstraint, ColumnDef, ColumnOption, Expr, GeneratedAs,
+    GeneratedExpressionMode, Ident, SequenceOptions, UnaryOperator,
 };
 use tarn_node::sequences::{Owner, Sequence, Width};
-use tarn_types::{Check, Column, ColumnId, ColumnRules, DataType, Identity, Length, TableSchema, Value, Zone};
+use tarn_types::{
+    Check, Column, ColumnId, ColumnRules, DataType, Generated, Identity, Length, TableSchema, Value, Zone,
+};
 
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, columns_of, kept, next_of};
@@ -37,6 +39,8 @@ pub struct Said {
     pub rules: ColumnRules,
     pub sequence: Option<Sequence>,
     pub checks: Vec<SaidCheck>,
+    /// What it is generated from: columns that may be defined behind it.
+    pub generated: Option<Expr>,
 }
 
 /// A `CHECK`, whose columns may be defined behind it.
@@ -109,6 +113,9 @@ impl Said {
                     generation_expr_mode: None,
                     ..
                 } => said.identity(generated_as, sequence_options.as_deref(), column, table)?,
+                ColumnOption::Generated { generation_expr: Some(expr), generation_expr_mode, .. } => {
+                    said.says_generated(expr, *generation_expr_mode, column, table)?;
+                }
                 ColumnOption::Check(check) => {
                     said.checks.push(SaidCheck::of(check, option.name.as_ref())?);
                 }
@@ -116,6 +123,7 @@ impl Said {
             }
         }
         let says_null = def.options.iter().any(|option| matches!(option.option, ColumnOption::Null));
+        said.check_generated(column, table)?;
         if said.sequence.is_some() && says_null {
             let name = &column.name;
             let message = format!("conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{table}\"");
@@ -148,6 +156,43 @@ impl Said {
         Ok(())
     }
 
+    fn says_generated(
+        &mut self,
+        expr: &Expr,
+        mode: Option<GeneratedExpressionMode>,
+        column: &Column,
+        table: &str,
+    ) -> Result<()> {
+        if mode != Some(GeneratedExpressionMode::Stored) {
+            return Err(SqlError::unsupported(
+                format!("GENERATED ALWAYS AS (…) of column \"{}\" that is not STORED", column.name),
+                "write STORED behind it, or make a view",
+            ));
+        }
+        if self.generated.is_some() {
+            let message =
+                format!("multiple generation clauses specified for column \"{}\" of table \"{table}\"", column.name);
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        self.generated = Some(expr.clone());
+        Ok(())
+    }
+
+    /// A generated column has nothing else that gives it values.
+    fn check_generated(&self, column: &Column, table: &str) -> Result<()> {
+        let other = match () {
+            () if self.generated.is_none() => return Ok(()),
+            () if self.rules.identity.is_some() => "identity",
+            () if self.rules.default.is_some() || column.default.is_some() => "default",
+            () => return Ok(()),
+        };
+        let message = format!(
+            "both {other} and generation expression specified for column \"{}\" of table \"{table}\"",
+            column.name
+        );
+        Err(SqlError::new(state::SYNTAX_ERROR, message))
+    }
+
     fn identity(
         &mut self,
         generated_as: &GeneratedAs,
@@ -159,10 +204,7 @@ impl Said {
             GeneratedAs::Always => Identity::Always,
             GeneratedAs::ByDefault => Identity::ByDefault,
             GeneratedAs::ExpStored => {
-                return Err(SqlError::unsupported(
-                    format!("GENERATED ALWAYS AS (expression) of column \"{}\"", column.name),
-                    "compute it in the query, or in the INSERT",
-                ));
+                return Err(SqlError::new(state::SYNTAX_ERROR, "GENERATED … AS IDENTITY has no expression"));
             }
         };
         if self.rules.identity.is_some() {
@@ -268,6 +310,23 @@ pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<Check>> 
         checks.push(Check { name, expr: kept(&expr, Place::Check)?, columns });
     }
     Ok(checks)
+}
+
+/// What a column is generated from, in a table whose columns are all known; it and others are generated themselves.
+///
+/// Errors: `42703` for a column that is not there; `42P17` for one that is generated itself; what an expression may not contain.
+pub fn generated(expr: &Expr, is_generated: impl Fn(usize) -> bool, schema: &TableSchema) -> Result<Generated> {
+    let known = |name: &String| match schema.shown().iter().position(|column| column.name == *name) {
+        Some(at) if is_generated(at) => {
+            let message = format!("cannot use generated column \"{name}\" in column generation expression");
+            Err(SqlError::new(state::INVALID_OBJECT_DEFINITION, message)
+                .with_detail("A generated column cannot reference another generated column."))
+        }
+        Some(at) => Ok(schema.columns[at].id),
+        None => Err(SqlError::new(state::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"))),
+    };
+    let columns = columns_of(expr).iter().map(known).collect::<Result<_>>()?;
+    Ok(Generated { expr: kept(expr, Place::Generated)?, columns })
 }
 
 /// `t_c_seq`, with a number behind while it is taken. Long names of tables and columns are cut, the longer first.

@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 use tarn_node::renames::Rename;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
-    Check, Column, ColumnId, ColumnRules, DataType, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions, TableSchema,
-    TabletId, Zone,
+    Check, Column, ColumnId, ColumnRules, DataType, Generated, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions,
+    TableSchema, TabletId, Zone,
 };
 
 use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
@@ -63,7 +63,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
     let name = name_of(create)?;
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
-    let (mut rules, mut sequences, mut checks) = (Rules::default(), vec![], vec![]);
+    let (mut rules, mut sequences, mut checks, mut generated) = (Rules::default(), vec![], vec![], vec![]);
     for def in &create.columns {
         let column_idx = columns.len();
         let (mut column, is_key) = column(def, column_idx)?;
@@ -74,6 +74,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
         if said.rules != (ColumnRules { id: column.id, ..ColumnRules::default() }) {
             rules.columns.push(said.rules);
         }
+        generated.extend(said.generated.map(|expr| (column_idx, expr)));
         sequences.extend(said.sequence.map(|sequence| ColumnSequence { column_idx, sequence }));
         checks.extend(said.checks);
         columns.push(column);
@@ -93,7 +94,14 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
         }
     }
     let mut schema = schema_of(create, name, columns, key, rules, settings)?;
+    let is_generated = |at: usize| generated.iter().any(|(other, _)| *other == at);
+    let generated = generated.iter().map(|(at, expr)| Ok((*at, column_rules::generated(expr, is_generated, &schema)?)));
+    for (at, generated) in generated.collect::<Result<Vec<_>>>()? {
+        let id = schema.columns[at].id;
+        schema.options.rules.entry(id).generated = Some(generated);
+    }
     schema.options.rules.checks = column_rules::checks(checks, &schema)?;
+    schema.validate().map_err(|e| invalid(&schema, &e))?;
     Ok(Defined { schema, sequences })
 }
 
@@ -136,14 +144,19 @@ pub fn table_like(
         columns.push(Column { id, default, ..column.clone() });
         let Some(said) = of.rules_of(at) else { continue };
         // Rows are not copied: what tells rows that are there of the column is not either.
-        let ColumnRules { id: _, default, identity, length, stored: _, missing: _ } = said;
+        let ColumnRules { id: _, default, identity, generated, length, stored: _, missing: _ } = said;
         let is_copied = if identity.is_some() { including.identity } else { including.defaults };
         let (default, identity) = match is_copied {
             true => (default.clone(), *identity),
             false => (None, None),
         };
-        if default.is_some() || length.is_some() {
-            rules.columns.push(ColumnRules { id, default, identity, length: *length, ..ColumnRules::default() });
+        let generated = generated.as_ref().filter(|_| including.generated).map(|generated| Generated {
+            columns: generated.columns.iter().filter_map(|id| ids.get(id).copied()).collect(),
+            ..generated.clone()
+        });
+        if default.is_some() || length.is_some() || generated.is_some() {
+            let length = *length;
+            rules.columns.push(ColumnRules { id, default, identity, generated, length, ..ColumnRules::default() });
         }
     }
     if including.constraints {
@@ -201,10 +214,12 @@ fn schema_of(
     let mut schema =
         TableSchema { id: TableId(0), name, columns, key, n_partition_key: 1, first_tablet: TabletId(0), options };
     apply_options(&mut schema, &create.table_options)?;
-    schema
-        .validate()
-        .map_err(|e| SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {e}", schema.name)))?;
+    schema.validate().map_err(|e| invalid(&schema, &e))?;
     Ok(schema)
+}
+
+fn invalid(schema: &TableSchema, error: &impl std::fmt::Display) -> SqlError {
+    SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", schema.name))
 }
 
 fn refuse_unsupported(create: &CreateTable) -> Result<()> {
@@ -471,7 +486,7 @@ fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
             }
             ColumnOption::Comment(_) => {}
             ColumnOption::Default(_) | ColumnOption::Check(_) => {}
-            ColumnOption::Generated { generation_expr: None, .. } => {}
+            ColumnOption::Generated { .. } => {}
             other => {
                 return Err(SqlError::unsupported(
                     format!("column option {other} of column \"{}\"", column.name),

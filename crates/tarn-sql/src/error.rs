@@ -55,7 +55,7 @@ pub mod state {
     pub const UNIQUE_VIOLATION: &str = "23505";
     pub const GROUPING: &str = "42803";
     pub const WINDOWING: &str = "42P20";
-    pub const INVALID_CONFLICT_TARGET: &str = "42P10";
+    pub const INVALID_COLUMN_REFERENCE: &str = "42P10";
     pub const CHECK_VIOLATION: &str = "23514";
     pub const GENERATED_ALWAYS: &str = "428C9";
     pub const ACTIVE_TRANSACTION: &str = "25001";

@@ -116,7 +116,7 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::TooLarge { limit, remedy } => SqlError::new(state::PROGRAM_LIMIT, limit).with_hint(*remedy),
         Query::Parameters { .. } => SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()),
         Query::ConflictTarget { table, key } => {
-            let told = SqlError::new(state::INVALID_CONFLICT_TARGET, error.to_string());
+            let told = SqlError::new(state::INVALID_COLUMN_REFERENCE, error.to_string());
             match key.is_empty() {
                 true => told.with_hint(format!("table {table} has no primary key")),
                 false => told.with_hint(format!("the key of table {table} is ({key})")),

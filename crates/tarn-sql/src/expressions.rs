@@ -30,6 +30,7 @@ pub enum Place {
     Check,
     /// `USING`: what a row has in a column of another type.
     Transform,
+    Generated,
 }
 
 impl Place {
@@ -39,6 +40,7 @@ impl Place {
             Place::Default => "DEFAULT expression",
             Place::Check => "check constraint",
             Place::Transform => "transform expression",
+            Place::Generated => "column generation expression",
         }
     }
 
@@ -47,6 +49,7 @@ impl Place {
             Place::Default => "DEFAULT expressions",
             Place::Check => "check constraints",
             Place::Transform => "transform expressions",
+            Place::Generated => "column generation expressions",
         }
     }
 }
@@ -133,10 +136,10 @@ pub fn columns_of(expr: &Expr) -> BTreeSet<String> {
     columns.0
 }
 
-/// The text of a check when a column that it names is called otherwise.
+/// The text of a check, or of what a column is generated from, when a column that it names is called otherwise.
 ///
 /// Errors: as of [`kept`], which do not come of a text that was kept.
-pub fn with_column_renamed(text: &str, from: &str, to: &str) -> Result<String> {
+pub fn with_column_renamed(text: &str, place: Place, from: &str, to: &str) -> Result<String> {
     struct Renamed<'a>(&'a str, ast::Ident);
     impl VisitorMut for Renamed<'_> {
         type Break = ();
@@ -155,7 +158,7 @@ pub fn with_column_renamed(text: &str, from: &str, to: &str) -> Result<String> {
     let to = if quote(to) == to { ast::Ident::new(to) } else { ast::Ident::with_quote('"', to) };
     let mut expr = read(text)?;
     let _ = walk_mut(&mut expr, &mut Renamed(from, to));
-    kept(&expr, Place::Check)
+    kept(&expr, place)
 }
 
 /// A default is the same for whoever reads it: words of the language are written large, names of functions small.
@@ -218,12 +221,12 @@ impl Visitor for Checked {
                 ControlFlow::Break(SqlError::new(state::WINDOWING_ERROR, message))
             }
             // A row may be written again, and is looked at then as before: it has no number of its own.
-            Expr::Function(function) if self.0 == Place::Check => {
+            Expr::Function(function) if matches!(self.0, Place::Check | Place::Generated) => {
                 let name = function.name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
                 match [NEXTVAL, "setval", "currval", "lastval"].contains(&name.as_str()) {
                     true => ControlFlow::Break(SqlError::unsupported(
-                        format!("{name} in a check constraint"),
-                        "check what is in the row's own columns",
+                        format!("{name} in a {}", self.0.name()),
+                        "name the row's own columns",
                     )),
                     false => ControlFlow::Continue(()),
                 }

@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema};
 use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast::Expr;
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
@@ -18,6 +19,7 @@ use tarn_types::{Check, DataType, Identity, Length, TableSchema, data_type_of};
 use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
+use crate::expressions::read;
 use crate::names::{DATABASE, KEY_SUFFIX};
 use crate::rows::{long_name, pg_type};
 use crate::temporary::OwnSchema;
@@ -389,7 +391,7 @@ impl Relations {
             for (at, field) in stored.fields().iter().take(table.shown().len()).enumerate() {
                 let default = default_text(table, at).map_or(Cell::Null, Cell::Text);
                 let more = [("column_default", default), ("is_updatable", yes(!table.is_view() && !table.is_key(at)))];
-                let more = identity(table, at, &sequences).into_iter().chain(more);
+                let more = identity(table, at, &sequences).into_iter().chain(generated(table, at)).chain(more);
                 // What is said last counts.
                 let mut cells: Vec<_> = described(at, field);
                 for (name, cell) in more {
@@ -444,6 +446,14 @@ fn identity(table: &TableSchema, at: usize, sequences: &[(String, Sequence)]) ->
         ]);
     }
     cells
+}
+
+/// What is said of a generated column.
+fn generated(table: &TableSchema, at: usize) -> Vec<(&'static str, Cell)> {
+    let Some(generated) = table.generated(at) else { return vec![] };
+    let is_shown_in_parentheses = matches!(read(&generated.expr), Ok(Expr::BinaryOp { .. }));
+    let shown = if is_shown_in_parentheses { format!("({})", generated.expr) } else { generated.expr.clone() };
+    vec![("is_generated", text("ALWAYS")), ("generation_expression", Cell::Text(shown))]
 }
 
 /// What is said of every column.

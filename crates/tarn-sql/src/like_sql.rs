@@ -26,6 +26,8 @@ pub struct Including {
     /// Checks.
     pub constraints: bool,
     pub defaults: bool,
+    /// What generated columns are computed from; otherwise they are columns like others.
+    pub generated: bool,
     /// With sequences of their own.
     pub identity: bool,
     /// The primary key.
@@ -51,14 +53,16 @@ pub fn create_like(parser: &mut Parser<'_>) -> Result<Option<CreateLike>> {
         let Token::Word(what) = parser.next_token().token else { return Err(near(&parser.peek_token_ref().token)) };
         match what.value.to_lowercase().as_str() {
             "all" => {
-                including = Including { comments: is, constraints: is, defaults: is, identity: is, indexes: is };
+                including =
+                    Including { comments: is, constraints: is, defaults: is, generated: is, identity: is, indexes: is };
             }
             "comments" => including.comments = is,
             "constraints" => including.constraints = is,
             "defaults" => including.defaults = is,
+            "generated" => including.generated = is,
             "identity" => including.identity = is,
             "indexes" => including.indexes = is,
-            kind @ ("compression" | "generated" | "statistics" | "storage") => {
+            kind @ ("compression" | "statistics" | "storage") => {
                 return Err(SqlError::unsupported(
                     format!("LIKE … {}", kind.to_uppercase()),
                     "leave it out: tables have nothing of the kind",
@@ -146,7 +150,14 @@ mod tests {
         .unwrap();
         assert!(like.create.temporary && like.create.if_not_exists && like.create.on_commit == Some(OnCommit::Drop));
         assert_eq!((like.create.name.to_string(), like.of.to_string()), ("a.t".into(), "public.u".into()));
-        let all = Including { comments: true, constraints: true, defaults: true, identity: true, indexes: false };
+        let all = Including {
+            comments: true,
+            constraints: true,
+            defaults: true,
+            generated: true,
+            identity: true,
+            indexes: false,
+        };
         assert_eq!(like.including, all);
         assert_eq!(read("create table t (like u)").unwrap().including, Including::default());
     }

@@ -294,6 +294,7 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
     let place = place.as_primitive::<Int16Type>();
     let (mut types, mut modifiers) = (numbers(theirs, "atttypid")?, numbers(theirs, "atttypmod")?);
     let (mut defaults, mut identities) = (vec![false; of.len()], vec![""; of.len()]);
+    let mut generated = identities.clone();
     for (row, oid) in of.iter().enumerate() {
         let Some(table) = tables.get(oid) else { continue };
         let Some(at) = usize::try_from(place.value(row)).ok().and_then(|place| place.checked_sub(1)) else {
@@ -301,7 +302,10 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
         };
         let Some((data_type, modifier)) = type_of(table, at) else { continue };
         (types[row], modifiers[row]) = (data_type, modifier);
-        defaults[row] = default_text(table, at).is_some();
+        if table.generated(at).is_some() {
+            generated[row] = "s";
+        }
+        defaults[row] = default_text(table, at).is_some() || table.generated(at).is_some();
         identities[row] = match table.rules_of(at).and_then(|rules| rules.identity) {
             Some(Identity::Always) => "a",
             Some(Identity::ByDefault) => "d",
@@ -313,6 +317,8 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
     let theirs = with(&theirs, "atttypmod", array(modifiers)?)?;
     let identities = ScalarValue::iter_to_array(identities.into_iter().map(ScalarValue::from))?;
     let theirs = with(&theirs, "attidentity", identities)?;
+    let generated = ScalarValue::iter_to_array(generated.into_iter().map(ScalarValue::from))?;
+    let theirs = with(&theirs, "attgenerated", generated)?;
     let defaults = ScalarValue::iter_to_array(defaults.into_iter().map(ScalarValue::from))?;
     with(&theirs, "atthasdef", defaults)
 }
@@ -375,7 +381,8 @@ fn list(items: Vec<ScalarValue>, of: &DataType) -> ScalarValue {
 }
 
 fn defaults(oid: i32, table: &TableSchema) -> Vec<Cells<'static>> {
-    let texts = (0..table.columns.len()).filter_map(|at| Some((at, default_text(table, at)?)));
+    let text = |at| default_text(table, at).or_else(|| Some(table.generated(at)?.expr.clone()));
+    let texts = (0..table.columns.len()).filter_map(|at| Some((at, text(at)?)));
     let rows = texts.map(|(at, text)| {
         let number = (oid - TABLES).saturating_mul(1_024).saturating_add(at as i32);
         vec![

@@ -106,7 +106,7 @@ pub use row::{
     Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,
 };
-pub use rules::{Check, ColumnRules, DroppedColumn, Identity, Length, Rules};
+pub use rules::{Check, ColumnRules, DroppedColumn, Generated, Identity, Length, Rules};
 pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use tablet::TabletMap;
 pub use time_text::{Here, Span, SpanField, SpanFields, TimeFault, parse_span};

@@ -55,6 +55,9 @@ pub struct ColumnRules {
     /// `GENERATED … AS IDENTITY`; its default is the next number of its sequence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+    /// `GENERATED ALWAYS AS (…) STORED`; it has no default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generated: Option<Generated>,
     /// `varchar(n)` and `char(n)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
@@ -75,6 +78,15 @@ pub enum Identity {
     Always,
     /// Whoever inserts the row.
     ByDefault,
+}
+
+/// What a column is computed from, whenever its row is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generated {
+    /// An expression of SQL over other columns of the table, none of which is generated.
+    pub expr: String,
+    /// The columns that it names.
+    pub columns: Vec<ColumnId>,
 }
 
 /// How long the texts of a column may be, in characters.
@@ -125,10 +137,19 @@ impl Rules {
         self.columns.retain(|rules| *rules != ColumnRules { id: rules.id, ..ColumnRules::default() });
     }
 
+    /// Whether rows are looked at before they are written: something of them is computed of the rest, or checked.
+    #[must_use]
+    pub fn look_at_rows(&self) -> bool {
+        !self.checks.is_empty() || self.columns.iter().any(|column| column.generated.is_some())
+    }
+
     /// Every id of a column that is named.
     pub fn ids_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
         let of_checks = self.checks.iter_mut().flat_map(|check| &mut check.columns);
-        self.columns.iter_mut().map(|rules| &mut rules.id).chain(of_checks)
+        let of_columns = self.columns.iter_mut().flat_map(|rules| {
+            [&mut rules.id].into_iter().chain(rules.generated.iter_mut().flat_map(|generated| &mut generated.columns))
+        });
+        of_columns.chain(of_checks)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::data_type::{DataType, MAX_PRECISION, arrow_field, arrow_type};
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
-use crate::rules::{ColumnRules, DroppedColumn};
+use crate::rules::{ColumnRules, DroppedColumn, Generated};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -193,6 +193,20 @@ impl TableSchema {
             let column = self.column_by_id(of.id).ok_or_else(|| format!("rules: no column with id {}", of.id))?;
             if of.default.is_some() && column.default.is_some() {
                 return Err(format!("column {} has two defaults", column.name));
+            }
+            if let Some(generated) = &of.generated {
+                if of.default.is_some() || column.default.is_some() || of.identity.is_some() {
+                    return Err(format!("column {} is generated, and has a default", column.name));
+                }
+                if self.key_columns().any(|key| key.id == of.id) {
+                    return Err(format!("key column {} is generated", column.name));
+                }
+                if let Some(id) = generated.columns.iter().find(|id| self.column_by_id(**id).is_none()) {
+                    return Err(format!(
+                        "column {} is generated from a column with id {id}, which is not there",
+                        column.name
+                    ));
+                }
             }
             if of.length.is_some() && column.data_type != DataType::Text {
                 return Err(format!("column {} is {}, and has a length", column.name, column.data_type));
@@ -495,6 +509,28 @@ impl TableSchema {
     #[must_use]
     pub fn computed_default(&self, column_idx: usize) -> Option<&str> {
         self.rules_of(column_idx)?.default.as_deref()
+    }
+
+    /// What the column at this place is computed from.
+    #[must_use]
+    pub fn generated(&self, column_idx: usize) -> Option<&Generated> {
+        self.rules_of(column_idx)?.generated.as_ref()
+    }
+
+    /// The table as its rows are before their generated columns are computed: these may be NULL.
+    ///
+    /// Cost: none for a table whose generated columns may be NULL anyway, or that has none.
+    #[must_use]
+    pub fn before_generated(self: &Arc<Self>) -> Arc<Self> {
+        let is_it = |(idx, column): (usize, &Column)| !column.nullable && self.generated(idx).is_some();
+        if self.options.rules.is_empty() || !self.columns.iter().enumerate().any(is_it) {
+            return Arc::clone(self);
+        }
+        let mut before = (**self).clone();
+        for (idx, column) in before.columns.iter_mut().enumerate() {
+            column.nullable |= self.generated(idx).is_some();
+        }
+        Arc::new(before)
     }
 
     /// The column of this name and its place. Names compare exactly.

@@ -41,7 +41,7 @@ fn check(expr: &Expr) -> Result<()> {
         };
         if params.distinct && params.order_by.iter().any(|order| !params.args.contains(&order.expr)) {
             let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
-            return Err(SqlError::new(state::INVALID_CONFLICT_TARGET, message).into());
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message).into());
         }
         let (mut is_outer, mut is_own) = (false, false);
         for part in params.args.iter().chain(params.filter.as_deref()) {

@@ -35,7 +35,9 @@ use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
-    any_of, array_depths, array_queries, buckets, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, overlaps, refused, single, text_sets, type_names, using, value_columns, variadic, windows_copied,
+    any_of, array_depths, array_queries, buckets, frame_offsets, grouping_sets, hypothetical_sets, in_from,
+    inner_order, interval_types, joined_alias, made_times, ordered_sets, overlaps, refused, single, text_sets,
+    type_names, using, value_columns, variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};

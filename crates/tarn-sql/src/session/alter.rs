@@ -28,7 +28,7 @@ use super::execute::to_its_end;
 use super::sequences::taken;
 use super::{Answer, Session};
 use crate::alter_sql::{Action, Alter, Change, DropColumn, Kind};
-use crate::column_rules::{SaidCheck, checks, default_of, length};
+use crate::column_rules::{SaidCheck, checks, default_of, generated, length};
 use crate::ddl::{Ddl, check_column_name, keyed};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, kept, with_column_renamed};
@@ -211,6 +211,9 @@ impl Session {
             if actions.iter().any(may_check) {
                 self.plan_checks(to).await?;
             }
+            if actions.iter().any(|action| matches!(action, Action::AddColumn { .. })) {
+                self.plan_generated(to).await?;
+            }
             for (id, default) in std::mem::take(&mut changed.computed) {
                 let value = self.in_older_rows(&changed.to, id, &default).await?;
                 changed.fill_in(id, default, value);
@@ -251,7 +254,8 @@ fn in_passes(actions: &[Action]) -> Vec<&Action> {
         Action::DropColumn(_)
         | Action::DropConstraint { .. }
         | Action::DropNotNull { .. }
-        | Action::DropDefault { .. } => 0,
+        | Action::DropDefault { .. }
+        | Action::DropExpression { .. } => 0,
         Action::SetType { .. } => 1,
         Action::AddColumn { .. } => 2,
         Action::AddCheck(_) => 3,
@@ -317,14 +321,14 @@ impl Changed {
         match action {
             Action::SetDefault { column, to } => {
                 let at = self.column(column)?;
-                self.check_no_identity(at)?;
+                self.check_own_default(at)?;
                 let rules = self.to.rules_of(at).cloned().unwrap_or_default();
                 let (constant, computed) = default_of(to, &self.to.columns[at], rules.length, &self.to.name, zone)?;
                 self.set_default(at, constant, computed);
             }
             Action::DropDefault { column } => {
                 let at = self.column(column)?;
-                self.check_no_identity(at)?;
+                self.check_own_default(at)?;
                 self.set_default(at, None, None);
             }
             Action::SetNotNull { column } => {
@@ -343,6 +347,7 @@ impl Changed {
                 }
                 self.to.columns[at].nullable = true;
             }
+            Action::DropExpression { column, if_exists } => self.drop_expression(column, *if_exists)?,
             Action::AddCheck(said) => self.add_checks(vec![said.clone()])?,
             Action::AddPrimaryKey(_) => {
                 return Err(SqlError::unsupported(
@@ -352,14 +357,26 @@ impl Changed {
             }
             Action::RenameColumn { column, to } => self.rename_column(column, to)?,
             Action::AddColumn { def, if_not_exists } => {
-                if let Some(Added { to, id, checks, computed }) = with_added(&self.to, def, *if_not_exists, zone)? {
+                if let Some(Added { to, id, checks, computed, generated }) =
+                    with_added(&self.to, def, *if_not_exists, zone)?
+                {
                     self.to = to;
                     self.added.push(id);
+                    if let Some(expr) = generated {
+                        self.add_generated(id, &expr)?;
+                    }
                     self.computed.extend(computed.map(|default| (id, default)));
                     self.said.extend(checks);
                 }
             }
             Action::DropColumn(dropped) => {
+                self.check_not_computed_of(&dropped.column, || {
+                    let (column, table) = (&dropped.column, &self.to.name);
+                    let message =
+                        format!("cannot drop column {column} of table {table} because other objects depend on it");
+                    SqlError::new(state::DEPENDENT_OBJECTS, message)
+                        .with_hint("DROP the generated column first, or ALTER COLUMN … DROP EXPRESSION")
+                })?;
                 if let Some(to) = with_dropped(&self.to, dropped)? {
                     self.to = to;
                     self.dropped.push(dropped.clone());
@@ -371,8 +388,32 @@ impl Changed {
         Ok(())
     }
 
+    /// Whether no generated column is computed of this one; `refused` says what is wrong otherwise.
+    fn check_not_computed_of(&self, column: &str, refused: impl FnOnce() -> SqlError) -> Result<()> {
+        let Some(id) = self.to.column(column).map(|(_, column)| column.id) else { return Ok(()) };
+        let of = |at: &usize| self.to.generated(*at).is_some_and(|generated| generated.columns.contains(&id));
+        match (0..self.to.columns.len()).find(of) {
+            None => Ok(()),
+            Some(at) => {
+                let by = &self.to.columns[at].name;
+                Err(refused().with_detail(format!("Column \"{column}\" is used by generated column \"{by}\".")))
+            }
+        }
+    }
+
     fn set_type(&mut self, column: &str, to: &SqlType, using: Option<&Expr>) -> Result<()> {
         let at = self.column(column)?;
+        if self.to.generated(at).is_some() {
+            return Err(SqlError::unsupported(
+                format!("ALTER TABLE … TYPE of \"{column}\", which is a generated column"),
+                "ALTER COLUMN … DROP EXPRESSION first, or DROP COLUMN and ADD COLUMN anew",
+            ));
+        }
+        self.check_not_computed_of(column, || {
+            let message = "cannot alter type of a column used by a generated column";
+            SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("ALTER COLUMN … DROP EXPRESSION of the generated column, first")
+        })?;
         let (wanted, n_chars) = (data_type(to)?, length(to)?);
         let Column { id, data_type: now, nullable, .. } = self.to.columns[at];
         let before = self.to.rules_of(at).and_then(|rules| rules.length);
@@ -412,9 +453,22 @@ impl Changed {
         }
         let id = self.to.columns[at].id;
         for check in self.to.options.rules.checks.iter_mut().filter(|check| check.columns.contains(&id)) {
-            check.expr = with_column_renamed(&check.expr, column, to)?;
+            check.expr = with_column_renamed(&check.expr, Place::Check, column, to)?;
+        }
+        let generated = self.to.options.rules.columns.iter_mut().filter_map(|rules| rules.generated.as_mut());
+        for generated in generated.filter(|generated| generated.columns.contains(&id)) {
+            generated.expr = with_column_renamed(&generated.expr, Place::Generated, column, to)?;
         }
         self.to = self.to.with_column_renamed(at, to);
+        Ok(())
+    }
+
+    /// A column that is computed of the others: so it is in the rows that are there.
+    fn add_generated(&mut self, id: ColumnId, expr: &Expr) -> Result<()> {
+        let is_one = |at: usize| self.to.columns[at].id == id || self.to.generated(at).is_some();
+        let generated = generated(expr, is_one, &self.to)?;
+        self.anew.push(WrittenAnew { id, expr: generated.expr.clone() });
+        self.to.options.rules.entry(id).generated = Some(generated);
         Ok(())
     }
 
@@ -466,6 +520,32 @@ impl Changed {
     fn column(&self, name: &str) -> Result<usize> {
         let found = self.to.shown().iter().position(|column| column.name == name);
         found.ok_or_else(|| SqlError::undefined_column(&self.to.name, name))
+    }
+
+    /// Whether a column may have another default.
+    fn check_own_default(&self, at: usize) -> Result<()> {
+        self.check_no_identity(at)?;
+        match self.to.generated(at) {
+            None => Ok(()),
+            Some(_) => {
+                let (column, table) = (&self.to.columns[at].name, &self.to.name);
+                let message = format!("column \"{column}\" of relation \"{table}\" is a generated column");
+                Err(SqlError::new(state::SYNTAX_ERROR, message).with_hint("ALTER COLUMN … DROP EXPRESSION, first"))
+            }
+        }
+    }
+
+    /// The values of a generated column stay as they are, and are given like others from now on.
+    fn drop_expression(&mut self, column: &str, if_exists: bool) -> Result<()> {
+        let at = self.column(column)?;
+        let id = self.to.columns[at].id;
+        if self.to.options.rules.entry(id).generated.take().is_none() && !if_exists {
+            let message =
+                format!("column \"{column}\" of relation \"{}\" is not a stored generated column", self.to.name);
+            return Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message));
+        }
+        self.to.options.rules.forget_empty();
+        Ok(())
     }
 
     fn check_no_identity(&self, at: usize) -> Result<()> {

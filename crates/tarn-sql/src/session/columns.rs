@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::sql::sqlparser::ast::ColumnDef;
+use datafusion::sql::sqlparser::ast::{ColumnDef, Expr};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_query::defaults::computing;
@@ -37,6 +37,8 @@ pub(super) struct Added {
     pub checks: Vec<SaidCheck>,
     /// The expression of which the rows that are there have the value; of a constant it is known already.
     pub computed: Option<String>,
+    /// What it is generated from.
+    pub generated: Option<Expr>,
 }
 
 /// What rows that are there have in a column that comes.
@@ -82,10 +84,10 @@ pub(super) fn with_added(
     }
     let id = table.next_column_id();
     let (column, said) = added_column(def, id, &table.name, zone)?;
-    let Said { mut rules, checks, sequence: _ } = said;
+    let Said { mut rules, checks, sequence: _, generated } = said;
     rules.missing = column.default.clone().filter(|value| !value.is_null());
     let computed = rules.default.clone();
-    Ok(Some(Added { to: table.with_column_added(column, rules), id, checks, computed }))
+    Ok(Some(Added { to: table.with_column_added(column, rules), id, checks, computed, generated }))
 }
 
 pub(super) fn exists(table: &TableSchema, column: &str) -> SqlError {
@@ -222,8 +224,9 @@ impl Session {
                     let message = "cannot alter type of a column used by a view or rule";
                     return Err(SqlError::unsupported(message, instead).with_detail(why));
                 }
-                let of = self.field_of(table, using.as_deref().unwrap_or(&quote(column)), Place::Transform).await?;
-                if is_assigned(&of, wanted) {
+                let named = quote(column);
+                let plan = self.plan_of_rows(table, using.as_deref().unwrap_or(&named), Place::Transform).await?;
+                if is_assigned(plan.schema().field(0), wanted) {
                     continue;
                 }
                 let (what, hint) = match using {

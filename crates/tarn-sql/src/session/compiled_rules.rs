@@ -1,5 +1,6 @@
-//! What do the rules of a table make of rows that were decoded, on whatever thread that was? Its checks say which may be there, its computed
-//! defaults give the columns that are missing. They are compiled by a session (`checks.rs`, `defaults.rs`) and know none.
+//! What do the rules of a table make of rows that were decoded, on whatever thread that was? Its computed defaults give the columns that are
+//! missing, its generated columns are computed of the others, its checks say which rows may be there. They are compiled by a session
+//! (`defaults.rs`, `generated.rs`, `checks.rs`) and know none.
 
 use std::sync::Arc;
 
@@ -7,33 +8,65 @@ use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use tarn_query::Compiled;
-use tarn_types::{TableSchema, Value};
+use tarn_types::{TableSchema, Value, conform};
 
 use crate::error::{Result, SqlError, state};
 
 /// Of a value of a row that is refused, in the error.
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// The checks of a table, for the time of one statement.
+/// What a table's definition makes of rows that are about to be written, for the time of one statement.
 #[derive(Clone)]
-pub(super) struct Checks {
-    table: Arc<TableSchema>,
-    compiled: Compiled,
+pub(super) struct RowRules {
+    pub table: Arc<TableSchema>,
+    /// A column for each that is generated, in their order.
+    pub generated: Option<Compiled>,
+    /// A column for each check of the table, in their order.
+    pub checks: Option<Compiled>,
 }
 
-impl Checks {
-    /// `compiled` has a column for each check of the table, in their order.
-    pub fn new(table: Arc<TableSchema>, compiled: Compiled) -> Checks {
-        Checks { table, compiled }
+impl RowRules {
+    /// The rows as they are written. They have the table's columns, of storage types, generated ones with any value, and perhaps others
+    /// behind, which stay as they are.
+    ///
+    /// Errors: `23514` for the first row that may not be, naming the first of the checks that say so; `23502` for a generated value that may
+    /// not be NULL; what an expression says of a row otherwise.
+    pub fn applied(&self, rows: RecordBatch) -> Result<RecordBatch> {
+        let rows = match &self.generated {
+            Some(generated) => self.computed(generated, &rows)?,
+            None => rows,
+        };
+        if let Some(checks) = &self.checks {
+            self.check(checks, &rows)?;
+        }
+        Ok(rows)
     }
 
-    /// Rows of the table's columns, of storage types, and perhaps others behind.
-    ///
-    /// Errors: `23514` for the first row that may not be, naming the first of the checks that say so; what a check says of a row otherwise.
-    pub fn check(&self, rows: &RecordBatch) -> Result<()> {
+    fn computed(&self, generated: &Compiled, rows: &RecordBatch) -> Result<RecordBatch> {
+        let n_columns = self.table.columns.len();
+        let mut fields = rows.schema_ref().fields().to_vec();
+        let mut columns = rows.columns().to_vec();
+        let computed = generated.evaluate_rows(rows)?;
+        let places = (0..n_columns).filter(|at| self.table.generated(*at).is_some());
+        for (at, (field, column)) in places.zip(computed.schema_ref().fields().iter().zip(computed.columns())) {
+            let name = &self.table.columns[at].name;
+            fields[at] = Arc::new(field.as_ref().clone().with_name(name).with_nullable(true));
+            columns[at] = Arc::clone(column);
+        }
+        let (behind, more) = (fields.split_off(n_columns), columns.split_off(n_columns));
+        let own = conform(&RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, &self.table)?;
+        if more.is_empty() {
+            return Ok(own);
+        }
+        let fields: Vec<_> = own.schema_ref().fields().iter().cloned().chain(behind).collect();
+        let columns = own.columns().iter().cloned().chain(more).collect();
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    }
+
+    fn check(&self, compiled: &Compiled, rows: &RecordBatch) -> Result<()> {
         let checks = &self.table.options.rules.checks;
         let mut failed: Option<(usize, &str)> = None;
-        for (column, check) in self.compiled.evaluate(rows)?.iter().zip(checks) {
+        for (column, check) in compiled.evaluate(rows)?.iter().zip(checks) {
             let column = column.as_boolean();
             let first = (0..column.len()).find(|row| column.is_valid(*row) && !column.value(*row));
             let found = first.map(|row| (row, check.name.as_str()));

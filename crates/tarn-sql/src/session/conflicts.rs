@@ -86,7 +86,7 @@ impl Session {
     async fn write_beside(&self, asked: &Beside<'_>, chunk: &RecordBatch) -> Result<(u64, Option<Answers>)> {
         let Beside { dml, handle, returning, hold, .. } = *asked;
         // Of rows that are there too: so does PostgreSQL.
-        self.check_rows(handle.schema(), chunk).await?;
+        let chunk = &self.ruled(handle.schema(), chunk.clone()).await?;
         let keys = encode_keys(handle.schema(), chunk)?;
         // Who holds rows until COMMIT makes nobody wait.
         let _turn = if hold { Vec::new() } else { self.sql.turns.wait(keys.iter()).await };
@@ -130,7 +130,7 @@ impl Session {
             UInt32Array::from_iter_values(places.map(|(place, _)| place as u32))
         };
         let (new_places, there_places) = (is_there(false), is_there(true));
-        let changed = match on_key {
+        let mut changed = match on_key {
             OnKey::Change if !there_places.is_empty() => {
                 let given = take_record_batch(chunk, &there_places)?;
                 let there = old_rows(&schema, there.into_iter().flatten())?;
@@ -140,8 +140,8 @@ impl Session {
             _ => Vec::new(),
         };
         changed.iter().try_for_each(encoding::check_columns)?;
-        for rows in &changed {
-            self.check_rows(&schema, rows).await?;
+        if let Some(rules) = self.row_rules(&schema).await? {
+            changed = changed.into_iter().map(|rows| rules.applied(rows)).collect::<Result<_>>()?;
         }
         let new = take_record_batch(chunk, &new_places)?;
         let batch = {

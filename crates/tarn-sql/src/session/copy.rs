@@ -1,5 +1,7 @@
 //! What does a COPY statement do? Its rows come in by a pipeline (`copy_from.rs`) or go out as those of a query.
 
+use std::sync::Arc;
+
 use datafusion::sql::sqlparser::ast::{
     CopySource, CopyTarget, Expr, Ident, Query, SelectItem, Statement, WildcardAdditionalOptions,
 };
@@ -67,8 +69,8 @@ impl Session {
         let on_key = on_key_of(handle.schema(), on_key)?;
         // Which columns a stream of Arrow has is known when it comes.
         let given = if format.kind == Kind::Arrow { &[][..] } else { &columns };
-        let rules =
-            Rules { fills: self.fills(handle.schema(), given).await?, checks: self.checks(handle.schema()).await? };
+        let fills = self.fills(handle.schema(), given).await?;
+        let rules = Rules { fills, row_rules: self.row_rules(handle.schema()).await? };
         let writing = Writing { rules, on_key, hold };
         Ok(Answer::CopyFrom(Box::new(start(&self.sql, self.principal(), handle, columns, format, writing))))
     }
@@ -82,9 +84,16 @@ impl Session {
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("cannot copy from view \"{}\"", view.name))
                 .with_hint("COPY (SELECT …) TO STDOUT"));
         }
-        let columns = match columns.as_slice() {
-            [] => vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
-            columns => columns.iter().map(|column| SelectItem::UnnamedExpr(Expr::Identifier(column.clone()))).collect(),
+        let positions = self.definition(&table_name(name)?).ok().filter(|table| has_generated(table));
+        let places = |table: Arc<TableSchema>| Ok::<_, SqlError>((column_positions(&table, columns)?, table));
+        let positions = positions.map(places).transpose()?;
+        let item = |column: Ident| SelectItem::UnnamedExpr(Expr::Identifier(column));
+        let columns = match (columns.as_slice(), positions) {
+            (_, Some((places, table))) => {
+                places.iter().map(|at| item(Ident::with_quote('"', &table.columns[*at].name))).collect()
+            }
+            ([], None) => vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
+            (columns, None) => columns.iter().cloned().map(item).collect(),
         };
         self.copy_statement(&rows_of(columns, table_of(name.clone()), None), format).await
     }
@@ -126,15 +135,26 @@ fn check_target(target: &CopyTarget) -> Result<()> {
     }
 }
 
+fn has_generated(schema: &TableSchema) -> bool {
+    (0..schema.columns.len()).any(|at| schema.generated(at).is_some())
+}
+
+/// The places of the columns of a COPY: those that are named, or all that somebody gives values.
 fn column_positions(schema: &TableSchema, columns: &[Ident]) -> Result<Vec<usize>> {
     if columns.is_empty() {
-        return Ok((0..schema.shown().len()).collect());
+        return Ok((0..schema.shown().len()).filter(|at| schema.generated(*at).is_none()).collect());
     }
     let mut positions = Vec::with_capacity(columns.len());
     for column in columns {
         let name = fold(column);
         let idx = schema.shown().iter().position(|column| column.name == name);
         let idx = idx.ok_or_else(|| SqlError::undefined_column(&schema.name, &name))?;
+        if schema.generated(idx).is_some() {
+            let message = format!("column \"{name}\" is a generated column");
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
+                .with_detail("Generated columns cannot be used in COPY.")
+                .with_hint("leave it out; COPY (SELECT …) TO has it"));
+        }
         if positions.contains(&idx) {
             return Err(SqlError::new(state::DUPLICATE_COLUMN, format!("column \"{name}\" specified more than once")));
         }

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::compiled_rules::{Checks, Fills};
+use super::compiled_rules::{Fills, RowRules};
 use super::gather::Gathered;
 use super::interrupt::{Unless, part_of_it, unless};
 use super::on_key::op_of;
@@ -349,15 +349,18 @@ pub(super) struct Writing {
 pub(super) struct Rules {
     /// Defaults of columns that do not come.
     pub fills: Fills,
-    pub checks: Option<Checks>,
+    /// What is computed and checked of those that are whole.
+    pub row_rules: Option<RowRules>,
 }
 
 impl Rules {
     /// The rows as the table keeps them.
-    fn rows(&self, rows: RecordBatch, table: &TableSchema) -> Result<RecordBatch> {
-        let rows = conform(&self.fills.fill(rows)?, table)?;
-        self.checks.as_ref().map_or(Ok(()), |checks| checks.check(&rows))?;
-        Ok(rows)
+    fn rows(&self, rows: RecordBatch, table: &Arc<TableSchema>) -> Result<RecordBatch> {
+        let rows = self.fills.fill(rows)?;
+        match &self.row_rules {
+            None => Ok(conform(&rows, table)?),
+            Some(rules) => rules.applied(conform(&rows, &table.before_generated())?),
+        }
     }
 }
 

@@ -96,7 +96,18 @@ impl Session {
         hold: bool,
     ) -> Result<u64> {
         encoding::check_columns(&rows)?;
-        self.check_rows(handle.schema(), &rows).await?;
+        let rows = self.ruled(handle.schema(), rows).await?;
+        self.write_ruled(handle, rows, op, hold).await
+    }
+
+    /// Writes or holds rows that are as the table's definition makes them.
+    pub(super) async fn write_ruled(
+        &self,
+        handle: &Arc<TableHandle>,
+        rows: RecordBatch,
+        op: Op,
+        hold: bool,
+    ) -> Result<u64> {
         if !hold {
             let who = self.principal();
             let written = self.node.tables().write_rows(&who, handle, rows, op, &*self.interrupt).await;
@@ -185,7 +196,7 @@ impl Session {
         max_rows: usize,
         keeps_rows: bool,
     ) -> Result<Changed> {
-        let checks = if dml.kind == DmlKind::Update { self.checks(handle.schema()).await? } else { None };
+        let rules = if dml.kind == DmlKind::Update { self.row_rules(handle.schema()).await? } else { None };
         let mut stream = self.query.dml_rows(dml, parameters).await?;
         let budget = self.sql.held();
         let mut changes = Changes {
@@ -200,7 +211,10 @@ impl Session {
             reservation: budget.reservation(),
         };
         while let Some(batch) = stream.next().await.transpose()? {
-            checks.as_ref().map_or(Ok(()), |checks| checks.check(&batch))?;
+            let batch = match &rules {
+                Some(rules) => rules.applied(batch)?,
+                None => batch,
+            };
             let (table, only) = (Arc::clone(handle), only.cloned());
             changes = blocking(move || Ok(changes.add(&table, &batch, only.as_ref()).map(|()| changes))).await??;
             if !changes.is_held() {

@@ -159,7 +159,7 @@ impl Session {
         let mut round =
             Round { deleted: new_batch(), changed: new_batch(), new: new_batch(), _reservation: reservation };
         let Some(pairs) = pairs else { return Ok(round) };
-        let checks = self.checks(schema).await?;
+        let rules = self.row_rules(schema).await?;
         let (mut written, mut inserted) = (HashSet::new(), HashSet::new());
         for (place, clause) in merge.clauses.iter().enumerate() {
             if matches!(clause, Clause::Nothing) {
@@ -181,7 +181,10 @@ impl Session {
             let mut rows = self.query.merged(merge, clause, &its, parameters.clone()).await?;
             while let Some(batch) = rows.next().await.transpose()? {
                 encoding::check_columns(&batch)?;
-                checks.as_ref().map_or(Ok(()), |checks| checks.check(&batch))?;
+                let batch = match &rules {
+                    Some(rules) => rules.applied(batch)?,
+                    None => batch,
+                };
                 let (keys, cells) = (encode_keys(schema, &batch)?, encode_cells_columnar(schema, &batch)?);
                 let op = match clause {
                     Clause::Insert(dml) => op_of(match dml.kind {

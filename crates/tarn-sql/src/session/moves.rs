@@ -154,9 +154,9 @@ impl Session {
         let mut coming = std::pin::pin!(coming);
         let mut created = vec![];
         while let Some(batch) = coming.try_next().await? {
-            let batch = conform(&batch, schema)?;
+            let batch = conform(&batch, &schema.before_generated())?;
             encoding::check_columns(&batch)?;
-            self.check_rows(schema, &batch).await?;
+            let batch = self.ruled(schema, batch).await?;
             created.push(batch_from_columns(schema, &batch, Op::Create)?);
         }
         let change = |batches| PendingChanges { table: Arc::clone(handle), privilege: Privilege::Update, batches };

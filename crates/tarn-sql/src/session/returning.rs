@@ -23,6 +23,7 @@ use tarn_types::Op;
 
 use super::placeholders::parameter_fields;
 use super::{Answer, Rows, Session};
+use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::names::quote;
 use crate::shown::shown;
@@ -119,10 +120,16 @@ impl Session {
         op: Op,
         hold: bool,
     ) -> Result<(u64, Option<Answers>)> {
-        let rows = self.rows_of(dml, parameters).await?;
+        let rows = match self.rows_of(dml, parameters).await? {
+            Some(rows) => {
+                encoding::check_columns(&rows)?;
+                Some(self.ruled(handle.schema(), rows).await?)
+            }
+            None => None,
+        };
         let answers = self.answers(returning, rows.as_ref(), dml).await?;
         let written = match rows {
-            Some(rows) => self.insert_rows(handle, rows, op, hold).await?,
+            Some(rows) => self.write_ruled(handle, rows, op, hold).await?,
             None => 0,
         };
         Ok((written, Some(answers)))

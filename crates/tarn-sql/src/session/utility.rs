@@ -309,6 +309,7 @@ impl Session {
         let defined = defined(create, self.sql.settings(), &self.zone())?;
         self.check_defaults(&defined.schema).await?;
         self.plan_checks(&defined.schema).await?;
+        self.plan_generated(&defined.schema).await?;
         let made: Vec<usize> = defined.sequences.iter().map(|made| made.column_idx).collect();
         self.check_sequences(&defined.schema, &made, |_| false).await?;
         self.create(defined, create.if_not_exists).await
