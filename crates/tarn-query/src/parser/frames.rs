@@ -76,7 +76,11 @@ impl Changes {
                         self.inserted.push((said[at], vec![Token::RParen]));
                     }
                 }
-                Keyword::EXCLUDE if window.has_frame => {
+                // Behind the last bound.
+                Keyword::EXCLUDE
+                    if window.has_frame
+                        && matches!(word(at - 1), Keyword::PRECEDING | Keyword::FOLLOWING | Keyword::ROW) =>
+                {
                     let (what, n_words) = match (word(at + 1), word(at + 2)) {
                         (Keyword::CURRENT, Keyword::ROW) => (Some("current row"), 2),
                         (Keyword::GROUP, _) => (Some("group"), 1),

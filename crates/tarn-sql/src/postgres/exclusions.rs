@@ -34,7 +34,7 @@ use super::averages::undefined;
 use crate::error::{SqlError, state};
 
 /// Rows that the frames of one partition may hold together.
-const MAX_ROWS: usize = 1 << 31;
+const MAX_ROWS: usize = 1 << 30;
 
 /// The function that says what a frame leaves out.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -305,7 +305,7 @@ impl PartitionEvaluator for OfRows {
         if row == 0 && matches!(self.excluded, Excluded::Group | Excluded::Ties) {
             let n_rows = values.first().map_or(range.end, |values| values.len());
             self.peers = match keys {
-                [] => vec![0..n_rows],
+                [] => std::iter::once(0..n_rows).collect(),
                 keys => partition(keys)?.ranges(),
             };
         }
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(kept(Excluded::Group), [2..3, 6..9]);
         assert_eq!(kept(Excluded::Ties), [2..3, 4..5, 6..9]);
         // The row itself need not be in its frame.
-        assert_eq!(super::kept(&(7..9), 4, Excluded::Ties, 3..6), [7..9]);
+        assert!(super::kept(&(7..9), 4, Excluded::Ties, 3..6).into_iter().eq(std::iter::once(7..9)));
         assert!(super::kept(&(3..6), 4, Excluded::Group, 3..6).is_empty());
     }
 }
