@@ -1,5 +1,5 @@
-//! Which column is `a` of `(SELECT 1 AS a, 2 AS a) s`? None: the name is ambiguous (42702). The planner calls the second one `a:1`, so that `a` is the
-//! first.
+//! Which column is `a` of `(SELECT 1 AS a, 2 AS a) s`? None: the name is ambiguous (42702). The planner needs another name for the second one, so that
+//! `a` is the first.
 //!
 //! A `*` names both of them, and is what it was.
 
@@ -13,6 +13,7 @@ use datafusion::optimizer::AnalyzerRule;
 use tarn_query::datafusion;
 
 use crate::error::{SqlError, state};
+use crate::shown::OTHER_NAME;
 
 /// The rule; it runs once, over what was written.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl AnalyzerRule for AmbiguousNames {
 fn check(node: &LogicalPlan) -> Result<()> {
     let inputs = merge_schema(&node.inputs());
     // Nearly all statements have no such columns.
-    if !inputs.fields().iter().any(|field| field.name().ends_with(":1")) {
+    if !inputs.fields().iter().any(|field| field.name().contains([':', OTHER_NAME])) {
         return Ok(());
     }
     let mut named: Vec<Column> = vec![];
@@ -63,10 +64,14 @@ fn check(node: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
-/// The second column of the name, if the planner has given it another one.
+/// The second column of the name, if the planner, or a statement before it is planned, has given it another one.
 fn second(column: &Column, inputs: &DFSchema) -> Option<Column> {
-    let second = Column { name: format!("{}:1", column.name), ..column.clone() };
     // One that stands by itself, as that of a table, is called so by whoever made it.
     column.relation.as_ref()?;
-    inputs.has_column(&second).then_some(second)
+    let is_second = |other: &Column| {
+        let rest = other.name.strip_prefix(&column.name).filter(|_| other.relation == column.relation);
+        let nth = rest.and_then(|rest| rest.strip_prefix([':', OTHER_NAME]));
+        nth.is_some_and(|nth| !nth.is_empty() && nth.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    inputs.columns().into_iter().find(is_second)
 }

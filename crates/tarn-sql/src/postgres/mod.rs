@@ -21,6 +21,7 @@
 //! | `SELECT sum(x) OVER (ORDER BY y ROWS 1 PRECEDING)` of floats | added up anew | what leaves is taken off | `frames` |
 //! | `SELECT exp(32.999)`, `2.0 ^ 0.5`, `exp(1000::float8)` | 214429043492155.053, 1.4142135623730950, 22003 | floats | `exact_functions` |
 //! | `SELECT 1 UNION SELECT '2'`, `SELECT 1.5::float8 UNION SELECT 2.5` | integers, floats | texts, numerics | `unions` |
+//! | `coalesce(1, '2')`, `CASE WHEN a THEN 1 ELSE '2' END`, `coalesce(2.5, 1.5::float8)` | numbers, a float | texts, a numeric | `common_types` |
 //! | `VALUES (1.5::float8), (2.5)` | floats | numerics | `value_columns` |
 //! | `SELECT x * '-1'` of a number | a number | not known | `unknown_operands` |
 //! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
@@ -102,6 +103,7 @@ mod calendar;
 mod calls;
 mod casts;
 mod clock;
+mod common_types;
 mod date_bins;
 mod date_reading;
 mod date_template;
@@ -204,6 +206,7 @@ pub(crate) fn meaning() -> Meaning {
                 Arc::new(overlaps::Ends),
                 Arc::new(times::Times::new()),
                 Arc::new(interval_aggregates::IntervalAggregates::new()),
+                Arc::new(common_types::CommonTypes),
                 Arc::new(floats::WideFloats),
                 Arc::new(typed_operators::TypedOperators::new()),
                 Arc::new(arguments::Arguments),

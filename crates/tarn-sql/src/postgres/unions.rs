@@ -1,6 +1,5 @@
-//! Of which type is a column of a UNION? Of that which both sides have together in PostgreSQL: a text that is written out, `SELECT 1 UNION SELECT '2'`,
-//! is of the type of the other side, a `numeric` beside a `double precision` is one, and a `char(n)` beside another text loses its blanks.
-//! DataFusion makes texts of numbers, and numerics of floats. What has no type together is refused, as there (42804).
+//! Of which type is a column of a UNION? Of that which both sides have together (`common_types`), and a `char(n)` beside another text loses its blanks.
+//! DataFusion makes texts of numbers, and numerics of floats.
 
 use std::sync::Arc;
 
@@ -8,16 +7,13 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::{Cast, Expr, LogicalPlan, Projection, Union};
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Union};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
-use tarn_types::{DataType as Stored, Length, data_type_of};
+use tarn_types::Length;
 
-use super::kept_as_text::cast_function;
-use super::numeric::numeric;
-use crate::error::{SqlError, state};
-use crate::rows::{long_name, pg_type};
+use super::common_types::{Change, Kind, Strictness, is_filled, is_written, together};
 
 /// The rule; it runs before other rules ask for types.
 #[derive(Debug)]
@@ -25,10 +21,10 @@ pub(super) struct Unions;
 
 impl AnalyzerRule for Unions {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut is_changed = false;
+        let (mut is_changed, strictness) = (false, Strictness::of(&plan)?);
         let plan = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Union(union) => {
-                let casts = casts_of(&union)?;
+                let casts = casts_of(&union, strictness)?;
                 if casts.iter().flatten().all(Option::is_none) && !is_changed {
                     return Ok(Transformed::no(LogicalPlan::Union(union)));
                 }
@@ -48,128 +44,39 @@ impl AnalyzerRule for Unions {
     }
 }
 
-/// What becomes of the value of a side.
-#[derive(Debug, Clone)]
-enum Change {
-    To(DataType),
-    /// A number, of as many digits as the text has.
-    ToNumeric,
-    ToKeptAsText(Stored),
-}
-
-/// Types that become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Number,
-    Text,
-    Truth,
-    Moment,
-    TimeOfDay,
-    Interval,
-    Bytes,
-    /// Of no other.
-    KeptAsText(Stored),
-}
-
-impl Kind {
-    fn of(field: &Field) -> Option<Kind> {
-        Some(match field.data_type() {
-            of if of.is_numeric() => Kind::Number,
-            of if of.is_string() => match data_type_of(field).ok()? {
-                of @ (Stored::Uuid | Stored::Json | Stored::Jsonb) => Kind::KeptAsText(of),
-                _ => Kind::Text,
-            },
-            DataType::Boolean => Kind::Truth,
-            DataType::Date32 | DataType::Timestamp(..) => Kind::Moment,
-            DataType::Time32(_) | DataType::Time64(_) => Kind::TimeOfDay,
-            DataType::Interval(_) | DataType::Duration(_) => Kind::Interval,
-            of if of.is_binary() => Kind::Bytes,
-            _ => return None,
-        })
-    }
-}
-
 /// For each side, for each of its columns, what it becomes.
-fn casts_of(union: &Union) -> Result<Vec<Vec<Option<Change>>>> {
+fn casts_of(union: &Union, strictness: Strictness) -> Result<Vec<Vec<Option<Change>>>> {
     let n_columns = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let mut casts = vec![vec![None; n_columns]; union.inputs.len()];
     for at in 0..n_columns {
-        let known = union.inputs.iter().filter(|input| !is_unknown(input, at));
+        let known = union.inputs.iter().filter(|input| written(input, at).is_none());
         let known: Vec<&Field> = known.map(|input| input.schema().field(at).as_ref()).collect();
-        let Some(to) = together(&known)? else { continue };
+        let Some(to) = together("UNION", &known, strictness)? else { continue };
         // A column of texts of one length has that, too.
         let all_filled = known.iter().all(|field| is_filled(field) && Length::of(field) == Length::of(to));
         for (input, casts) in union.inputs.iter().zip(&mut casts) {
-            casts[at] = change(input, at, to, all_filled);
+            casts[at] = change(input, at, to, all_filled)?;
         }
     }
     Ok(casts)
 }
 
-/// The field whose type all have; of texts and what this file knows nothing of, the first.
-fn together<'a>(known: &[&'a Field]) -> Result<Option<&'a Field>> {
-    let Some((first, others)) = known.split_first() else { return Ok(None) };
-    let mut to = *first;
-    for other in others {
-        let (Some(left), Some(right)) = (Kind::of(to), Kind::of(other)) else { return Ok(None) };
-        if left != right {
-            let name = |field: &Field| pg_type(field).map(|of| long_name(&of));
-            let message = format!("UNION types {} and {} cannot be matched", name(to)?, name(other)?);
-            return Err(SqlError::new(state::DATATYPE_MISMATCH, message).with_hint("cast one of them").into());
-        }
-        if left == Kind::Number && rank(other.data_type()) > rank(to.data_type()) {
-            to = other;
-        }
-    }
-    Ok(Some(to))
-}
-
-/// Which number becomes which other one.
-fn rank(of: &DataType) -> u8 {
-    match of {
-        DataType::Float64 => 3,
-        DataType::Float32 | DataType::Float16 => 2,
-        of if of.is_decimal() => 1,
-        _ => 0,
-    }
-}
-
-fn change(input: &LogicalPlan, at: usize, to: &Field, all_filled: bool) -> Option<Change> {
+/// A text or a NULL that is written out has no type yet; a `char(n)` beside another text loses its blanks.
+fn change(input: &LogicalPlan, at: usize, to: &Field, all_filled: bool) -> Result<Option<Change>> {
     let own = input.schema().field(at);
-    if is_unknown(input, at) {
-        return match Kind::of(to)? {
-            _ if own.data_type().is_null() => None,
-            Kind::Text => None,
-            Kind::KeptAsText(of) => Some(Change::ToKeptAsText(of)),
-            _ if to.data_type().is_decimal() => Some(Change::ToNumeric),
-            _ => Some(Change::To(to.data_type().clone())),
-        };
+    if let Some(written) = written(input, at) {
+        return Change::of(None, written, to);
     }
-    match Kind::of(to)? {
-        Kind::Number if to.data_type().is_floating() && own.data_type() != to.data_type() => {
-            Some(Change::To(to.data_type().clone()))
-        }
-        Kind::Text if is_filled(own) && !all_filled => Some(Change::To(DataType::Utf8)),
-        _ => None,
+    if Kind::of(to) == Some(Kind::Text) && is_filled(own) && !all_filled {
+        return Ok(Some(Change::To(DataType::Utf8)));
     }
+    Change::of(Some(own), &Expr::Literal(ScalarValue::Null, None), to)
 }
 
-fn is_filled(field: &Field) -> bool {
-    matches!(Length::of(field), Some(Length::Fixed(_)))
-}
-
-/// Whether a column of a side is a text or a NULL that is written out, which is of no type yet.
-fn is_unknown(input: &LogicalPlan, at: usize) -> bool {
-    let LogicalPlan::Projection(projection) = input else { return false };
-    projection.expr.get(at).is_some_and(is_written)
-}
-
-fn is_written(expr: &Expr) -> bool {
-    match expr {
-        Expr::Alias(alias) => is_written(&alias.expr),
-        Expr::Literal(ScalarValue::Null | ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), None) => true,
-        _ => false,
-    }
+/// What is written out as a column of a side.
+fn written(input: &LogicalPlan, at: usize) -> Option<&Expr> {
+    let LogicalPlan::Projection(projection) = input else { return None };
+    projection.expr.get(at).filter(|expr| is_written(expr))
 }
 
 fn with_casts(input: Arc<LogicalPlan>, casts: Vec<Option<Change>>) -> Result<Arc<LogicalPlan>> {
@@ -186,11 +93,7 @@ fn with_casts(input: Arc<LogicalPlan>, casts: Vec<Option<Change>>) -> Result<Arc
         Some(change) => {
             let (qualifier, name) = expr.qualified_name();
             let of = expr.unalias();
-            let changed = match change {
-                Change::To(to) => Expr::Cast(Cast::new(Box::new(of), to)),
-                Change::ToNumeric => numeric().call(vec![of]),
-                Change::ToKeptAsText(to) => cast_function(to).call(vec![of]),
-            };
+            let changed = change.applied(of);
             changed.alias_qualified(qualifier, name)
         }
     });

@@ -1,0 +1,283 @@
+//! Of which type are values that stand for one another? The results of a CASE, the arguments of `coalesce` and its kin, the items of an array and the sides of
+//! a UNION have one type together in PostgreSQL: a text that is written out is of the type of the others (`coalesce(1, '2')`), a `numeric` beside a
+//! `double precision` is one, and what has no type together is refused (42804). DataFusion makes texts of numbers and numerics of floats, and `1` the
+//! second of January 1970.
+//!
+//! Here the values are cast, before DataFusion makes their types one.
+
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+use tarn_query::{datafusion, each_expression};
+use tarn_types::{DataType as Stored, Length, data_type_of};
+
+use super::kept_as_text::cast_function;
+use super::numeric::numeric;
+use crate::error::{SqlError, state};
+use crate::rows::{long_name, pg_type};
+
+/// The rule for expressions; it runs before types are made one.
+#[derive(Debug)]
+pub(super) struct CommonTypes;
+
+impl AnalyzerRule for CommonTypes {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let strictness = Strictness::of(&plan)?;
+        each_expression(plan, |expr, schema| rewritten(expr, schema, strictness))
+    }
+
+    fn name(&self) -> &str {
+        "common_types"
+    }
+}
+
+/// Whether types that have none together are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strictness {
+    Strict,
+    /// Columns of the catalog have not all the types that PostgreSQL's have: what clients ask of it is right there.
+    Lenient,
+}
+
+impl Strictness {
+    pub(super) fn of(plan: &LogicalPlan) -> Result<Strictness> {
+        let mut strictness = Strictness::Strict;
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::TableScan(scan) = node
+                && matches!(scan.table_name.schema(), Some("pg_catalog" | "information_schema"))
+            {
+                strictness = Strictness::Lenient;
+                return Ok(TreeNodeRecursion::Stop);
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(strictness)
+    }
+}
+
+fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Result<Transformed<Expr>> {
+    let is_changed = match &mut expr {
+        Expr::Case(case) => {
+            let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+            make_one("CASE", thens.chain(case.else_expr.as_deref_mut()).collect(), schema, strictness)?
+        }
+        Expr::ScalarFunction(ScalarFunction { func, args }) => {
+            let what = match func.name() {
+                "coalesce" => "COALESCE",
+                "greatest" => "GREATEST",
+                "least" => "LEAST",
+                "make_array" => "ARRAY",
+                _ => return Ok(Transformed::no(expr)),
+            };
+            make_one(what, args.iter_mut().collect(), schema, strictness)?
+        }
+        Expr::InList(InList { expr: of, list, .. }) if strictness == Strictness::Strict => {
+            check_comparable(of, list, schema)?;
+            false
+        }
+        _ => false,
+    };
+    Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+/// Casts those that are not of the type that all have together. Whether there were any.
+fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, strictness: Strictness) -> Result<bool> {
+    let mut fields = vec![];
+    for expr in &all {
+        match is_written(expr) {
+            true => fields.push(None),
+            false => match expr.to_field(schema) {
+                Ok((_, field)) => fields.push(Some(field)),
+                // What is wrong with it is told by others.
+                Err(_) => return Ok(false),
+            },
+        }
+    }
+    let known: Vec<&Field> = fields.iter().flatten().map(AsRef::as_ref).collect();
+    let Some(to) = together(what, &known, strictness)? else { return Ok(false) };
+    // JSON has rules of its own.
+    if matches!(Kind::of(to), Some(Kind::KeptAsText(_))) {
+        return Ok(false);
+    }
+    let mut is_changed = false;
+    for (expr, own) in all.iter_mut().zip(&fields) {
+        if let Some(change) = Change::of(own.as_deref(), expr, to)? {
+            let of = std::mem::replace(*expr, Expr::Literal(ScalarValue::Null, None));
+            **expr = change.applied(of);
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
+}
+
+/// A number is in no list of dates.
+fn check_comparable(of: &Expr, list: &[Expr], schema: &DFSchema) -> Result<()> {
+    let kind = |expr: &Expr| match is_written(expr) {
+        true => None,
+        false => expr.to_field(schema).ok().and_then(|(_, field)| Some((Kind::of(&field)?, field))),
+    };
+    let Some((left, of)) = kind(of) else { return Ok(()) };
+    for (right, item) in list.iter().filter_map(kind) {
+        let is_other = left != right && !matches!((left, right), (Kind::KeptAsText(_), _) | (_, Kind::KeptAsText(_)));
+        if is_other {
+            let (left, right) = (long_name(&pg_type(&of)?), long_name(&pg_type(&item)?));
+            let message = format!("operator does not exist: {left} = {right}");
+            return Err(SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast one of them").into());
+        }
+    }
+    Ok(())
+}
+
+/// What becomes of a value.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    To(DataType),
+    /// A number, of as many digits as the text has.
+    ToNumeric,
+    ToKeptAsText(Stored),
+}
+
+impl Change {
+    /// Of a value, which is of no type yet if it has no field.
+    ///
+    /// Errors: `22P02`, it is written out, and is no number.
+    pub(super) fn of(own: Option<&Field>, expr: &Expr, to: &Field) -> Result<Option<Change>> {
+        let Some(own) = own else {
+            let Some(text) = text_of(expr) else { return Ok(None) };
+            return Ok(match Kind::of(to) {
+                None | Some(Kind::Text | Kind::Bytes) => None,
+                Some(Kind::KeptAsText(of)) => Some(Change::ToKeptAsText(of)),
+                Some(Kind::Number) => {
+                    check_number(text, to)?;
+                    let is_exact = to.data_type().is_decimal();
+                    Some(if is_exact { Change::ToNumeric } else { Change::To(to.data_type().clone()) })
+                }
+                Some(_) => Some(Change::To(to.data_type().clone())),
+            });
+        };
+        Ok(match Kind::of(to) {
+            Some(Kind::Number) if to.data_type().is_floating() && own.data_type() != to.data_type() => {
+                Some(Change::To(to.data_type().clone()))
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) fn applied(self, of: Expr) -> Expr {
+        match self {
+            Change::To(to) => Expr::Cast(Cast::new(Box::new(of), to)),
+            Change::ToNumeric => numeric().call(vec![of]),
+            Change::ToKeptAsText(to) => cast_function(to).call(vec![of]),
+        }
+    }
+}
+
+/// PostgreSQL reads what is written out before anything runs.
+fn check_number(text: &str, to: &Field) -> Result<(), SqlError> {
+    let text_of_number = text.trim();
+    let is_number = match to.data_type() {
+        of if of.is_integer() => text_of_number.parse::<i128>().is_ok(),
+        _ => text_of_number.parse::<f64>().is_ok(),
+    };
+    if is_number {
+        return Ok(());
+    }
+    let name = pg_type(to).map_or_else(|_| "numeric".to_owned(), |of| long_name(&of));
+    Err(SqlError::new(state::INVALID_TEXT, format!("invalid input syntax for type {name}: \"{text}\"")))
+}
+
+/// Types that become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Number,
+    Text,
+    Truth,
+    Moment,
+    TimeOfDay,
+    Interval,
+    Bytes,
+    /// Of no other.
+    KeptAsText(Stored),
+}
+
+impl Kind {
+    pub(super) fn of(field: &Field) -> Option<Kind> {
+        Some(match field.data_type() {
+            of if of.is_numeric() => Kind::Number,
+            of if of.is_string() => match data_type_of(field).ok()? {
+                of @ (Stored::Uuid | Stored::Json | Stored::Jsonb) => Kind::KeptAsText(of),
+                _ => Kind::Text,
+            },
+            DataType::Boolean => Kind::Truth,
+            DataType::Date32 | DataType::Timestamp(..) => Kind::Moment,
+            DataType::Time32(_) | DataType::Time64(_) => Kind::TimeOfDay,
+            DataType::Interval(_) | DataType::Duration(_) => Kind::Interval,
+            of if of.is_binary() => Kind::Bytes,
+            _ => return None,
+        })
+    }
+}
+
+/// The field whose type all have; of texts and what this file knows nothing of, the first. `None`: nobody knows.
+///
+/// Errors: `42804`, there is none.
+pub(super) fn together<'a>(what: &str, known: &[&'a Field], strictness: Strictness) -> Result<Option<&'a Field>> {
+    let Some((first, others)) = known.split_first() else { return Ok(None) };
+    let mut to = *first;
+    for other in others {
+        let (Some(left), Some(right)) = (Kind::of(to), Kind::of(other)) else { return Ok(None) };
+        if left != right {
+            // The functions of JSON give what their rules say.
+            let is_marked =
+                matches!((left, right), (Kind::KeptAsText(_), Kind::Text) | (Kind::Text, Kind::KeptAsText(_)));
+            if strictness == Strictness::Lenient || is_marked {
+                return Ok(None);
+            }
+            let name = |field: &Field| pg_type(field).map(|of| long_name(&of));
+            let message = format!("{what} types {} and {} cannot be matched", name(to)?, name(other)?);
+            return Err(SqlError::new(state::DATATYPE_MISMATCH, message).with_hint("cast one of them").into());
+        }
+        if left == Kind::Number && rank(other.data_type()) > rank(to.data_type()) {
+            to = other;
+        }
+    }
+    Ok(Some(to))
+}
+
+/// Which number becomes which other one.
+fn rank(of: &DataType) -> u8 {
+    match of {
+        DataType::Float64 => 3,
+        DataType::Float32 | DataType::Float16 => 2,
+        of if of.is_decimal() => 1,
+        _ => 0,
+    }
+}
+
+pub(super) fn is_filled(field: &Field) -> bool {
+    matches!(Length::of(field), Some(Length::Fixed(_)))
+}
+
+/// A text or a NULL that is written out, which is of no type yet.
+pub(super) fn is_written(expr: &Expr) -> bool {
+    match expr {
+        Expr::Alias(alias) => is_written(&alias.expr),
+        Expr::Literal(ScalarValue::Null | ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), None) => true,
+        _ => false,
+    }
+}
+
+/// The text that is written out.
+fn text_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Alias(alias) => text_of(&alias.expr),
+        Expr::Literal(value, None) => value.try_as_str().flatten(),
+        _ => None,
+    }
+}
