@@ -22,6 +22,7 @@ pub mod budget;
 mod cache_sql;
 mod catalog_dependencies;
 mod catalog_sequences;
+mod catalog_settings;
 pub mod cells;
 pub mod channels;
 mod column_rules;

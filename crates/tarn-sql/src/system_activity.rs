@@ -15,10 +15,11 @@ use crate::activity::{Activity, Seen, Status};
 use crate::cursors::book::Book;
 use crate::cursors::table::pg_cursors;
 use crate::names::DATABASE;
+use crate::session::vars::Vars;
 use crate::system::{Cell, Columns, System, int, text};
 
 /// What there is of schema `pg_catalog` beside what crate `datafusion-pg-catalog` has.
-pub(crate) const PG_TABLES: [&str; 3] = ["pg_cursors", "pg_sequences", "pg_stat_activity"];
+pub(crate) const PG_TABLES: [&str; 4] = ["pg_cursors", "pg_sequences", "pg_settings", "pg_stat_activity"];
 
 impl System {
     /// The statements that run, the oldest first. Of a cancelled one that has not ended the state is `stopping`.
@@ -66,6 +67,7 @@ pub(crate) struct PgTables {
     pub activity: Arc<Activity>,
     pub who: Arc<Mutex<Principal>>,
     pub cursors: Book,
+    pub vars: Arc<Mutex<Vars>>,
 }
 
 impl PgTables {
@@ -143,6 +145,7 @@ impl SystemTables for PgTables {
         match name {
             "pg_cursors" => pg_cursors(&self.cursors),
             "pg_sequences" => self.sequences().await,
+            "pg_settings" => self.settings(),
             "pg_stat_activity" => self.stat_activity(),
             other => Err(Error::NoSuchTable { name: format!("pg_catalog.{other}") }),
         }

@@ -10,12 +10,13 @@ use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
     AnalyzeFormat, AnalyzeFormatKind, Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete,
-    Distinct, Expr, Fetch, FromTable, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join,
-    LimitClause, LockClause, Merge, MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeUpdateExpr,
-    NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr,
-    OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
-    ShowStatementOptions, Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins,
-    UnaryOperator, Update, Value, Values, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    Distinct, Expr, Fetch, FromTable, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Insert, Join, LimitClause, LockClause, Merge,
+    MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeUpdateExpr, NamedWindowDefinition,
+    NamedWindowExpr, NonBlock, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr, OrderByKind,
+    Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, ShowStatementOptions, Statement, TableAlias,
+    TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, Value, Values, Visitor,
+    VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::walk::{walk, walk_mut};
@@ -28,6 +29,7 @@ use crate::parser::copy::copy_alone;
 use crate::parser::explain;
 use crate::parser::null_asks::NullAsks;
 use crate::parser::select_into::as_create_table;
+use crate::parser::with_change::as_change;
 
 /// A statement, and what was seen in it.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 
 /// As [`statement`], and says what was seen on the way.
 pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
-    understood(as_create_table(next(parser)?)?)
+    understood(as_change(as_create_table(next(parser)?)?)?)
 }
 
 fn next(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
@@ -60,9 +62,15 @@ fn next(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 
 /// As [`read`], for who acts on what a SELECT locks: that is taken out of it. Elsewhere than at its end it is refused as ever.
 pub fn read_locking(parser: &mut Parser<'_>) -> Result<(Read, Vec<LockClause>), ParseError> {
-    let mut statement = as_create_table(next(parser)?)?;
+    let mut statement = as_change(as_create_table(next(parser)?)?)?;
     let locks = match &mut statement {
-        Statement::Query(query) => std::mem::take(&mut query.locks),
+        Statement::Query(query) => {
+            let skips = query.locks.iter().any(|lock| lock.nonblock == Some(NonBlock::SkipLocked));
+            if skips && query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties) {
+                return Err(wrong("SKIP LOCKED and WITH TIES options cannot be used together"));
+            }
+            std::mem::take(&mut query.locks)
+        }
         _ => vec![],
     };
     Ok((understood(statement)?, locks))
@@ -187,6 +195,9 @@ fn names_rows(mut condition: &Expr) -> bool {
     is_equality(condition)
 }
 
+/// What `FETCH FIRST n ROWS WITH TIES` is read as: a limit of `tarn_with_ties(n)`, which whoever plans it must know.
+pub const WITH_TIES: &str = "tarn_with_ties";
+
 type Checked = Result<(), ParseError>;
 
 /// Clauses that are there: the first is refused.
@@ -270,6 +281,10 @@ impl Visitor for Check {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<ParseError> {
+        self.has_calls |= matches!(
+            factor,
+            TableFactor::Table { args: Some(_), .. } | TableFactor::Function { .. } | TableFactor::UNNEST { .. }
+        );
         told(check_table_factor(factor))
     }
 
@@ -752,12 +767,18 @@ fn check_query(query: &Query) -> Checked {
         None => {}
     }
     match fetch {
-        Some(Fetch { with_ties, percent, quantity: _ }) => none(
-            "FETCH FIRST",
-            &[(*with_ties, "WITH TIES", "use rank() OVER (ORDER BY …)"), (*percent, "PERCENT", "count the rows first")],
-        ),
+        Some(Fetch { with_ties: true, .. }) if order_by.is_none() => {
+            Err(wrong("WITH TIES cannot be specified without ORDER BY clause"))
+        }
+        Some(Fetch { with_ties: _, percent, quantity: _ }) => {
+            none("FETCH FIRST", &[(*percent, "PERCENT", "count the rows first")])
+        }
         None => Ok(()),
     }
+}
+
+fn wrong(message: &str) -> ParseError {
+    ParseError::Syntax(ParserError::ParserError(message.to_owned()))
 }
 
 /// Checks a chain of UNION and its kin without going down it.
@@ -770,15 +791,7 @@ fn check_set_expr(body: &SetExpr) -> Checked {
         at_most(n_queries, MAX_QUERIES, Limit::Queries)?;
         at_most(n_others, MAX_CHAIN, Limit::Chain)?;
         match body {
-            SetExpr::SetOperation { left, op, set_quantifier, right } => {
-                // The planner answers them as if each row were there once.
-                let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
-                let remedy = "number equal rows with row_number() OVER (PARTITION BY …), and leave out ALL";
-                match op {
-                    SetOperator::Except | SetOperator::Minus => none("EXCEPT", &[(counts, "ALL", remedy)])?,
-                    SetOperator::Intersect => none("INTERSECT", &[(counts, "ALL", remedy)])?,
-                    SetOperator::Union => {}
-                }
+            SetExpr::SetOperation { left, op: _, set_quantifier: _, right } => {
                 waiting.extend([&**left, &**right]);
             }
             // Visited by themselves.
@@ -789,11 +802,7 @@ fn check_set_expr(body: &SetExpr) -> Checked {
             SetExpr::Merge(_) => none("WITH", &[(true, "MERGE", "put the query behind USING")])?,
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) => none(
                 "WITH",
-                &[(
-                    true,
-                    "and a change of rows",
-                    "put the WITH behind it: INSERT INTO t WITH … SELECT …, or a subquery in WHERE",
-                )],
+                &[(true, "and a change of rows", "BEGIN, change the rows with RETURNING, and SELECT by what it gave")],
             )?,
         }
     }
@@ -915,32 +924,27 @@ fn check_table_factor(factor: &TableFactor) -> Checked {
                 "FROM",
                 &[
                     (sample.is_some(), "TABLESAMPLE", SAMPLE),
-                    (*with_ordinality, "WITH ORDINALITY", ORDINALITY),
+                    (*with_ordinality && args.is_none(), "WITH ORDINALITY of a table", ORDINALITY),
                     (version.is_some(), "FOR … AS OF", "SET tarn.as_of_version or tarn.as_of_time"),
                     (!with_hints.is_empty() || !index_hints.is_empty(), "with hints", LEAVE_OUT),
                     (!partitions.is_empty(), "PARTITION", "WHERE"),
                     (json_path.is_some() || settings, "with a path or SETTINGS", LEAVE_OUT),
                 ],
             )?;
-            check_alias(alias.as_ref())
+            if args.is_some() { check_function_alias(alias.as_ref()) } else { check_alias(alias.as_ref()) }
         }
         TableFactor::Derived { lateral: _, subquery: _, alias, sample } => {
             none("FROM", &[(sample.is_some(), "TABLESAMPLE", SAMPLE)])?;
             check_alias(alias.as_ref())
         }
         TableFactor::TableFunction { expr: _, alias } => check_alias(alias.as_ref()),
-        TableFactor::Function { lateral: _, name: _, args: _, with_ordinality, alias } => {
-            none("FROM", &[(*with_ordinality, "WITH ORDINALITY", ORDINALITY)])?;
-            check_alias(alias.as_ref())
+        // Whether its rows have numbers is for whoever knows it.
+        TableFactor::Function { lateral: _, name: _, args: _, with_ordinality: _, alias } => {
+            check_function_alias(alias.as_ref())
         }
-        TableFactor::UNNEST { alias, array_exprs: _, with_offset, with_offset_alias, with_ordinality } => {
-            none(
-                "FROM unnest",
-                &[
-                    (*with_ordinality, "WITH ORDINALITY", ORDINALITY),
-                    (*with_offset || with_offset_alias.is_some(), "WITH OFFSET", ORDINALITY),
-                ],
-            )?;
+        TableFactor::UNNEST { alias, array_exprs: _, with_offset, with_offset_alias, with_ordinality: _ } => {
+            let offset = *with_offset || with_offset_alias.is_some();
+            none("FROM unnest", &[(offset, "WITH OFFSET", "WITH ORDINALITY, which counts from 1")])?;
             check_alias(alias.as_ref())
         }
         TableFactor::NestedJoin { table_with_joins, alias } => {
@@ -971,6 +975,11 @@ fn check_alias(alias: Option<&TableAlias>) -> Checked {
             (columns.iter().any(|column| column.data_type.is_some()), "with types of columns", "cast the columns"),
         ],
     )
+}
+
+/// Types of columns are for whoever knows the function.
+fn check_function_alias(alias: Option<&TableAlias>) -> Checked {
+    none("an alias", &[(alias.is_some_and(|alias| alias.at.is_some()), "AT", LEAVE_OUT)])
 }
 
 /// Whether a column is more than a name.
@@ -1022,9 +1031,10 @@ impl VisitorMut for Plain {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<ParseError> {
         // FETCH FIRST n ROWS ONLY is LIMIT n; without n it is one row.
-        if let Some(Fetch { with_ties: _, percent: _, quantity }) = query.fetch.take() {
+        if let Some(Fetch { with_ties, percent: _, quantity }) = query.fetch.take() {
             let one = || Expr::Value(Value::Number("1".to_owned(), false).with_empty_span());
-            let count = Some(quantity.unwrap_or_else(one));
+            let count = quantity.unwrap_or_else(one);
+            let count = Some(if with_ties { called(WITH_TIES, count) } else { count });
             match &mut query.limit_clause {
                 Some(LimitClause::LimitOffset { limit, .. }) => *limit = count,
                 other => *other = Some(LimitClause::LimitOffset { limit: count, offset: None, limit_by: vec![] }),
@@ -1049,6 +1059,21 @@ impl VisitorMut for Plain {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// The call of a function of one argument.
+fn called(name: &str, arg: Expr) -> Expr {
+    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))];
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
 }
 
 /// A chain of UNION, or of UNION ALL, as a balanced tree: both are associative, and the first query names the columns.

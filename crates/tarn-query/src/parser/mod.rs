@@ -5,6 +5,9 @@
 //!             │ too large: 54000      (tokens.rs)                     (dialect.rs) │ too deep, too many readings: 54000
 //! ```
 //!
+//! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`), or taken out (`copy`, `overriding`); what it
+//! reads in two ways is said in one behind (`accepted`, `select_into`, `with_change`).
+//!
 //! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never
 //! printed and parsed again.
 //!
@@ -12,6 +15,7 @@
 //! that the stacks of [`STACK_BYTES`] and [`CONNECTION_STACK_BYTES`] hold whatever walks, copies or drops it.
 
 mod accepted;
+mod assigned_parts;
 mod copy;
 mod dialect;
 mod explain;
@@ -20,9 +24,11 @@ mod groupings;
 mod limits;
 mod merge;
 mod null_asks;
+mod overriding;
+mod respelled;
 mod select_into;
 mod tokens;
-mod variadic;
+mod with_change;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +40,8 @@ use crate::sqlparser::ast::{Ident, Statement};
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-pub use self::accepted::{Read, check, read, read_locking, statement};
+pub use self::accepted::{Read, WITH_TIES, check, read, read_locking, statement};
+pub use self::assigned_parts::ASSIGNED;
 pub use self::copy::{OwnCopy, copy_on_conflict};
 use self::dialect::{Bounds, PgDialect};
 pub use self::frames::EXCLUDING;
@@ -43,7 +50,8 @@ pub use self::limits::{
     CONNECTION_STACK_BYTES, Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_NESTING,
     MAX_QUERIES, MAX_SELECTED, MAX_SELECTS, MAX_TABLES, MAX_TERMS, MAX_TOKENS, SMALL_BYTES, STACK_BYTES,
 };
-pub use self::variadic::VARIADIC;
+
+pub use self::overriding::{Overriding, overriding};
 
 /// Why a text is no statement of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,7 +140,8 @@ pub fn parse_with<T, E: From<ParseError>>(
         copy::spell_booleans(&mut tokens);
         frames::write_frames(&mut tokens);
         groupings::write_groupings(&mut tokens);
-        variadic::write_variadic(&mut tokens);
+        respelled::respell(&mut tokens);
+        assigned_parts::write_assigned(&mut tokens);
         read(&mut parser_of(&dialect, tokens))
     })
 }

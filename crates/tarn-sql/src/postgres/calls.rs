@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Query, Value, VisitorMut,
+    ObjectName, Query, Value, Visitor, VisitorMut,
 };
-use tarn_query::{Walked, walk_mut};
+use tarn_query::{Walked, walk, walk_mut};
 
 use crate::names::fold;
 
@@ -33,6 +33,24 @@ pub(super) fn is_call(expr: &Expr, name: &str) -> bool {
 /// Is it this name, without a schema?
 pub(super) fn is_named(name: &ObjectName, as_: &str) -> bool {
     matches!(&name.0[..], [part] if part.as_ident().is_some_and(|ident| fold(ident) == as_))
+}
+
+/// Functions that give something else each time.
+const VOLATILE: [&str; 6] = ["random", "gen_random_uuid", "uuid", "clock_timestamp", "nextval", "setval"];
+
+/// Whether a query's rows may be others each time that it is computed.
+pub(super) fn is_volatile(query: &Query) -> bool {
+    struct Calls;
+    impl Visitor for Calls {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match VOLATILE.iter().any(|name| is_call(expr, name)) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    walk(query, &mut Calls).is_break()
 }
 
 /// Takes an expression out of its place, where NULL is then.

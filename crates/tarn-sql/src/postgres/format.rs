@@ -1,11 +1,11 @@
-//! How are values put into texts of SQL? `format('%s of %I', …)`, `quote_literal`, `quote_nullable`; and `like_escape` and
-//! `similar_to_escape` into patterns. Values are written as clients are shown them.
+//! How are values put into texts of SQL? `format('%s of %I', …)`, also with the items of a list, `quote_literal`, `quote_nullable`; and `like_escape`
+//! and `similar_to_escape` into patterns. Values are written as clients are shown them.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
@@ -19,13 +19,20 @@ use crate::rows::texts;
 
 /// What the pattern of `SIMILAR TO` is written as.
 pub(super) const SIMILAR: &str = "similar_to_escape";
+/// `format(template, VARIADIC list)`.
+pub(super) const FORMAT_LIST: &str = "tarn_format";
+
+/// `concat_ws(between, VARIADIC list)`.
+pub(super) const CONCAT_LIST: &str = "tarn_concat";
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let one = Signature::any(1, Volatility::Stable);
     let several = Signature::one_of(vec![TypeSignature::VariadicAny], Volatility::Stable);
-    let all: [(&'static str, Signature, Write); 5] = [
+    let all: [(&'static str, Signature, Write); 7] = [
         ("format", several, format),
+        (FORMAT_LIST, Signature::any(2, Volatility::Stable), format),
+        (CONCAT_LIST, Signature::any(2, Volatility::Stable), concat),
         ("like_escape", Signature::any(2, Volatility::Stable), like_escape),
         (SIMILAR, Signature::any(2, Volatility::Stable), similar_to_escape),
         ("quote_literal", one.clone(), literals),
@@ -63,16 +70,34 @@ fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     Ok(Some(written))
 }
 
-/// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a point. What stands between two escaped
-/// `"` is its group; what is before them is as short as it can be.
+/// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a point. One with separators,
+/// `a#"b#"c`, has a group of what is between them; what is before them is as short as can be.
 pub(super) fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     let [Some(pattern), Some(escape)] = values else { return Ok(None) };
     let escape = one_escape(escape)?;
+    let parts = similar_parts(pattern, escape, false)?;
+    if let [whole] = &parts[..] {
+        return Ok(Some(format!("^(?:{whole})$")));
+    }
+    match &similar_parts(pattern, escape, true)?[..] {
+        [before, inside] => Ok(Some(format!("^(?:{before})({inside})$"))),
+        [before, inside, behind] => Ok(Some(format!("^(?:{before})({inside})(?:{behind})$"))),
+        _ => Err(SqlError::new(
+            state::INVALID_ESCAPE_USE,
+            "SQL regular expression may not contain more than two escape-double-quote separators",
+        )
+        .with_hint("substring(text SIMILAR 'before#\"inside#\"behind' ESCAPE '#')")),
+    }
+}
+
+/// What is between the separators of a pattern, as regular expressions. `is_short`: the first matches as little as can be.
+fn similar_parts(pattern: &str, escape: Option<char>, is_short: bool) -> Result<Vec<String>, SqlError> {
+    let mut parts = vec![];
     let mut written = String::with_capacity(pattern.len() + 16);
-    written.push_str("^(?:");
     let mut letters = pattern.chars().peekable();
     // Of a class: how many letters of it were read.
-    let (mut in_class, mut n_separators) = (None, 0);
+    let mut in_class = None;
+    let mut in_bound = false;
     while let Some(letter) = letters.next() {
         let is_escaped = Some(letter) == escape;
         let letter = match letter {
@@ -83,18 +108,10 @@ pub(super) fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String
             letter => letter,
         };
         if is_escaped && letter == '"' && in_class.is_none() {
-            n_separators += 1;
-            written.push_str(match n_separators {
-                1 => "){1,1}?(",
-                2 => "){1,1}(?:",
-                _ => {
-                    let message = "SQL regular expression may not contain more than two escape-double-quote separators";
-                    return Err(SqlError::new(state::INVALID_ESCAPE_USE, message)
-                        .with_hint("they stand around the part that is wanted"));
-                }
-            });
+            parts.push(std::mem::take(&mut written));
             continue;
         }
+        let short = if is_short && parts.is_empty() { "?" } else { "" };
         if let Some(n_read) = &mut in_class {
             let is_named = letter == '[' && letters.peek() == Some(&':') && !is_escaped;
             match letter {
@@ -125,10 +142,19 @@ pub(super) fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String
         }
         match letter {
             letter if is_escaped => literally(letter, &mut written),
-            '%' => written.push_str(".*"),
+            '%' => written.extend([".*", short]),
             '_' => written.push('.'),
             '(' => written.push_str("(?:"),
-            '|' | '*' | '+' | '?' | '{' | '}' | ')' => written.push(letter),
+            ',' if in_bound => written.push(letter),
+            '|' | '{' | ')' => {
+                in_bound = letter == '{';
+                written.push(letter);
+            }
+            '*' | '+' | '?' | '}' => {
+                in_bound = false;
+                written.push(letter);
+                written.push_str(short);
+            }
             '[' => {
                 written.push('[');
                 in_class = Some(0_usize);
@@ -136,8 +162,8 @@ pub(super) fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String
             letter => literally(letter, &mut written),
         }
     }
-    written.push_str(")$");
-    Ok(Some(written))
+    parts.push(written);
+    Ok(parts)
 }
 
 /// A letter that stands for itself in a regular expression.
@@ -174,6 +200,12 @@ impl std::hash::Hash for OfTexts {
     }
 }
 
+impl OfTexts {
+    fn takes_list(&self) -> bool {
+        matches!(self.name, FORMAT_LIST | CONCAT_LIST)
+    }
+}
+
 impl ScalarUDFImpl for OfTexts {
     fn name(&self) -> &str {
         self.name
@@ -183,7 +215,11 @@ impl ScalarUDFImpl for OfTexts {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        if self.takes_list() && !matches!(types, [_, DataType::List(_) | DataType::Null]) {
+            let message = "VARIADIC argument must be an array";
+            return Err(SqlError::new(state::DATATYPE_MISMATCH, message).with_hint("VARIADIC ARRAY[a, b]").into());
+        }
         Ok(DataType::Utf8View)
     }
 
@@ -191,18 +227,33 @@ impl ScalarUDFImpl for OfTexts {
         let zone = zone_of(&args.config_options);
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_scalar { 1 } else { args.number_rows };
-        let columns = args.args.iter().zip(&args.arg_fields).map(|(arg, field)| {
+        let text = |values: &ArrayRef, field: &Field| -> Result<ArrayRef> {
+            Ok(cast(&texts(values, field, &zone)?, &DataType::Utf8View)?)
+        };
+        let (mut columns, mut list) = (vec![], None);
+        for (arg, field) in args.args.iter().zip(&args.arg_fields) {
             let values = arg.to_array(n_rows)?;
-            Ok(cast(&texts(&values, field, &zone)?, &DataType::Utf8View)?)
-        });
-        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
+            match (field.data_type(), values.as_list_opt::<i32>()) {
+                (DataType::List(item), Some(lists)) if self.takes_list() => {
+                    list = Some((lists.clone(), text(lists.values(), item)?));
+                }
+                _ => columns.push(text(&values, field)?),
+            }
+        }
         let mut written = StringViewBuilder::with_capacity(n_rows);
+        let mut values = vec![];
         for row in 0..n_rows {
-            let values = columns.iter().map(|column| {
-                let column = column.as_string_view();
-                (!column.is_null(row)).then(|| column.value(row))
-            });
-            written.append_option((self.write)(&values.collect::<Vec<_>>())?);
+            values.clear();
+            values.extend(columns.iter().map(|column| value_of(column, row)));
+            if self.name == CONCAT_LIST && list.as_ref().is_none_or(|(lists, _)| lists.is_null(row)) {
+                written.append_null();
+                continue;
+            }
+            if let Some((lists, items)) = list.as_ref().filter(|(lists, _)| lists.is_valid(row)) {
+                let range = lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize;
+                values.extend(range.map(|item| value_of(items, item)));
+            }
+            written.append_option((self.write)(&values)?);
         }
         let written: ArrayRef = Arc::new(written.finish());
         Ok(match is_scalar {
@@ -210,6 +261,17 @@ impl ScalarUDFImpl for OfTexts {
             false => ColumnarValue::Array(written),
         })
     }
+}
+
+/// Those that are not NULL, with the first between them.
+fn concat(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
+    let [Some(between), rest @ ..] = values else { return Ok(None) };
+    Ok(Some(rest.iter().copied().flatten().collect::<Vec<_>>().join(between)))
+}
+
+fn value_of(texts: &ArrayRef, row: usize) -> Option<&str> {
+    let texts = texts.as_string_view();
+    (!texts.is_null(row)).then(|| texts.value(row))
 }
 
 fn literals(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
@@ -336,6 +398,21 @@ fn number(text: &str) -> Option<(usize, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn parts_of_patterns_are_between_separators() {
+        let of = |pattern: &str| similar_to_escape(&[Some(pattern), Some("#")]);
+        for (pattern, written) in [
+            ("a%g", "^(?:a.*g)$"),
+            ("a#\"(b_d)#\"%", "^(?:a)((?:b.d))(?:.*)$"),
+            ("%a{1,2}#\"%g", "^(?:.*?a{1,2}?)(.*g)$"),
+            ("[#\"]_", "^(?:[\\\"].)$"),
+        ] {
+            assert_eq!(of(pattern).unwrap().as_deref(), Some(written));
+        }
+        assert_eq!(of("a#\"b#\"c#\"d").unwrap_err().state(), state::INVALID_ESCAPE_USE);
+    }
 
     /// What PostgreSQL 15 says.
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn body(query: &mut Query) {
 
 /// A call in FROM becomes a query of one row.
 pub(super) fn function(factor: &mut TableFactor) {
-    let TableFactor::Table { name, alias, args: Some(args), .. } = factor else { return };
+    let TableFactor::Table { name, alias, args: Some(args), with_ordinality: false, .. } = factor else { return };
     let Some(of) = OF_ONE_VALUE.iter().find(|of| is_named(name, of)) else { return };
     let called = alias.as_ref().map_or_else(|| Ident::new(*of), |alias| alias.name.clone());
     let args = args.args.iter().filter_map(|arg| match arg {

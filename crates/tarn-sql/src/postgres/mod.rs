@@ -9,6 +9,7 @@
 //! | `SELECT 9223372036854775807 + 1` | 22003 | -9223372036854775808 | `integers` |
 //! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
 //! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
+//! | `UPDATE t SET (a, b) = (SELECT x, y FROM u)`, `= ROW(1, 2)` | sets both | not known | `assigned_rows` |
 //! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `arguments` |
 //! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
 //! | `SELECT (ARRAY[1, 2])[-1], (ARRAY[1, 2])[-1:1]` | NULL, {1} | 2, {} | `subscripts` |
@@ -49,13 +50,15 @@
 //! | `SELECT array_remove(ARRAY[1, NULL], NULL)` | {1} | NULL | `array_removals` |
 //! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
 //! | `SELECT rank(3) WITHIN GROUP (ORDER BY x)` | its rank if it were there | not known | `hypothetical_sets` |
-//! | `SELECT width_bucket(x, ARRAY[1, 3])`, `concat(VARIADIC ARRAY['a', 'b'])` | 1, ab | not known | `buckets`, `variadic` |
+//! | `SELECT width_bucket(x, ARRAY[1, 3])` | 1 | not known | `array_bucket` |
 //! | `SELECT mode() WITHIN GROUP (ORDER BY x)`, `percentile_disc` | values | not known | `ordered_sets` |
 //! | `SELECT convert_from(b, 'UTF8')`, `encode(b, 'escape')`, `get_byte` | texts, bytes | not known | `bytes` |
 //! | `SELECT substr('\x0102'::bytea, 2), '\x01'::bytea ~~ '%'` | \x02, t | not known | `byte_strings` |
 //! | `SELECT quote_ident('ABC'), parse_ident('A.b')` | "ABC", {a,b} | ABC, {A,b} | `identifiers` |
 //! | `SELECT 3 >= ALL ('{1,2}'), 'foo' LIKE ANY (ARRAY['f%'])` | t, t | errors | `any_of` |
 //! | `SELECT ok = 't'` of a `boolean`, `ARRAY[1] && ARRAY[1]` | t | not known | `truths`, `array_operators` |
+//! | `SELECT float4send(1)`, `unistr('d\0061t')` | \x3f800000, dat | not known | `float_bytes`, `unistr` |
+//! | `SELECT concat_ws(',', VARIADIC ARRAY[1, 2])`, `date(now())` | 1,2, a date | not known | `variadic`, `cast_calls` |
 //! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
 //! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), sind(30), lcm(4, 6)` | 3, 3, 0.5, 12 | not known | `numbers` |
 //! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
@@ -75,11 +78,15 @@
 //! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
 //! | `SELECT doc = '{}' FROM t` of a `json`, of a `jsonb` | 42883, what it means | compares texts | `json` |
 //! | `SELECT doc -> 'a'`, `doc @> '{}'`, `jsonb_agg(doc)` | of its parts | not known | `json` |
+//! | `SELECT row_to_json(q) FROM (SELECT 1 AS a) q` | {"a":1} | not known | `whole_rows` |
 //! | `SELECT '1'::pg_catalog.int8` | 1 | unknown type | `type_names` |
 //! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
 //! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
+//! | `VALUES (1), (1) EXCEPT ALL VALUES (1)`, `SELECT 1 EXCEPT SELECT 2.5` | 1, a numeric | no row, an integer | `set_operations` |
+//! | `SELECT x FROM t ORDER BY x FETCH FIRST ROW WITH TIES` | rows that tie, too | not known | `with_ties` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
 //! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
+//! | `FROM unnest(a) WITH ORDINALITY AS t(x, n)` | rows and their numbers | not known | `ordinality` |
 //! | `SELECT * FROM t, jsonb_array_elements(t.doc)` | rows of each `t` | not run | `lateral` |
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
@@ -90,17 +97,19 @@ mod aggregates_checked;
 mod ambiguous;
 mod any_of;
 mod arguments;
+mod array_bucket;
 mod array_depths;
 mod array_operators;
 mod array_queries;
 mod array_removals;
 mod array_shapes;
+mod assigned_rows;
 mod averages;
-mod buckets;
 mod byte_strings;
 mod bytes;
 mod calendar;
 mod calls;
+mod cast_calls;
 mod casts;
 mod clock;
 mod common_types;
@@ -114,6 +123,7 @@ mod exact_functions;
 mod exclusions;
 mod extract;
 mod extremes;
+mod float_bytes;
 mod floats;
 mod format;
 mod frame_offsets;
@@ -144,6 +154,7 @@ mod number_template;
 mod numbers;
 mod numeric;
 mod ordered_sets;
+mod ordinality;
 mod overlaps;
 mod pattern_flags;
 mod pattern_operators;
@@ -156,6 +167,7 @@ mod regular_expressions;
 mod rounding;
 mod rowwise;
 pub(crate) mod select_list;
+mod set_operations;
 mod shifts;
 mod single;
 mod subscripts;
@@ -171,12 +183,15 @@ mod type_names;
 mod typed_arrays;
 mod typed_operators;
 mod unions;
+mod unistr;
 mod unknown_operands;
 mod using;
 mod value_columns;
 mod variadic;
 mod variances;
+mod whole_rows;
 mod windows_copied;
+mod with_ties;
 
 use std::sync::Arc;
 
@@ -190,6 +205,8 @@ pub(crate) fn meaning() -> Meaning {
     Meaning {
         planned: vec![
             Arc::new(ambiguous::AmbiguousNames),
+            Arc::new(with_ties::WithTies),
+            Arc::new(set_operations::SetOperations),
             Arc::new(aggregates_checked::CheckedAggregates),
             Arc::new(integer_literals::IntegerLiterals),
         ],
@@ -265,10 +282,10 @@ pub(crate) fn meaning() -> Meaning {
             array_shapes::functions(),
             array_removals::functions(),
             array_queries::functions(),
-            buckets::functions(),
             exclusions::functions(),
             overlaps::functions(),
-            vec![Arc::new(to_number::to_number())],
+            float_bytes::functions(),
+            vec![Arc::new(to_number::to_number()), Arc::new(unistr::unistr()), Arc::new(with_ties::mark())],
         ]
         .concat(),
         aggregates: [vec![Arc::new(sums::sum()), Arc::new(averages::avg()), single::single()], variances::variances()]

@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
+use super::array_bucket;
 use super::integers::out_of_range;
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
@@ -133,6 +134,7 @@ impl ScalarUDFImpl for OfNumbers {
                 () if is_int4(left) && is_int4(right) => Some(vec![DataType::Int32; 2]),
                 () => Some(vec![DataType::Int64; 2]),
             },
+            (What::WidthBucket, [_, _]) => array_bucket::coerced(types),
             (What::WidthBucket, [of @ .., count]) if of.len() == 3 && is_whole(count) => match () {
                 () if !of.iter().all(is_number) => None,
                 () if of.iter().any(DataType::is_floating) => {
@@ -265,6 +267,7 @@ impl ScalarUDFImpl for OfNumbers {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
                 cast_with_options(&columns[0], args.return_field.data_type(), &options)?
             }
+            What::WidthBucket if columns.len() == 2 => Arc::new(array_bucket::buckets(&rows)?),
             What::WidthBucket => {
                 let of = |row: usize| match columns[0].data_type() {
                     DataType::Float64 => float_bucket([0, 1, 2].map(|idx| float(idx, row)), long(3, row)),

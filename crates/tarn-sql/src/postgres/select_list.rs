@@ -18,26 +18,26 @@
 use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, Cte, DataType, ExactNumberInfo, Expr, Function,
+    ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderBy, OrderByKind, Query, Select,
     SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visitor,
     VisitorMut,
 };
 use tarn_query::{array_items, walk, walk_mut};
 
-use super::calls::{call, is_call, is_named, number, take};
+use super::calls::{call, is_call, is_named, is_volatile, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
 use super::epoch::TO_INSTANT;
 use super::format::SIMILAR;
-use super::json::written as json;
+use super::json::{to_record, written as json};
 use super::kept_as_text::{UUID, cast_to, items_cast_to};
 use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
-    any_of, array_depths, array_queries, buckets, frame_offsets, grouping_sets, hypothetical_sets, in_from,
-    inner_order, interval_types, joined_alias, made_times, ordered_sets, overlaps, refused, single, text_sets,
-    type_names, using, value_columns, variadic, windows_copied,
+    any_of, array_depths, array_queries, assigned_rows, cast_calls, frame_offsets, grouping_sets, hypothetical_sets,
+    in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, ordinality, overlaps, refused,
+    single, text_sets, type_names, using, value_columns, variadic, whole_rows, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -47,8 +47,6 @@ const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
 const LIKE_ESCAPE: &str = "like_escape";
 const SUBSCRIPTS: &str = "generate_subscripts";
-/// Functions that give something else each time.
-const VOLATILE: [&str; 6] = ["random", "gen_random_uuid", "uuid", "clock_timestamp", "nextval", "setval"];
 /// Functions of sequences, which are named by a `regclass`.
 const OF_SEQUENCES: [&str; 3] = ["nextval", "currval", "setval"];
 
@@ -77,6 +75,13 @@ struct Rewrite {
 impl VisitorMut for Rewrite {
     type Break = SqlError;
 
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
+        match assigned_rows::part(statement) {
+            Err(error) => ControlFlow::Break(error),
+            Ok(()) => ControlFlow::Continue(()),
+        }
+    }
+
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         in_from::body(query);
         inner_order::keep(query);
@@ -96,7 +101,7 @@ impl VisitorMut for Rewrite {
         }
         let Some(with) = &query.with else { return ControlFlow::Continue(()) };
         for cte in &with.cte_tables {
-            if is_volatile(cte) && n_readings(query, &fold(&cte.alias.name)) > 1 {
+            if is_volatile(&cte.query) && n_readings(query, &fold(&cte.alias.name)) > 1 {
                 let name = &cte.alias.name;
                 return ControlFlow::Break(SqlError::unsupported(
                     format!(
@@ -111,6 +116,7 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         inner_order::keep_in_aggregates(select);
+        whole_rows::write_out(select);
         if let Err(error) = grouping_sets::write_out(select) {
             return ControlFlow::Break(error);
         }
@@ -143,8 +149,12 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
         joined_alias::as_query(factor);
+        if let Err(error) = to_record::in_from(factor) {
+            return ControlFlow::Break(error);
+        }
         in_from::function(factor);
-        if let Err(error) = json::in_from(factor).and_then(|()| text_sets::in_from(factor)) {
+        text_sets::in_from(factor);
+        if let Err(error) = json::in_from(factor).and_then(|()| ordinality::in_from(factor)) {
             return ControlFlow::Break(error);
         }
         match factor {
@@ -164,11 +174,11 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        cast_calls::as_cast(expr);
         type_names::plain(expr);
         if let Err(error) = variadic::rewrite(expr).and_then(|()| hypothetical_sets::rewrite(expr)) {
             return ControlFlow::Break(error);
         }
-        buckets::rewrite(expr);
         if let Err(error) = interval_types::rewrite(expr)
             .and_then(|()| array_queries::rewrite(expr))
             .and_then(|()| overlaps::rewrite(expr))
@@ -478,13 +488,19 @@ fn similar(expr: &mut Expr) {
     *expr = Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(of), op, right: Box::new(pattern) }));
 }
 
-/// `substring(a FROM 'pattern')` is what a regular expression matches.
+/// `substring(a FROM 'pattern')` is what a regular expression matches, `substring(a FROM 'pattern' FOR '#')` what one of SIMILAR TO does.
 fn substring(expr: &mut Expr) {
     let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_)));
-    let Expr::Substring { expr: of, substring_from: Some(pattern), substring_for: None, .. } = expr else { return };
-    if is_text(pattern) {
-        *expr = call(SUBSTRING, vec![take(of), take(pattern)]);
-    }
+    let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);
+    let Expr::Substring { expr: of, substring_from: Some(pattern), substring_for, .. } = expr else { return };
+    let pattern = match substring_for {
+        None if is_text(pattern) => take(pattern),
+        Some(escape) if is_text(escape) || (is_text(pattern) && is_null(escape)) => {
+            call(SIMILAR, vec![take(pattern), take(escape)])
+        }
+        _ => return,
+    };
+    *expr = call(SUBSTRING, vec![take(of), pattern]);
 }
 
 fn expr_of(arg: &mut FunctionArg) -> Option<&mut Expr> {
@@ -564,20 +580,6 @@ fn subscripts(expr: &mut Expr) {
 
 fn is_choice(expr: &Expr) -> bool {
     matches!(expr, Expr::Case { .. }) || is_call(expr, "coalesce")
-}
-
-fn is_volatile(cte: &Cte) -> bool {
-    struct Calls;
-    impl Visitor for Calls {
-        type Break = ();
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match VOLATILE.iter().any(|name| is_call(expr, name)) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        }
-    }
-    walk(&*cte.query, &mut Calls).is_break()
 }
 
 /// How often a query reads what it calls so.

@@ -7,8 +7,8 @@ use tarn_query::sqlparser::ast::{
 
 use super::calls::{call, is_named, take};
 use super::in_from::query_of;
+use super::ordinality;
 use super::regular_expressions::{MATCHES, SPLIT};
-use crate::error::{Result, SqlError};
 
 /// As they are called, and what gives the list.
 const SETS: [(&str, &str); 3] =
@@ -27,39 +27,32 @@ pub(super) fn gives_rows(expr: &Expr) -> bool {
 pub(super) fn in_select_list(expr: &mut Expr) {
     let Expr::Function(function) = expr else { return };
     let (Some((_, list)), FunctionArguments::List(args)) = (set(&function.name), &mut function.args) else { return };
-    *expr = rows(list, args.args.iter_mut());
+    *expr = call("unnest", vec![listed(list, args.args.iter_mut())]);
 }
 
-fn rows<'a>(list: &str, args: impl Iterator<Item = &'a mut FunctionArg>) -> Expr {
+fn listed<'a>(list: &str, args: impl Iterator<Item = &'a mut FunctionArg>) -> Expr {
     let args = args.filter_map(|arg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(take(expr)),
         _ => None,
     });
-    call("unnest", vec![call(list, args.collect())])
+    call(list, args.collect())
 }
 
 /// A call in FROM becomes a query of its rows.
-///
-/// Errors: `0A000`, with numbers of the rows.
-pub(super) fn in_from(factor: &mut TableFactor) -> Result<()> {
+pub(super) fn in_from(factor: &mut TableFactor) {
     let (name, alias, args, is_numbered) = match factor {
         TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
             (name, alias, &mut args.args, *with_ordinality)
         }
-        TableFactor::Function { name, alias, args, .. } => (name, alias, args, false),
-        _ => return Ok(()),
+        TableFactor::Function { name, alias, args, with_ordinality, .. } => (name, alias, args, *with_ordinality),
+        _ => return,
     };
-    let Some((of, list)) = set(name) else { return Ok(()) };
-    if is_numbered {
-        return Err(SqlError::unsupported(
-            format!("{of} WITH ORDINALITY is not supported"),
-            "row_number() OVER () in a subquery numbers its rows",
-        ));
-    }
+    let Some((of, list)) = set(name) else { return };
     let called = alias.as_ref().map_or_else(|| Ident::new(of), |alias| alias.name.clone());
-    let items = vec![SelectItem::ExprWithAlias { expr: rows(list, args.iter_mut()), alias: called.clone() }];
-    let Some(subquery) = query_of(items) else { return Ok(()) };
+    let list = listed(list, args.iter_mut());
+    let numbers = is_numbered.then(|| ordinality::numbers(list.clone()));
+    let rows = SelectItem::ExprWithAlias { expr: call("unnest", vec![list]), alias: called.clone() };
+    let Some(subquery) = query_of([rows].into_iter().chain(numbers).collect()) else { return };
     let alias = alias.take().unwrap_or(TableAlias { explicit: true, name: called, columns: vec![], at: None });
     *factor = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
-    Ok(())
 }

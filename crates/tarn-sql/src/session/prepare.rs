@@ -229,7 +229,7 @@ pub(super) fn bind(wanted: &[Option<FieldRef>], given: Vec<Parameter>) -> Result
     Ok(Some(ParamValues::from(scalars.collect::<Result<Vec<_>>>()?)))
 }
 
-pub(super) fn missing_parameters(want: usize, got: usize) -> SqlError {
+fn missing_parameters(want: usize, got: usize) -> SqlError {
     SqlError::new(state::UNDEFINED_PARAMETER, format!("the statement takes {want} parameters, {got} were given"))
         .with_hint("bind a value to each $n")
 }
@@ -481,7 +481,7 @@ impl Session {
             who: Arc::clone(&self.principal),
         };
         let Signals { node, activity, who } = signals.clone();
-        let ours = PgTables { node, activity, who, cursors: self.cursors.clone() };
+        let ours = PgTables { node, activity, who, cursors: self.cursors.clone(), vars: Arc::clone(&self.vars) };
         let own = OwnSchema { name: own_schema(self.backend.pid()), temporary: Arc::clone(&self.temporary) };
         crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours, &own)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));

@@ -608,7 +608,10 @@ impl Session {
             SqlError::new(state::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
         })?;
         if given.len() != prepared.parameters.len() {
-            return Err(super::prepare::missing_parameters(prepared.parameters.len(), given.len()));
+            let message = format!("wrong number of parameters for prepared statement \"{name}\"");
+            let (want, got) = (prepared.parameters.len(), given.len());
+            return Err(SqlError::new(state::SYNTAX_ERROR, message)
+                .with_detail(format!("Expected {want} parameters but got {got}.")));
         }
         let mut parameters = Vec::with_capacity(given.len());
         for (expr, field) in given.iter().zip(&prepared.parameters) {

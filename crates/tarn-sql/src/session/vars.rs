@@ -20,19 +20,46 @@ const MAX_VALUE_BYTES: usize = 10_000;
 /// Parameters of one connection that differ from their default; a client may invent names.
 const MAX_CHANGED: usize = 1_000;
 
+/// What a switch may be set to.
+const SWITCH: &[&str] = &["off", "false", "0", "no", "on", "true", "1", "yes"];
+/// Of one that stays on: nothing acts on it, and what it says when it is on is what is done anyway.
+const STAYS_ON: &[&str] = &["on", "true", "1", "yes"];
+const STAYS_OFF: &[&str] = &["off", "false", "0", "no"];
+
 /// Name, default, and the only values accepted (none: any).
 const KNOWN: &[(&str, &str, &[&str])] = &[
     ("application_name", "", &[]),
     ("bytea_output", "hex", &["hex"]),
     // There are no functions of users whose bodies could be looked at.
-    ("check_function_bodies", "on", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
+    ("check_function_bodies", "on", SWITCH),
     ("client_encoding", "UTF8", &[]),
     ("client_min_messages", "notice", &[]),
     ("datestyle", "ISO, MDY", &[]),
     ("default_table_access_method", "heap", &["heap"]),
     ("default_tablespace", "", &[""]),
     ("default_transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
-    ("default_transaction_read_only", "off", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
+    ("default_transaction_read_only", "off", SWITCH),
+    // The planner is kept from nothing.
+    ("enable_async_append", "on", STAYS_ON),
+    ("enable_bitmapscan", "on", STAYS_ON),
+    ("enable_gathermerge", "on", STAYS_ON),
+    ("enable_hashagg", "on", STAYS_ON),
+    ("enable_hashjoin", "on", STAYS_ON),
+    ("enable_incremental_sort", "on", STAYS_ON),
+    ("enable_indexonlyscan", "on", STAYS_ON),
+    ("enable_indexscan", "on", STAYS_ON),
+    ("enable_material", "on", STAYS_ON),
+    ("enable_memoize", "on", STAYS_ON),
+    ("enable_mergejoin", "on", STAYS_ON),
+    ("enable_nestloop", "on", STAYS_ON),
+    ("enable_parallel_append", "on", STAYS_ON),
+    ("enable_parallel_hash", "on", STAYS_ON),
+    ("enable_partition_pruning", "on", STAYS_ON),
+    ("enable_seqscan", "on", STAYS_ON),
+    ("enable_sort", "on", STAYS_ON),
+    ("enable_tidscan", "on", STAYS_ON),
+    // It warns of backslashes where `standard_conforming_strings` is off, which it never is.
+    ("escape_string_warning", "on", SWITCH),
     ("extra_float_digits", "1", &[]),
     ("geqo", "on", &[]),
     ("idle_in_transaction_session_timeout", "0", &[]),
@@ -57,13 +84,13 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("server_version", SERVER_VERSION, &[SERVER_VERSION]),
     ("server_version_num", "160006", &["160006"]),
     ("session_authorization", "tarn", &[]),
-    ("standard_conforming_strings", "on", &["on", "true", "1", "yes"]),
+    ("standard_conforming_strings", "on", STAYS_ON),
     ("statement_timeout", "0", &[]),
-    ("synchronize_seqscans", "off", &["off", "false", "0", "no"]),
+    ("synchronize_seqscans", "off", STAYS_OFF),
     ("synchronous_commit", "on", &[]),
     ("timezone", "UTC", &[]),
     ("transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
-    ("transaction_read_only", "off", &["off", "false", "0", "no", "on", "true", "1", "yes"]),
+    ("transaction_read_only", "off", SWITCH),
     ("transaction_timeout", "0", &["0"]),
     ("work_mem", "4MB", &[]),
     // There is no type of it.
@@ -161,6 +188,9 @@ impl Vars {
             "datestyle" => "ISO, MDY",
             "client_encoding" => "UTF8",
             "timezone" => zone.as_ref().map_or(value, Zone::name),
+            // As it is shown.
+            _ if is_switch(accepted) && is_yes(value) => "on",
+            _ if is_switch(accepted) => "off",
             // As Postgres cuts it: some drivers put a whole command line there.
             "application_name" => &value[..value.floor_char_boundary(MAX_APPLICATION_NAME_BYTES)],
             _ => value,
@@ -194,8 +224,7 @@ impl Vars {
 
     /// Whether a switch that is off by default was turned on. `name` in small letters.
     pub fn is_on(&self, name: &str) -> bool {
-        let on = ["on", "true", "yes", "1"];
-        self.changed.get(name).is_some_and(|value| on.iter().any(|on| on.eq_ignore_ascii_case(value)))
+        self.changed.get(name).is_some_and(|value| is_yes(value))
     }
 
     /// Milliseconds of a timeout; `None` is off.
@@ -236,6 +265,14 @@ impl Vars {
             })
             .collect()
     }
+}
+
+fn is_switch(accepted: &[&str]) -> bool {
+    [SWITCH, STAYS_ON, STAYS_OFF].contains(&accepted)
+}
+
+fn is_yes(value: &str) -> bool {
+    STAYS_ON.iter().any(|on| on.eq_ignore_ascii_case(value))
 }
 
 /// Postgres reads names of encodings by their letters and digits: some drivers send quotes. SQL_ASCII asks for no conversion, and gets none.
@@ -452,10 +489,13 @@ mod tests {
             ("datestyle", "German"),
             ("datestyle", "ISO, DMY"),
             ("lock_timeout", "x"),
+            ("enable_hashjoin", "off"),
         ] {
             assert_eq!(vars.set(name, Some(value)).unwrap_err().state(), state::INVALID_PARAMETER_VALUE, "{name}");
         }
         assert_eq!(vars.set("colour", Some("red")).unwrap_err().state(), "42704");
+        vars.set("enable_hashjoin", Some("TRUE")).unwrap();
+        assert_eq!(vars.get("enable_hashjoin").unwrap(), "on");
         vars.set("datestyle", Some("US, ISO")).unwrap();
         assert_eq!(vars.get("datestyle").unwrap(), "ISO, MDY");
     }

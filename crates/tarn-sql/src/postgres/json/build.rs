@@ -42,6 +42,12 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         (ARRAY_OF[1], Jsonb, Makes::Collected('[', ']'), one()),
         (OBJECT_OF[0], Json, Makes::Collected('{', '}'), one()),
         (OBJECT_OF[1], Jsonb, Makes::Collected('{', '}'), one()),
+        (BUILD_ARRAY_OF[0], Json, Makes::ArrayOf, one()),
+        (BUILD_ARRAY_OF[1], Jsonb, Makes::ArrayOf, one()),
+        (BUILD_OBJECT_OF[0], Json, Makes::ObjectOf, one()),
+        (BUILD_OBJECT_OF[1], Jsonb, Makes::ObjectOf, one()),
+        (ROW_OF[0], Json, Makes::Row, any()),
+        (ROW_OF[1], Jsonb, Makes::Row, any()),
     ];
     let function = |(name, to, makes, signature)| Arc::new(ScalarUDF::from(JsonOf { name, to, makes, signature }));
     all.map(function).to_vec()
@@ -56,12 +62,26 @@ pub(super) const ARRAY_OF: [&str; 2] = ["tarn_json_array", "tarn_jsonb_array"];
 /// Of members in a list.
 pub(super) const OBJECT_OF: [&str; 2] = ["tarn_json_object", "tarn_jsonb_object"];
 
+/// `json_build_array(VARIADIC list)`, and of `jsonb`.
+pub(in crate::postgres) const BUILD_ARRAY_OF: [&str; 2] = ["tarn_json_build_array", "tarn_jsonb_build_array"];
+/// `json_build_object(VARIADIC list)`, and of `jsonb`.
+pub(in crate::postgres) const BUILD_OBJECT_OF: [&str; 2] = ["tarn_json_build_object", "tarn_jsonb_build_object"];
+
+/// Of the names and values of a row in turn, as `row_to_json` writes it.
+pub(in crate::postgres) const ROW_OF: [&str; 2] = ["tarn_json_row", "tarn_jsonb_row"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Makes {
     Value,
     /// Of names and values in turn.
     Object,
     Array,
+    /// Of the items of a list, whatever lists they are in.
+    ArrayOf,
+    /// Of names and values in turn in one list.
+    ObjectOf,
+    /// Of names and values in turn, without blanks.
+    Row,
     OfArray,
     OfRow,
     /// Of names and values in turn in one array, or in two.
@@ -104,7 +124,9 @@ impl ScalarUDFImpl for JsonOf {
                 && !data_type_of(field).is_ok_and(|of| matches!(of, Stored::Json | Stored::Jsonb))
         };
         let is_right = match (self.makes, args.arg_fields[..].first().map(|field| field.data_type())) {
-            (Makes::OfArray | Makes::OfTexts | Makes::Collected(..), Some(of)) => matches!(of, DataType::List(_)),
+            (Makes::OfArray | Makes::ArrayOf | Makes::ObjectOf | Makes::OfTexts | Makes::Collected(..), Some(of)) => {
+                matches!(of, DataType::List(_))
+            }
             (Makes::OfRow, Some(of)) => matches!(of, DataType::Struct(_)),
             (Makes::Member, _) => is_scalar(&args.arg_fields[0]),
             _ => true,
@@ -116,7 +138,7 @@ impl ScalarUDFImpl for JsonOf {
             let message = "key value must be scalar, not array, composite, or json";
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("cast it to text").into());
         }
-        Ok(Arc::new(arrow_field(self.name, &self.to, !matches!(self.makes, Makes::Object | Makes::Array))))
+        Ok(Arc::new(arrow_field(self.name, &self.to, !matches!(self.makes, Makes::Object | Makes::Array | Makes::Row))))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -150,29 +172,33 @@ impl JsonOf {
                 }
                 columns[0].write(row, &mut json);
             }
-            Makes::Array => {
-                json.push('[');
-                for (at, column) in columns.iter().enumerate() {
-                    json.push_str(if at == 0 { "" } else { ", " });
-                    column.write(row, &mut json);
-                }
-                json.push(']');
-            }
-            Makes::Object => {
-                json.push('{');
+            Makes::Array => write_array(columns.iter().map(|column| (column, row)), &mut json),
+            Makes::Row => {
                 for (at, pair) in columns.chunks_exact(2).enumerate() {
-                    if pair[0].is_null(row) {
-                        let message = format!("argument {} cannot be null", at * 2 + 1);
-                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
-                            .with_hint("names of an object are not NULL")
-                            .into());
-                    }
-                    json.push_str(if at == 0 { "" } else { ", " });
+                    json.push(if at == 0 { '{' } else { ',' });
                     quote(pair[0].text(row), &mut json);
-                    json.push_str(" : ");
+                    json.push(':');
                     pair[1].write(row, &mut json);
                 }
                 json.push('}');
+            }
+            Makes::Object => write_object(columns.iter().map(|column| (column, row)), &mut json)?,
+            Makes::ArrayOf | Makes::ObjectOf => {
+                if columns[0].is_null(row) {
+                    return Ok(None);
+                }
+                let mut items = Vec::new();
+                columns[0].leaves(row, &mut items);
+                match self.makes {
+                    Makes::ArrayOf => write_array(items, &mut json),
+                    _ if items.len() % 2 == 1 => {
+                        let message = "argument list must have even number of elements";
+                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+                            .with_hint("names and values in turn")
+                            .into());
+                    }
+                    _ => write_object(items, &mut json)?,
+                }
             }
             Makes::OfTexts => return self.of_texts(columns, row),
             Makes::Member => {
@@ -242,6 +268,38 @@ impl JsonOf {
         json.push('}');
         Ok(Some(json))
     }
+}
+
+/// `[1, "a"]`, of values and where each stands.
+fn write_array<'a>(values: impl IntoIterator<Item = (&'a Values, usize)>, json: &mut String) {
+    json.push('[');
+    for (at, (values, row)) in values.into_iter().enumerate() {
+        json.push_str(if at == 0 { "" } else { ", " });
+        values.write(row, json);
+    }
+    json.push(']');
+}
+
+/// `{"a" : 1}`, of names and values in turn.
+///
+/// Errors: `22023` for a name that is NULL.
+fn write_object<'a>(pairs: impl IntoIterator<Item = (&'a Values, usize)>, json: &mut String) -> Result<(), SqlError> {
+    json.push('{');
+    for (at, (values, row)) in pairs.into_iter().enumerate() {
+        if at % 2 == 1 {
+            json.push_str(" : ");
+            values.write(row, json);
+            continue;
+        }
+        if values.is_null(row) {
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("argument {} cannot be null", at + 1))
+                .with_hint("names of an object are not NULL"));
+        }
+        json.push_str(if at == 0 { "" } else { ", " });
+        quote(values.text(row), json);
+    }
+    json.push('}');
+    Ok(())
 }
 
 fn null_name() -> SqlError {
@@ -350,6 +408,16 @@ impl Values {
             }
         }
         Ok(Some(all))
+    }
+
+    /// The items of a list, and of lists in it, with where they stand.
+    fn leaves<'a>(&'a self, row: usize, found: &mut Vec<(&'a Values, usize)>) {
+        match &self.form {
+            Form::List(ends, items) if !self.is_null(row) => {
+                (ends[row]..ends[row + 1]).for_each(|item| items.leaves(item, found));
+            }
+            _ => found.push((self, row)),
+        }
     }
 
     fn write(&self, row: usize, json: &mut String) {

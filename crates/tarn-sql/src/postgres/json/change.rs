@@ -1,4 +1,4 @@
-//! What does a `jsonb` become? `||`, `-`, `#-`, `jsonb_set`, `jsonb_insert`.
+//! What does a `jsonb` become? `||`, `-`, `#-`, which are functions, too (`jsonb_concat`, …), `jsonb_set`, `jsonb_insert`.
 //!
 //! What is changed is written in any order and made normal behind: names are sorted there, and of two the last stays.
 
@@ -20,23 +20,19 @@ pub(super) const DELETE_PATH: &str = "tarn_jsonb_delete_path";
 pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Jsonb, Names, Steps};
     vec![
-        function(CONCAT, &[Jsonb, Jsonb], Gives::MadeJsonb, |args| {
-            Ok(made(concat(Json::of(args[0].text()), Json::of(args[1].text()))))
-        }),
-        function(DELETE, &[Jsonb, Steps], Gives::MadeJsonb, |args| {
-            delete(Json::of(args[0].text()), &args[1]).map(made)
-        }),
-        function(DELETE_PATH, &[Jsonb, Names], Gives::MadeJsonb, |args| {
-            let path = names_of(&args[1])?;
-            Change { path: &path, with: Does::Delete }.of(args[0].text(), "delete path").map(made)
-        }),
+        function(CONCAT, &[Jsonb, Jsonb], Gives::MadeJsonb, both),
+        function(DELETE, &[Jsonb, Steps], Gives::MadeJsonb, without),
+        function(DELETE_PATH, &[Jsonb, Names], Gives::MadeJsonb, without_path),
     ]
 }
 
 /// The functions that are called by their names.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    use Takes::{Boolean, Jsonb, Names};
+    use Takes::{Boolean, Jsonb, Names, Steps};
     vec![
+        function("jsonb_concat", &[Jsonb, Jsonb], Gives::MadeJsonb, both),
+        function("jsonb_delete", &[Jsonb, Steps], Gives::MadeJsonb, without),
+        function("jsonb_delete_path", &[Jsonb, Names], Gives::MadeJsonb, without_path),
         with_default("jsonb_set", &[Jsonb, Names, Jsonb, Boolean], Gives::MadeJsonb, |args| {
             let path = names_of(&args[1])?;
             let creates = args.get(3).is_none_or(Arg::is_true);
@@ -52,6 +48,19 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
                 .map(made)
         }),
     ]
+}
+
+fn both<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+    Ok(made(concat(Json::of(args[0].text()), Json::of(args[1].text()))))
+}
+
+fn without<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+    delete(Json::of(args[0].text()), &args[1]).map(made)
+}
+
+fn without_path<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+    let path = names_of(&args[1])?;
+    Change { path: &path, with: Does::Delete }.of(args[0].text(), "delete path").map(made)
 }
 
 fn made<'a>(text: String) -> Given<'a> {

@@ -1,4 +1,4 @@
-//! Is this in that? `@>`, `<@`, `?`, `?|` and `?&` of `jsonb`.
+//! Is this in that? `@>`, `<@`, `?`, `?|` and `?&` of `jsonb`, which are functions, too: `jsonb_contains`, `jsonb_exists`, …
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use datafusion::logical_expr::ScalarUDF;
 use tarn_query::datafusion;
 use tarn_types::json::{Fault, MAX_DEPTH};
 
-use super::function::{Given, Gives, Takes, function, names_of};
+use super::function::{Arg, Given, Gives, Takes, function, names_of};
 use super::key;
 use super::walk::{Json, Kind};
 use crate::error::{SqlError, state};
@@ -24,36 +24,56 @@ const MAX_COMPARED: usize = 1_000_000;
 pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Jsonb, Names, Text};
     vec![
-        function(CONTAINS, &[Jsonb, Jsonb], Gives::Boolean, |args| {
-            let (whole, part) = (Json::of(args[0].text()), Json::of(args[1].text()));
-            Contains { n_compared: 0 }.top(whole, part).map(Given::Boolean)
-        }),
-        function(EXISTS, &[Jsonb, Text], Gives::Boolean, |args| {
-            Ok(Given::Boolean(exists(Json::of(args[0].text()), args[1].text())?))
-        }),
-        function(EXISTS_ANY, &[Jsonb, Names], Gives::Boolean, |args| {
-            let json = Json::of(args[0].text());
-            for name in names_of(&args[1])?.iter().flatten() {
-                if exists(json, name)? {
-                    return Ok(Given::Boolean(true));
-                }
-            }
-            Ok(Given::Boolean(false))
-        }),
-        function(EXISTS_ALL, &[Jsonb, Names], Gives::Boolean, |args| {
-            let json = Json::of(args[0].text());
-            for name in names_of(&args[1])?.iter().flatten() {
-                if !exists(json, name)? {
-                    return Ok(Given::Boolean(false));
-                }
-            }
-            Ok(Given::Boolean(true))
-        }),
+        function(CONTAINS, &[Jsonb, Jsonb], Gives::Boolean, |args| contains(&args[0], &args[1])),
+        function(EXISTS, &[Jsonb, Text], Gives::Boolean, exists),
+        function(EXISTS_ANY, &[Jsonb, Names], Gives::Boolean, exists_any),
+        function(EXISTS_ALL, &[Jsonb, Names], Gives::Boolean, exists_all),
     ]
 }
 
+/// The same, called by their names.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    use Takes::{Jsonb, Names, Text};
+    vec![
+        function("jsonb_contains", &[Jsonb, Jsonb], Gives::Boolean, |args| contains(&args[0], &args[1])),
+        function("jsonb_contained", &[Jsonb, Jsonb], Gives::Boolean, |args| contains(&args[1], &args[0])),
+        function("jsonb_exists", &[Jsonb, Text], Gives::Boolean, exists),
+        function("jsonb_exists_any", &[Jsonb, Names], Gives::Boolean, exists_any),
+        function("jsonb_exists_all", &[Jsonb, Names], Gives::Boolean, exists_all),
+    ]
+}
+
+fn contains<'a>(whole: &Arg<'a>, part: &Arg<'a>) -> Result<Given<'a>, SqlError> {
+    let (whole, part) = (Json::of(whole.text()), Json::of(part.text()));
+    Contains { n_compared: 0 }.top(whole, part).map(Given::Boolean)
+}
+
+fn exists<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+    Ok(Given::Boolean(is_there(Json::of(args[0].text()), args[1].text())?))
+}
+
+fn exists_any<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+    let json = Json::of(args[0].text());
+    for name in names_of(&args[1])?.iter().flatten() {
+        if is_there(json, name)? {
+            return Ok(Given::Boolean(true));
+        }
+    }
+    Ok(Given::Boolean(false))
+}
+
+fn exists_all<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+    let json = Json::of(args[0].text());
+    for name in names_of(&args[1])?.iter().flatten() {
+        if !is_there(json, name)? {
+            return Ok(Given::Boolean(false));
+        }
+    }
+    Ok(Given::Boolean(true))
+}
+
 /// A member of that name, or a string among the items. A string is its own item.
-fn exists(json: Json<'_>, name: &str) -> Result<bool, Fault> {
+fn is_there(json: Json<'_>, name: &str) -> Result<bool, Fault> {
     let is_name = |item: Json<'_>| Ok(item.kind() == Kind::String && item.string()? == name);
     match json.kind() {
         Kind::Object => Ok(json.member(name)?.is_some()),

@@ -18,6 +18,10 @@ pub(super) const NAMES: [&str; 2] = ["tarn_json_names", "tarn_jsonb_names"];
 pub(super) const VALUES: [&str; 2] = ["tarn_json_values", "tarn_jsonb_values"];
 pub(super) const VALUE_TEXTS: [&str; 2] = ["tarn_json_value_texts", "tarn_jsonb_value_texts"];
 pub(super) const EACH_NAMES: [&str; 2] = ["tarn_json_each_names", "tarn_jsonb_each_names"];
+/// A document that is an object, as a list of it alone.
+pub(super) const RECORD: [&str; 2] = ["tarn_json_record", "tarn_jsonb_record"];
+/// The items of a document that is an array of objects.
+pub(super) const RECORDS: [&str; 2] = ["tarn_json_records", "tarn_jsonb_records"];
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -35,6 +39,10 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         function(VALUES[0], &[OfJson], list, |args| Ok(values(checked(args[0].text())?))),
         function(VALUES[1], &[OfJsonb], list, |args| Ok(values(Json::of(args[0].text())))),
         function(VALUE_TEXTS[0], &[OfJson], list, |args| value_texts(checked(args[0].text())?)),
+        function(RECORD[0], &[OfJson], list, |args| record(checked(args[0].text())?)),
+        function(RECORD[1], &[OfJsonb], list, |args| record(Json::of(args[0].text()))),
+        function(RECORDS[0], &[OfJson], list, |args| records(checked(args[0].text())?, "json_to_recordset")),
+        function(RECORDS[1], &[OfJsonb], list, |args| records(Json::of(args[0].text()), "jsonb_to_recordset")),
         function(VALUE_TEXTS[1], &[OfJsonb], list, |args| value_texts(Json::of(args[0].text()))),
     ]
 }
@@ -53,6 +61,22 @@ fn items(json: Json<'_>) -> Result<Given<'_>, SqlError> {
         Kind::Array => Ok(Given::List(json.items().map(|item| Some(Cow::Borrowed(item.text()))).collect())),
         Kind::Object => refused("cannot extract elements from an object".to_owned()),
         _ => refused("cannot extract elements from a scalar".to_owned()),
+    }
+}
+
+fn record(json: Json<'_>) -> Result<Given<'_>, SqlError> {
+    match json.kind() {
+        Kind::Object => Ok(Given::List(vec![Some(Cow::Borrowed(json.text()))])),
+        Kind::Array => refused("cannot call populate_composite on an array".to_owned()),
+        _ => refused("cannot call populate_composite on a scalar".to_owned()),
+    }
+}
+
+fn records<'a>(json: Json<'a>, called: &str) -> Result<Given<'a>, SqlError> {
+    match json.kind() {
+        Kind::Array if json.items().all(|item| item.kind() == Kind::Object) => items(json),
+        Kind::Array => refused(format!("argument of {called} must be an array of objects")),
+        _ => refused(format!("cannot call {called} on a non-array")),
     }
 }
 

@@ -7,11 +7,13 @@
 //! - `key`: the bytes by which `jsonb` are compared; `compare` puts them into plans
 //! - `function`: functions of JSON and other values, of which are `get`, `contain`, `change`, `describe`, `list` and `cast`
 //! - `operators`: which function stands for `->`, `@>`, `||`, …
+//! - `assigned`: what an assignment to a part makes
 //! - `path`: what a `jsonpath` finds
 //! - `build`: JSON of other values
 //! - `marked`: what `coalesce` and CASE give of JSON
-//! - `written`: calls that are read as others: aggregates and sets
+//! - `written`: calls that are read as others: aggregates and sets; `set_lax` and `to_record`: two of them
 
+mod assigned;
 mod build;
 mod cast;
 mod change;
@@ -25,6 +27,8 @@ mod list;
 mod marked;
 mod operators;
 mod path;
+mod set_lax;
+pub(super) mod to_record;
 mod walk;
 pub(super) mod written;
 
@@ -34,11 +38,15 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::planner::ExprPlanner;
 use tarn_query::{Rule, datafusion};
 
+pub(super) use self::build::{BUILD_ARRAY_OF, BUILD_OBJECT_OF, ROW_OF};
+
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     [
         build::functions(),
+        vec![assigned::assigned()],
         change::functions(),
+        contain::functions(),
         describe::functions(),
         get::functions(),
         list::functions(),

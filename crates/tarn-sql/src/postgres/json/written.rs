@@ -8,6 +8,7 @@
 
 use std::ops::ControlFlow;
 
+use tarn_query::parser::ASSIGNED;
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem, TableAlias, TableAliasColumnDef,
@@ -18,12 +19,13 @@ use tarn_query::{Walked, walk, walk_mut};
 use super::build::{ARRAY_OF, MEMBER, OBJECT_OF, VALUE};
 use super::list::{EACH_NAMES, ITEM_TEXTS, ITEMS, NAMES, VALUE_TEXTS, VALUES};
 use super::marked::AS_JSON;
-use super::path;
+use super::{path, set_lax};
 use crate::error::{Result, SqlError};
 use crate::names::fold;
 use crate::postgres::calls::{call, is_named, take};
 use crate::postgres::in_from;
 use crate::postgres::kept_as_text::{JSON, JSONB, cast_to};
+use crate::postgres::ordinality;
 
 /// A column of a function that gives rows.
 struct Column {
@@ -64,7 +66,7 @@ const OF_DOCUMENT: [&str; 7] =
     ["_array_length", "_extract_path", "_extract_path_text", "_insert", "_pretty", "_set", "_typeof"];
 
 /// Which of `json` and `jsonb` a function is of, and what is behind that in its name.
-fn named(name: &ObjectName) -> Option<(usize, String)> {
+pub(super) fn named(name: &ObjectName) -> Option<(usize, String)> {
     let [part] = &name.0[..] else { return None };
     let name = fold(part.as_ident()?);
     let rest = name.strip_prefix("jsonb").map(|rest| (1, rest.to_owned()));
@@ -89,7 +91,7 @@ pub(in crate::postgres) fn gives_rows(expr: &Expr) -> bool {
 }
 
 /// A document that is written out, or a parameter, as one.
-fn document(arg: &mut Expr, of: usize) {
+pub(in crate::postgres) fn document(arg: &mut Expr, of: usize) {
     if is_text(arg) || is_parameter(arg) {
         *arg = call([JSON, JSONB][of], vec![take(arg)]);
     }
@@ -225,6 +227,10 @@ fn plain(arg: &mut FunctionArg) -> Option<&mut Expr> {
 /// Calls that are aggregates, and documents that are arguments.
 pub(in crate::postgres) fn function(expr: &mut Expr) -> Result<()> {
     let Expr::Function(function) = expr else { return Ok(()) };
+    if is_named(&function.name, ASSIGNED) {
+        args_of(function).into_iter().skip(1).take(1).for_each(|value| document(value, 1));
+        return Ok(());
+    }
     let Some((of, rest)) = named(&function.name) else { return Ok(()) };
     match rest.as_str() {
         "_agg" => {
@@ -246,6 +252,15 @@ pub(in crate::postgres) fn function(expr: &mut Expr) -> Result<()> {
             }
             Ok(())
         }
+        "_contains" | "_contained" | "_concat" if of == 1 => {
+            args_of(function).into_iter().for_each(|arg| document(arg, of));
+            Ok(())
+        }
+        "_exists" | "_exists_any" | "_exists_all" | "_delete" | "_delete_path" if of == 1 => {
+            args_of(function).into_iter().take(1).for_each(|arg| document(arg, of));
+            Ok(())
+        }
+        "_set_lax" if of == 1 => set_lax::write_out(expr),
         rest if rest.starts_with("_path_") => {
             of_path(args_of(function));
             Ok(())
@@ -336,16 +351,10 @@ pub(in crate::postgres) fn in_from(factor: &mut TableFactor) -> Result<()> {
         TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
             (name, alias, &mut args.args, *with_ordinality)
         }
-        TableFactor::Function { name, alias, args, .. } => (name, alias, args, false),
+        TableFactor::Function { name, alias, args, with_ordinality, .. } => (name, alias, args, *with_ordinality),
         _ => return Ok(()),
     };
     let Some((of, columns)) = set(name) else { return Ok(()) };
-    if is_numbered {
-        return Err(SqlError::unsupported(
-            format!("{name} WITH ORDINALITY is not supported"),
-            "row_number() OVER () in a subquery numbers its rows",
-        ));
-    }
     let is_path = is_path(name);
     let mut given: Vec<&mut Expr> = args.iter_mut().filter_map(plain).collect();
     if is_path {
@@ -361,7 +370,9 @@ pub(in crate::postgres) fn in_from(factor: &mut TableFactor) -> Result<()> {
         expr: rows(column, of, args.clone()),
         alias: column.name.map_or_else(|| called.clone(), Ident::new),
     });
-    let Some(subquery): Option<Box<Query>> = in_from::query_of(items.collect()) else { return Ok(()) };
+    let list = is_numbered.then(|| call(columns[0].list[of], args.clone()));
+    let items = items.chain(list.map(ordinality::numbers)).collect();
+    let Some(subquery): Option<Box<Query>> = in_from::query_of(items) else { return Ok(()) };
     let alias = alias.take().unwrap_or(TableAlias { explicit: true, name: called, columns: vec![], at: None });
     *factor = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
     Ok(())
