@@ -38,6 +38,8 @@ pub struct TableHandle {
     pub(crate) stuck: Mutex<Option<Stuck>>,
     /// Writers hold it shared; whoever shuts it holds it alone. Handles of several names of one table have the same.
     pub(crate) gate: Arc<RwLock<Gate>>,
+    /// The definition that a transaction altered which alone has this handle.
+    pub(crate) altered_from: Option<Arc<TableSchema>>,
 }
 
 /// May a table be written through a handle?
@@ -148,6 +150,7 @@ impl TableHandle {
             damage: self.damage.clone(),
             stuck: Mutex::new(self.stuck()),
             gate: Arc::clone(&self.gate),
+            altered_from: Some(Arc::clone(self.altered_from.as_ref().unwrap_or(&self.schema))),
         }))
     }
 

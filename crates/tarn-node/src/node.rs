@@ -193,6 +193,7 @@ impl Node {
             damage,
             stuck: Mutex::default(),
             gate: Arc::default(),
+            altered_from: None,
         });
         if let Some(damage) = handle.damage() {
             tracing::error!(table = %handle.schema().name, "table is read-only: {damage}");
@@ -219,6 +220,7 @@ impl Node {
             damage: before.damage.clone(),
             stuck: Mutex::new(before.stuck()),
             gate,
+            altered_from: None,
         })
     }
 

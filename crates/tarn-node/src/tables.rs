@@ -71,7 +71,8 @@ impl TableService {
 ///
 /// Errors: `Conflict` for a column that was dropped since the handle was taken.
 fn check_columns(table: &TableHandle) -> Result<()> {
-    let (planned, now) = (table.schema(), table.table.table_schema());
+    // What a transaction adds itself is in no stored row.
+    let (planned, now) = (table.altered_from.as_ref().unwrap_or(table.schema()), table.table.table_schema());
     let has = |column: &Column| now.column_by_id(column.id).is_some();
     match Arc::ptr_eq(&now, planned) || planned.columns.iter().all(has) {
         true => Ok(()),

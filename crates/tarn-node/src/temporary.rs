@@ -50,6 +50,7 @@ impl Node {
             damage: None,
             stuck: Mutex::default(),
             gate: Arc::default(),
+            altered_from: None,
         }))
     }
 }

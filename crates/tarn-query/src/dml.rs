@@ -243,9 +243,32 @@ impl Session {
     /// The query below the plan of an `INSERT` or `UPDATE`.
     pub(crate) async fn dml_input(&self, statement: Statement) -> Result<LogicalPlan> {
         match self.plan_unchecked(statement).await? {
-            LogicalPlan::Dml(dml) => Ok(Arc::unwrap_or_clone(dml.input)),
+            LogicalPlan::Dml(dml) => Ok(values_may_be_null(Arc::unwrap_or_clone(dml.input))?),
             other => Err(DataFusionError::Internal(format!("no change of rows: {}", other.display())).into()),
         }
+    }
+}
+
+/// `VALUES` are planned with the table's columns, of which a NULL that is written out is not one where none may be: so that it is told with
+/// the rows, as of any other query.
+fn values_may_be_null(rows: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    let told = rows.transform_up(|node| match node {
+        LogicalPlan::Values(mut values) if values.schema.fields().iter().any(|field| !field.is_nullable()) => {
+            let fields = values
+                .schema
+                .iter()
+                .map(|(of, field)| (of.cloned(), Arc::new(field.as_ref().clone().with_nullable(true))));
+            let fields = fields.collect();
+            values.schema = Arc::new(DFSchema::new_with_metadata(fields, values.schema.metadata().clone())?);
+            Ok(Transformed::yes(LogicalPlan::Values(values)))
+        }
+        node => Ok(Transformed::no(node)),
+    })?;
+    // What reads them knows them as they are.
+    if told.transformed {
+        told.data.transform_up(|node| node.recompute_schema().map(Transformed::yes)).map(|plan| plan.data)
+    } else {
+        Ok(told.data)
     }
 }
 

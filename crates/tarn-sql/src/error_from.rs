@@ -99,6 +99,11 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::Types { source: source @ tarn_types::Error::TooLong { .. }, .. } => {
             SqlError::new(types_state(source), source.to_string())
         }
+        Query::Types { table, source: tarn_types::Error::Null { column, .. } } => {
+            let message =
+                format!("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint");
+            SqlError::new(state::NOT_NULL_VIOLATION, message)
+        }
         Query::Types { source, .. } => SqlError::new(types_state(source), error.to_string()),
         Query::TooLong { .. } => SqlError::new(state::PROGRAM_LIMIT, error.to_string())
             .with_hint("it may take a quarter of query_memory_bytes"),

@@ -36,11 +36,21 @@ pub(super) fn as_cast(expr: &mut Expr) {
         return;
     };
     let [FunctionArg::Unnamed(FunctionArgExpr::Expr(of))] = &mut args[..] else { return };
-    if !clauses.is_empty() || !within_group.is_empty() {
+    // A row has no cast that is a function.
+    if !clauses.is_empty() || !within_group.is_empty() || is_row(of) {
         return;
     }
     if let Some((_, data_type)) = TYPES.into_iter().find(|(called, _)| is_named(name, called)) {
         let of = Box::new(take(of));
         *expr = Expr::Cast { kind: CastKind::Cast, expr: of, data_type, array: false, format: None };
+    }
+}
+
+fn is_row(expr: &Expr) -> bool {
+    match expr {
+        Expr::Tuple(_) => true,
+        Expr::Nested(of) => is_row(of),
+        Expr::Function(Function { name, .. }) => is_named(name, "row"),
+        _ => false,
     }
 }

@@ -18,7 +18,7 @@ use super::refused::gives_rows;
 use crate::names::fold;
 
 /// Aggregates whose answer is in the order of their rows.
-const ORDERED: [&str; 2] = ["array_agg", "string_agg"];
+const ORDERED: [&str; 4] = ["array_agg", "json_agg", "jsonb_agg", "string_agg"];
 /// What the number of a row is called.
 pub(super) const PLACE: &str = "?place?";
 

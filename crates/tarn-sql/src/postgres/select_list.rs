@@ -115,8 +115,9 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
-        inner_order::keep_in_aggregates(select);
+        // Before the subquery has a column of its order.
         whole_rows::write_out(select);
+        inner_order::keep_in_aggregates(select);
         if let Err(error) = grouping_sets::write_out(select) {
             return ControlFlow::Break(error);
         }

@@ -19,12 +19,12 @@ use super::calls::{binary, call, take};
 use super::format::{CONCAT_LIST, FORMAT_LIST};
 use super::json::written::document;
 use super::json::{BUILD_ARRAY_OF, BUILD_OBJECT_OF};
-use crate::error::{Result, SqlError};
+use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 
 /// Replaces the call of a function by that of one that takes a list.
 ///
-/// Errors: `0A000` for a function that there is no such one of.
+/// Errors: `0A000` for a function that there is no such one of; `42883` for one that has other arguments before the list.
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return Ok(()) };
     let Some(FunctionArg::Named { name: called, arg: FunctionArgExpr::Expr(items), .. }) = list.args.last_mut() else {
@@ -58,6 +58,15 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
             let is_text = function.ends_with("_text");
             let op = if is_text { BinaryOperator::HashLongArrow } else { BinaryOperator::HashArrow };
             Expr::Nested(Box::new(binary(doc, op, items)))
+        }
+        (
+            "concat" | "concat_ws" | "format" | "json_build_array" | "jsonb_build_array" | "json_build_object"
+            | "jsonb_build_object",
+            ..,
+        ) => {
+            let message = format!("function {function} with these arguments before VARIADIC does not exist");
+            return Err(SqlError::new(state::UNDEFINED_FUNCTION, message)
+                .with_hint("write the items as arguments of their own"));
         }
         _ => {
             return Err(SqlError::unsupported(

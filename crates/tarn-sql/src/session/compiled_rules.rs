@@ -54,7 +54,8 @@ impl RowRules {
             columns[at] = Arc::clone(column);
         }
         let (behind, more) = (fields.split_off(n_columns), columns.split_off(n_columns));
-        let own = conform(&RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, &self.table)?;
+        let own = conform(&RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, &self.table)
+            .map_err(|source| tarn_query::Error::Types { table: self.table.name.clone(), source })?;
         if more.is_empty() {
             return Ok(own);
         }
